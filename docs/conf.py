@@ -37,6 +37,7 @@ copybutton_prompt_text = r"\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
 
+smartquotes = False
 default_role = "py:obj"  # `name` in a docstring
 autodoc_preserve_defaults = True
 autodoc_typehints = "none"  # docstrings say what arguments may be
@@ -112,8 +113,8 @@ def relinked(text: str, page: str, origin: str) -> str:
 
 
 def children(page: str, text: str) -> list[str]:
-    """Return the pages below a page: those named above, and those that an overview lists."""
-    return CHILDREN.get(page, []) + (LISTED.findall(text) if page.endswith("/README") else [])
+    """Return the pages below a page: those that an overview lists, then those named above."""
+    return (LISTED.findall(text) if page.endswith("/README") else []) + CHILDREN.get(page, [])
 
 
 def groups(index: str) -> dict[str, list[str]]:
@@ -148,10 +149,14 @@ def commands() -> str:
         usage = " ".join(command.collect_usage_pieces(context))
         text += f"\n## {name}\n\n```text\nterrain-gpu {name} {usage}\n```\n\n"
         for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-            text += plain(paragraph.replace("\b", "")) + "\n\n"
+            if paragraph.startswith("\b"):  # as it stands: examples
+                text += f"```text\n{paragraph[1:].strip()}\n```\n\n"
+            else:
+                text += plain(paragraph) + "\n\n"
         text += "| option | meaning |\n| --- | --- |\n"
         for option in command.get_params(context):
-            if record := option.get_help_record(context):
+            record = option.get_help_record(context)
+            if record and record[1]:  # STORE needs no words
                 names = record[0].replace("|", "\\|")
                 text += f"| `{names}` | {plain(record[1])} |\n"
     return text
@@ -205,7 +210,7 @@ def finish(_app: object, page: str, source: list[str]) -> None:
     text = relinked(source[0], page, f"docs/{page}.md")
     if page == "index":  # the guides have a page of their own
         text = re.sub(r"^## How-to guides\n.*?^(?=## )", "", text, flags=re.S | re.M)
-        text = text.replace("(#how-to-guides)", "(made/how-to.md)")
+        text = text.replace("(#how-to-guides) below", "(made/how-to.md)")
     if page.startswith("gallery/"):  # the script itself in place of a link to it
         text = re.sub(r"^\[[^]]*\]\((\w+\.py)\)$", r"```{literalinclude} \1\n```", text, flags=re.M)
     below = children(page, text)
