@@ -20,11 +20,13 @@ from ..arguments import checked, real, wrong
 from ..cells import is_nodata
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
-from ..engine.run import Here, Result, run
+from ..engine.proof import Limits
+from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid
 from ..progress import Progress, silent
 from ..store import TileStore
+from .verify.corridors import Stated, plan_corridor_proof, verify_corridor
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +137,19 @@ class Corridor(Operation):
             return self.share * optimum
         return math.inf if self.within is None else self.within
 
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        limits = Limits(memory_limit, threads)
+        plan_corridor_proof(self.blocks, self.layers, self.outputs[0], limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        optima = (pair["optimum"] for pair in found["pairs"])
+        stated = Stated(
+            tuple(math.nan if one is None else one for one in optima), self.within, self.share
+        )
+        distances = dict(zip(self.distances, self.layers, strict=True))
+        proven = verify_corridor(stated, distances, run.layer(self.into), run.proof_limits)
+        return {"verified_cells": proven["cells"]}
+
 
 def plan_corridor(
     blocks: BlockGrid,
@@ -225,7 +240,7 @@ def _distances(name: str, value: Any) -> tuple[str, ...]:
 
 
 @checked(distances=_distances, within=_within)
-def corridor(
+def corridor(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     distances: Sequence[str],
     *,
@@ -234,6 +249,7 @@ def corridor(
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -265,6 +281,8 @@ def corridor(
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
+    verify
+        Check every cell, and the optima, in another pass.
     resume
         Continue an unfinished run.
     overwrite
@@ -286,6 +304,8 @@ def corridor(
         when the memory limit is too small.
     StoreError
         when the store is damaged, lacks a layer, or already has such a result.
+    VerificationError
+        when the proof fails; there is no result then.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 
@@ -309,6 +329,7 @@ def corridor(
         threads=threads,
         resume=resume,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 NAME = "corridor"
-PROVEN = False
+PROVEN = True
 LAYERS_ONLY = True
 MODULES = ("algebra.corridors",)
 HELP = """Compute a least-cost corridor from layers of distances of STORE.

@@ -76,8 +76,8 @@ def command(
     **limits: Any,
 ) -> None:
     """Verify the results in STORE: its layers mst, distance, backlink and allocation, the layers
-    made by convert-dataset, slope, label-components, accumulate, streams, calc and rasterize, and
-    the distance index.
+    made by convert-dataset, slope, label-components, accumulate, streams, calc, corridor and
+    rasterize, and the distance index.
 
     Checks every cell, and every edge of the grid, of each result. The sources of distances are not
     recorded: cells whose backlink is 0 count as sources, or, without backlinks, cells at distance
@@ -414,6 +414,7 @@ _PROOFS = {
     ),
     "indices_of": _LayerProof("drainage.verify.indices:verify_stored_indices", _with_a_value),
     "calc_of": _LayerProof("algebra.verify.results:verify_stored_calc", _with_a_value),
+    "corridor_of": _LayerProof("algebra.verify.corridors:verify_stored_corridor", _with_a_value),
     "features": _LayerProof(
         "algebra.verify.features:verify_stored_rasterized",
         lambda found: f"{found['changed']:,} cells that features change",

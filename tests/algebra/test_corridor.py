@@ -14,10 +14,12 @@ from strategies import rasters, shapes
 
 import terrain_gpu
 from terrain_gpu import TileStore, corridor, shortest_paths
+from terrain_gpu.algebra import corridors
 from terrain_gpu.algebra.corridors import Corridor
 from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.errors import VerificationError
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
@@ -46,8 +48,6 @@ class TestCorridor(OperationContract):
 
     command = "corridor s.zarr elevation other --within 50%"
     rasters = rasters(shape=shapes(200, 20_000), special=False)
-    test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
-    test_workers_prove_it = test_workers_refuse_mutations = None
 
     def prepare(self, store):
         layer = TileStore.open(store).layer("elevation")
@@ -94,7 +94,7 @@ def test_every_cell_is_on_a_way_of_that_cost(folders, seed, count, within, real)
         percent = isinstance(within, str)
         share = float(within[:-1]) / 100 if percent else None
         right = plain(layers, None if percent else within, share)
-        found = corridor(store, names, within=within, threads=2)
+        found = corridor(store, names, within=within, threads=2, verify=True)
         np.testing.assert_array_equal(whole(found.layers["corridor"]), right)
         pairs = found.report.result["pairs"]
     assert [(one["from"], one["to"]) for one in pairs] == list(combinations(names, 2))
@@ -102,6 +102,58 @@ def test_every_cell_is_on_a_way_of_that_cost(folders, seed, count, within, real)
         least = (one + other).min()
         assert told["optimum"] == (least if np.isfinite(least) else None)
         assert not np.isfinite(least) or (right == 0).any()
+
+
+def test_a_wrong_optimum_is_refused(tmp_path, monkeypatch):
+    """Also where all cells agree with it."""
+    store = make_store(tmp_path / "s.zarr", np.full((70, 66), 3, np.int16), -1, 64)
+    for k, place in enumerate([(0, 0), (69, 65)]):
+        shortest_paths(store, [place], cost="friction", friction="elevation", into=f"d{k}")
+    add = corridors._Optima.add
+    monkeypatch.setattr(
+        corridors._Optima, "add", lambda self, phase, at, known: add(self, phase, at, known - 1)
+        if phase == corridors.OPTIMUM else None,
+    )  # fmt: skip
+    with pytest.raises(VerificationError, match=r"wrong totals: .* from d0 to d1"):
+        corridor(store, ["d0", "d1"], verify=True)
+    assert "corridor" not in TileStore.open(store).layers
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("corridor_of", ["d0", "d0"]),
+        ("corridor_of", [1, "d0"]),
+        ("within", -1),
+        ("share", "5%"),
+        ("pairs", []),
+        ("pairs", [{"from": "d0", "to": "d1", "optimum": "0"}]),
+        ("pairs", [{"from": "d1", "to": "d0", "optimum": 0.0}]),
+        ("pairs", [7]),
+    ],
+)
+def test_a_damaged_record(corridor_store, capfd, key, value):
+    file = corridor_store / "corridor" / "zarr.json"
+    before = file.read_text()
+    text = json.loads(before)
+    own = next(v for v in text["attributes"].values() if isinstance(v, dict) and "settings" in v)
+    own["result" if key == "pairs" else "settings"][key] = value
+    del own["checksum"]
+    file.write_text(json.dumps(text))
+    code, _, err = call(capfd, f"verify {corridor_store} --backend cpu")
+    file.write_text(before)
+    assert (code, f"{key} is recorded as" in err) == (2, True), err
+
+
+@pytest.fixture(scope="module")
+def corridor_store(tmp_path_factory):
+    store = make_store(
+        tmp_path_factory.mktemp("c") / "s.zarr", np.full((5, 9), 3, np.int16), -1, 64
+    )
+    for k, place in enumerate([(0, 0), (4, 8)]):
+        shortest_paths(store, [place], into=f"d{k}")
+    corridor(store, ["d0", "d1"])
+    return store
 
 
 def call(capfd, words):

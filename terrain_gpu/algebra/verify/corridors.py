@@ -1,0 +1,167 @@
+"""Proof that a layer is the corridor of layers of distances: `verify_corridor`.
+
+One pass. Every cell must be what follows from the distances there and the recorded optima, and each
+optimum must be the least sum of its two distances. The operation masks whole arrays pair by pair;
+here a cell keeps NaN where it has no value, and a way that costs too much becomes one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...cells import is_nodata
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...grid import Block, BlockGrid
+from ...store import Layer, TileStore
+
+_STRIP = 1 << 15
+"""Cells that are computed together, so that temporaries stay in the cache."""
+
+
+class Stated(NamedTuple):
+    """What a corridor is said to be.
+
+    Attributes
+    ----------
+    optima
+        The least cost between the places of each pair of layers, in the order of
+        ``itertools.combinations``; NaN where there is no way.
+    within, share
+        The most that a way may cost beyond the optimum, and as a share of it.
+    """
+
+    optima: tuple[float, ...]
+    within: float | None = None
+    share: float | None = None
+
+    def over(self, costs: Sequence[np.ndarray]) -> tuple[np.ndarray, list[float]]:
+        """The right cells, and the least sum of each pair here; NaN for none."""
+        right, least = np.full(costs[0].shape, np.nan), []
+        for optimum, (one, other) in zip(self.optima, combinations(costs, 2), strict=True):
+            ways = np.add(one, other)
+            ways[np.isposinf(ways)] = np.nan
+            least.append(float(np.fmin.reduce(ways, axis=None)))
+            ways = np.subtract(ways, optimum)
+            allowed = self.within if self.share is None else self.share * optimum
+            bad = np.isposinf(ways) if allowed is None else ~(ways <= allowed)
+            right = np.fmin(right, np.where(bad, np.nan, ways))
+        return right, least
+
+
+def verify_corridor(
+    stated: Stated, distances: Mapping[str, Any], corridor: Any, limits: Limits
+) -> dict[str, Any]:
+    """Check every cell of a layer that `corridor` has written, and the optima.
+
+    Parameters
+    ----------
+    distances
+        The layers of distances by name, in the order in which they were given.
+    corridor
+        The layer.
+
+    Returns
+    -------
+    dict
+        "cells", those with a value.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found, or for a wrong optimum.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    blocks: BlockGrid = corridor.blocks
+    plan, reads = plan_corridor_proof(blocks, list(distances.values()), corridor, limits)
+    cells, least = 0, np.full(len(stated.optima), np.nan)
+
+    def add(_: Block, found: tuple[int, np.ndarray]) -> None:
+        nonlocal cells, least
+        cells, least = cells + found[0], np.fmin(least, found[1])
+
+    check_blocks(plan, blocks, reads, partial(_check, stated, corridor, reads), add, limits)
+    for pair, found, optimum in zip(
+        combinations(distances, 2), least.tolist(), stated.optima, strict=True
+    ):
+        if not (math.isnan(found) and math.isnan(optimum)):
+            wrong_totals(corridor, f"from {pair[0]} to {pair[1]}", found, optimum)
+    return {"cells": cells}
+
+
+def _check(
+    stated: Stated, corridor: Any, reads: list[Read], at: Block, data: list[np.ndarray]
+) -> tuple[int, np.ndarray]:
+    """Check the cells of a block; return how many have a value, and the least sums."""
+    r0, _, c0, c1 = corridor.blocks.window(*at)
+    step, valid, least = max(_STRIP // (c1 - c0), 1), 0, np.full(len(stated.optima), np.nan)
+    for top in range(0, len(data[0]), step):
+        here, *given = (cells[top : top + step] for cells in data)
+        costs = [cells.astype(np.float64) for cells in given]
+        for cost, cells, (layer, _) in zip(costs, given, reads[1:], strict=True):
+            cost[is_nodata(cells, layer.nodata)] = np.nan
+        with np.errstate(over="ignore", invalid="ignore"):
+            right, found = stated.over(costs)
+        least = np.fmin(least, found)
+        void = np.isnan(right)
+        valid += void.size - int(np.count_nonzero(void))
+        faults = np.argwhere(~np.where(void, np.isnan(here), here == right))
+        if len(faults):
+            row, col = faults[0].tolist()
+            value = "no value" if void[row, col] else repr(float(right[row, col]))
+            what = f"{here[row, col]!s} where the distances give {value}"
+            wrong(corridor, what, "cells", r0 + top + row, c0 + col)
+    return valid, least
+
+
+def plan_corridor_proof(
+    blocks: BlockGrid, distances: Sequence[Any], corridor: Any, limits: Limits
+) -> tuple[StreamPlan, list[Read]]:
+    """How blocks stream; `corridor` need not exist yet."""
+    reads = [Read(corridor), *map(Read, distances)]
+    worker = (9 * len(distances) + 64) * (_STRIP + blocks.block)
+    held = 200 * math.comb(len(distances), 2)
+    return plan_proof(blocks, reads, limits, worker=worker, held=held), reads
+
+
+def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_corridor` of a layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    names = recorded.get("corridor_of", list)
+    if not all(isinstance(one, str) for one in names) or len(set(names)) < max(len(names), 2):
+        raise recorded.damaged("corridor_of", names)
+    for key in ("within", "share"):
+        value = recorded.settings.get(key)
+        if value is not None and not (_is_number(value) and 0 <= value < math.inf):
+            raise recorded.damaged(key, value)
+    if layer.dtype != np.float64:
+        raise recorded.damaged("data_type", layer.dtype.name)
+    pairs = recorded.result.get("pairs")
+    if not isinstance(pairs, list) or len(pairs) != math.comb(len(names), 2):
+        raise recorded.damaged("pairs", pairs)
+    optima = []
+    for pair, (one, other) in zip(pairs, combinations(names, 2), strict=True):
+        optimum: Any = pair.get("optimum", "") if isinstance(pair, dict) else ""
+        good = optimum is None or (_is_number(optimum) and math.isfinite(optimum))
+        if not good or (pair.get("from"), pair.get("to")) != (one, other):
+            raise recorded.damaged("pairs", pair)
+        optima.append(math.nan if optimum is None else float(optimum))
+    stated = Stated(tuple(optima), *(recorded.settings.get(key) for key in ("within", "share")))
+    distances = {name: recorded.input(name) for name in names}
+    for source in distances.values():
+        if source.blocks != layer.blocks:
+            raise recorded.damaged("corridor_of", source.name)
+    return verify_corridor(stated, distances, layer, limits)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
