@@ -24,6 +24,7 @@ from .errors import InputError
 Backend = Literal["auto", "cpu", "cuda"]
 Connectivity = Literal[8, 4]
 PathConnectivity = Literal[8, 4, 16]
+PathMetric = Literal["steps", "continuous"]
 Devices = int | Sequence[int] | Literal["all"]
 """The number of a GPU, numbers of several, or all."""
 Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]

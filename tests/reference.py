@@ -366,6 +366,75 @@ def dijkstra(z, model, sources, *, max_cost=None, **graph):
     return distance
 
 
+def continuous(f, valid, sources, lengths, *, corner_cutting=True, max_cost=math.inf):
+    """Distances by the continuous metric, cell by cell in their order; inf where not reached.
+
+    Parameters
+    ----------
+    f, valid
+        Frictions, and which cells count.
+    sources
+        (row, col, start cost).
+    lengths
+        As `step_lengths` gives them.
+    """
+    rows, cols = f.shape
+    found = np.full(f.shape, math.inf)
+    queue, done = [], np.zeros(f.shape, bool)
+    for row, col, cost in sources:
+        found[row, col] = min(found[row, col], cost)
+        heapq.heappush(queue, (float(found[row, col]), row, col))
+
+    def is_cell(row, col):
+        return 0 <= row < rows and 0 <= col < cols and bool(valid[row, col])
+
+    def step(row, col, dr, dc):
+        """Distance of the neighbour, cost and length of the step from it; inf without one."""
+        r, c = row + dr, col + dc
+        if not is_cell(r, c):
+            return math.inf, math.inf, math.nan
+        if dr and dc and not (corner_cutting or is_cell(r, col) or is_cell(row, c)):
+            return math.inf, math.inf, math.nan
+        length = float(lengths[3 if dr and dc else 2 if dr else 0][row + min(dr, 0)])
+        mean = (float(f[row, col]) + float(f[r, c])) / 2
+        return float(found[r, c]), mean * length, length
+
+    def behind(row, col):
+        """The least that the neighbours of a cell give."""
+        least = math.inf
+        for dr, dc in TOWARD:
+            d, w, diagonal = step(row, col, dr, dc)
+            least = min(least, max(d + w, d * (1 + 2.0**-52)))
+            for beside in ((dr, 0), (0, dc)) if dr and dc else ():
+                a, v, side = step(row, col, *beside)
+                if math.inf in (a, v, d, w):
+                    continue
+                if beside[0]:
+                    across = float(lengths[0][row + dr])
+                else:
+                    across = float(lengths[2][row + min(dr, 0)])
+                for eighths in range(1, 8):
+                    t = eighths / 8
+                    square = (1 - t) * (side * side) + t * (diagonal * diagonal)
+                    long = math.sqrt(square - t * (1 - t) * (across * across))
+                    through = (1 - t) * (a + v * (long / side)) + t * (d + w * (long / diagonal))
+                    least = min(least, max(through, max(a, d) * (1 + 2.0**-52)))
+        return least
+
+    while queue:
+        _, row, col = heapq.heappop(queue)
+        if done[row, col]:
+            continue
+        done[row, col] = True
+        for dr, dc in TOWARD:
+            r, c = row + dr, col + dc
+            if is_cell(r, c) and not done[r, c] and (new := behind(r, c)) < found[r, c]:
+                found[r, c] = new
+                heapq.heappush(queue, (new, r, c))
+    found[found > max_cost] = math.inf
+    return found
+
+
 def backlinks(distance, z, model, sources, **graph):
     """Predecessors in a forest rooted at the sources.
 

@@ -168,6 +168,7 @@ field_options = [
 )
 @cost_options
 @options.path_connectivity_option
+@options.metric_option
 @options.wrap_option
 @click.option(
     "--max-cost",

@@ -28,6 +28,7 @@ from ..arguments import (
     Backend,
     Connectivity,
     PathConnectivity,
+    PathMetric,
     Wrap,
     devices,
     parse_size,
@@ -247,6 +248,14 @@ def _connectivity(choices: Any, more: str = "") -> Any:
 
 connectivity_option = _connectivity(Connectivity)
 path_connectivity_option = _connectivity(PathConnectivity, ", and 16 knight's moves as well")
+metric_option = click.option(
+    "--metric",
+    type=click.Choice(get_args(PathMetric)),
+    default="steps",
+    show_default=True,
+    help="Paths go from neighbour to neighbour (steps), or in any direction (continuous): for "
+    "--cost friction, distances only, on the CPU.",
+)
 wrap_option = click.option(
     "--wrap",
     type=click.Choice(get_args(Wrap)),

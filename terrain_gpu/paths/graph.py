@@ -33,6 +33,7 @@ class CostGraph(Operation):
     corner_cutting: bool = True
     reverse: bool = False
     max_slope: float | None = field(default=None, kw_only=True)
+    metric: str = field(default="steps", kw_only=True)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -49,8 +50,10 @@ class CostGraph(Operation):
             "corner_cutting": self.corner_cutting,
             "reverse": self.reverse,
         }
-        # Left out where it is not given, as in stores that do not know it.
-        return found if self.max_slope is None else {**found, "max_slope": self.max_slope}
+        # Left out where they are not given, as in stores that do not know them.
+        if self.max_slope is not None:
+            found["max_slope"] = self.max_slope
+        return found if self.metric == "steps" else {**found, "metric": self.metric}
 
     @cached_property
     def model(self) -> CostModel:
@@ -80,7 +83,7 @@ class CostGraph(Operation):
     @property
     def options(self) -> Options:
         """(diagonal, corner_cutting, reverse), as kernels take them."""
-        return options_of(self.connectivity, self.corner_cutting, self.reverse)
+        return options_of(self.connectivity, self.corner_cutting, self.reverse, self.metric)
 
     @cached_property
     def lengths(self) -> np.ndarray:

@@ -17,6 +17,7 @@ from ..store import Layer
 from .costs import CostModel
 from .fields import Field, pages
 from .formula.program import Formula
+from .front import LEAST_FRICTION, Continuous
 from .knights import Options, halo_of
 
 _FAR = 2**61
@@ -184,11 +185,25 @@ class Terrain:
         if self.barriers is not None:
             cells, gone = self.barriers.ring(window, self.blocks, h)
             absent |= (cells != 0) & ~gone
+        if isinstance(self.options, Continuous):
+            self._refuse_no_friction((frictions < LEAST_FRICTION) & ~absent, window)
         lengths = np.ascontiguousarray(self.lengths[:, window[0] : window[0] + len(absent)])
         field = Field(heights, frictions, absent, lengths, None)  # type: ignore[arg-type]
         if isinstance(self.model.kernel, Formula) and self.model.kernel.signed:
             self._refuse_negative_costs(field, window)
         return field
+
+    def _refuse_no_friction(self, where: np.ndarray, window: Window) -> None:
+        """Refuse cells that cost nothing, for the continuous metric."""
+        if where.any():
+            r, c = divmod(int(np.argmax(where)), where.shape[1])
+            row, col = window[0] + r - 1, (window[2] + c - 1) % self.blocks.cols
+            raster = self.friction or self.heights
+            raise InputError(
+                f"{raster.name}: the friction at row {row}, column {col} is less than "
+                f"{LEAST_FRICTION}; the continuous metric needs frictions above 0, so raise it, or "
+                "use metric steps"
+            )
 
     def _refuse_negative_costs(self, field: Field, window: Window) -> None:
         from .formula.negative import negative_step

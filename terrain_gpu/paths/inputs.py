@@ -20,6 +20,7 @@ from ..grid.lengths import other_unit, warn_of_mercator
 from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..report import Report
 from ..store import Layer, TileStore
+from .costs import Friction
 from .cpu.relax import GUARDS
 from .graph import CostGraph
 from .index import Index, index_settings
@@ -144,6 +145,25 @@ def check_start_costs(problem: Any) -> None:
             raise InputError(f"start cost {most:g} exceeds 2**62; give a smaller one")
 
 
+def check_metric(problem: CostDistance, backend: str) -> None:
+    """Refuse what the continuous metric does not have."""
+    if problem.metric == "steps":
+        return
+    for wrong, what, remedy in (
+        (not isinstance(problem.model.kernel, Friction), f"cost {problem.cost!r}", "cost friction"),
+        (problem.max_slope is not None, "max_slope", "no limit of slope"),
+        (problem.connectivity != 8, f"connectivity {problem.connectivity}", "connectivity 8"),
+        (problem.method != "relax", f"method {problem.method!r}", "method relax"),
+        (problem.wrap, "sides that meet", "wrap no (--wrap no)"),
+        (len(problem.names) > 1, "backlinks, allocation, ties or paths", "distances alone"),
+        (backend == "cuda", "backend cuda", "backend cpu"),
+    ):
+        if wrong:
+            raise InputError(
+                f"the continuous metric does not take {what}: use {remedy}, or metric steps"
+            )
+
+
 def warn_about_lengths(problem: CostGraph) -> None:
     """Warn if lengths are not what the costs mean."""
     kind = problem.model.kind
@@ -184,6 +204,8 @@ def gpu_of_method(
 ) -> Gpu | None:
     """The GPU that a problem's method runs on; None for the CPU."""
     method, heights = problem.method, problem.layers[0]
+    if problem.metric == "continuous" and client is None:
+        return None
     if problem.connectivity == 16 and method != "relax":
         raise InputError(
             f"method {method!r} takes 4 or 8 neighbours; use method relax, or connectivity 8"

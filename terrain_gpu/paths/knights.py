@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
+from .front import Continuous
+
 
 class Knights(NamedTuple):
     """Options of kernels for 16 neighbours: a type, so that others are compiled without them."""
@@ -21,12 +23,16 @@ class Knights(NamedTuple):
     reverse: bool
 
 
-Options = tuple[bool, bool, bool] | Knights
+Options = tuple[bool, bool, bool] | Knights | Continuous
 """(diagonal, corner_cutting, reverse)."""
 
 
-def options_of(connectivity: int, corner_cutting: bool, reverse: bool) -> Options:
+def options_of(
+    connectivity: int, corner_cutting: bool, reverse: bool, metric: str = "steps"
+) -> Options:
     """The options of kernels."""
+    if metric == "continuous":
+        return Continuous(True, corner_cutting, reverse)
     if connectivity == 16:
         return Knights(True, corner_cutting, reverse)
     return connectivity == 8, corner_cutting, reverse

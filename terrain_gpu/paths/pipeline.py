@@ -17,6 +17,7 @@ from ..arguments import (
     Devices,
     PathConnectivity,
     PathMethod,
+    PathMetric,
     Wrap,
     checked,
     devices,
@@ -38,6 +39,7 @@ from ..store.run import begun_dtype
 from .costs import cost_text, row_of
 from .cpu.relax import Overflow
 from .inputs import (
+    check_metric,
     check_start_costs,
     gpu_of_method,
     limit_of_costs,
@@ -68,6 +70,7 @@ Solved = TypeVar("Solved")
     barriers=raster_or_layer,
     connectivity=word(PathConnectivity),
     method=word(PathMethod),
+    metric=word(PathMetric),
     wrap=word(Wrap),
 )
 def shortest_paths(  # noqa: PLR0913 - keyword-only
@@ -79,6 +82,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     barriers: str | np.ndarray | None = None,
     parameters: dict[str, float] | None = None,
     connectivity: PathConnectivity = 8,
+    metric: PathMetric = "steps",
     corner_cutting: bool = True,
     reverse: bool = False,
     max_slope: float | None = None,
@@ -136,6 +140,10 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         8 or 4. Or 16, with knight's moves, which pass through the middle of the edge between two
         cells, and are priced as two steps of half the length; distances are then float64. With
         method "relax".
+    metric
+        "steps": paths go from neighbour to neighbour. "continuous": in any direction, as the
+        eikonal equation |grad T| = friction has it, see `paths.front`; for cost "friction", with
+        frictions above 0, distances alone and method "relax", on the CPU. `connectivity` is 8.
     corner_cutting
         False forbids diagonal steps between two absent cells.
     reverse
@@ -246,6 +254,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         corner_cutting=corner_cutting,
         reverse=reverse,
         max_slope=max_slope,
+        metric=metric,
         sources=begin,
         source_edge=source_edge,
         max_cost=limit_of_costs(max_cost, row_of(cost).least),
@@ -258,6 +267,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         wrap=joined,
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
+    check_metric(problem, backend)
     limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
     gpu = gpu_of_method(problem, limit, backend, device, gpu_memory_limit, client)
     place = Placement(gpu, progress, passes=2 + verify)

@@ -41,6 +41,11 @@ class RecordedSteps(Operation):
                 f"{found.layer.path}: {self.command} takes steps to 4 or 8 neighbours; compute the "
                 "distances with connectivity 8"
             )
+        if found.metric == "continuous":
+            raise InputError(
+                f"{found.layer.path}: {self.command} takes steps between neighbours, which the "
+                "continuous metric does not have; compute the distances with metric steps"
+            )
         return found
 
     @cached_property

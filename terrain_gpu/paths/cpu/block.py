@@ -15,8 +15,9 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..edges import infinity_of, joining
+from ..edges import infinity_of
 from ..steps import fill_weights
+from .front import way_of
 from .tile import relax_tile
 
 
@@ -156,7 +157,8 @@ def relax_block(
         visits += 1
         row, col = i * TILE, j * TILE
         fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
-        passes += relax_tile(joining(cost), distances, row, col, whole[i, j], work, improved)
+        way = way_of(cost, options, lengths, row)
+        passes += relax_tile(way, distances, row, col, whole[i, j], work, improved)
         whole[i, j] = False
         if guard < infinity and _farthest(work[0]) > guard:
             return least, visits, passes, True

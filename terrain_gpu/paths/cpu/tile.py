@@ -10,12 +10,14 @@ a row from the second one above or below.
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
+from numba.extending import overload, register_jitable
 
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP_16, NEIGHBOUR, ROW_STEP_16
 from ..edges import infinity_of, join
+from ..front import Front
+from .front import front_from_sides, front_rows
 
 PADDED = TILE + 2
 
@@ -163,7 +165,6 @@ def _scan_rows(way, work):
 
 @register_jitable
 def _from_sides(way, work):
-    """Relax the outer columns of the tile from its halo."""
     d, weights, due, scan = work
     halo = (d.shape[0] - TILE) // 2
     first, last = halo, TILE + halo - 1
@@ -201,6 +202,26 @@ def _knights_from_sides(way, d, weights, y):
     return changed
 
 
+def sweep(way, work):
+    """`relax_rows`, or the same for a `Front`; in compiled code only."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(sweep)
+def _sweep_of(way, work):
+    return front_rows if way.instance_class is Front else relax_rows
+
+
+def from_sides(way, work):
+    """Relax the outer columns of the tile from its halo; in compiled code only."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(from_sides)
+def _from_sides_of(way, work):
+    return front_from_sides if way.instance_class is Front else _from_sides
+
+
 @jit
 def relax_tile(way, distances, row, col, whole, work, improved):
     """Relax a tile to convergence; the weights are in `work`.
@@ -208,8 +229,8 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     Parameters
     ----------
     way
-        `Sum` or `Max`, see `edges.joining`. This function takes longest to compile; so it is
-        compiled only for these two and not for every model.
+        `Sum`, `Max` or `Front`, see `front.way_of`. This function takes longest to compile; so it
+        is compiled only for these and not for every model.
     distances
         Distances of the block, padded by the halo.
     row, col
@@ -237,8 +258,8 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     for n in range(halo):
         due[first + n] |= _DOWN
         due[last - n] |= _UP
-    _from_sides(way, work)
-    passes = relax_rows(way, work)
+    from_sides(way, work)
+    passes = sweep(way, work)
     # A lowered distance matters only to neighbours with a larger distance.
     improved[:] = infinity
     if halo == 2:

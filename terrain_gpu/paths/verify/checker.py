@@ -26,9 +26,11 @@ from ...progress import Progress, silent
 from ..cpu.allocate import BacklinkForest, cells_around, places_of
 from ..edges import infinity_of
 from ..formula.program import Formula
+from ..front import Continuous
 from ..ground import Terrain
 from ..knights import Options, mask_dtype
 from .blocks import CheckedCells, Counts, PathBlocks, RimFlats, Spread, as_violation
+from .front import FrontBlocks
 from .kernels import join_rims
 from .roots import WRONG, KnownRoots, Read
 
@@ -104,6 +106,9 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
     A backlink must be the lowest direction of a strictly nearer predecessor, if there is one. On
     flats, any forest is accepted.
     """
+    if isinstance(options, Continuous):
+        fronts = FrontBlocks(ground, options, float(farthest), read_distance)
+        return _check_fronts(fronts, Limits(NO_LIMIT, threads, progress, cluster))
     dtype = np.dtype(dtype)
     reads = read_distance, read_backlink, read_allocation
     of = PathBlocks(ground, cost, options, dtype, dtype.type(farthest), *reads)
@@ -123,6 +128,22 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
         return {**found, "backend": "cpu"}
 
     return placement.run(prove)
+
+
+def _check_fronts(of: FrontBlocks, limits: Limits) -> dict[str, Any]:
+    """As `verify_paths`, for the continuous metric."""
+    steps = reached = 0
+
+    def add(at: Block, counts: Counts) -> None:
+        nonlocal steps, reached
+        steps, reached = steps + counts.steps, reached + counts.reached
+        if isinstance(of.ground, KnownRoots):
+            of.ground.note(at, counts.sources)
+
+    worker = block_bytes(of.blocks, 8, 1)
+    plan = plan_threads(of.blocks, "float64", limits.checkers, worker, limits)
+    check_blocks(plan, of.blocks, [], of.check, add, limits)
+    return {"checked_steps": steps, "reached": reached, "backend": "cpu"}
 
 
 def upper_limit(max_cost: float | None, dtype: np.dtype) -> Any:

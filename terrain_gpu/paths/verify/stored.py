@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from ...arguments import PathConnectivity
+from ...arguments import PathConnectivity, PathMetric
 from ...cuda.backend import find_gpu
 from ...engine.plan import CUDA_BASELINE
 from ...errors import InputError, StoreError, VerificationError
@@ -152,6 +152,11 @@ def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: Record
         expected = {"distance": distance.dtype.name, "backlink": "uint8", "allocation": "uint32"}
         if layer.dtype.name != expected[name]:
             raise StoreError(f"{layer.path}: cells of type {layer.dtype.name}; compute it again")
+    if recorded.metric == "continuous" and recorded.start_costs:
+        raise StoreError(
+            f"{distance.path}: its sources have start costs and are not recorded; compute it again "
+            "with --verify"
+        )
     if "backlink" not in layers and recorded.start_costs:
         raise StoreError(
             f"{distance.path}: its sources have start costs and can only be found from backlinks; "
@@ -196,7 +201,14 @@ class RecordedPaths:
     @property
     def options(self) -> Options:
         how = self.get("corner_cutting", bool), self.get("reverse", bool)
-        return options_of(self.connectivity, *how)
+        return options_of(self.connectivity, *how, self.metric)
+
+    @property
+    def metric(self) -> str:
+        found = self.settings.get("metric", "steps")
+        if found not in get_args(PathMetric):
+            raise self.damaged("metric", found)
+        return str(found)
 
     @property
     def wraps(self) -> bool:

@@ -1,0 +1,54 @@
+"""The continuous metric: paths may leave a cell in any direction, not only towards a neighbour.
+
+A path reaches a cell straight from a point between two neighbours that touch. There, distance and
+friction are interpolated from both, so with a share t of the diagonal neighbour d, and 1 - t of the
+one beside it, a, the cell's distance is at most
+
+    (1 - t) (T(a) + w(a) L / L(a)) + t (T(d) + w(d) L / L(d))
+
+where L is the length from the point, and w and L(.) are cost and length of the step from each. This
+is |grad T| = friction on triangles (J. N. Tsitsiklis 1995, "Efficient algorithms for globally
+optimal trajectories"; F. Bornemann and C. Rasch 2006). The least value over all t has a closed
+form, which rounding keeps from being monotone. So t takes fixed values (`SHARES`): products with
+constants, sums, minima and maxima are monotone in floating point, too, and relaxation in any order
+ends at the same bits. A distance is also at least the next float above those it comes from. So it
+depends on lesser ones only, and the equations of all cells have one solution.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+SHARES = tuple(k / 8 for k in range(1, 8))
+"""Shares of the diagonal neighbour; with both neighbours, 33 directions in a quarter of a turn."""
+
+NEXT = 1 + 2.0**-52
+"""Times a normal number: a greater one, the next or the one after it."""
+
+LEAST_FRICTION = 1e-100
+"""Frictions below it are refused: where they are 0, distances have no direction."""
+
+
+class Continuous(NamedTuple):
+    """Options of kernels for the continuous metric: a type, so that others are compiled without."""
+
+    diagonal: bool
+    corner_cutting: bool
+    reverse: bool
+
+
+class Front(NamedTuple):
+    """How distances combine: `edges.Sum` with points between neighbours.
+
+    Attributes
+    ----------
+    ratios
+        float64 (8, TILE, len(SHARES)). For each row of a tile, the length from the point of a share
+        over that of the step from the neighbour beside, and over that of the diagonal one: of the
+        triangles with the cell above, with the cell below, and with a cell at the side and one
+        diagonally above, or below.
+    """
+
+    ratios: np.ndarray
