@@ -27,7 +27,7 @@ SHARES = tuple(k / 8 for k in range(1, 8))
 NEXT = 1 + 2.0**-52
 """Times a normal number: a greater one, the next or the one after it."""
 
-LEAST_FRICTION = 1e-100
+LEAST_FRICTION = 1e-30
 """Frictions below it are refused: where they are 0, distances have no direction."""
 
 

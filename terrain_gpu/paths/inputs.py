@@ -150,8 +150,8 @@ def check_metric(problem: CostDistance, backend: str) -> None:
     if problem.metric == "steps":
         return
     for wrong, what, remedy in (
-        (not isinstance(problem.model.kernel, Friction), f"cost {problem.cost!r}", "cost friction"),
         (problem.max_slope is not None, "max_slope", "no limit of slope"),
+        (not isinstance(problem.model.kernel, Friction), f"cost {problem.cost!r}", "cost friction"),
         (problem.connectivity != 8, f"connectivity {problem.connectivity}", "connectivity 8"),
         (problem.method != "relax", f"method {problem.method!r}", "method relax"),
         (problem.wrap, "sides that meet", "wrap no (--wrap no)"),

@@ -148,9 +148,9 @@ class Relaxation:
     def compiled(self, heights: np.dtype, frictions: np.dtype) -> bool:
         """Whether the kernels for this cost are in numba's cache."""
         wanted = tuple(map(numba.from_dtype, (heights, frictions, self.dtype)))
-        cost = numba.typeof(self.cost)
+        how = numba.typeof(self.cost), numba.typeof(self.options)
         return any(
-            t[0] == cost and (t[1].dtype, t[2].dtype, t[6].dtype) == wanted
+            (t[0], t[5]) == how and (t[1].dtype, t[2].dtype, t[6].dtype) == wanted
             for t in known_types(self.operator)
         )
 
