@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 SHARES = tuple(k / 8 for k in range(1, 8))
-"""Shares of the diagonal neighbour; with both neighbours, 33 directions in a quarter of a turn."""
+"""Shares of the diagonal neighbour; with both neighbours, 17 directions in a quarter of a turn."""
 
 NEXT = 1 + 2.0**-52
 """Times a normal number: a greater one, the next or the one after it."""

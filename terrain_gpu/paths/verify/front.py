@@ -19,7 +19,7 @@ from ..knights import Options
 from .blocks import CheckedCells, Counts
 from .roots import Read
 
-_STRIP = 64
+_STRIP = 16
 """Rows that are checked together."""
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -42,14 +42,12 @@ class FrontBlocks:
         """Check the cells of a block."""
         r0, r1, c0, c1 = window = self.blocks.window(*at)
         field, shape = self.ground.load(at), (r1 - r0 + 2, c1 - c0 + 2)
-        written = self.read_distance(window, halo=1)
-        absent = field.absent[: shape[0], : shape[1]]
-        distances = np.where(np.isnan(written), np.inf, written)
-        # Over the rim of the raster, a store has what a layer is filled with.
-        distances[absent] = np.inf
-        frictions = field.frictions[: shape[0], : shape[1]].astype(np.float64)
-        inside = np.s_[1:-1, 1:-1]
-        self._refuse(at, written[inside], absent[inside])
+        distances = self.read_distance(window, halo=1)
+        inside, padded = np.s_[1:-1, 1:-1], np.s_[: shape[0], : shape[1]]
+        absent, frictions = field.absent[padded], field.frictions[padded]
+        self._refuse(at, distances[inside], absent[inside])
+        # Beyond the rim of the raster, a store has what a layer is filled with.
+        distances[np.isnan(distances) | absent] = np.inf
         rows, cols, values = self.ground.seeds(at, field)
         starts = np.full((r1 - r0, c1 - c0), np.inf)
         np.minimum.at(starts, (rows, cols), values)
@@ -57,7 +55,10 @@ class FrontBlocks:
         for top in range(0, r1 - r0, _STRIP):
             part = slice(top, min(top + _STRIP, r1 - r0) + 2)
             least, count = self._least(
-                distances[part], frictions[part], absent[part], field.lengths[:, part]
+                distances[part],
+                frictions[part].astype(np.float64),
+                absent[part],
+                field.lengths[:, part],
             )
             steps += count
             start, here = starts[part.start : part.stop - 2], distances[part][inside]
