@@ -341,7 +341,9 @@ class CostDistance(CostGraph):
             stop_at_targets=False,
             wrap=False,
         )
-        arrays = [ArrayLayer(np.zeros((2, 2), dtype), blocks, grid) for dtype in dtypes]
+        arrays = [ArrayLayer(np.ones((2, 2), dtype), blocks, grid) for dtype in dtypes]
+        if self.barriers is not None:
+            arrays[-1].data[...] = 0
         run_in_memory(tiny.over(arrays), threads=1, verify=self.verified)
         trim()
 
