@@ -204,8 +204,9 @@ def gpu_of_method(
 ) -> Gpu | None:
     """The GPU that a problem's method runs on; None for the CPU."""
     method, heights = problem.method, problem.layers[0]
-    if problem.metric == "continuous" and client is None:
-        return None
+    if problem.metric == "continuous":
+        check_metric(problem, backend)
+        backend = "cpu"
     if problem.connectivity == 16 and method != "relax":
         raise InputError(
             f"method {method!r} takes 4 or 8 neighbours; use method relax, or connectivity 8"

@@ -39,7 +39,6 @@ from ..store.run import begun_dtype
 from .costs import cost_text, row_of
 from .cpu.relax import Overflow
 from .inputs import (
-    check_metric,
     check_start_costs,
     gpu_of_method,
     limit_of_costs,
@@ -237,11 +236,9 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     cost, parameters, friction = stated_cost(
         data, cost, data if over_arrays else layer, friction, parameters, vertical_factor
     )
-    given = nodata, cell_size, block_size
-    path, inputs = opened_inputs(data, (layer, friction, barriers), given, into)
-    heights = inputs[0]
-    names = [None if found is None else found.name for found in inputs]
-    joined = joining(heights.grid, wrap, path, method, connectivity)
+    of_arrays = nodata, cell_size, block_size
+    path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)
+    heights, names = inputs[0], [None if found is None else found.name for found in inputs]
     begin, ends = places_on(heights, sources, targets, needed=stop_at_targets)
     problem = CostDistance(
         path,
@@ -264,10 +261,9 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         into=into,
         method=method,
         verified=verify,
-        wrap=joined,
+        wrap=joining(heights.grid, wrap, path, method, connectivity),
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
-    check_metric(problem, backend)
     limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
     gpu = gpu_of_method(problem, limit, backend, device, gpu_memory_limit, client)
     place = Placement(gpu, progress, passes=2 + verify)
