@@ -8,11 +8,11 @@ one beside it, a, the cell's distance is at most
 
 where L is the length from the point, and w and L(.) are cost and length of the step from each. This
 is |grad T| = friction on triangles (J. N. Tsitsiklis 1995, "Efficient algorithms for globally
-optimal trajectories"; F. Bornemann and C. Rasch 2006). The least value over all t is
-not monotone once it is rounded. So t takes fixed values (`SHARES`): products with
-constants, sums, minima and maxima are monotone in floating point, too, and relaxation in any order
-ends at the same bits. A distance is also at least the next float above those it comes from. So it
-depends on lesser ones only, and the equations of all cells have one solution.
+optimal trajectories"; F. Bornemann and C. Rasch 2006). The least value over all t is not monotone
+once it is rounded. So t takes fixed values (`SHARES`): products with constants, sums, minima and
+maxima are monotone in floating point, too, and relaxation in any order ends at the same bits. A
+distance is also at least the next float above those it comes from. So it depends on lesser ones
+only, and the equations of all cells have one solution.
 """
 
 from __future__ import annotations
