@@ -53,6 +53,7 @@ LEFT_OUT = {
     "export": "writes a layer of a store; algorithms write rasters themselves",
     "verify": "checks a store; algorithms verify their results themselves",
     "plan": "tells what a run takes, and runs nothing",
+    "map": "shows a store in the browser; QGIS is a map itself",
     "demo": "for a terminal",
 }
 """Commands that are no algorithms, and why."""

@@ -40,6 +40,7 @@ from . import convert_dataset as convert_dataset_file
 from . import cost_matrix as cost_matrix_file
 from . import label_components as label_components_file
 from . import least_cost_network as least_cost_network_file
+from . import map as map_file
 from . import query_index as query_index_file
 from .operations import command_of, writer_of
 
@@ -66,6 +67,7 @@ for _file in (
     export,
     verify,
     plan,
+    map_file,
     demo,
 ):
     group.add_command(_file.command)

@@ -138,7 +138,12 @@ def trace_path(
 
 
 def path_length(cells: np.ndarray, lengths: np.ndarray, across: int | None = None) -> float:
-    """Length of a path through cells (row, col), from `grid.lengths.step_lengths`.
+    """Length of a path through cells (row, col); arguments as for `lengths_of`."""
+    return math.fsum(lengths_of(cells, lengths, across).tolist())
+
+
+def lengths_of(cells: np.ndarray, lengths: np.ndarray, across: int | None = None) -> np.ndarray:
+    """Lengths of the steps of a path, float64, from `grid.lengths.step_lengths`.
 
     `across` is the number of columns of a raster that wraps.
     """
@@ -146,7 +151,7 @@ def path_length(cells: np.ndarray, lengths: np.ndarray, across: int | None = Non
     if across is not None:
         step[:, 1] = (step[:, 1] + 1) % across - 1
     upper = np.minimum(cells[1:, 0], cells[:-1, 0])
-    return math.fsum(lengths[_EDGE_TO[step[:, 0], step[:, 1]], upper].tolist())
+    return lengths[_EDGE_TO[step[:, 0], step[:, 1]], upper]
 
 
 @jit

@@ -1,0 +1,52 @@
+"""terrain-gpu map: a map of a store in the browser."""
+
+from __future__ import annotations
+
+import contextlib
+import webbrowser
+
+import click
+
+from . import options
+
+
+@click.command("map")
+@click.argument("store", metavar="STORE")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port to listen on.  [default: any that is free]",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@options.memory_limit_option
+@options.threads_option
+@options.scratch_option
+@options.verbosity_options
+def command(
+    store: str, port: int, no_browser: bool, memory_limit: str | None, threads: int | None
+) -> None:
+    """Show STORE as a map in the browser, until Ctrl-C.
+
+    The map shows a hillshade and all layers with legends. A click computes the cost distance from
+    there, around barriers that you draw, or the watershed upstream. Build overviews first: large
+    stores then appear at once.
+
+    Only programs on this machine that know the address can connect. The store is only read:
+    results of clicks are in a folder for scratch files, and are removed at the end. The limits are
+    for these runs.
+
+    \b
+    terrain-gpu overviews dem.zarr
+    terrain-gpu map dem.zarr
+    """
+    from ..map import MapServer
+
+    with MapServer(store, port=port, memory_limit=memory_limit, threads=threads) as server:
+        click.echo(server.url)
+        options.say("Ctrl-C ends it.")
+        if not no_browser:
+            webbrowser.open(server.url)
+        with contextlib.suppress(KeyboardInterrupt, options.Interrupted):
+            server.serve()

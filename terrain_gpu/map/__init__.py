@@ -1,0 +1,5 @@
+"""A map of a store in the browser: `MapServer`."""
+
+from .server import MapServer
+
+__all__ = ["MapServer"]

@@ -1,0 +1,339 @@
+"""Runs that the map starts, each in a process of its own over a scratch store."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import numpy as np
+
+import terrain_gpu
+
+from ..errors import InputError, StoreError
+from ..grid import Window
+from ..grid.lengths import step_lengths
+from ..paths.costs import MODELS
+from ..paths.trace import lengths_of, trace_path
+from ..store import Layer, TileStore
+from ..store.levels import place_of
+from ..store.objects import ObjectPath
+from ..store.scratch import scratch_folder
+from .tiles import Source
+
+COSTS = ("tobler", "langmuir", "surface", "absdiff", "minimax")
+"""Cost models that need no other layer."""
+
+OWN = ("cost_distance", "drawn_barriers", "upstream")
+"""How the names of layers begin that runs write."""
+
+KEPT = 3
+"""Results of so many runs are kept; with an older one its files go."""
+
+MOST_PLACES, MOST_LINES, MOST_CORNERS = 100, 100, 10_000
+
+SHOWN = 400
+"""Cells of a profile, at most."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be computed, checked.
+
+    Attributes
+    ----------
+    kind
+        "distance" or "watershed".
+    places
+        Sources, or the outlet: rows and columns of the store.
+    factor
+        The level of the overviews on which it is computed; 1 for the store itself.
+    barriers
+        Lines of (row, col), real numbers.
+    """
+
+    kind: str
+    places: list[list[int]]
+    cost: str
+    factor: int
+    barriers: list[list[list[float]]]
+
+    @classmethod
+    def read(cls, given: Any, source: Source) -> Job:
+        """A job from JSON; an InputError says what is wrong."""
+        if not isinstance(given, dict):
+            raise InputError("the job is no object of JSON")
+        kind, cost = given.get("kind"), given.get("cost", COSTS[0])
+        if kind not in ("distance", "watershed") or cost not in COSTS:
+            raise InputError(f"kind {kind!r} with cost {cost!r} is not known")
+        factor, barriers = given.get("factor", 1), given.get("barriers", [])
+        if type(factor) is not int or factor < 1 or (kind == "watershed" and factor != 1):
+            raise InputError(f"factor {factor!r} is no level")
+        places: Any = given.get("places")
+        if not (_list(places, 1, MOST_PLACES) and all(_pair(at, int) for at in places)):
+            raise InputError(f"places: give 1 to {MOST_PLACES} pairs of row and column")
+        rows, cols = source.shape
+        for row, col in places:
+            if not (0 <= row < rows and 0 <= col < cols):
+                raise InputError(f"row {row}, column {col} is outside the raster")
+        good = _list(barriers, 0, MOST_LINES) and all(
+            _list(line, 2, MOST_CORNERS) and all(_pair(at, int, float) for at in line)
+            for line in barriers
+        )
+        if not good:
+            raise InputError(
+                f"barriers: give at most {MOST_LINES} lines of 2 to {MOST_CORNERS} corners, each "
+                "a row and a column"
+            )
+        return cls(kind, places, cost, factor, barriers)
+
+
+def _list(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, list) and least <= len(value) <= most
+
+
+def _pair(value: Any, *types: type) -> bool:
+    """Whether a value is a pair of numbers that are not huge."""
+    return _list(value, 2, 2) and all(type(v) in types and abs(v) < 2**32 for v in value)
+
+
+@dataclass
+class MapRun:
+    """A run, and its result when it is done.
+
+    Attributes
+    ----------
+    state
+        "running", "done", "failed" or "cancelled".
+    told
+        Phase, cells done and cells in all, or the error.
+    source
+        The scratch store as a map.
+    """
+
+    number: int
+    job: Job
+    folder: Path
+    process: subprocess.Popen[bytes]
+    state: str = "running"
+    told: dict[str, Any] = field(default_factory=dict)
+    source: Source | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """What the page tells of it."""
+        return {"run": self.number, "state": self.state, **vars(self.job), **self.told}
+
+    def end(self) -> None:
+        """End the process, if it still runs."""
+        if self.process.poll() is None:
+            self.state = "cancelled"
+            self.process.kill()
+        self.process.wait()
+
+    def path(self, row: int, col: int) -> dict[str, Any] | None:
+        """The least-cost path to a cell of the map: cells and profile; None if unreached."""
+        if self.source is None or self.job.kind != "distance":
+            raise StoreError("no path; wait for the distances")
+        base, links = self.job.factor, self.source.shown("cost_distance_backlink").layer
+        heights = self.source.store.layer(self.told["heights"])
+        cells = trace_path(self._links(links), links.blocks, row // base, col // base)
+        if cells is None:
+            return None
+        steps = lengths_of(cells, _lengths_on(self.source.store))
+        along = np.append(0.0, np.cumsum(steps))
+        some = np.unique(np.linspace(0, len(cells) - 1, min(len(cells), SHOWN)).astype(int))
+        profile = _values(heights, cells[some])
+        thin = cells[:: max(1, len(cells) // 4000)]
+        thin = np.concatenate((thin, cells[-1:]))
+        return {
+            "cells": ((thin + 0.5) * base).round(1).tolist(),
+            "length": float(along[-1]),
+            "cost": self.source.shown("cost_distance").pyramid.value(row, col),
+            "profile": [[round(float(x), 2), y] for x, y in zip(along[some], profile, strict=True)],
+        }
+
+    def _links(self, links: Layer) -> Callable[[int, int], np.ndarray]:
+        """Reads blocks of backlinks and keeps the last ones, for the next path."""
+        kept = getattr(self, "_kept", None)
+        if kept is None:
+            kept = self._kept = lru_cache(4)(links.read_block)
+        return kept
+
+
+@lru_cache(1)
+def _lengths_of(path: str, store: Any) -> np.ndarray:
+    return step_lengths(store.grid)
+
+
+def _lengths_on(store: TileStore) -> np.ndarray:
+    return _lengths_of(str(store.path), store)
+
+
+def _values(layer: Layer, at: np.ndarray) -> list[float | None]:
+    """Values along a path, read by windows; None without a value."""
+    side, found, k = 256, [], 0
+    while k < len(at):
+        end = k + 1
+        while end < len(at) and (at[end] // side == at[k] // side).all():
+            end += 1
+        part = at[k:end]
+        (r0, c0), (r1, c1) = part.min(axis=0).tolist(), (part.max(axis=0) + 1).tolist()
+        window: Window = (r0, r1, c0, c1)
+        values = layer.read_window(*window)[part[:, 0] - r0, part[:, 1] - c0].astype(float)
+        empty = ~np.isfinite(values)
+        if layer.nodata is not None:
+            empty |= values == float(layer.nodata)
+        found += [None if no else value for value, no in zip(values.tolist(), empty, strict=True)]
+        k = end
+    return found
+
+
+class MapRuns:
+    """All runs of a map, one at a time.
+
+    Parameters
+    ----------
+    source
+        The store.
+    heights
+        The layer of heights, or None: there are no runs then.
+    memory_limit, threads
+        For a run.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        heights: str | None,
+        memory_limit: int | str | None,
+        threads: int | None,
+    ) -> None:
+        self._source, self._heights = source, heights
+        self._limits = {"memory_limit": memory_limit, "threads": threads}
+        self._lock = Lock()
+        self._folder: Path | None = None
+        self._count = 0
+        self.runs: dict[int, MapRun] = {}
+
+    @property
+    def why_not(self) -> str | None:
+        """Why nothing can be computed, or None."""
+        if isinstance(self._source.store.path, ObjectPath):
+            return "Stores in object storage are only shown; copy it to a disk to compute."
+        return None if self._heights else "The store has no layer of heights."
+
+    def start(self, given: Any) -> MapRun:
+        """Start a run; the one that is running ends.
+
+        Raises
+        ------
+        InputError
+            when the job cannot be used.
+        """
+        job = Job.read(given, self._source)
+        if why := self.why_not:
+            raise InputError(why)
+        level = place_of(self._source.store.path, job.factor)
+        if job.factor > 1 and not (level / str(self._heights) / "zarr.json").exists():
+            raise InputError(f"factor {job.factor}: no such level; build overviews")
+        with self._lock:
+            for run in self.runs.values():
+                run.end()
+            while len(self.runs) >= KEPT:
+                self._remove(min(self.runs))
+            if self._folder is None:
+                self._folder = Path(
+                    tempfile.mkdtemp(prefix="terrain_gpu-map-", dir=scratch_folder())
+                )
+            self._count += 1
+            folder = self._folder / str(self._count)
+            _mirror(level, folder)
+            run = self.runs[self._count] = self._begin(job, folder)
+        Thread(target=self._follow, args=(run,), daemon=True).start()
+        return run
+
+    def _begin(self, job: Job, folder: Path) -> MapRun:
+        grid = TileStore.open(folder).grid
+        a, _, c, _, e, f = grid.transform
+        share = job.factor
+        lines = [
+            [[c + a * col / share, f + e * row / share] for row, col in line]
+            for line in job.barriers
+        ]
+        words = {**vars(job), **self._limits, "store": str(folder), "layer": self._heights}
+        words["places"] = [[row // share, col // share] for row, col in job.places]
+        words["barriers"] = lines
+        found = Path(terrain_gpu.__file__).parents[1]
+        paths = [str(found), *filter(None, [os.environ.get("PYTHONPATH")])]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "terrain_gpu.map.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(words).encode() + b"\n")
+        process.stdin.flush()
+        return MapRun(self._count, job, folder, process, told={"heights": self._heights})
+
+    def _follow(self, run: MapRun) -> None:
+        """Read what the process tells until it ends."""
+        assert run.process.stdout is not None
+        last: dict[str, Any] = {}
+        for line in run.process.stdout:
+            last = json.loads(line)
+            if "phase" in last:
+                run.told = {**run.told, **last}
+        run.process.wait()
+        if run.state != "running":
+            return
+        if "layer" in last:
+            run.source = Source(
+                TileStore.open(run.folder),
+                run.job.factor,
+                self._source.shape,
+                {"cost_distance": MODELS[run.job.cost].unit or ""},
+            )
+            run.told = {**run.told, "layer": last["layer"]}
+            run.state = "done"
+        else:
+            run.told = {**run.told, "error": last.get("error", "The run has stopped.")}
+            run.state = "failed"
+
+    def cancel(self, number: int) -> MapRun:
+        """End a run."""
+        with self._lock:
+            run = self.runs[number]
+            run.end()
+        return run
+
+    def _remove(self, number: int) -> None:
+        shutil.rmtree(self.runs.pop(number).folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """End what runs, and remove the scratch folder."""
+        with self._lock:
+            for run in self.runs.values():
+                run.end()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+
+
+def _mirror(level: Path, folder: Path) -> None:
+    """A store whose layers are links to those of another."""
+    folder.mkdir()
+    shutil.copyfile(level / "zarr.json", folder / "zarr.json")
+    for name in TileStore.open(level).layers:
+        if not name.startswith(OWN):  # a run would replace them
+            os.symlink(level / name, folder / name)

@@ -1,0 +1,380 @@
+"""The server of the map: `MapServer`."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+from collections.abc import Callable
+from functools import cached_property
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from threading import BoundedSemaphore, Thread
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from ..errors import InputError, OutputError, StoreError, TerrainError
+from ..grid import GridSpec, ceil_div
+from ..store import TileStore
+from ..store.levels import overviews_of
+from ..store.manage import made_by
+from .jobs import COSTS, MapRun, MapRuns
+from .tiles import SIDE, Source, is_geographic
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+
+MOST_BODY = 1 << 20
+"""Bytes of a request's body, at most."""
+
+AT_ONCE = 4
+"""Tiles that are made at the same time, which bounds memory."""
+
+TYPES = {
+    "index.html": "text/html; charset=utf-8",
+    "map.css": "text/css; charset=utf-8",
+    "map.js": "text/javascript; charset=utf-8",
+    "panel.js": "text/javascript; charset=utf-8",
+    "profile.js": "text/javascript; charset=utf-8",
+    "ol.js": "text/javascript; charset=utf-8",
+    "ol.css": "text/css; charset=utf-8",
+}
+"""The files of the page; there are no others."""
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "
+    "'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+NAMED, NUMBER = r"([A-Za-z0-9_.-]{1,200})", r"(\d{1,10})"
+SOURCE = rf"(store|runs/{NUMBER})"
+
+
+class Reply(NamedTuple):
+    """What the server answers."""
+
+    body: bytes
+    kind: str = "application/json"
+    status: HTTPStatus = HTTPStatus.OK
+    keep: bool = False
+    """Whether the browser may keep it."""
+
+
+class Refused(Exception):
+    """A request that is not answered."""
+
+    def __init__(self, status: HTTPStatus, why: str = "") -> None:
+        super().__init__(why or status.phrase)
+        self.status = status
+
+
+def _json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Reply:
+    return Reply(json.dumps(value).encode(), status=status)
+
+
+class MapServer:
+    """Serves a map of a store to the browsers of this machine.
+
+    It listens on the loopback only. All paths begin with a random token, and the header "Host" must
+    name this machine, so that no other page in the browser can use it. It reads the store, and
+    writes only runs, into a scratch folder that is removed at the end.
+
+    Parameters
+    ----------
+    store
+        A store, or its path or address.
+    port
+        Port to listen on; a free one with 0.
+    memory_limit, threads
+        For runs: bound on the peak resident set in bytes (a quarter of RAM when None), and the
+        number of threads (all processors when None).
+
+    Attributes
+    ----------
+    url
+        The address of the map.
+
+    Raises
+    ------
+    StoreError
+        when the store cannot be opened.
+    InputError
+        when it has no layers.
+    OutputError
+        when the port is taken.
+
+    Examples
+    --------
+    >>> with MapServer("dem.zarr") as server:
+    ...     print(server.url)
+    ...     server.serve()
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | TileStore,
+        *,
+        port: int = 0,
+        memory_limit: int | str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        opened = store if isinstance(store, TileStore) else TileStore.open(store)
+        if not opened.layers:
+            raise InputError(f"{opened.path}: has no layers; convert a raster first")
+        self.token = secrets.token_urlsafe(24)
+        self.source = Source(opened, 1, opened.grid.shape, {})
+        self.heights = _heights(opened)
+        self.runs = MapRuns(self.source, self.heights, memory_limit, threads)
+        self._tiles = BoundedSemaphore(AT_ONCE)
+        page = files(__package__) / "page"
+        self._page = {name: (page / name).read_bytes() for name in TYPES}
+        handler = type("Handler", (_Handler,), {"map": self})
+        try:
+            self._http = ThreadingHTTPServer((HOST, port), handler)
+        except OSError as error:
+            raise OutputError(
+                f"port {port}: {error.strerror}; choose another, or 0 for any that is free"
+            ) from error
+        self._http.daemon_threads = True
+        self._serves = False
+        self.port = self._http.server_address[1]
+        self.url = f"http://{HOST}:{self.port}/{self.token}/"
+
+    def serve(self) -> None:
+        """Answer requests until `close` is called by another thread, or an interrupt."""
+        self._serves = True
+        Thread(target=self._warm_up, daemon=True).start()
+        self._http.serve_forever(poll_interval=0.2)
+
+    def start(self) -> None:
+        """Answer requests in a thread of its own."""
+        self._serves = True
+        Thread(target=self.serve, daemon=True).start()
+
+    def close(self) -> None:
+        """End runs, remove their files and free the port."""
+        if self._serves:
+            self._http.shutdown()
+        self.runs.close()
+        self._http.server_close()
+
+    def __enter__(self) -> MapServer:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def _warm_up(self) -> None:
+        """Load what the first tile needs, while the browser starts."""
+        with contextlib.suppress(TerrainError):
+            self.source.shown(self.heights or self.source.store.layers[0]).legend()
+
+    # -- answers ---------------------------------------------------------------------------
+
+    @cached_property
+    def _routes(self) -> list[tuple[str, re.Pattern[str], Callable[..., Reply]]]:
+        routes = (
+            ("GET", "", lambda: self._file("index.html")),
+            ("GET", r"([a-z]+\.(?:html|css|js))", self._file),
+            ("GET", r"store\.json", self._described),
+            ("GET", rf"{SOURCE}/legend/{NAMED}", self._legend),
+            (
+                "GET",
+                rf"{SOURCE}/(cells|shade|lines)/{NAMED}/{NUMBER}/{NUMBER}/{NUMBER}\.png",
+                self._tile,
+            ),
+            ("GET", rf"{SOURCE}/values/{NUMBER}/{NUMBER}", self._values),
+            ("GET", rf"runs/{NUMBER}", lambda number: _json(self._run(number).describe())),
+            ("GET", rf"runs/{NUMBER}/path/{NUMBER}/{NUMBER}", self._path),
+            ("POST", "runs", self._start),
+            ("DELETE", rf"runs/{NUMBER}", self._cancel),
+        )
+        return [(method, re.compile(path), answer) for method, path, answer in routes]
+
+    def answer(self, method: str, target: str, body: bytes) -> Reply:
+        """The reply to a request, whose host has been checked; raises `Refused`."""
+        parts = urlsplit(target)
+        token, slash, path = parts.path.removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self.token.encode()) or not slash:
+            raise Refused(HTTPStatus.NOT_FOUND)
+        query = parse_qs(parts.query, max_num_fields=10)
+        allowed = False
+        for known, pattern, respond in self._routes:
+            if not (found := pattern.fullmatch(path)):
+                continue
+            allowed = True
+            if known == method:
+                more: dict[str, Any] = {"body": body} if method == "POST" else {}
+                if respond == self._values:
+                    more = {"names": query.get("names", [""])[0]}
+                return respond(*found.groups(), **more)
+        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED if allowed else HTTPStatus.NOT_FOUND)
+
+    def _file(self, name: str) -> Reply:
+        if name not in TYPES:
+            raise Refused(HTTPStatus.NOT_FOUND)
+        return Reply(self._page[name], TYPES[name])
+
+    def _described(self) -> Reply:
+        store, grid = self.source.store, self.source.store.grid
+        self.source.refresh()
+        layers: list[dict[str, Any]] = []
+        for name in store.layers:
+            try:
+                layer = store.layer(name)
+            except StoreError as error:
+                layers.append({"name": name, "unreadable": str(error)})
+                continue
+            version = str(layer.info.get("digest", ""))[:16]
+            layers.append({"name": name, "made_by": made_by(layer), "version": version})
+        levels = [1] if self.heights else []
+        if self.heights:
+            levels += overviews_of(store, self.heights)[0]
+        return _json(
+            {
+                "name": os.path.basename(str(store.path)),
+                "rows": grid.rows,
+                "cols": grid.cols,
+                "transform": list(grid.transform),
+                "crs": grid.crs_code or next(iter(re.findall(r'"([^"]+)"', grid.crs_wkt)), None),
+                "metres": _in_metres(grid),
+                "tile": SIDE,
+                "coarsest": self.source.coarsest,
+                "layers": layers,
+                "heights": self.heights,
+                "directions": "flow_direction" in store.layers,
+                "levels": levels,
+                "costs": COSTS,
+                "no_runs": self.runs.why_not,
+                "runs": [run.describe() for run in self.runs.runs.values()],
+            }
+        )
+
+    def _source(self, where: str, number: str | None) -> Source:
+        if where == "store":
+            return self.source
+        found = self._run(str(number)).source
+        if found is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "the run has no result yet")
+        return found
+
+    def _run(self, number: str) -> MapRun:
+        run = self.runs.runs.get(int(number))
+        if run is None:
+            raise Refused(HTTPStatus.NOT_FOUND, f"no run {number}")
+        return run
+
+    def _legend(self, where: str, number: str | None, name: str) -> Reply:
+        return _json(self._source(where, number).shown(name).legend())
+
+    def _tile(self, where: str, number: str | None, what: str, name: str, *at: str) -> Reply:
+        source = self._source(where, number)
+        factor, row, col = map(int, at)
+        known = factor & (factor - 1) == 0 and source.base <= factor <= source.coarsest
+        rows, cols = source.rows_and_cols(factor) if known else (0, 0)
+        if not (known and row < ceil_div(rows, SIDE) and col < ceil_div(cols, SIDE)):
+            raise Refused(HTTPStatus.NOT_FOUND, "no such tile")
+        with self._tiles:
+            return Reply(source.shown(name).tile(what, factor, row, col), "image/png", keep=True)
+
+    def _cell(self, row: str, col: str) -> tuple[int, int]:
+        rows, cols = self.source.shape
+        if not (int(row) < rows and int(col) < cols):
+            raise Refused(HTTPStatus.NOT_FOUND, "no such cell")
+        return int(row), int(col)
+
+    def _values(self, where: str, number: str | None, row: str, col: str, *, names: str) -> Reply:
+        source, at = self._source(where, number), self._cell(row, col)
+        wanted = [name for name in names.split(",")[:50] if name]
+        return _json({name: source.shown(name).pyramid.value(*at) for name in wanted})
+
+    def _path(self, number: str, row: str, col: str) -> Reply:
+        return _json(self._run(number).path(*self._cell(row, col)))
+
+    def _start(self, *, body: bytes) -> Reply:
+        try:
+            given = json.loads(body)
+        except (ValueError, RecursionError):
+            raise Refused(HTTPStatus.BAD_REQUEST, "the body is no JSON") from None
+        return _json(self.runs.start(given).describe(), HTTPStatus.CREATED)
+
+    def _cancel(self, number: str) -> Reply:
+        self._run(number)
+        return _json(self.runs.cancel(int(number)).describe())
+
+
+def _heights(store: TileStore) -> str | None:
+    """The layer of heights; None if there is none."""
+    return "elevation" if "elevation" in store.layers else None
+
+
+def _in_metres(grid: GridSpec) -> bool:
+    """Whether lengths of paths are in metres."""
+    units = re.findall(r'LENGTHUNIT\["([^"]+)"', grid.crs_wkt)
+    return is_geographic(grid) or units[-1:] == ["metre"]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Reads requests and writes replies."""
+
+    map: MapServer
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "terrain-gpu", ""
+    timeout = 30
+
+    def _respond(self) -> None:
+        try:
+            host = self.headers.get_all("Host") or [""]
+            known = {f"{name}:{self.map.port}" for name in (HOST, "localhost")}
+            if len(host) != 1 or host[0].lower() not in known:
+                raise Refused(HTTPStatus.FORBIDDEN, "unknown host")
+            reply = self.map.answer(self.command, self.path, self._body())
+        except Refused as error:
+            reply = _json({"error": str(error)}, error.status)
+        except InputError as error:
+            reply = _json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
+        except StoreError as error:
+            reply = _json({"error": str(error)}, HTTPStatus.NOT_FOUND)
+        except (TerrainError, ValueError) as error:
+            log.warning("%s: %s", self.path.partition(self.map.token)[2], error)
+            reply = _json({"error": str(error)}, HTTPStatus.INTERNAL_SERVER_ERROR)
+        self._send(reply)
+
+    do_GET = do_POST = do_DELETE = _respond
+
+    def _body(self) -> bytes:
+        """The body of a request; its connection ends with a request that is refused."""
+        size = self.headers.get("Content-Length", "0")
+        self.close_connection = True
+        if self.headers.get("Transfer-Encoding") or not re.fullmatch(r"\d{1,12}", size):
+            raise Refused(HTTPStatus.LENGTH_REQUIRED)
+        if int(size) > (MOST_BODY if self.command == "POST" else 0):
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        found = self.rfile.read(int(size))
+        self.close_connection = self.headers.get("Connection", "").lower() == "close"
+        return found
+
+    def _send(self, reply: Reply) -> None:
+        self.send_response(reply.status)
+        headers = {**HEADERS, "Content-Type": reply.kind, "Content-Length": str(len(reply.body))}
+        headers["Cache-Control"] = "private, max-age=86400" if reply.keep else "no-store"
+        if self.close_connection:
+            headers["Connection"] = "close"
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log requests for debugging only, without the token."""
+        log.debug(format, *(str(a).replace(self.map.token, "…") for a in args))

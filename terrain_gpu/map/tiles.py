@@ -1,0 +1,314 @@
+"""Layers of a store as tiles of a map: what to read, and how it is coloured."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import cells
+from ..errors import StoreError
+from ..grid import GridSpec, Window, ceil_div, clip
+from ..store import Layer, TileStore
+from ..store.levels import factors_of, levels_of, overviews_of
+from ..store.manage import made_by
+from . import pictures
+
+SIDE = 256
+"""Pixels of a tile along a side."""
+
+MOST_STEP = 8
+"""Where the next finer level is finer than this, few of its cells are read: see `Pyramid`."""
+
+COARSE = 8
+"""Then so many pixels along a side show one cell."""
+
+METRES_PER_DEGREE = 111_320
+
+CODES = ("flow-direction", "compute-mst", "label-components", "basins", "watershed")
+"""Commands whose whole numbers are codes or labels."""
+
+LAND = ("convert-dataset", "fill", "breach", "burn")
+"""Commands whose layers are heights."""
+
+
+class Pyramid:
+    """A layer and its overviews, read at any power of two.
+
+    Where levels are missing, every n-th cell of the next finer one is shown. A tile reads at most
+    2048 x 2048 cells in one go, or (SIDE / COARSE)**2 of the tiles of the store.
+
+    Parameters
+    ----------
+    store
+        The store.
+    name
+        The layer.
+    base
+        Cells of the map along a side of one of the store: 1, or more for a coarser level.
+    """
+
+    def __init__(self, store: TileStore, name: str, base: int = 1) -> None:
+        self.base, self.layer = base, store.layer(name)
+        fresh = overviews_of(store, name)[0]
+        self.levels = {base: self.layer}
+        for factor, level in levels_of(store):
+            if factor in fresh:
+                self.levels[base * factor] = level.layer(name)
+
+    def read(self, factor: int, window: Window) -> np.ndarray:
+        """Cells of a window, in cells of `factor`, which lies in the raster.
+
+        `factor` is a power of two, at least `base`.
+        """
+        have = max(level for level in self.levels if level <= factor)
+        layer, step = self.levels[have], factor // have
+        r0, r1, c0, c1 = window
+        if step <= MOST_STEP:
+            ends = (r0 * step, (r1 - 1) * step + 1, c0 * step, (c1 - 1) * step + 1)
+            return layer.read_window(*ends)[::step, ::step]
+        rows, back = np.unique(np.arange(r0, r1) // COARSE, return_inverse=True)
+        cols, across = np.unique(np.arange(c0, c1) // COARSE, return_inverse=True)
+        found = np.empty((len(rows), len(cols)), layer.dtype)
+        for i, row in enumerate((rows * COARSE * step).tolist()):
+            for j, col in enumerate((cols * COARSE * step).tolist()):
+                found[i, j] = layer.read_window(row, row + 1, col, col + 1)[0, 0]
+        return found[np.ix_(back, across)]
+
+    def value(self, row: int, col: int) -> str | None:
+        """The value of a cell of the map as text, or None."""
+        row, col = row // self.base, col // self.base
+        found = self.layer.read_window(row, row + 1, col, col + 1)
+        if cells.is_nodata(found, self.layer.nodata)[0, 0]:
+            return None
+        return str(found[0, 0]) if found.dtype.kind in "iu" else f"{found[0, 0]:.7g}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a layer is shown.
+
+    Attributes
+    ----------
+    kind
+        "ramp" or "classes".
+    colours
+        Name of the ramp.
+    low, high
+        Values of its ends: few cells are beyond, as far as the coarsest level tells.
+    log
+        Whether the ramp is logarithmic.
+    interval
+        Between lines of equal value.
+    """
+
+    kind: str
+    colours: str = "plain"
+    low: float = 0.0
+    high: float = 1.0
+    log: bool = False
+    interval: float = 1.0
+
+
+class Source:
+    """A store, or the result of a run, as a map.
+
+    Parameters
+    ----------
+    store
+        The store.
+    base
+        See `Pyramid`.
+    shape
+        Rows and columns of the map in cells.
+    units
+        Units of layers that do not tell theirs.
+    """
+
+    def __init__(
+        self, store: TileStore, base: int, shape: tuple[int, int], units: dict[str, str]
+    ) -> None:
+        self.store, self.base, self.shape, self._units = store, base, shape, units
+        self._shown: dict[str, Shown] = {}
+
+    def shown(self, name: str) -> Shown:
+        """A layer; a StoreError if there is none."""
+        if name not in self._shown:
+            if name not in self.store.layers:
+                raise StoreError(f"{self.store.path}: no layer {name!r}")
+            self._shown[name] = Shown(self, Pyramid(self.store, name, self.base))
+        return self._shown[name]
+
+    def refresh(self) -> None:
+        """Forget layers that were replaced or removed since they were opened."""
+        for name, shown in list(self._shown.items()):
+            with contextlib.suppress(StoreError):
+                if self.store.layer(name).info == shown.layer.info:
+                    continue
+            del self._shown[name]
+
+    def rows_and_cols(self, factor: int) -> tuple[int, int]:
+        """Cells of `factor` in the raster."""
+        rows, cols = self.shape
+        return ceil_div(rows, factor), ceil_div(cols, factor)
+
+    @property
+    def coarsest(self) -> int:
+        """The factor at which the whole raster is one tile."""
+        return max([self.base, *(self.base * factor for factor in factors_of(self.store.grid))])
+
+    def units(self, layer: Layer) -> str | None:
+        return layer.attributes.get("units") or self._units.get(layer.name)
+
+
+class Shown:
+    """A layer as it is shown: its tiles and its legend."""
+
+    def __init__(self, source: Source, pyramid: Pyramid) -> None:
+        self.source, self.pyramid, self.layer = source, pyramid, pyramid.layer
+
+    @cached_property
+    def _sample(self) -> np.ndarray:
+        """The layer in one tile, as floats, NaN without a value, with a ring of neighbours."""
+        factor = self.source.coarsest
+        rows, cols = self.source.rows_and_cols(factor)
+        return self._padded(factor, (0, rows, 0, cols))[0]
+
+    @cached_property
+    def look(self) -> Look:
+        """How it is shown."""
+        values = self._sample
+        values = values[np.isfinite(values)]
+        maker = made_by(self.layer)
+        name = self.layer.name
+        whole = self.layer.dtype.kind in "iu"
+        coded = maker in CODES or name.endswith(("backlink", "allocation"))
+        if whole and (coded or np.unique(values).size <= 12):
+            return Look("classes")
+        if not values.size:
+            return Look("ramp")
+        low, high = np.percentile(values, (0.5, 99.5)).tolist()
+        positive = values[values > 0]
+        log, colours = False, "plain"
+        if name == "elevation" or maker in LAND:
+            colours = "land"
+        elif maker == "compute-sssp":
+            low, colours = 0.0, "cost"
+        elif values.min() >= 0 and positive.size and positive.max() > 1000 * np.median(positive):
+            low, high, log, colours = float(positive.min()), float(positive.max()), True, "water"
+        interval = _round_interval((high - low) / 10, self.source.units(self.layer))
+        return Look("ramp", colours, low, high, log, interval)
+
+    @cached_property
+    def _steepness(self) -> float:
+        sample, factor = self._sample, self.source.coarsest
+        return pictures.steepness(sample, *self._cell(factor, 0, sample.shape[0]))
+
+    def legend(self) -> dict[str, Any]:
+        """What the page tells of it."""
+        look, layer = self.look, self.layer
+        found: dict[str, Any] = {
+            "name": layer.name,
+            "kind": look.kind,
+            "units": self.source.units(layer),
+            "dtype": layer.dtype.name,
+            "made_by": made_by(layer),
+            "overviews": len(self.pyramid.levels) > 1 or self.source.coarsest == self.source.base,
+            **layer.statistics(),
+        }
+        if look.kind == "ramp":
+            palette = pictures.ramp(look.colours)[1::23, :3]
+            found |= {"low": look.low, "high": look.high, "log": look.log}
+            found |= {"interval": look.interval, "colours": palette.tolist()}
+            return found
+        values = np.unique(self._sample[np.isfinite(self._sample)])
+        some = values[:12].astype(layer.dtype)
+        palette = pictures.hues()[pictures.classes(some)][:, :3]
+        found["classes"] = list(zip(map(str, some.tolist()), palette.tolist(), strict=True))
+        found["more"] = values.size > 12
+        return found
+
+    def tile(self, what: str, factor: int, row: int, col: int) -> bytes:
+        """A tile as PNG: of "cells", "shade" or "lines".
+
+        `factor`, `row` and `col` are of a tile that touches the raster.
+        """
+        rows, cols = self.source.rows_and_cols(factor)
+        window = (row * SIDE, (row + 1) * SIDE, col * SIDE, (col + 1) * SIDE)
+        window = clip(window, (0, rows, 0, cols))
+        if what == "cells":
+            data = self.pyramid.read(factor, window)
+            empty = cells.is_nodata(data, self.layer.nodata)
+            numbers, palette = self._coloured(data)
+        else:
+            data, empty = self._padded(factor, window)
+            numbers, palette = self._drawn(what, factor, window[0], data)
+        picture = np.zeros((SIDE, SIDE), np.uint8)
+        picture[: numbers.shape[0], : numbers.shape[1]] = np.where(empty, 0, numbers)
+        return pictures.png(picture, palette)
+
+    def _coloured(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        look = self.look
+        if look.kind == "classes":
+            return pictures.classes(data), pictures.hues()
+        numbers = pictures.shares(data, look.low, look.high, log=look.log)
+        return numbers, pictures.ramp(look.colours)
+
+    def _drawn(
+        self, what: str, factor: int, row: int, data: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if what == "lines":
+            return pictures.isolines(data, self.look.interval), pictures.strokes()
+        # Terrain gets smoother with coarser cells: a hillshade of all levels looks alike.
+        steep = self._steepness * (self.source.coarsest / factor) ** 0.3
+        raised = pictures.STEEP / steep if steep else 1.0
+        size = self._cell(factor, row, data.shape[0])
+        return pictures.hillshade(data, *size, raised), pictures.greys()
+
+    def _cell(self, factor: int, row: int, rows: int) -> tuple[float, float]:
+        """Width and height of a cell of `factor`, in metres if the CRS is geographic."""
+        grid = self.source.store.grid
+        a, _, _, _, e, f = grid.transform
+        share = factor / self.source.base
+        dx, dy = abs(a) * share, abs(e) * share
+        if is_geographic(grid):
+            latitude = f + e * share * (row + rows / 2)
+            dx *= METRES_PER_DEGREE * max(0.01, math.cos(math.radians(latitude)))
+            dy *= METRES_PER_DEGREE
+        return dx, dy
+
+    def _padded(self, factor: int, window: Window) -> tuple[np.ndarray, np.ndarray]:
+        """Cells of a window with a ring, as floats, NaN without a value; and where there is none.
+
+        Beyond the raster, cells are repeated.
+        """
+        rows, cols = self.source.rows_and_cols(factor)
+        r0, r1, c0, c1 = window
+        there = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, rows, 0, cols))
+        data = self.pyramid.read(factor, there)
+        empty = cells.is_nodata(data, self.layer.nodata)
+        values = np.where(empty, np.nan, data.astype(np.float64))
+        ring = ((there[0] - r0 + 1, r1 + 1 - there[1]), (there[2] - c0 + 1, c1 + 1 - there[3]))
+        values = np.pad(values, ring, mode="edge")
+        return values, np.isnan(values[1:-1, 1:-1])
+
+
+def is_geographic(grid: GridSpec) -> bool:
+    return "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
+
+
+def _round_interval(about: float, units: str | None) -> float:
+    """A round number near `about`; of seconds, a round number of minutes or hours."""
+    if not about > 0 or not math.isfinite(about):
+        return 1.0
+    if units == "s" and about > 30:
+        times = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+        near = [one for one in times if about / 1.5 <= one]
+        if near:
+            return float(near[0])
+    tens = 10.0 ** math.floor(math.log10(about))
+    return tens * min((1, 2, 5, 10), key=lambda one: abs(one * tens - about))

@@ -1,0 +1,122 @@
+"""The process of a run that the map has started: `python -m terrain_gpu.map.worker`.
+
+One line of JSON on standard input is the job, see `jobs.Job`. Lines on standard output are
+``{"phase": ..., "done": ..., "total": ...}`` and at the end ``{"layer": ...}`` or
+``{"error": ...}``. The process ends when standard input is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+from ..errors import TerrainError
+from ..progress import Progress
+
+EVERY = 0.1
+"""Seconds between two lines."""
+
+
+def tell(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def told(phase: str) -> Progress:
+    """Progress as lines."""
+    done, last = 0, 0.0
+
+    def update(cells: int, total: int) -> None:
+        nonlocal done, last
+        done += cells
+        if time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            tell(phase=phase, done=done, total=total)
+
+    tell(phase=phase, done=0, total=0)
+    return update
+
+
+def distance(job: dict[str, Any], limits: dict[str, Any]) -> str:
+    """Compute cost distances around barriers; return the name of the layer."""
+    from .. import rasterize, shortest_paths
+    from ..io.geo_objects import GeoObject
+    from ..io.places import from_vector
+    from ..store import TileStore
+
+    store, barriers = job["store"], None
+    if job["barriers"]:
+        line = {"type": "MultiLineString", "coordinates": job["barriers"]}
+        grid = TileStore.open(store).grid
+        drawn = GeoObject("the barriers", {"type": "Feature", "geometry": line, "properties": {}})
+        cells = from_vector(grid, drawn, all_touched=True, fields=False)
+        barriers = "drawn_barriers"
+        made = told("Drawing barriers")
+        rasterize(store, cells, value=1, into=barriers, layer=job["layer"], progress=made, **limits)
+    shortest_paths(
+        store,
+        job["places"],
+        cost=job["cost"],
+        barriers=barriers,
+        corner_cutting=False,
+        wrap="no",
+        layer=job["layer"],
+        into="cost_distance",
+        backlink=True,
+        overwrite=True,
+        progress=told("Computing distances"),
+        **limits,
+    )
+    return "cost_distance"
+
+
+def upstream(job: dict[str, Any], limits: dict[str, Any]) -> str:
+    """Compute the watershed of a cell; return the name of the layer."""
+    from .. import watershed
+
+    watershed(
+        job["store"],
+        job["places"],
+        into="upstream",
+        overwrite=True,
+        progress=told("Following the flow"),
+        **limits,
+    )
+    return "upstream"
+
+
+KINDS: dict[str, Callable[[dict[str, Any], dict[str, Any]], str]] = {
+    "distance": distance,
+    "watershed": upstream,
+}
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+def main() -> None:
+    """Do the job."""
+    job = json.loads(sys.stdin.buffer.readline())
+    Thread(target=_end_with_parent, daemon=True).start()
+    limits = {"memory_limit": job["memory_limit"], "threads": job["threads"]}
+    try:
+        name = KINDS[job["kind"]](job, limits)
+        from .. import build_overviews
+
+        steps = told("Building overviews")
+        build_overviews(job["store"], layers=[name], progress=steps, **limits)
+        tell(layer=name)
+    except TerrainError as error:
+        tell(error=str(error))
+    sys.stdout.flush()
+    os._exit(0)  # the thread waits for standard input
+
+
+if __name__ == "__main__":
+    main()
