@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -95,6 +96,26 @@ class Job:
                 "a row and a column"
             )
         return cls(kind, places, cost, factor, barriers)
+
+
+def _clipped(line: list[list[float]], rows: int, cols: int) -> Iterator[list[list[float]]]:
+    """The parts of a line's segments inside the raster (Y.-D. Liang and B. A. Barsky 1984)."""
+    tiny = 1e-3
+    for begin, end in pairwise(line):
+        first, last = 0.0, 1.0
+        for at, to, side in zip(begin, end, (rows, cols), strict=True):
+            for step, room in ((to - at, side - tiny - at), (at - to, at - tiny)):
+                if step > 0:
+                    last = min(last, room / step)
+                elif step < 0:
+                    first = max(first, room / step)
+                elif room < 0:
+                    last = -1.0
+        if first <= last:
+            yield [
+                [at + share * (to - at) for at, to in zip(begin, end, strict=True)]
+                for share in (first, last)
+            ]
 
 
 def _list(value: Any, least: int, most: int) -> bool:
@@ -265,10 +286,9 @@ class MapRuns:
         grid = TileStore.open(folder).grid
         a, _, c, _, e, f = grid.transform
         share = job.factor
-        lines = [
-            [[c + a * col / share, f + e * row / share] for row, col in line]
-            for line in job.barriers
-        ]
+        rows, cols = self._source.shape
+        within = (part for line in job.barriers for part in _clipped(line, rows, cols))
+        lines = [[[c + a * col / share, f + e * row / share] for row, col in at] for at in within]
         words = {**vars(job), **self._limits, "store": str(folder), "layer": self._heights}
         words["places"] = [[row // share, col // share] for row, col in job.places]
         words["barriers"] = lines

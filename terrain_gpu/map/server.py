@@ -140,12 +140,11 @@ class MapServer:
         self._page = {name: (page / name).read_bytes() for name in TYPES}
         handler = type("Handler", (_Handler,), {"map": self})
         try:
-            self._http = ThreadingHTTPServer((HOST, port), handler)
+            self._http = _Quiet((HOST, port), handler)
         except OSError as error:
             raise OutputError(
                 f"port {port}: {error.strerror}; choose another, or 0 for any that is free"
             ) from error
-        self._http.daemon_threads = True
         self._serves = False
         self.port = self._http.server_address[1]
         self.url = f"http://{HOST}:{self.port}/{self.token}/"
@@ -322,6 +321,15 @@ def _in_metres(grid: GridSpec) -> bool:
     """Whether lengths of paths are in metres."""
     units = re.findall(r'LENGTHUNIT\["([^"]+)"', grid.crs_wkt)
     return is_geographic(grid) or units[-1:] == ["metre"]
+
+
+class _Quiet(ThreadingHTTPServer):
+    """Does not print when a browser closes a connection."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a request has failed", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -183,25 +183,32 @@ class Shown:
         """How it is shown."""
         values = self._sample
         values = values[np.isfinite(values)]
-        maker = made_by(self.layer)
-        name = self.layer.name
-        whole = self.layer.dtype.kind in "iu"
-        coded = maker in CODES or name.endswith(("backlink", "allocation"))
-        if whole and (coded or np.unique(values).size <= 12):
-            return Look("classes")
         if not values.size:
             return Look("ramp")
+        name, maker = self.layer.name, made_by(self.layer)
+        least, most = self._range(values)
+        few = np.unique(values).size <= 12 and most - least < 256
+        coded = maker in CODES or name.endswith(("backlink", "allocation"))
+        if self.layer.dtype.kind in "iu" and (coded or few):
+            return Look("classes")
         low, high = np.percentile(values, (0.5, 99.5)).tolist()
-        positive = values[values > 0]
         log, colours = False, "plain"
         if name == "elevation" or maker in LAND:
             colours = "land"
         elif maker == "compute-sssp":
             low, colours = 0.0, "cost"
-        elif values.min() >= 0 and positive.size and positive.max() > 1000 * np.median(positive):
-            low, high, log, colours = float(positive.min()), float(positive.max()), True, "water"
+        elif least >= 0 and most > 1000 * np.median(some := np.append(values[values > 0], most)):
+            low, high, log, colours = float(some.min()), most, True, "water"
         interval = _round_interval((high - low) / 10, self.source.units(self.layer))
         return Look("ramp", colours, low, high, log, interval)
+
+    def _range(self, sample: np.ndarray) -> tuple[float, float]:
+        """The least and the largest value; those of a sample where they are not recorded."""
+        known = self.layer.statistics()
+        ends = [known["min"], known["max"]]
+        if all(type(end) in (int, float) for end in ends):
+            return float(ends[0]), float(ends[1])
+        return float(sample.min()), float(sample.max())
 
     @cached_property
     def _steepness(self) -> float:

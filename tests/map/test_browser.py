@@ -1,0 +1,206 @@
+"""The page of the map in Debian's Chromium; skipped without it, its driver and selenium."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import numpy as np
+import pytest
+from rasterio.crs import CRS
+from samples import make_layers
+
+from terrain_gpu import GridSpec, build_overviews, flow_direction
+from terrain_gpu.map import MapServer
+
+webdriver = pytest.importorskip("selenium.webdriver")
+PROGRAMS = shutil.which("chromium"), shutil.which("chromedriver")
+if not all(PROGRAMS):
+    pytest.skip("needs chromium and chromium-driver", allow_module_level=True)
+
+SHAPE = 300, 400
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    row, col = np.mgrid[: SHAPE[0], : SHAPE[1]]
+    valley = (0.5 * row + np.abs(col - 200) * 0.4).astype(np.float32)
+    store = tmp_path_factory.mktemp("map") / "valley.zarr"
+    crs = CRS.from_epsg(32633).to_wkt(version="WKT2_2019")
+    grid = GridSpec(*SHAPE, (10.0, 0.0, 5000.0, 0.0, -10.0, 9000.0), crs)
+    make_layers(store, grid, {"elevation": valley})
+    flow_direction(store, outlets="edge")
+    build_overviews(store, layers=["elevation"])
+    with MapServer(store, threads=1) as found:
+        found.start()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    options = webdriver.ChromeOptions()
+    options.binary_location = PROGRAMS[0]
+    words = "headless=new no-sandbox disable-gpu disable-dev-shm-usage window-size=1200,800"
+    for word in words.split():
+        options.add_argument(f"--{word}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(PROGRAMS[1]))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(server, chromium):
+    chromium.get("about:blank")
+    chromium.get(server.url)
+    found = Page(chromium)
+    found.until("return document.querySelectorAll('#layers .ramp').length > 0")
+    yield found
+    assert chromium.get_log("browser") == []
+
+
+class Page:
+    def __init__(self, driver):
+        self.driver = driver
+
+    def run(self, script, *given):
+        return self.driver.execute_script(script, *given)
+
+    def until(self, script, seconds=120):
+        end = time.monotonic() + seconds
+        while not (found := self.run(script)):
+            assert time.monotonic() < end, (script, self.text("#error"), self.text("#phase"))
+            time.sleep(0.1)
+        return found
+
+    def find(self, selector):
+        return self.driver.find_element("css selector", selector)
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0]).textContent", selector)
+
+    def pick(self, tool):
+        self.run(f"document.querySelector('input[value={tool}]').click()")
+
+    def at(self, x, y, click=0):
+        """Move the pointer to a part of the map right of the panel, and click."""
+        actions = webdriver.ActionChains(self.driver, duration=20)
+        middle = self.find("#map")
+        width, height = middle.size["width"], middle.size["height"]
+        actions.move_to_element_with_offset(middle, int((x - 0.5) * width), int((y - 0.5) * height))
+        for _ in range(click):
+            actions.click()
+        actions.perform()
+
+    def press(self, *keys):
+        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
+
+    def painted(self):
+        """Share of the map that is not empty."""
+        return self.run(
+            """const found = [...document.querySelectorAll("#map canvas")].map((canvas) => {
+                 const { width, height } = canvas;
+                 const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+                 let count = 0;
+                 for (let k = 3; k < data.length; k += 4) count += data[k] > 0;
+                 return (4 * count) / data.length;
+               });
+               return Math.max(0, ...found)"""
+        )
+
+
+def test_layers_legend_and_link(page):
+    assert page.text("#title") == "valley.zarr"
+    assert "300 \u00d7 400 cells" in page.text("#facts")
+    end = time.monotonic() + 60
+    while page.painted() < 0.1:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    ends = page.run("return [...document.querySelectorAll('.ends span')].map((s) => s.textContent)")
+    assert float(ends[0]) < float(ends[1]) <= 230
+    assert "all: 0 to 229.5" in page.text("#layers")
+    # By keyboard: a layer more, and less opacity.
+    page.run("document.getElementById('layer-flow_direction').focus()")
+    page.press(" ")
+    page.until("return document.querySelectorAll('.classes').length > 0")
+    page.run(
+        "const o = document.getElementById('opacity-elevation'); o.value = 0.25;"
+        "o.dispatchEvent(new Event('input'))"
+    )
+    link = page.until("return location.hash.includes('elevation%3A0.25') && location.hash")
+    assert "flow_direction" in link
+    page.driver.refresh()
+    page.until("return document.querySelectorAll('.classes').length > 0")
+    assert page.run("return document.getElementById('opacity-elevation').value") == "0.25"
+    unnamed = page.run(
+        """return [...document.querySelectorAll("input, select, button, #map")].filter((one) =>
+             !one.labels?.length && !one.getAttribute("aria-label") && !one.textContent.trim()
+             && !one.title).length"""
+    )
+    assert unnamed == 0
+
+
+def test_hover_and_keyboard(page):
+    page.at(0.62, 0.5)
+    text = page.until("return document.getElementById('readout').textContent")
+    x, y = (float(one.strip(",")) for one in text.split()[:2])
+    assert 5000 < x < 9000
+    assert 6000 < y < 9000
+    row, col = (9000 - y) // 10, (x - 5000) // 10
+    expected = 0.5 * row + abs(col - 200) * 0.4
+    assert float(text.split("elevation ")[1].split(",")[0]) == pytest.approx(expected, abs=0.06)
+    page.run("document.getElementById('map').focus({ focusVisible: true })")
+    before = page.run("return location.hash")
+    page.press("+")
+    page.until(f"return location.hash !== '{before}'")
+    assert page.run("return getComputedStyle(document.getElementById('cross')).display") == "block"
+
+
+def test_distance_path_barrier_and_upstream(page):
+    page.pick("distance")
+    page.at(0.5, 0.4, click=1)
+    page.until("return document.getElementById('layer-run') !== null")
+    assert "a line every" in page.until(
+        "const t = document.getElementById('layers').textContent;"
+        "return t.includes('line every') && t"
+    )
+    page.at(0.7, 0.7)
+    caption = page.until(
+        "return !document.getElementById('profile').hidden"
+        " && document.querySelector('#profile figcaption').textContent"
+    )
+    assert "over" in caption
+    assert "heights" in caption
+    # A barrier, and again: the way is longer.
+    page.pick("barrier")
+    page.at(0.55, 0.57, click=1)
+    time.sleep(0.4)
+    page.at(0.88, 0.57, click=1)
+    time.sleep(0.4)
+    page.at(0.88, 0.57, click=2)
+    page.until("return !document.getElementById('clear').disabled")
+    page.run("document.getElementById('again').click()")
+    page.until("return document.getElementById('layer-run') === null")
+    page.until("return document.getElementById('layer-run') !== null")
+    page.at(0.7, 0.71)
+    after = page.until(
+        "const c = document.querySelector('#profile figcaption');"
+        f"return c && c.textContent !== '{caption}' && c.textContent"
+    )
+    assert after != caption
+    page.run("document.getElementById('clear').click()")
+    page.press(webdriver.Keys.ESCAPE)
+    assert page.run("return document.querySelector('input[name=tool]:checked').value") == "look"
+    page.pick("watershed")
+    page.at(0.6, 0.5, click=1)
+    page.until("return document.getElementById('layers').textContent.includes('Upstream')")
+    assert page.text("#error") == ""
+
+
+def test_cancel(page):
+    page.pick("distance")
+    page.at(0.5, 0.4, click=1)
+    page.until("return !document.getElementById('run').hidden")
+    page.run("document.getElementById('cancel').click()")
+    page.until("return document.getElementById('run').hidden")
+    assert page.run("return document.getElementById('layer-run')") is None
