@@ -26,6 +26,7 @@ PAGES = [
     "how-to/fill-depressions",
     "how-to/flow-directions",
     "how-to/hand",
+    "how-to/map",
     "how-to/overviews",
     "how-to/streams",
     "how-to/terrain-indices",

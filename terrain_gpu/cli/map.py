@@ -45,7 +45,7 @@ def command(
 
     with MapServer(store, port=port, memory_limit=memory_limit, threads=threads) as server:
         click.echo(server.url)
-        options.say("Ctrl-C ends it.")
+        options.say("Ctrl-C ends it.", "-")  # beside what a program reads
         if not no_browser:
             webbrowser.open(server.url)
         with contextlib.suppress(KeyboardInterrupt, options.Interrupted):

@@ -47,7 +47,7 @@ SHOWN = 400
 
 
 @dataclass(frozen=True)
-class Job:
+class MapJob:
     """What is to be computed, checked.
 
     Attributes
@@ -69,7 +69,7 @@ class Job:
     barriers: list[list[list[float]]]
 
     @classmethod
-    def read(cls, given: Any, source: Source) -> Job:
+    def read(cls, given: Any, source: Source) -> MapJob:
         """A job from JSON; an InputError says what is wrong."""
         if not isinstance(given, dict):
             raise InputError("the job is no object of JSON")
@@ -142,7 +142,7 @@ class MapRun:
     """
 
     number: int
-    job: Job
+    job: MapJob
     folder: Path
     process: subprocess.Popen[bytes]
     state: str = "running"
@@ -260,7 +260,7 @@ class MapRuns:
         InputError
             when the job cannot be used.
         """
-        job = Job.read(given, self._source)
+        job = MapJob.read(given, self._source)
         if why := self.why_not:
             raise InputError(why)
         level = place_of(self._source.store.path, job.factor)
@@ -282,7 +282,7 @@ class MapRuns:
         Thread(target=self._follow, args=(run,), daemon=True).start()
         return run
 
-    def _begin(self, job: Job, folder: Path) -> MapRun:
+    def _begin(self, job: MapJob, folder: Path) -> MapRun:
         grid = TileStore.open(folder).grid
         a, _, c, _, e, f = grid.transform
         share = job.factor

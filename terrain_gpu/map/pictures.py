@@ -125,7 +125,7 @@ def hillshade(padded: np.ndarray, dx: float, dy: float, raised: float) -> np.nda
 
 
 def isolines(padded: np.ndarray, interval: float) -> np.ndarray:
-    """Opacity 0 to 255 of lines at multiples of `interval`, about one and a half cells wide.
+    """Opacity 0 to 200 of lines at multiples of `interval`, about one and a half cells wide.
 
     `padded` is as in `hillshade`. Where lines would touch each other, they fade.
     """
@@ -136,7 +136,7 @@ def isolines(padded: np.ndarray, interval: float) -> np.ndarray:
         apart = np.abs(centre - nearest * interval) / change
         seen = np.clip(1.25 - apart, 0, 1) * np.clip(interval / (4 * change), 0, 1)
         seen[~(nearest > 0)] = 0
-    return np.round(255 * np.nan_to_num(seen, posinf=0)).astype(np.uint8)
+    return np.round(200 * np.nan_to_num(seen, posinf=0)).astype(np.uint8)
 
 
 def png(numbers: np.ndarray, palette: np.ndarray) -> bytes:

@@ -247,6 +247,7 @@ class MapServer:
                 "transform": list(grid.transform),
                 "crs": grid.crs_code or next(iter(re.findall(r'"([^"]+)"', grid.crs_wkt)), None),
                 "metres": _in_metres(grid),
+                "aspect": self.source.aspect,
                 "tile": SIDE,
                 "coarsest": self.source.coarsest,
                 "layers": layers,
@@ -339,6 +340,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "terrain-gpu", ""
     timeout = 30
+    disable_nagle_algorithm = True  # else the body waits 40 ms for the receipt of the headers
 
     def _respond(self) -> None:
         try:

@@ -161,6 +161,24 @@ class Source:
         """The factor at which the whole raster is one tile."""
         return max([self.base, *(self.base * factor for factor in factors_of(self.store.grid))])
 
+    @property
+    def aspect(self) -> float:
+        """Width of a cell in the middle of the raster, of its height."""
+        dx, dy = self.cell(1, 0, self.shape[0])
+        return min(100.0, max(0.01, dx / dy))
+
+    def cell(self, factor: int, row: int, rows: int) -> tuple[float, float]:
+        """Width and height of a cell of `factor`, in metres if the CRS is geographic."""
+        grid = self.store.grid
+        a, _, _, _, e, f = grid.transform
+        share = factor / self.base
+        dx, dy = abs(a) * share, abs(e) * share
+        if is_geographic(grid):
+            latitude = f + e * share * (row + rows / 2)
+            dx *= METRES_PER_DEGREE * max(0.01, math.cos(math.radians(latitude)))
+            dy *= METRES_PER_DEGREE
+        return dx, dy
+
     def units(self, layer: Layer) -> str | None:
         return layer.attributes.get("units") or self._units.get(layer.name)
 
@@ -213,7 +231,7 @@ class Shown:
     @cached_property
     def _steepness(self) -> float:
         sample, factor = self._sample, self.source.coarsest
-        return pictures.steepness(sample, *self._cell(factor, 0, sample.shape[0]))
+        return pictures.steepness(sample, *self.source.cell(factor, 0, sample.shape[0]))
 
     def legend(self) -> dict[str, Any]:
         """What the page tells of it."""
@@ -273,20 +291,8 @@ class Shown:
         # Terrain gets smoother with coarser cells: a hillshade of all levels looks alike.
         steep = self._steepness * (self.source.coarsest / factor) ** 0.3
         raised = pictures.STEEP / steep if steep else 1.0
-        size = self._cell(factor, row, data.shape[0])
+        size = self.source.cell(factor, row, data.shape[0])
         return pictures.hillshade(data, *size, raised), pictures.greys()
-
-    def _cell(self, factor: int, row: int, rows: int) -> tuple[float, float]:
-        """Width and height of a cell of `factor`, in metres if the CRS is geographic."""
-        grid = self.source.store.grid
-        a, _, _, _, e, f = grid.transform
-        share = factor / self.source.base
-        dx, dy = abs(a) * share, abs(e) * share
-        if is_geographic(grid):
-            latitude = f + e * share * (row + rows / 2)
-            dx *= METRES_PER_DEGREE * max(0.01, math.cos(math.radians(latitude)))
-            dy *= METRES_PER_DEGREE
-        return dx, dy
 
     def _padded(self, factor: int, window: Window) -> tuple[np.ndarray, np.ndarray]:
         """Cells of a window with a ring, as floats, NaN without a value; and where there is none.

@@ -1,6 +1,6 @@
 """The process of a run that the map has started: `python -m terrain_gpu.map.worker`.
 
-One line of JSON on standard input is the job, see `jobs.Job`. Lines on standard output are
+One line of JSON on standard input is the job, see `jobs.MapJob`. Lines on standard output are
 ``{"phase": ..., "done": ..., "total": ...}`` and at the end ``{"layer": ...}`` or
 ``{"error": ...}``. The process ends when standard input is closed.
 """

@@ -6,11 +6,13 @@ import http.client
 import io
 import json
 import re
+import signal
 import socket
 import time
 from types import SimpleNamespace
 
 import numpy as np
+import programs
 import pytest
 from PIL import Image
 from samples import make_layers
@@ -312,6 +314,23 @@ def test_a_port_that_is_taken(server, place):
 def test_a_store_that_is_not_there(tmp_path):
     with pytest.raises(StoreError):
         MapServer(tmp_path / "no.zarr")
+
+
+def test_the_command(place):
+    run = programs.fork(place.parent, f"terrain-gpu map {place.name} --no-browser --threads 1")
+    out = run.streams / "out"
+    until = time.monotonic() + 60
+    while not (url := out.read_text() if out.exists() else "").endswith("/\n"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    _, host, token = re.fullmatch(r"(http://)(127.0.0.1:\d+)/([\w-]{32})/\n", url).groups()
+    connection = http.client.HTTPConnection(host, timeout=20)
+    connection.request("GET", f"/{token}/store/shade/elevation/4/0/0.png")
+    assert connection.getresponse().status == 200
+    connection.close()
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(60)
+    assert (run.returncode, err) == (0, "Ctrl-C ends it.\n"), err
 
 
 # -- runs --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// The map of a store. Coordinates of the map are columns and rows of cells: x = column, y = -row.
+// The map of a store. Coordinates of the map count cells: x = column * wide, y = -row.
 
 import {
   Circle, Draw, Feature, Fill, LineString, Map, Point, Projection, Stroke, Style, TileGrid,
@@ -27,7 +27,8 @@ async function ask(path, options) {
 
 const store = await ask("store.json");
 const [dx, , x0, , dy, y0] = store.transform;
-const extent = [0, -store.rows, store.cols, 0];
+const wide = store.aspect;         // width of a cell over its height
+const extent = [0, -store.rows, store.cols * wide, 0];
 const projection = new Projection({ code: "cells", units: "pixels", extent });
 const rows = [];                   // of the list of layers
 let run = null, barriers = [], source = null, runRows = [], latest = 0;
@@ -37,7 +38,7 @@ let run = null, barriers = [], source = null, runRows = [], latest = 0;
 function tiles(where, what, name, base, version) {
   const resolutions = [];
   for (let factor = store.coarsest; factor >= base; factor /= 2) resolutions.push(factor);
-  const tileGrid = new TileGrid({ extent, origin: [0, 0], resolutions, tileSize: store.tile });
+  const tileGrid = new TileGrid({ extent, origin: [0, 0], resolutions, tileSize: [store.tile * wide, store.tile] });
   const url = ([z, col, row]) =>
     `${where}/${what}/${name}/${resolutions[z]}/${row}/${col}.png?v=${version}`;
   return new TileLayer({
@@ -91,7 +92,7 @@ const map = new Map({
   controls: controls({ rotate: false, attribution: false }),
   view: new View({
     projection, extent, constrainOnlyCenter: true, showFullExtent: true, enableRotation: false,
-    minResolution: 1 / 16, maxResolution: store.coarsest * 2, constrainResolution: false,
+    minResolution: 1 / 16, maxResolution: store.coarsest * 4, constrainResolution: false,
   }),
   layers: [
     new VectorLayer({ source: lines, zIndex: 100, style: halo("#3d2b1f", 3.5) }),
@@ -112,7 +113,7 @@ drawing.setActive(false);
 map.addInteraction(drawing);
 
 const cellAt = ([x, y]) => {
-  const at = [Math.floor(-y), Math.floor(x)];
+  const at = [Math.floor(-y), Math.floor(x / wide)];
   return at[0] >= 0 && at[0] < store.rows && at[1] >= 0 && at[1] < store.cols ? at : null;
 };
 const places = ([row, col]) => `${(x0 + dx * (col + 0.5)).toFixed(digits(dx))}, `
@@ -155,7 +156,7 @@ async function showPath(at, turn) {
   path.clear();
   $("profile").hidden = true;
   if (!found) return;
-  path.addFeature(new Feature(new LineString(found.cells.map(([row, col]) => [col, -row]))));
+  path.addFeature(new Feature(new LineString(found.cells.map(([row, col]) => [col * wide, -row]))));
   const { units } = await runRows[0].told();
   drawProfile($("profile"), found, { units, metres: store.metres });
 }
@@ -208,7 +209,7 @@ addEventListener("keydown", (event) => {
 });
 
 drawing.on("drawend", (event) => {
-  barriers.push(event.feature.getGeometry().getCoordinates().map(([x, y]) => [-y, x]));
+  barriers.push(event.feature.getGeometry().getCoordinates().map(([x, y]) => [-y, x / wide]));
   $("clear").disabled = false;
   $("again").disabled = !source;
 });
@@ -247,7 +248,7 @@ async function follow(begun) {
   forget();
   marks.clear();
   source = run.places[0];
-  marks.addFeature(new Feature(new Point([source[1] + 0.5, -source[0] - 0.5])));
+  marks.addFeature(new Feature(new Point([(source[1] + 0.5) * wide, -source[0] - 0.5])));
   $("run").hidden = false;
   while (run.state === "running") {
     $("phase").textContent = run.phase ?? "Starting";
