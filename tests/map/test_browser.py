@@ -66,7 +66,7 @@ class Page:
     def run(self, script, *given):
         return self.driver.execute_script(script, *given)
 
-    def until(self, script, seconds=120):
+    def until(self, script, seconds=60):
         end = time.monotonic() + seconds
         while not (found := self.run(script)):
             assert time.monotonic() < end, (script, self.text("#error"), self.text("#phase"))
@@ -140,7 +140,7 @@ def test_layers_legend_and_link(page):
     assert unnamed == 0
 
 
-def test_hover_and_keyboard(page):
+def test_hover_and_keyboard(page, server):
     page.at(0.62, 0.5)
     text = page.until("return document.getElementById('readout').textContent")
     x, y = (float(one.strip(",")) for one in text.split()[:2])
@@ -154,6 +154,29 @@ def test_hover_and_keyboard(page):
     page.press("+")
     page.until(f"return location.hash !== '{before}'")
     assert page.run("return getComputedStyle(document.getElementById('cross')).display") == "block"
+    # A barrier and a source.
+    page.pick("barrier")
+    page.run("document.getElementById('map').focus({ focusVisible: true })")
+    for key in (webdriver.Keys.ENTER, webdriver.Keys.ARROW_RIGHT, webdriver.Keys.ENTER):
+        before = page.run("return location.hash")
+        page.press(key)
+        if key != webdriver.Keys.ENTER:
+            page.until(f"return location.hash !== '{before}'")
+            time.sleep(0.5)
+    page.press(webdriver.Keys.ESCAPE)
+    page.until("return !document.getElementById('clear').disabled")
+    page.pick("distance")
+    page.run("document.getElementById('map').focus({ focusVisible: true })")
+    page.press(webdriver.Keys.ARROW_DOWN)  # away from the barrier
+    time.sleep(0.8)
+    page.press(webdriver.Keys.ENTER)
+    page.until("return document.getElementById('layer-run') !== null")
+    job = list(server.runs.runs.values())[-1].job
+    ((begin, *_, end),) = job.barriers
+    assert begin[0] == pytest.approx(end[0])
+    assert begin[1] < end[1]
+    assert job.places[0][0] > end[0]
+    assert job.places[0][1] == int(end[1])
 
 
 def test_distance_path_barrier_and_upstream(page):
