@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -311,22 +312,23 @@ class MapRuns:
         assert run.process.stdout is not None
         last: dict[str, Any] = {}
         for line in run.process.stdout:
-            last = json.loads(line)
+            with contextlib.suppress(ValueError, TypeError):  # a library has printed something
+                last = dict(json.loads(line))
             if "phase" in last:
                 run.told = {**run.told, **last}
         run.process.wait()
         if run.state != "running":
             return
-        if "layer" in last:
+        try:
+            told = {**run.told, "layer": last["layer"]}
             run.source = Source(
                 TileStore.open(run.folder),
                 run.job.factor,
                 self._source.shape,
                 {"cost_distance": MODELS[run.job.cost].unit or ""},
             )
-            run.told = {**run.told, "layer": last["layer"]}
-            run.state = "done"
-        else:
+            run.told, run.state = told, "done"
+        except (KeyError, StoreError):
             run.told = {**run.told, "error": last.get("error", "The run has stopped.")}
             run.state = "failed"
 

@@ -149,7 +149,7 @@ class Source:
             with contextlib.suppress(StoreError):
                 if self.store.layer(name).info == shown.layer.info:
                     continue
-            del self._shown[name]
+            self._shown.pop(name, None)
 
     def rows_and_cols(self, factor: int) -> tuple[int, int]:
         """Cells of `factor` in the raster."""
