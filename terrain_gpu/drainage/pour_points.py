@@ -28,9 +28,6 @@ HOLDS = "pour points"
 _REACH = (8, 64, 512)
 """Cells around a point that does not drain, in which the nearest one that does is looked for."""
 
-STREAMS = "streams"
-"""Layer of channels, as `streams` names it."""
-
 
 def points_layer(labels: str) -> str:
     """Name of the layer of the pour points of watersheds."""
@@ -80,19 +77,29 @@ class PourPoints:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def snapped(self, sums: Layer, radius: float, expected: np.ndarray | None = None) -> PourPoints:
+    def snapped(
+        self,
+        store: TileStore,
+        codes: Layer,
+        sums: Layer,
+        radius: float,
+        expected: np.ndarray | None = None,
+    ) -> PourPoints:
         """Move each point to the cell with the largest, or its expected, sum within a radius.
 
         Raises
         ------
         InputError
-            when no cell within the radius of a point has a sum.
+            when no cell within the radius of a point has a sum; names the nearest one as
+            `refuse_undrained`.
         """
         cells, none = most_within(sums, self.given, radius, expected)
         if none.any():
+            row, col = self.cells[none][0].tolist()
             raise InputError(
                 f"{sums.path}: {none.sum()} of {len(self)} pour points have no cell that drains "
-                f"within {radius:g}: {self._named(none, sums.grid)}; snap farther, or move them"
+                f"within {radius:g}: {self._named(none, sums.grid)}; "
+                f"{_nearest(store, codes, (row, col), remedy=', or snap farther (--snap)')}"
             )
         return replace(self, cells=cells)
 
@@ -189,49 +196,67 @@ def naming_nearest(store: TileStore, directions: str) -> Iterator[None]:
         if directions not in store.layers:
             raise
         # What is outside is refused before it could be snapped.
-        nearest = _nearest(store, open_directions(store, directions), error.cell, snaps=False)
+        nearest = _nearest(store, open_directions(store, directions), error.cell, remedy="")
         raise OutsideError(f"{error}; {nearest}", error.cell) from None
 
 
-def _nearest(store: TileStore, codes: Layer, cell: tuple[int, int], *, snaps: bool = True) -> str:
+def _nearest(
+    store: TileStore,
+    codes: Layer,
+    cell: tuple[int, int],
+    *,
+    remedy: str = ", or snap it (--snap)",
+) -> str:
     """The nearest cell of a channel, or else the nearest that drains, and what to do."""
-    channels = _channels(store, codes)
-    for layer, name in ((channels, "of a channel"), (codes, "that drains")):
-        if layer is not None and (found := _nearest_in(layer, *cell)) is not None:
-            ((x, y),) = cell_centres(codes.grid, found[None]).tolist()
+    drains = NOWHERE if codes.nodata is None else codes.nodata
+    for layers, none, name in (
+        (_channels(store, codes), 0, "of a channel"),
+        ([codes], drains, "that drains"),
+    ):
+        near = [_nearest_in(layer, *cell, none=none) for layer in layers]
+        if known := [found for found in near if found is not None]:
+            far, row, col = min(known)
+            ((x, y),) = cell_centres(codes.grid, np.array([[row, col]])).tolist()
+            away = f", {far:.6g} away" * bool(remedy)  # not of a point outside the raster
             return (
-                f"the cell {name} nearest to the first is row {found[0]}, column {found[1]} "
-                f"(x {x}, y {y}): move it there" + ", or snap it (--snap)" * snaps
+                f"the cell {name} nearest to the first is row {row}, column {col} (x {x}, y {y})"
+                f"{away}: move it there{remedy}"
             )
     return f"no cell within {_REACH[-1]} cells of the first drains: move it"
 
 
-def _channels(store: TileStore, codes: Layer) -> Layer | None:
-    """The layer of streams along these directions; None if there is none that is up to date."""
-    with suppress(StoreError):
-        layer = store.layer(STREAMS)
-        settings = layer.info.get("settings")
-        if isinstance(settings, dict) and settings.get("streams_of") == codes.name:
-            return None if store.stale(layer) else layer
-    return None
+def _channels(store: TileStore, codes: Layer) -> list[Layer]:
+    """The layers of streams along these directions that are up to date."""
+    found = []
+    for name in sorted(store.layers):
+        with suppress(StoreError):
+            layer = store.layer(name)
+            settings = layer.info.get("settings")
+            of = settings.get("streams_of") if isinstance(settings, dict) else None
+            if of == codes.name and not store.stale(layer):
+                found.append(layer)
+    return found
 
 
-def _nearest_in(layer: Layer, row: int, col: int) -> np.ndarray | None:
-    """Row and column of the nearest cell that drains, or has an order; None if all are far."""
+def _nearest_in(layer: Layer, row: int, col: int, *, none: float) -> tuple[float, int, int] | None:
+    """Distance, row and column of the nearest cell that is not `none` nor drains nowhere.
+
+    None if all are far.
+    """
     grid, found = layer.grid, None
-    none = (NOWHERE if layer.nodata is None else layer.nodata) if layer.name != STREAMS else 0
     across, _, down, _ = step_lengths(grid)
     for reach in _REACH:
         r0, r1 = max(row - reach, 0), min(row + reach + 1, grid.rows)
         c0, c1 = max(col - reach, 0), min(col + reach + 1, grid.cols)
         data = layer.read_window(r0, r1, c0, c1)
-        good = (data != none) & ((layer.name == STREAMS) | (data != NOWHERE))
+        good = (data != none) & ((none == 0) | (data != NOWHERE))
         near = np.argwhere(good) + np.array((r0, c0))
         if len(near):
             far = distances(grid, row, col, near)
-            found = near[np.argmin(far)]
+            first = int(np.argmin(far))
+            found = float(far[first]), int(near[first, 0]), int(near[first, 1])
             # A cell beyond the window may be nearer than one in its corner.
             beyond = min((across[r0:r1].min() + across[row]) / 2, down.min()) * (reach + 1)
-            if far.min() <= beyond:
+            if found[0] <= beyond:
                 break
     return found

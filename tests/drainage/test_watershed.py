@@ -366,7 +366,8 @@ def test_pour_points_that_cannot_be(tmp_path):
         with pytest.raises(InputError, match=words):
             watershed(store, points, directions="codes")
     flow_accumulation(store, directions="codes")
-    with pytest.raises(InputError, match="no cell that drains within 30: 1 at row 9, column 60"):
+    words = r"no cell that drains within 30: 1 at row 9, column 60 .* row 9, column 70 \(x 500705.0"
+    with pytest.raises(InputError, match=rf"{words}, .*\), 100 away: move it there, or snap farth"):
         watershed(store, [(9, 60)], directions="codes", snap=30)
     with pytest.raises(InputError, match="snap -1 is not a finite number of at least 0"):
         watershed(store, [(9, 90)], directions="codes", snap=-1)
@@ -395,7 +396,7 @@ def test_the_nearest_channel_is_named(tmp_path, capsys):
     drains = codes != 255
     for threshold, marked in ((None, drains), (15, drains & (whole(sums) >= 15))):
         if threshold is not None:
-            streams(store, threshold, directions="codes")
+            streams(store, threshold, directions="codes", into="rivers")
         name = "of a channel" if threshold else "that drains"
         for point, beside in (((75, 40), (75, 40)), ((-3, 300), (0, 139)), ((200, 5), (149, 5))):
             row, col = nearest(marked, *beside)

@@ -339,7 +339,8 @@ def watershed(  # noqa: PLR0913 - keyword-only
             points = PourPoints.of(codes, pour_points)
         if snap is not None:
             sums = open_sums(opened, accumulation, codes)
-            points = points.snapped(sums, snap, _expected(snap_area, sums, points))
+            expected = _expected(snap_area, sums, points)
+            points = points.snapped(opened, codes, sums, snap, expected)
         points.refuse_undrained(opened, codes)
         points.tell_shared()
     elif snap is not None:
