@@ -85,6 +85,10 @@ def ours(path: Path, z: np.ndarray) -> dict[str, np.ndarray]:
     timed("streams, 1000 cells, with lines", cells, lambda: terrain_gpu.streams(
         path, 1000, lines=lines, **how
     ))  # fmt: skip
+    for words, limit in (("in memory", None), ("spilled", "500MB")):
+        timed(f"streams, 2 cells, {words}", cells, lambda limit=limit: terrain_gpu.streams(
+            path, 2, order="horton", memory_limit=limit, **how
+        ))  # fmt: skip
     return {
         name: one.layers[next(iter(one.layers))].read_window(0, z.shape[0], 0, z.shape[1])
         for name, one in found.items()

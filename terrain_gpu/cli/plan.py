@@ -89,6 +89,7 @@ NEEDS = {
     "flats": ("flow-direction",),
     "method": ("flow-accumulation", "hand"),
     "epsilon": ("fill",),
+    "threshold": ("streams",),
     "layers": ("calc", "corridor"),
 }
 """Options, and what they say something about."""
@@ -199,6 +200,12 @@ class Purpose(click.Choice[str]):
     help="Flow accumulation, or hand (dinf): how cells divide what drains.  [default: d8]",
 )
 @click.option("--epsilon", is_flag=True, help="Fill without flats.")
+@click.option(
+    "--threshold",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Streams: how many cells a channel drains.  [default: 1000]",
+)
 @click.option(
     "--layers",
     type=click.IntRange(1, 1000),
@@ -469,7 +476,7 @@ def _plan_drainage(
     if purpose == "streams":
         from ..drainage import plan_streams
 
-        return plan_streams(*of_blocks, **limits)
+        return plan_streams(*of_blocks, threshold=problem["threshold"] or 1000, **limits)
     if purpose == "terrain-indices":
         from ..drainage.indices import plan_indices
 

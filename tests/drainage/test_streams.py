@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections import Counter
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow.parquet
@@ -17,6 +18,7 @@ import reference
 from contract import FileContract, OperationContract, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory import MB, within
 from reference import border, drained, rooted
 from strategies import WGS84, rasters, shapes
 from test_accumulate import snake
@@ -34,12 +36,14 @@ from terrain_gpu import (
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.drainage.channels.line_problem import LineState, StreamLines
+from terrain_gpu.drainage.channels.operation import OnChannels
 from terrain_gpu.drainage.channels.problem import ORDERS, StreamOrders, order_dtype
 from terrain_gpu.drainage.verify.streams import verify_orders
 from terrain_gpu.engine.proof import Limits
-from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
+from terrain_gpu.errors import InputError, OutputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas, step_lengths
+from terrain_gpu.store import paged
 
 int16 = st.just(np.dtype("<i2"))
 small = rasters(int16, shapes(200, 6000)).filter(
@@ -94,6 +98,17 @@ class TestHortonOrders(TestStreams):
     kind = "horton"
 
 
+@contextmanager
+def spilling(spilled=True):
+    """Links are spilled, and their tables let go after every two pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        if spilled:
+            for operation in (OnChannels, StreamLines):
+                patch.setattr(operation, "each", 2**62)
+            patch.setattr(paged, "_MOST", 2)
+        yield
+
+
 def read(layer):
     return layer.read_window(*layer.grid.window)
 
@@ -125,11 +140,14 @@ def make_flow(path, codes, sums, block=64, grid=None, **settings):
     block=st.sampled_from([64, 128]),
     kind=st.sampled_from(ORDERS),
     threads=st.sampled_from([1, 2]),
+    spilled=st.booleans(),
 )
-def test_against_plain_python(folders, shape, seed, outlets, threshold, block, kind, threads):
+def test_against_plain_python(
+    folders, shape, seed, outlets, threshold, block, kind, threads, spilled
+):
     sums, codes = drains(shape, seed, outlets)
     links = reference.channel_links(codes, sums, threshold)
-    with folders() as folder:
+    with folders() as folder, spilling(spilled):
         store = make_flow(folder / "s.zarr", codes, sums, block)
         how = {"order": kind, "threads": threads, "verify": True}
         if not links:
@@ -247,7 +265,7 @@ class TestStreamLines(FileContract):
         return TileStore.open(store).grid.cells
 
     def full(self, patch, after):
-        left, kept = after, LineState.kept
+        left, kept = after, LineState.keep
 
         def full(*args):
             nonlocal left
@@ -256,7 +274,7 @@ class TestStreamLines(FileContract):
                 raise OSError(28, "No space left on device")
             return kept(*args)
 
-        patch.setattr(LineState, "kept", full)
+        patch.setattr(LineState, "keep", full)
 
     def spoil(self, file, cell):
         """Move a point of a line by a cell."""
@@ -278,9 +296,10 @@ class TestStreamLines(FileContract):
     block=st.sampled_from([64, 128]),
     degrees=st.booleans(),
     areas=st.booleans(),
+    spilled=st.booleans(),
 )
 def test_lines_against_plain_python(
-    folders, shape, seed, outlets, threshold, block, degrees, areas
+    folders, shape, seed, outlets, threshold, block, degrees, areas, spilled
 ):
     sums, codes = drains(shape, seed, outlets)
     heights = np.random.default_rng(seed).normal(0, 50, shape)
@@ -291,7 +310,7 @@ def test_lines_against_plain_python(
         sums = sums * 0.7
         threshold *= 0.7
     lengths = step_lengths(grid)
-    with folders() as folder:
+    with folders() as folder, spilling(spilled):
         store = make_flow(folder / "s.zarr", codes, sums, block, grid)
         if not (sums >= threshold).any():
             return
@@ -700,21 +719,84 @@ def test_elevations_are_needed_only_for_lines(tmp_path):
     assert not (tmp_path / "l.geojson").exists()
 
 
-def test_memory(tmp_path):
-    """Every cell is a channel: the pieces of all blocks do not fit the least limit of the plan."""
-    sums, codes = drains((1000, 300), 5, 400)
-    store = make_flow(tmp_path / "s.zarr", codes, sums, 256)
+@settings(max_examples=20)
+@given(
+    shape=shapes(200, 4000),
+    seed=st.integers(0, 10**6),
+    wrong=st.sampled_from([1, -1, 7]),
+    block=st.sampled_from([64, 128]),
+)
+def test_the_proof_refuses_a_wrong_number_of_a_link(folders, shape, seed, wrong, block):
+    """From some link on, all numbers are wrong, or only its own is."""
+    sums, codes = drains(shape, seed, 3)
+    links = reference.channel_links(codes, sums, 2)
+    if not links:
+        return
+    values = np.arange(1, len(links) + 1)
+    k = seed % len(links)
+    values[k : None if seed % 2 else k + 1] += wrong
+    if values[k] == 0:
+        return
+    with folders() as folder:
+        store = make_flow(folder / "s.zarr", codes, sums, block)
+        numbers = painted(links, values, shape, np.uint32)
+        write(store, "n", numbers, 0, block, GridSpec(*shape))
+        names = "flow_direction", "flow_accumulation", "n"
+        layers = [TileStore.open(store).layer(name) for name in names]
+        row, col = links[k][0][0]
+        found = f"row {row}, column {col}: number {values[k]} of link {k + 1};"
+        with pytest.raises(VerificationError, match=found):
+            verify_orders(*layers, (2, "link"), {}, Limits())
+
+
+def test_any_number_of_links_within_the_least_limit(tmp_path):
+    """The tables of these do not fit beside what blocks need."""
+    data = np.random.default_rng(1).random((640, 650), np.float32)
+    store = make_store(tmp_path / "s.zarr", data, None, 128)
+    minimum_spanning_tree(store, weight="flow", backend="cpu")
+    flow_direction(store)
+    flow_accumulation(store)
+    right = streams(store, 1, order="link", into="right")
+    command = "terrain-gpu streams s.zarr --threshold 1 --order link --threads 2 --verify "
+    command += "--overwrite -q"
+    limit, peak = within(tmp_path, command, 200 * MB)
+    assert peak <= limit
+    made = TileStore.open(store).layer("streams")
+    assert np.array_equal(read(made), read(right.layer))
+    assert made.info["result"] == right.layer.info["result"]
+    assert right.links > 150_000
+    assert not list(store.glob("*.spill"))
+
+
+def test_a_full_disk_for_tables(tmp_path, monkeypatch):
+    sums, codes = drains((130, 140), 5, 4)
+    store = make_flow(tmp_path / "s.zarr", codes, sums)
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with spilling(), pytest.raises(OutputError, match="no space left on the disk"):
+        streams(store, 2)
+    assert "streams" not in TileStore.open(store).layers
+
+
+def test_sums_that_let_blocks_have_too_many_channels(tmp_path):
+    """No cell can have a thousand cells upstream of its own, but another program says so."""
+    codes = np.zeros((256, 256), np.uint8)
+    store = make_flow(tmp_path / "s.zarr", codes, np.full(codes.shape, 1000, np.int64), 256)
     with pytest.raises(PlanError, match=r"at least \d+ MB") as least:
-        streams(store, 1, memory_limit="200MB", threads=1)
+        streams(store, 1000, memory_limit="200MB", threads=1)
     limit = str(least.value).split("at least ")[1]
-    with pytest.raises(PlanError, match=r"for so many channels; .* a larger --threshold"):
-        streams(store, 1, memory_limit=limit, threads=1)
+    with pytest.raises(PlanError, match=r"so many channels in a block; .*, or a larger --thresh"):
+        streams(store, 1000, memory_limit=limit, threads=1)
+    streams(store, 1000, memory_limit="400MB", threads=1)
     # What lines need in addition is refused before the layer is there.
     write(store, "elevation", np.zeros(codes.shape), None, 256, GridSpec(*codes.shape))
+    how = {"memory_limit": limit, "threads": 1, "into": "other"}
     with pytest.raises(PlanError, match="too small"):
-        streams(store, 100, lines=tmp_path / "l.gpkg", memory_limit=limit, threads=1)
-    assert "streams" not in TileStore.open(store).layers
-    streams(store, 100, memory_limit=limit, threads=1)
+        streams(store, 1000, lines=tmp_path / "l.gpkg", **how)
+    assert "other" not in TileStore.open(store).layers
 
 
 def test_the_command(store, tmp_path, capfd):

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,9 +28,10 @@ from ...io.lines import is_geopackage, reprojection_errors, tell_without_crs
 from ..features import write_lines
 from ..lines import CELL_BYTES
 from ..verify.stream_lines import Channels, plan_lines_proof, verify_lines
-from .links import LinkPieces, Links
+from .link_kernels import Drawn, gather, list_pieces
+from .links import EACH
 from .operation import TRACE, ChannelState, OnChannels
-from .pfafstetter import Codes
+from .pfafstetter import BYTES, Codes
 
 LINES, JUNCTIONS = "streams", "junctions"
 """Names of the layers in a GeoPackage."""
@@ -44,9 +44,19 @@ JUNCTION_FIELDS: Fields = {
     "elevation": np.float64,
 }
 
+DRAWN = np.dtype(
+    [
+        *((name, np.int64) for name in Drawn._fields[:-2]),
+        *((name, np.float64) for name in Drawn._fields[-2:]),
+    ]
+)
+"""What is written of a link."""
+
 ORDERS = ("strahler", "shreve", "horton", "hack", "topological")
 _BATCH = 1 << 16
 """Links are written in batches of about this many cells."""
+_LINKS = 1 << 14
+"""Links looked up at a time."""
 _JUNCTIONS = 1 << 14
 """Junctions written at a time."""
 _WRITING = 32 * MB
@@ -67,6 +77,7 @@ class StreamLines(OnChannels):
     mark = ""
     phases = (TRACE,)
     steps = True
+    each = EACH + 24 + BYTES
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -146,90 +157,101 @@ class StreamLines(OnChannels):
 
 
 class LineState(ChannelState):
-    """All pieces with their steps on disk, then all links.
-
-    Steps are in an unnamed file in the folder of the output, so a killed process leaves nothing.
-    """
+    """All pieces with their steps on disk, then all links."""
 
     _operation: StreamLines
 
     def __init__(self, operation: StreamLines, plan: StreamPlan, writer: Any) -> None:
-        super().__init__(operation, plan)
+        super().__init__(operation, plan, writer.spill)
         self._writer = writer
-        self._file = tempfile.TemporaryFile(dir=writer.path.parent)  # noqa: SIM115
+        self._file = self.paged.file()
         self._written = 0
-
-    def close(self) -> None:
-        self._file.close()
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         with self._writer.errors():
             super().add(phase, at, known)
 
-    def kept(self, pieces: LinkPieces, steps: np.ndarray) -> LinkPieces:
-        pieces.place = self._written + np.cumsum(pieces.cells) - pieces.cells
-        self._file.write(steps.data)
+    def keep(self, pieces: np.ndarray, steps: np.ndarray) -> None:
+        ends = np.cumsum(pieces["cells"], dtype=np.int64)
+        pieces["place"] = self._written + ends - pieces["cells"]
+        self.paged.write(self._file, steps)
         self._written += len(steps)
-        return pieces
-
-    def linked(self, pieces: LinkPieces, links: Links) -> None:
-        self._file.flush()
-        self._pieces, self._links = pieces, links
 
     def join(self, phase: Phase) -> None:
-        super().join(phase)
-        self._codes = Codes(self._links, self._pieces.last[self._links.tail])
+        with self._writer.errors():
+            super().join(phase)
+            self._codes = Codes(self.links)
+            self._listed = self.links.listed()
+        rows = self.links.piece_table.rows
+        self._heights, self._places = (rows["top"], rows["bottom"]), rows["place"]
+
+    def _drawn(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield links in order, and what is written of each, chunk by chunk."""
+        links = self.links
+        for chunk in self._listed.chunks():
+            for k in range(0, len(chunk), _LINKS):
+                which = chunk[k : k + _LINKS]
+                found = np.empty(len(which), DRAWN)
+                columns = Drawn(*(found[name] for name in Drawn._fields))
+                tables = links.pieces, links.links, self._heights
+                self.paged.run(gather, *tables, which, columns, np.zeros(1, np.int64))
+                yield which, found
 
     def features(self) -> Iterator[list[Feature]]:
         """Yield batches of links, each with positions and attributes."""
-        cells = self._links.cells
-        first, plan = 0, self._plan
-        ends = np.cumsum(cells)
-        while first < len(cells):
-            before = ends[first] - cells[first]
-            last = max(int(np.searchsorted(ends, before + _BATCH, side="right")), first + 1)
-            size = int(ends[last - 1] - before)
-            needed = plan.memory + self.bytes_beyond + max(size - _BATCH, 0) * CELL_BYTES
-            require(needed, plan.memory_limit, f"for a link of {size:,} cells")
-            yield self._batch(first, last)
-            first = last
+        plan = self._plan
+        for which, found in self._drawn():
+            first, ends = 0, np.cumsum(found["cells"])
+            while first < len(which):
+                before = ends[first] - found["cells"][first]
+                last = max(int(np.searchsorted(ends, before + _BATCH, side="right")), first + 1)
+                size = int(ends[last - 1] - before)
+                needed = plan.memory + max(size - _BATCH, 0) * CELL_BYTES
+                require(needed, plan.memory_limit, f"for a link of {size:,} cells")
+                yield self._batch(which[first:last], found[first:last])
+                first = last
 
     def junctions(self) -> Iterator[list[Feature]]:
         """Yield batches of the cells where links begin, by their numbers, and of the outlets."""
-        links, pieces, grid = self._links, self._pieces, self._operation.grid
-        count = len(links)
-        above = np.bincount(links.down[links.down >= 0], minlength=count)
-        outlets = np.flatnonzero(links.down < 0)
-        for start in range(0, count + len(outlets), _JUNCTIONS):
-            which = np.arange(start, min(start + _JUNCTIONS, count + len(outlets)))
-            begins = which < count
-            link = np.where(begins, which, outlets[np.maximum(which - count, 0)])
-            cells = np.where(begins, pieces.first[links.head[link]], links.end[link])
-            xy = cell_centres(grid, np.stack(np.divmod(cells, grid.cols), axis=1))
-            heights = np.where(
-                begins, pieces.top[links.head[link]], pieces.bottom[links.tail[link]]
-            )
-            upstream = np.where(begins, above[link], 1)
-            kinds = np.where(begins, np.where(upstream > 0, "junction", "head"), "outlet")
-            columns = which + 1, kinds, upstream, np.where(begins, link + 1, 0), heights
-            rows = zip(*(column.tolist() for column in columns), strict=True)
+        count = 0
+        for _, found in self._drawn():
+            kinds = np.where(found["inflows"] > 0, "junction", "head")
+            columns = found["start"], kinds, found["inflows"], found["id"], found["top"]
+            yield from self._points(count, *columns)
+            count += len(found)
+        for _, drawn in self._drawn():
+            found = drawn[drawn["downstream"] == 0]
+            ones, none = np.ones(len(found), np.int64), np.zeros(len(found), np.int64)
+            same = np.full(len(found), "outlet"), ones, none
+            yield from self._points(count, found["end"], *same, found["low"])
+            count += len(found)
+
+    def _points(
+        self, count: int, cells: np.ndarray, *columns: np.ndarray
+    ) -> Iterator[list[Feature]]:
+        grid = self._operation.grid
+        for k in range(0, len(cells), _JUNCTIONS):
+            some = slice(k, k + _JUNCTIONS)
+            xy = cell_centres(grid, np.stack(np.divmod(cells[some], grid.cols), axis=1))
+            ids = count + k + 1 + np.arange(len(xy))
+            rows = zip(*(column[some].tolist() for column in columns), strict=True)
             yield [
-                (at, dict(zip(JUNCTION_FIELDS, row, strict=True)))
-                for at, row in zip(xy, rows, strict=True)
+                (at, dict(zip(JUNCTION_FIELDS, (number, *row), strict=True)))
+                for at, number, row in zip(xy, ids.tolist(), rows, strict=True)
             ]
 
-    def _batch(self, first: int, last: int) -> list[Feature]:
-        links, operation = slice(first, last), self._operation
-        row, col, starts = self._cells(first, last)
+    def _batch(self, which: np.ndarray, found: np.ndarray) -> list[Feature]:
+        operation = self._operation
+        row, col, starts = self._cells(which, found)
         xy = cell_centres(operation.grid, np.stack((row, col), axis=1))
         tip = starts[1:] - 1
-        columns = self._columns(links)
+        columns = self._columns(found)
         straight = _straight(operation.grid, row[starts[:-1]], row[tip], col[starts[:-1]], col[tip])
         length = columns["length"]
         with np.errstate(invalid="ignore", divide="ignore"):
             columns["slope"] = np.where(length > 0, columns["drop"] / length, 0.0)
             columns["sinuosity"] = np.where(length > 0, np.maximum(length / straight, 1.0), 1.0)
-        codes = [self._codes.of(link) for link in range(first, last)]
+        codes = self._codes.of(which)
         rows = zip(*(columns[name].tolist() for name in columns), codes, strict=True)
         names = [*columns, "pfafstetter"]
         return [
@@ -237,57 +259,56 @@ class LineState(ChannelState):
             for a, b, values in zip(starts[:-1].tolist(), starts[1:].tolist(), rows, strict=True)
         ]
 
-    def _columns(self, links: slice) -> dict[str, np.ndarray]:
+    def _columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
         """Attributes of links that do not depend on their lines."""
-        own, pieces, operation = self._links, self._pieces, self._operation
-        head, tail, down = own.head[links], own.tail[links], own.down[links]
-        # The next link begins at the junction where this one ends.
-        low = np.where(down < 0, pieces.bottom[tail], pieces.top[own.head[down]])
-        columns = {
-            "id": own.number[links],
-            "downstream": down + 1,
-            "outlet": own.outlet[links] + 1,
-            "start": pieces.first[head],
-            "end": own.end[links],
-            "cells": own.cells[links],
-            "length": own.lengths[links] * operation.units[1],
-            "drop": pieces.top[head] - low,
+        dtype = self._operation.layers[1].dtype
+        sums = found["sums"].copy()
+        same = "id", "downstream", "outlet", "start", "end", "cells"
+        return {
+            **{name: found[name] for name in same},
+            "length": found["lengths"] * self._operation.units[1],
+            "drop": found["top"] - found["low"],
             "slope": np.empty(0),
             "sinuosity": np.empty(0),
-            "accumulation": own.sums[links],
+            "accumulation": sums.view(dtype) if dtype.kind == "f" else sums.astype(dtype),
+            **{name: found[name] for name in ORDERS},
         }
-        return columns | {name: getattr(own, name)[links] for name in ORDERS}
 
-    def _cells(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _cells(
+        self, which: np.ndarray, found: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows and columns of the cells of some links' lines, and where each starts in them."""
-        links, pieces = self._links, self._pieces
-        parts = []
-        for piece in links.head[first:last].tolist():
-            at = piece
-            while True:
-                parts.append(self._read(int(pieces.place[at]), int(pieces.cells[at])))
-                at = int(links.following[at])
-                if at < 0 or pieces.begins[at]:
-                    break
-        steps = np.concatenate(parts)
-        count = links.cells[first:last]
+        count, outlet = found["cells"], found["downstream"] == 0
+        steps = self._steps(which, int(count.sum()))
         # A line has a cell more than steps, but at an outlet, whose step is 8.
-        line = np.repeat(np.arange(last - first), count + 1)
+        line = np.repeat(np.arange(len(which)), count + 1)
         along = np.arange(len(steps) + len(count)) - line
         start = np.cumsum(count) - count
-        found = []
-        corners = np.divmod(pieces.first[links.head[first:last]], self._operation.grid.cols)
+        ways = []
+        corners = np.divmod(found["start"], self._operation.grid.cols)
         for corner, step in zip(corners, (ROW_STEP, COL_STEP), strict=True):
             way = np.concatenate(([0], np.cumsum(np.append(step, 0)[steps])))
-            found.append(way[along] + (corner - way[start])[line])
-        outlet = links.down[first:last] < 0
+            ways.append(way[along] + (corner - way[start])[line])
         kept = np.ones(len(line), bool)
         kept[np.cumsum(count + 1)[outlet] - 1] = False
         starts = np.concatenate(([0], np.cumsum(count + ~outlet)))
-        return found[0][kept], found[1][kept], starts
+        return ways[0][kept], ways[1][kept], starts
 
-    def _read(self, at: int, count: int) -> np.ndarray:
-        return np.frombuffer(os.pread(self._file.fileno(), count, at), np.uint8)
+    def _steps(self, which: np.ndarray, cells: int) -> np.ndarray:
+        """The steps between the cells of some links, one link behind the other."""
+        places, counts = np.empty((2, cells), np.int64)
+        state = np.array([0, -1, 0])
+        pieces = self.links.pieces, self._places
+        self.paged.run(list_pieces, *pieces, which, places, counts, state)
+        places, counts = places[: state[2]], counts[: state[2]]
+        # What lies one behind the other in the file is read at once.
+        new = np.flatnonzero(np.append(True, places[1:] != (places + counts)[:-1]))
+        sizes = np.add.reduceat(counts, new)
+        parts = [
+            os.pread(self._file.fileno(), size, at)
+            for at, size in zip(places[new].tolist(), sizes.tolist(), strict=True)
+        ]
+        return np.frombuffer(b"".join(parts), np.uint8)
 
 
 def _straight(

@@ -1,274 +1,228 @@
 """The links of a channel network: pieces of all blocks joined, and orders of links.
 
-Links are numbered 0, 1, ... in row-major order of their first cells. Of several links that flow
+Links are numbered 1, 2, ... in row-major order of their first cells. Of several links that flow
 into one, the *main* one has the largest sum at its lower end; of equal ones, the one whose last
 cell comes first in row-major order.
+
+Pieces are rows of a table, those of a block one behind the other in the order of their first cells;
+blocks come in any order. What is known of a link is in the row of its first piece in another table.
+Both are in memory, or in files if they do not fit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from ...compiled import jit
 from ...errors import StoreError
+from ...grid import Block, BlockGrid
 from ...store import Layer
+from ...store.paged import NumberList, Paged, PagedTable
 from ..loops import circle
+from .link_kernels import (
+    CELLS,
+    HEADS,
+    HIGHEST,
+    LENGTH,
+    LINKS,
+    OUTLETS,
+    LinkColumns,
+    PieceColumns,
+    columns_of,
+    first_lost,
+    join_pieces,
+    number_links,
+    order_down,
+    order_up,
+    spread,
+)
 
-PIECE_BYTES = 300
-"""Of a piece, while pieces are joined and links are ordered."""
+_I8 = np.dtype(np.int64)
+
+PIECE = np.dtype(
+    [
+        *((name, _I8) for name in ("first", "last", "next", "lengths", "sums")),
+        ("cells", np.int32),
+        ("begins", np.bool_),
+    ],
+    align=True,
+)
+"""A piece of a link: ids of its first and last cell; the piece that goes on where it ends, as a row
+of its block while it is traced, -1 at outlets, -2 less the id of its first cell if that is in
+another block; its length with the step there, in whole units; what drains through the last cell,
+see `as_whole`; its number of cells; whether a link begins there."""
+
+DRAWN_PIECE = np.dtype(
+    [
+        *((name, PIECE.fields[name][0]) for name in PIECE.names),  # type: ignore[index, union-attr]
+        ("top", np.float64),
+        ("bottom", np.float64),
+        ("place", _I8),
+    ],
+    align=True,
+)
+"""Also elevations of the first and last cell, and where the steps of its cells lie in a file."""
+
+LINK = np.dtype(
+    [
+        *((name, _I8) for name in LinkColumns._fields[:12]),
+        ("hack", np.int32),
+        *((name, np.uint8) for name in LinkColumns._fields[13:17]),
+    ],
+    align=True,
+)
+"""A link, in the row of its first piece: rows of the link that it flows into (-1 at outlets), of
+its last piece, of its main link upstream and of the one of the same stream (-1 at heads), and of
+the last link on the way down; its number, orders, cells, length, last cell and the sum there; how
+many links flow in; and whether several of these have the greatest Strahler order."""
+
+_ORDER_BYTES = 8
+EACH = PIECE.itemsize + LINK.itemsize + _ORDER_BYTES
+"""Bytes of a piece in memory, while links are ordered."""
 
 
-@dataclass
-class LinkPieces:
-    """Pieces of links, one or several blocks'.
-
-    Attributes
-    ----------
-    first, last, after
-        int64, ids of the first and last cell, and of the cell that the latter flows into; -1 at
-        outlets.
-    begins
-        bool, whether a link begins there.
-    cells, lengths
-        int64, numbers of cells, and lengths with the step to `after`, in whole units.
-    sums
-        What drains through the last cell.
-    top, bottom
-        float64, elevations of the first and last cell; empty if there are none.
-    place
-        int64, where the steps of the cells lie in a file; empty if nowhere.
-    """
-
-    first: np.ndarray
-    last: np.ndarray
-    after: np.ndarray
-    begins: np.ndarray
-    cells: np.ndarray
-    lengths: np.ndarray
-    sums: np.ndarray
-    top: np.ndarray
-    bottom: np.ndarray
-    place: np.ndarray
-
-    @classmethod
-    def joined(cls, parts: list[LinkPieces]) -> LinkPieces:
-        """The pieces of several blocks, in row-major order of their first cells."""
-        columns = {f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)}
-        order = np.argsort(columns["first"], kind="stable")
-        for name, column in columns.items():
-            if len(column):
-                columns[name] = column[order]
-        return cls(**columns)
+def as_whole(sums: np.ndarray) -> np.ndarray:
+    """Positive sums as int64 of the same order, so that kernels are compiled once."""
+    return sums.view(np.int64) if sums.dtype == np.float64 else sums.astype(np.int64)
 
 
-@dataclass
 class Links:
-    """Links; every attribute has an element for each, but those of pieces.
-
-    Attributes
-    ----------
-    link, following
-        Of pieces: their link, and the piece that goes on where each ends, -1 at outlets.
-    head, tail, end
-        int64: first and last piece, and the id of the cell at which the line ends: the next
-        junction, or the last cell.
-    down
-        int64, the link that it flows into, -1 at outlets.
-    cells, lengths, sums
-        As of pieces.
-    outlet
-        int64, the last link on the way down.
-    strahler, shreve, horton, hack, topological
-        int64, its orders, see `order_up` and `order_down`.
-    main
-        int64, the main link that flows into it, -1 at heads.
-    """
-
-    link: np.ndarray
-    following: np.ndarray
-    head: np.ndarray
-    tail: np.ndarray
-    end: np.ndarray
-    down: np.ndarray
-    cells: np.ndarray
-    lengths: np.ndarray
-    sums: np.ndarray
-    outlet: np.ndarray
-    strahler: np.ndarray
-    shreve: np.ndarray
-    horton: np.ndarray
-    hack: np.ndarray
-    topological: np.ndarray
-    main: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.down)
-
-    @property
-    def number(self) -> np.ndarray:
-        """1, 2, ..."""
-        return np.arange(1, len(self) + 1)
-
-
-def link_up(pieces: LinkPieces, layer: Layer, cols: int) -> Links:
-    """Join pieces to links, and order these.
+    """Collects the pieces of blocks, then orders the links.
 
     Parameters
     ----------
-    pieces
-        Of all blocks, in order.
-    layer
-        The directions, for messages.
-    cols
-        Columns of the raster.
+    blocks
+        Of the layers.
+    paged
+        Where tables are made.
+    dtype
+        `PIECE` or `DRAWN_PIECE`.
+    room, each
+        Bytes of memory for tables, and those of a piece while links are ordered; if they do not
+        fit, tables are spilled.
 
-    Raises
-    ------
-    StoreError
-        when directions lead round in a circle, or the layer changes while it is read.
+    Attributes
+    ----------
+    totals
+        Number of "links", "cells", "heads", "outlets", total "length" in whole units, and the
+        greatest order "strahler".
     """
-    first, after, begins = pieces.first, pieces.after, pieces.begins
-    inner = after >= 0
-    following = np.full(len(first), -1)
-    following[inner] = np.searchsorted(first, after[inner])
-    known = np.minimum(following[inner], len(first) - 1)
-    if (first[known] != after[inner]).any():
-        raise StoreError(f"{layer.path}: changed while it was read; run this again")
-    number = np.cumsum(begins) - 1
-    count = int(begins.sum())
-    link = np.full(len(first), -1)
-    head = np.flatnonzero(begins)
-    tail, down, cells, lengths = np.empty((4, count), np.int64)
-    spans = pieces.cells, pieces.lengths
-    join_pieces(head, following, begins, number, *spans, link, tail, down, cells, lengths)
-    order = np.empty(count, np.int64)
-    waiting = np.bincount(down[down >= 0], minlength=count)
-    done = order_links(down, waiting, order)
-    lost = first[link < 0] if (link < 0).any() else first[head[waiting > 0]]
-    if len(lost):
-        raise circle(layer, *divmod(int(lost[0]), cols))
-    assert done == count
-    sums, last = pieces.sums[tail], pieces.last[tail]
-    strahler, shreve, main, stem = np.empty((4, count), np.int64)
-    order_up(order, down, sums, last, strahler, shreve, main, stem)
-    hack, horton, topological, outlet = np.empty((4, count), np.int64)
-    order_down(order, down, main, stem, strahler, hack, horton, topological, outlet)
-    end = np.where(after[tail] < 0, last, after[tail])
-    return Links(
-        link,
-        following,
-        head,
-        tail,
-        end,
-        down,
-        cells,
-        lengths,
-        sums,
-        outlet,
-        strahler,
-        shreve,
-        horton,
-        hack,
-        topological,
-        main,
-    )
 
+    def __init__(
+        self, blocks: BlockGrid, paged: Paged, dtype: np.dtype, room: int, each: int
+    ) -> None:
+        self._blocks, self.paged, self._dtype = blocks, paged, dtype
+        self._room, self._each = room, each
+        self._parts: list[np.ndarray] = []
+        self._file: Any = None
+        # Of each block, its first row and the one after its last.
+        self._spans = np.zeros((blocks.count, 2), np.int64)
+        self.count = 0
+        self.totals: dict[str, int] = {}
 
-@jit
-def join_pieces(
-    head, following, begins, number, piece_cells, piece_lengths, link, tail, down, cells, lengths
-):
-    """Join pieces to links, see `Links`."""
-    for at in range(len(head)):
-        piece = head[at]
-        cells[at], lengths[at] = 0, 0
-        while True:
-            link[piece] = at
-            cells[at] += piece_cells[piece]
-            lengths[at] += piece_lengths[piece]
-            tail[at] = piece
-            piece = following[piece]
-            if piece < 0 or begins[piece]:
-                break
-        down[at] = -1 if piece < 0 else number[piece]
+    def add(self, at: Block, pieces: np.ndarray) -> None:
+        """Add the pieces of a block."""
+        span = self._spans[at[0] * self._blocks.shape[1] + at[1]]
+        if span[1]:  # of a worker that was lost
+            return
+        pieces["next"][pieces["next"] >= 0] += self.count
+        span[:] = self.count, self.count + len(pieces)
+        self.count += len(pieces)
+        self._parts.append(pieces)
+        if self.count * self._each > self._room:
+            self._write()
 
+    def _write(self) -> None:
+        """Spill the pieces that are in memory."""
+        if self._file is None:
+            self.paged.spill()
+            self._file = self.paged.file()
+        for part in self._parts:
+            self.paged.write(self._file, part)
+        self._parts = []
 
-@jit
-def order_links(down, waiting, order):
-    """Order links, each after those that flow into it; return how many are on no circle.
+    def span(self, at: Block) -> slice:
+        """The rows of a block."""
+        return slice(*self._spans[at[0] * self._blocks.shape[1] + at[1]].tolist())
 
-    `waiting` holds the number of links that flow into each; then that of those on a circle or
-    below one.
-    """
-    count = 0
-    for start in range(len(down)):
-        at = start
-        while at >= 0 and waiting[at] == 0:
-            waiting[at] = -1
-            order[count] = at
-            count += 1
-            at = down[at]
-            if at >= 0:
-                waiting[at] -= 1
-    for at in range(len(down)):
-        waiting[at] = max(waiting[at], 0)
-    return count
+    def join(self, codes: Layer) -> None:
+        """Join the pieces to links, and order these.
 
+        Parameters
+        ----------
+        codes
+            The directions, for messages.
 
-@jit
-def comes_before(sums, last, one, other):
-    """Whether a link, of two that flow into the same, is the main one; any comes before -1."""
-    if other < 0 or sums[one] != sums[other]:
-        return other < 0 or sums[one] > sums[other]
-    return last[one] < last[other]
+        Raises
+        ------
+        StoreError
+            when directions lead round in a circle, or the layer changes while it is read.
+        OutputError
+            when the disk is full.
+        """
+        self.piece_table = self._gathered()
+        self.link_table = self.paged.table(self.count, LINK)
+        self.pieces = columns_of(PieceColumns, self.piece_table)
+        self.links = columns_of(LinkColumns, self.link_table)
+        tables, blocks = (self.pieces, self.links), self._blocks
+        place = np.array([blocks.cols, blocks.block, blocks.shape[1]])
+        state = np.array([0, -1, 0, 0, 0])
+        self.paged.run(join_pieces, *tables, self._spans, place, state)
+        if state[3]:
+            raise StoreError(f"{codes.path}: changed while it was read; run this again")
+        self._refuse_circle(codes, self.count - int(state[2]), waiting=False)
+        links = int(state[4])
+        order, state = self.paged.numbers(), np.zeros(9, np.int64)
+        state[1] = -1
+        for found in self.paged.filled(order_up, self.links, state=state):
+            order.append(found)
+        kinds = "links", "cells", "heads", "outlets", "length", "strahler"
+        of = state[[LINKS, CELLS, HEADS, OUTLETS, LENGTH, HIGHEST]]
+        self.totals = dict(zip(kinds, of.tolist(), strict=True))
+        self._refuse_circle(codes, links - self.totals["links"], waiting=True)
+        for chunk in order.chunks(backwards=True):
+            self.paged.run(order_down, self.links, chunk, np.array([len(chunk)]))
 
+    def _gathered(self) -> PagedTable:
+        """The table of all pieces."""
+        if self._file is not None:
+            self._write()
+            return self.paged.mapped(self._file, self._dtype)
+        rows, done = np.empty(self.count, self._dtype), 0
+        for k, part in enumerate(self._parts):
+            rows[done : done + len(part)] = part
+            done += len(part)
+            self._parts[k] = part[:0].copy()  # frees the part
+        self._parts = []
+        return self.paged.held(rows)
 
-@jit
-def order_up(order, down, sums, last, strahler, shreve, main, stem):
-    """Orders that follow from the links upstream.
+    def _refuse_circle(self, codes: Layer, lost: int, *, waiting: bool) -> None:
+        if lost:
+            state = np.array([0, -1])
+            self.paged.run(first_lost, self.pieces, self.links, waiting, state)
+            raise circle(codes, *divmod(int(state[1]), self._blocks.cols))
 
-    Strahler (1957): 1 at heads; one more than the greatest order that flows in, if several links
-    have it, else that. Shreve (1966): the number of heads upstream. `stem` is the main link among
-    those of the greatest Strahler order.
-    """
-    for at in range(len(order)):
-        strahler[at], shreve[at], main[at], stem[at] = 0, 0, -1, -1
-    several = np.zeros(len(order), np.bool_)
-    for at in order:
-        if main[at] < 0:
-            strahler[at] = shreve[at] = 1
-        elif several[at]:
-            strahler[at] += 1
-        to = down[at]
-        if to < 0:
-            continue
-        shreve[to] += shreve[at]
-        if comes_before(sums, last, at, main[to]):
-            main[to] = at
-        if strahler[at] > strahler[to]:
-            strahler[to], several[to], stem[to] = strahler[at], False, at
-        elif strahler[at] == strahler[to]:
-            several[to] = True
-            if comes_before(sums, last, at, stem[to]):
-                stem[to] = at
+    def number(self) -> Iterator[np.ndarray]:
+        """Number the links; yield them in this order, chunk by chunk, each until the next."""
+        state, across = np.zeros(4, np.int64), self._blocks.shape[1]
+        for i in range(self._blocks.shape[0]):
+            r0, r1, _, _ = self._blocks.window(i, 0)
+            rows = np.array([r0, r1, self._blocks.cols])
+            spans = self._spans[i * across : (i + 1) * across].copy()
+            tables = self.pieces, self.links, spans, rows
+            yield from self.paged.filled(number_links, *tables, state=state)
 
+    def listed(self) -> NumberList:
+        """Number the links, and list them in this order."""
+        found = self.paged.numbers()
+        for chunk in self.number():
+            found.append(chunk)
+        return found
 
-@jit
-def order_down(order, down, main, stem, strahler, hack, horton, topological, outlet):
-    """Orders that follow from the links downstream.
-
-    Hack (1957), also Gravelius: 1 along main links from the outlet up to a head, and one more than
-    the link that it flows into on others. Horton (1945): the Strahler order of a link, kept along
-    `stem` up to a head. Topological: the number of links down to the outlet, itself included.
-    """
-    for k in range(len(order) - 1, -1, -1):
-        at = order[k]
-        to = down[at]
-        if to < 0:
-            hack[at], horton[at], topological[at], outlet[at] = 1, strahler[at], 1, at
-            continue
-        hack[at] = hack[to] + (main[to] != at)
-        horton[at] = horton[to] if stem[to] == at else strahler[at]
-        topological[at], outlet[at] = topological[to] + 1, outlet[to]
+    def spread(self, name: str) -> int:
+        """Give all pieces of a link its value of a column; return the greatest value."""
+        state = np.array([0, -1, 0])
+        self.paged.run(spread, self.pieces, self.links, self.link_table.rows[name], state)
+        return int(state[2])

@@ -1,13 +1,14 @@
 """Operations on channels: `OnChannels`.
 
 1. *Pieces*: each block is read once, and its pieces of links are traced.
-2. *Links*: the pieces are joined in memory, and the links are ordered.
+2. *Links*: the pieces are joined, and the links are ordered, in memory or in files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,20 +18,19 @@ from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, Stat
 from ...engine.plan import MB, StreamPlan, fit_blocks, format_size, layer_bytes
 from ...errors import PlanError, StoreError
 from ...grid import Block, BlockGrid, ceil_div
-from ...grid.lengths import step_lengths, whole_lengths
+from ...grid.lengths import cell_areas, step_lengths, whole_lengths
+from ...store.paged import Paged
 from ..codes import end_ways, no_code
 from ..loops import circle
 from .inputs import no_channel
-from .links import PIECE_BYTES, LinkPieces, Links, link_up
+from .links import DRAWN_PIECE, EACH, PIECE, Links, as_whole
 from .pieces import LESS, NO_CODE, on_circle, survey, trace
 
 TRACE = Phase("pieces", joined="links")
-_TRACED_BYTES = 2 * (9 * 8 + 1)
-"""Of a piece, while it is traced in a block."""
-_SHARE = 16
-"""Memory is planned for a piece in so many cells of a block."""
-_HELD = 16 * MB
-"""Memory planned for the pieces of all blocks; more is counted as they come."""
+_HELD = 24 * MB
+"""Memory planned for the pieces of all blocks; those that do not fit the limit are spilled."""
+_CHUNK = 1 << 16
+"""Pieces whose sums and elevations are looked up at a time."""
 
 
 class Room(NamedTuple):
@@ -42,17 +42,22 @@ class Room(NamedTuple):
     limit: int
 
     def require(self, count: int) -> None:
-        """Refuse more pieces than there is memory for."""
+        """Refuse more pieces than there is memory for; only sums of other programs need it."""
         needed = self.memory + max(count - self.planned, 0) * self.each
         if needed > self.limit:
-            raise too_many(needed, self.limit)
+            raise PlanError(
+                f"a memory limit of {format_size(self.limit)} is too small for so many channels in "
+                f"a block; give at least {ceil_div(needed, MB)} MB, or a larger --threshold"
+            )
 
 
-def too_many(needed: int, limit: int) -> PlanError:
-    return PlanError(
-        f"a memory limit of {format_size(limit)} is too small for so many channels; give at least "
-        f"{ceil_div(needed, MB)} MB, or a larger --threshold"
-    )
+def most_pieces(block: int, cells: int) -> int:
+    """How many pieces a block can have at most, if a head drains so many cells.
+
+    A head takes these from the block, or takes in flow from beyond its rim. Where links meet or
+    enter, others begin.
+    """
+    return min(block**2, 2 * (block**2 // max(cells, 1)) + 16 * block)
 
 
 class OnChannels(Operation):
@@ -70,6 +75,26 @@ class OnChannels(Operation):
     """Memory that it needs beside that of channels."""
     steps = False
     """Whether it needs the steps between the cells of channels."""
+    each = EACH
+    """Bytes of a piece in memory, while links are ordered."""
+
+    @property
+    def piece(self) -> np.dtype:
+        return DRAWN_PIECE if self.steps else PIECE
+
+    @property
+    def most(self) -> int:
+        """The most pieces of a block."""
+        sums = self.layers[1]
+        settings = sums.info.get("settings")
+        weighted = isinstance(settings, dict) and settings.get("statistic", "below") != "below"
+        if weighted:
+            cells = 1
+        elif sums.dtype.kind == "f":
+            cells = int(self.least / float(cell_areas(self.grid).max()))
+        else:
+            cells = int(self.least)
+        return most_pieces(self.blocks.block, cells)
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
@@ -88,6 +113,7 @@ class OnChannels(Operation):
             self.blocks,
             [layer.dtype for layer in self.layers],
             written,
+            pieces=self.most * self.piece.itemsize,
             beside=self.beside_bytes,
             memory_limit=memory_limit,
             threads=threads,
@@ -115,7 +141,7 @@ class OnChannels(Operation):
 
     def traced(
         self, at: Block, cells: list[np.ndarray], room: Room, work: np.ndarray
-    ) -> tuple[LinkPieces, np.ndarray, int | float]:
+    ) -> tuple[np.ndarray, np.ndarray, int | float]:
         """Trace the pieces of a block; also the steps of their cells, and its largest sum."""
         codes, sums = cells[:2]
         r0, r1, c0, c1 = self.blocks.window(*at)
@@ -131,18 +157,20 @@ class OnChannels(Operation):
                 f"(terrain-gpu flow-accumulation --directions {self.directions})"
             )
         room.require(count)
-        first, last, after, spans, lengths = np.empty((5, count), np.int64)
-        begins = np.empty(count, bool)
+        pieces = np.empty(count, self.piece)
         steps = np.empty(channels if self.steps else 0, np.uint8)
-        corner = np.array([r0, c0, self.grid.cols])
-        columns = first, last, after, begins, spans, lengths, steps
-        if trace(codes, state, corner, self.units[0], *columns) < channels:
+        corner, starts = np.array([r0, c0, self.grid.cols]), np.empty(r1 - r0 + 1, np.int64)
+        columns = tuple(pieces[name] for name in PIECE.names if name != "sums")  # type: ignore[union-attr]
+        if trace(codes, state, corner, self.units[0], columns, starts, steps) < channels:
             row, col = divmod(int(on_circle(codes, state)), c1 - c0)
             raise circle(self.layers[0], r0 + row, c0 + col)
-        ends = [self._index(at, ids) for ids in (first, last)]
-        top, bottom = (self.heights(at, cells, *end) for end in ends)
-        through, place = sums[ends[1]], np.empty(0, np.int64)
-        pieces = LinkPieces(first, last, after, begins, spans, lengths, through, top, bottom, place)
+        for k in range(0, count, _CHUNK):
+            some = pieces[k : k + _CHUNK]
+            ends = [self._index(at, some[name]) for name in ("first", "last")]
+            some["sums"] = as_whole(sums[ends[1]])
+            if self.steps:
+                for name, end in zip(("top", "bottom"), ends, strict=True):
+                    some[name] = self.heights(at, cells, *end)
         return pieces, steps, largest
 
     def _index(self, at: Block, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -162,11 +190,12 @@ def plan_blocks(
     dtypes: Sequence[np.dtype],
     written: Sequence[np.dtype],
     *,
+    pieces: int,
     beside: int = 0,
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """Plan the passes over the blocks of layers of these types.
+    """Plan the passes over the blocks of layers of these types, with bytes for pieces of a block.
 
     Raises
     ------
@@ -181,8 +210,8 @@ def plan_blocks(
         blocks,
         ", ".join(dtype.name for dtype in dtypes),
         "for the streams of",
-        buffer=ring * read + cells * results + cells // _SHARE * _TRACED_BYTES // 2,
-        worker=2 * cells + cells // _SHARE * _TRACED_BYTES,
+        buffer=ring * read + cells * results + pieces,
+        worker=2 * cells + 64 * _CHUNK,
         scratch=cells * (read + 2 * results) + 128 * blocks.rows,
         held=_HELD + beside,
         joined=_HELD + beside,
@@ -201,76 +230,50 @@ def _compile(dtype: np.dtype) -> None:
         tell_compiling(survey, "streams")
     codes, sums, state = np.zeros((3, 3), np.uint8), np.ones((3, 3), dtype), np.empty(1, np.uint8)
     survey(codes, sums, dtype.type(1), state)
-    ids, begins, corner = np.empty((5, 1), np.int64), np.empty(1, bool), np.array([0, 0, 1])
-    first, last, after, cells, lengths = ids
-    columns = first, last, after, begins, cells, lengths, np.empty(1, np.uint8)
-    trace(codes, state, corner, np.zeros((4, 1), np.int64), *columns)
+    pieces, corner, starts = np.empty(1, PIECE), np.array([0, 0, 1]), np.empty(2, np.int64)
+    columns = tuple(pieces[name] for name in PIECE.names if name != "sums")  # type: ignore[union-attr]
+    trace(codes, state, corner, np.zeros((4, 1), np.int64), columns, starts, np.empty(1, np.uint8))
 
 
 class ChannelState(State):
     """The pieces of all blocks, then their links."""
 
-    def __init__(self, operation: OnChannels, plan: StreamPlan) -> None:
+    def __init__(self, operation: OnChannels, plan: StreamPlan, spill: Path) -> None:
         _compile(operation.layers[1].dtype)
         self._operation, self._plan = operation, plan
-        self._parts: list[LinkPieces] = []
-        self._count = 0
+        room = plan.memory_limit - plan.memory + _HELD
+        self.paged = Paged(spill, room)
+        self.links = Links(operation.blocks, self.paged, operation.piece, room, operation.each)
         self._largest: int | float = 0
-        self._found: dict[str, Any] = {}
 
     def given(self, phase: Phase, at: Block) -> Any:
-        plan = self._plan
-        most = plan.block_size**2 // _SHARE
-        return Room(most, _TRACED_BYTES * plan.buffers, plan.memory, plan.memory_limit)
+        plan, operation = self._plan, self._operation
+        each = operation.piece.itemsize * plan.buffers
+        return Room(operation.most, each, plan.memory, plan.memory_limit)
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if phase != TRACE:
             return
         pieces, steps, largest = known
         self._largest = max(self._largest, largest)
-        self._parts.append(self.kept(pieces, steps))
-        self._count += len(pieces.first)
-        plan = self._plan
-        if self.bytes_beyond + plan.memory > plan.memory_limit:
-            # A guess at how many there will be.
-            share = plan.blocks / len(self._parts)
-            raise too_many(int(plan.memory + share * self._count * PIECE_BYTES), plan.memory_limit)
+        self.keep(pieces, steps)
+        self.links.add(at, pieces)
 
-    def kept(self, pieces: LinkPieces, steps: np.ndarray) -> LinkPieces:
-        """Return the pieces of a block to keep, after storing the steps of their cells."""
-        return pieces
-
-    @property
-    def bytes_beyond(self) -> int:
-        """Memory for pieces beyond what is planned."""
-        return max(self._count * PIECE_BYTES - _HELD, 0)
+    def keep(self, pieces: np.ndarray, steps: np.ndarray) -> None:
+        """Store the steps of the cells of a block's pieces."""
 
     def join(self, phase: Phase) -> None:
-        if phase == TRACE:
-            self.linked(*self._join())
-
-    def linked(self, pieces: LinkPieces, links: Links) -> None:
-        """Keep what the next phase needs."""
-        raise NotImplementedError
-
-    def _join(self) -> tuple[LinkPieces, Links]:
-        operation, parts = self._operation, self._parts
+        if phase != TRACE:
+            return
+        operation = self._operation
         codes, sums = operation.layers[:2]
-        if not self._count:
+        if not self.links.count:
             raise no_channel(sums, operation.least, self._largest)
-        self._parts = []
-        pieces = LinkPieces.joined(parts)
-        del parts
-        links = link_up(pieces, codes, operation.grid.cols)
-        self._found = {
-            "links": len(links),
-            "cells": int(links.cells.sum()),
-            "heads": int((links.main < 0).sum()),
-            "outlets": int((links.down < 0).sum()),
-            "length": int(links.lengths.sum()) * operation.units[1],
-            "strahler": int(links.strahler.max()),
-        }
-        return pieces, links
+        self.links.join(codes)
 
     def found(self) -> dict[str, Any]:
-        return self._found
+        found = self.links.totals
+        return {**found, "length": found["length"] * self._operation.units[1]}
+
+    def close(self) -> None:
+        self.paged.close()

@@ -2,12 +2,102 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from ...compiled import jit
+from ...store.paged import Pages, touch
+from .link_kernels import columns_of, comes_before
 from .links import Links
 
-BYTES = 180
+_I8 = np.dtype(np.int64)
+
+
+class StemColumns(NamedTuple):
+    """Columns of links, and the pages of their table.
+
+    Attributes
+    ----------
+    child, sibling
+        A tributary of the link, and the next one of the same link; rows + 1, 0 for none.
+    node
+        The smallest basin of the link.
+    start, end, first, last
+        Of the lowest link of a stem: where the stem lies in `LaidColumns`, and its tributaries in
+        `TributaryColumns`.
+    """
+
+    child: Any
+    sibling: Any
+    node: Any
+    start: Any
+    end: Any
+    first: Any
+    last: Any
+    pages: Pages
+
+
+class LaidColumns(NamedTuple):
+    """The links of stems, each from its lowest one up along main links."""
+
+    link: Any
+    pages: Pages
+
+
+class TributaryColumns(NamedTuple):
+    """The tributaries of stems, from the outlet up; of one junction, the least first.
+
+    Attributes
+    ----------
+    link, place
+        The lowest link of the tributary, and the place in `LaidColumns` that it flows into.
+    """
+
+    link: Any
+    place: Any
+    pages: Pages
+
+
+class BasinColumns(NamedTuple):
+    """Basins: 16 times the one that each is a part of, -1 for none, and its digit."""
+
+    code: Any
+    pages: Pages
+
+
+class PartColumns(NamedTuple):
+    """Parts of stems that are to be divided.
+
+    Attributes
+    ----------
+    start, end, first, last
+        Where the part lies in `LaidColumns`, and its tributaries in `TributaryColumns`.
+    basin
+        The basin that both make up, -1 for none.
+    """
+
+    start: Any
+    end: Any
+    first: Any
+    last: Any
+    basin: Any
+    pages: Pages
+
+
+def _type(kind: Any) -> np.dtype:
+    return np.dtype([(name, _I8) for name in kind._fields[:-1]])
+
+
+_KINDS = (
+    (StemColumns, 1),
+    (LaidColumns, 1),
+    (TributaryColumns, 1),
+    (BasinColumns, 2),
+    (PartColumns, 2),
+)
+"""Tables, and how many rows they have at most for each link."""
+BYTES = sum(_type(kind).itemsize * share for kind, share in _KINDS)
 """Of a link, while codes are computed."""
 
 
@@ -20,127 +110,244 @@ class Codes:
     own is divided in the same way; with fewer than four, fewer digits are used. A network of one
     link has the code 1.
 
-    Parameters
-    ----------
-    links
-        All links.
-    last
-        int64, their last cells: of equal sums, the first one in row-major order counts as larger.
+    Of equal sums, the one whose last cell comes first in row-major order counts as larger.
     """
 
-    def __init__(self, links: Links, last: np.ndarray) -> None:
-        count, down = len(links), links.down
-        joins = down >= 0
-        bottom = np.flatnonzero(~joins | (links.main[down] != np.arange(count)))
-        laid, start = np.empty(count, np.int64), np.empty(len(bottom) + 1, np.int64)
-        lay_stems(bottom, links.main, laid, start)
-        place = np.empty(count, np.int64)
-        place[laid] = np.arange(count)
-        # Tributaries from the outlet up; of one junction, the least first.
-        stem = np.flatnonzero(joins[bottom])
-        mouth, sums, tail = place[down[bottom[stem]]], links.sums[bottom[stem]], last[bottom[stem]]
-        order = np.lexsort((-tail, sums, mouth))
-        rank = np.empty(len(order), np.int64)
-        rank[np.lexsort((-tail[order], sums[order]))] = np.arange(len(order))
-        root = np.flatnonzero(~joins[bottom])
-        self._tree = np.empty((2, 2 * count), np.int64)
-        self._node = np.empty(count, np.int64)
-        stack = np.empty((5, 2 * count), np.int64)
-        tributaries = stem[order], mouth[order], rank
-        divide(laid, start, tributaries, root, stack, self._tree, self._node)
+    def __init__(self, links: Links) -> None:
+        self._paged = paged = links.paged
+        tables = [paged.table(share * links.count, _type(kind)) for kind, share in _KINDS]
+        of = [columns_of(kind, table) for (kind, _), table in zip(_KINDS, tables, strict=True)]
+        self._stems, laid, tributaries, self._basins, parts = of
+        paged.run(list_tributaries, links.links, self._stems, np.zeros(1, np.int64))
+        state = np.array([0, -1, 0, 0])
+        paged.run(lay_stems, links.links, self._stems, laid, tributaries, state)
+        state = np.zeros(16, np.int64)
+        paged.run(divide, links.links, self._stems, laid, tributaries, parts, self._basins, state)
 
-    def of(self, link: int) -> str:
-        """The code of a link."""
-        digits, node = [], int(self._node[link])
-        while node >= 0:
-            digits.append(str(self._tree[1, node]))
-            node = int(self._tree[0, node])
-        return "".join(reversed(digits))
+    def of(self, links: np.ndarray) -> list[str]:
+        """The codes of some links."""
+        size = 16 * len(links)
+        while True:
+            digits, ends = np.empty(size, np.uint8), np.empty(len(links), np.int64)
+            state = np.array([0, -1, 0])
+            self._paged.run(spell, self._stems, self._basins, links, digits, ends, state)
+            if state[2] <= size:
+                break
+            size *= 2
+        text = digits[: state[2]].tobytes().decode()
+        starts = [0, *ends[:-1].tolist()]
+        return [text[a:b][::-1] for a, b in zip(starts, ends.tolist(), strict=True)]
 
 
 @jit
-def lay_stems(bottom, main, laid, start):
-    """List the links of each stem, from its lowest one up along main links, and where it starts."""
-    count = 0
-    for stem in range(len(bottom)):
-        start[stem] = count
-        at = bottom[stem]
-        while at >= 0:
-            laid[count] = at
+def list_tributaries(links, stems, state):
+    """List the links that flow into each but its main one; `state`: the row that comes next."""
+    while state[0] < len(stems.child):
+        if links.pages.left[0] <= 0:
+            return False
+        at = state[0]
+        state[0] += 1
+        touch(links.pages, at)
+        if links.topological[at] == 0 or links.down[at] < 0:  # no link, or an outlet
+            continue
+        to = links.down[at]
+        touch(links.pages, to)
+        if links.main[to] != at:
+            touch(stems.pages, at)
+            touch(stems.pages, to)
+            stems.sibling[at] = stems.child[to]
+            stems.child[to] = at + 1
+    return True
+
+
+@jit
+def lay_stems(links, stems, laid, tributaries, state):
+    """List the links and tributaries of each stem, from its lowest link up along main links.
+
+    `state`: the row of a lowest link, the link of its stem that comes next or -1, and how many
+    links and tributaries are listed.
+    """
+    at, here, place, count = state
+    while at < len(stems.child):
+        if links.pages.left[0] <= 0:
+            state[0], state[1], state[2], state[3] = at, here, place, count
+            return False
+        touch(links.pages, at)
+        touch(stems.pages, at)
+        if here < 0:
+            down = links.down[at]
+            if links.topological[at] > 0 and down >= 0:
+                touch(links.pages, down)
+            if links.topological[at] == 0 or (down >= 0 and links.main[down] == at):
+                at += 1
+                continue
+            here, stems.start[at], stems.first[at] = at, place, count
+        touch(links.pages, here)
+        touch(stems.pages, here)
+        touch(laid.pages, place)
+        laid.link[place] = here
+        begin, one = count, stems.child[here] - 1
+        while one >= 0:
+            touch(stems.pages, one)
+            touch(links.pages, one)
+            k = count
+            touch(tributaries.pages, k)
+            while k > begin and comes_before(links, tributaries.link[k - 1], one):
+                tributaries.link[k] = tributaries.link[k - 1]
+                k -= 1
+            tributaries.link[k], tributaries.place[count] = one, place
             count += 1
-            at = main[at]
-    start[len(bottom)] = count
+            one = stems.sibling[one] - 1
+        place += 1
+        here = links.main[here]
+        if here < 0:
+            stems.end[at], stems.last[at] = place, count
+            at += 1
+    return True
+
+
+_POP, _NAME, _CHOOSE = range(3)
 
 
 @jit
-def divide(laid, start, tributaries, root, stack, tree, node):
+def push(parts, depth, part, basin):
+    touch(parts.pages, depth)
+    parts.start[depth], parts.end[depth] = part[0], part[1]
+    parts.first[depth], parts.last[depth] = part[2], part[3]
+    parts.basin[depth] = basin
+
+
+@jit
+def add_basin(basins, count, basin, digit):
+    touch(basins.pages, count)
+    basins.code[count] = basin * 16 + digit
+
+
+@jit
+def divide(links, stems, laid, tributaries, parts, basins, state):
     """Divide networks into basins and these into smaller ones.
 
-    Parameters
-    ----------
-    laid, start
-        See `lay_stems`.
-    tributaries
-        Stems that flow into another: their numbers, in the order of the places in `laid` that they
-        flow into; these places; ranks, the greatest of the largest sum.
-    root
-        Stems that flow to an outlet.
-    stack
-        int64, shape (5, n): work space; n is at least twice the number of links.
-    tree
-        int64, shape (2, n): receives the basin that each basin is a part of, -1 for none, and its
-        digit.
-    node
-        int64, receives the smallest basin of each link.
+    `state`: the row of an outlet that comes next, how many parts are to be divided, how many basins
+    there are; what is being done, with which part and basin; which link or tributary of it comes
+    next; and how many tributaries are chosen, and which.
     """
-    stem, mouth, rank = tributaries
-    depth, nodes = 0, 0
-    for k in root:
-        a, b = start[k], start[k + 1]
-        p, q = np.searchsorted(mouth, a), np.searchsorted(mouth, b)
-        stack[:, depth] = a, b, p, q, -1
-        depth += 1
-    chosen = np.empty(4, np.int64)
-    while depth:
-        # A part of a stem, its tributaries, and the basin that both make up.
-        depth -= 1
-        a, b, p = stack[0, depth], stack[1, depth], stack[2, depth]
-        q, basin = stack[3, depth], stack[4, depth]
-        if p == q:
-            if basin < 0:
-                tree[0, nodes], tree[1, nodes] = -1, 1
-                basin, nodes = nodes, nodes + 1
-            for k in range(a, b):
-                node[laid[k]] = basin
-            continue
-        count = 0
-        for t in range(p, q):
-            if count < 4:
-                chosen[count] = t
-                count += 1
+    chosen = state[11:15]
+    while True:
+        if links.pages.left[0] <= 0:
+            return False
+        if state[3] == _POP:
+            if state[1] == 0:
+                at = state[0]
+                if at == len(stems.child):
+                    return True
+                state[0] += 1
+                touch(links.pages, at)
+                if links.topological[at] > 0 and links.down[at] < 0:
+                    touch(stems.pages, at)
+                    part = stems.start[at], stems.end[at], stems.first[at], stems.last[at]
+                    push(parts, 0, part, -1)
+                    state[1] = 1
                 continue
-            least = 0
-            for j in range(1, 4):
-                if rank[chosen[j]] < rank[chosen[least]]:
-                    least = j
-            if rank[t] > rank[chosen[least]]:
-                chosen[least] = t
-        chosen[:count].sort()
-        digit = 1
-        for j in range(count):
-            t = chosen[j]
-            up = mouth[t] + 1
-            if up > a:
-                tree[0, nodes], tree[1, nodes] = basin, digit
-                stack[:, depth] = a, up, p, t, nodes
-                depth, nodes = depth + 1, nodes + 1
-            c, d = start[stem[t]], start[stem[t] + 1]
-            tree[0, nodes], tree[1, nodes] = basin, digit + 1
-            first, last = np.searchsorted(mouth, c), np.searchsorted(mouth, d)
-            stack[:, depth] = c, d, first, last, nodes
-            depth, nodes = depth + 1, nodes + 1
-            a, p, digit = up, t + 1, digit + 2
-        if b > a:
-            tree[0, nodes], tree[1, nodes] = basin, digit
-            stack[:, depth] = a, b, p, q, nodes
-            depth, nodes = depth + 1, nodes + 1
+            state[1] -= 1
+            k = state[1]
+            touch(parts.pages, k)
+            state[4], state[5], state[6] = parts.start[k], parts.end[k], parts.first[k]
+            state[7], state[8], state[10] = parts.last[k], parts.basin[k], 0
+            if state[6] < state[7]:
+                state[3], state[9] = _CHOOSE, state[6]
+                continue
+            if state[8] < 0:
+                add_basin(basins, state[2], -1, 1)
+                state[8] = state[2]
+                state[2] += 1
+            state[3], state[9] = _NAME, state[4]
+        elif state[3] == _NAME:
+            if state[9] == state[5]:
+                state[3] = _POP
+                continue
+            touch(laid.pages, state[9])
+            at = laid.link[state[9]]
+            touch(stems.pages, at)
+            stems.node[at] = state[8]
+            state[9] += 1
+        elif state[9] < state[7]:
+            choose(links, tributaries, state, chosen)
+            state[9] += 1
+        else:
+            split(stems, tributaries, parts, basins, state, chosen)
+            state[3] = _POP
+
+
+@jit
+def choose(links, tributaries, state, chosen):
+    """Keep a tributary if it is one of the four largest so far, which are in order."""
+    one = state[9]
+    touch(tributaries.pages, one)
+    link = tributaries.link[one]
+    touch(links.pages, link)
+    count = state[10]
+    if count == 4:
+        least = 0
+        for j in range(1, 4):
+            touch(tributaries.pages, chosen[j])
+            if comes_before(links, tributaries.link[chosen[least]], tributaries.link[chosen[j]]):
+                least = j
+        if not comes_before(links, link, tributaries.link[chosen[least]]):
+            return
+        for j in range(least, 3):
+            chosen[j] = chosen[j + 1]
+        count = 3
+    chosen[count] = one
+    state[10] = count + 1
+
+
+@jit
+def split(stems, tributaries, parts, basins, state, chosen):
+    """Divide a part of a stem at the tributaries that are chosen."""
+    start, end, first, last = state[4], state[5], state[6], state[7]
+    depth, count, basin, digit = state[1], state[2], state[8], 1
+    for j in range(state[10]):
+        one = chosen[j]
+        touch(tributaries.pages, one)
+        up = tributaries.place[one] + 1
+        if up > start:
+            add_basin(basins, count, basin, digit)
+            push(parts, depth, (start, up, first, one), count)
+            depth, count = depth + 1, count + 1
+        at = tributaries.link[one]
+        touch(stems.pages, at)
+        add_basin(basins, count, basin, digit + 1)
+        part = stems.start[at], stems.end[at], stems.first[at], stems.last[at]
+        push(parts, depth, part, count)
+        depth, count = depth + 1, count + 1
+        start, first, digit = up, one + 1, digit + 2
+    if end > start:
+        add_basin(basins, count, basin, digit)
+        push(parts, depth, (start, end, first, last), count)
+        depth, count = depth + 1, count + 1
+    state[1], state[2] = depth, count
+
+
+@jit
+def spell(stems, basins, which, digits, ends, state):
+    """Write the digits of links as text, each code from its last digit, one behind the other.
+
+    `state`: which link comes next, a basin of it or -1, and how many digits there are; they are
+    counted beyond the size of `digits`, too.
+    """
+    while state[0] < len(which):
+        if stems.pages.left[0] <= 0:
+            return False
+        if state[1] < 0:
+            touch(stems.pages, which[state[0]])
+            state[1] = stems.node[which[state[0]]]
+        touch(basins.pages, state[1])
+        code = basins.code[state[1]]
+        if state[2] < len(digits):
+            digits[state[2]] = 48 + (code & 15)
+        state[2] += 1
+        state[1] = code >> 4
+        if state[1] < 0:
+            ends[state[0]] = state[2]
+            state[0] += 1
+    return True

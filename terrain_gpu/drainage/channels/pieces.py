@@ -40,7 +40,7 @@ def survey(codes, sums, least, state):
     fault, row, col
         0, or the first fault and its cell in the block.
     channels, pieces
-        Numbers of channel cells and of pieces.
+        NumberList of channel cells and of pieces.
     largest
         The largest sum of a cell that drains.
     """
@@ -90,7 +90,7 @@ def begins_piece(state):
 
 
 @jit
-def trace(codes, state, corner, units, first, last, after, begins, cells, lengths, steps):
+def trace(codes, state, corner, units, found, starts, steps):
     """Trace the pieces of a block, in row-major order of their first cells.
 
     Parameters
@@ -99,13 +99,11 @@ def trace(codes, state, corner, units, first, last, after, begins, cells, length
         First row and column of the block, columns of the raster.
     units
         int64, shape (4, rows of the raster): lengths of steps, see `lengths.step_lengths`.
-    first, last, after
-        int64, receive the ids of a piece's first and last cell, and of the cell that the latter
-        flows into, -1 at outlets.
-    begins
-        bool, receives whether a link begins there.
-    cells, lengths
-        int64, receive the number of cells, and the length with the step to `after`.
+    found
+        Columns of `links.PIECE` but `sums`, of which `begins` is the last one; they receive the
+        pieces.
+    starts
+        int64, shape (rows + 1,): receives the number of pieces that begin before each row.
     steps
         uint8; unless empty, receives the neighbour that each cell of each piece flows into, 8 at
         outlets.
@@ -115,17 +113,21 @@ def trace(codes, state, corner, units, first, last, after, begins, cells, length
     int
         Number of cells on pieces.
     """
+    first, last, following, lengths, cells, begins = found
     rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
     count, total = 0, 0
     for start in range(rows * cols):
+        if start % cols == 0:
+            starts[start // cols] = count
         if not begins_piece(state[start]):
             continue
         row, col = start // cols, start % cols
         first[count] = (corner[0] + row) * corner[2] + corner[1] + col
         begins[count] = state[start] & INFLOWS != 1
-        cells[count], lengths[count], after[count] = 0, 0, -1
+        following[count] = -1
+        along, length = 0, 0
         while True:
-            cells[count] += 1
+            along += 1
             k = step_of(codes[row + 1, col + 1])
             r, c = row, col
             if k >= 0:
@@ -136,13 +138,27 @@ def trace(codes, state, corner, units, first, last, after, begins, cells, length
             total += 1
             if outlet:
                 break
-            lengths[count] += units[EDGE_OF[k], corner[0] + min(row, r)]
+            length += units[EDGE_OF[k], corner[0] + min(row, r)]
             if not (0 <= r < rows and 0 <= c < cols) or begins_piece(state[r * cols + c]):
-                after[count] = (corner[0] + r) * corner[2] + corner[1] + c
+                following[count] = -2 - ((corner[0] + r) * corner[2] + corner[1] + c)
                 break
             row, col = r, c
         last[count] = (corner[0] + row) * corner[2] + corner[1] + col
+        cells[count], lengths[count] = along, length
         count += 1
+    starts[rows] = count
+    for piece in range(count):
+        cell = -2 - following[piece]
+        row, col = cell // corner[2] - corner[0], cell % corner[2] - corner[1]
+        if cell >= 0 and 0 <= row < rows and 0 <= col < cols:
+            low, high = starts[row], starts[row + 1]
+            while low < high:
+                middle = (low + high) // 2
+                if first[middle] < cell:
+                    low = middle + 1
+                else:
+                    high = middle
+            following[piece] = low
     return total
 
 

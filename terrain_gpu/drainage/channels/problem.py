@@ -19,11 +19,10 @@ from ...engine.run import Run
 from ...errors import InputError
 from ...grid import Block, BlockGrid, GridSpec
 from ...grid.lengths import Measured
-from ..skeleton import ByBlock
 from ..sums import count_dtype
 from ..verify.streams import plan_orders, verify_orders
-from .links import LinkPieces, Links
-from .operation import TRACE, ChannelState, OnChannels, plan_blocks
+from .links import PIECE
+from .operation import TRACE, ChannelState, OnChannels, most_pieces, plan_blocks
 from .pieces import paint
 
 LAYER = "streams"
@@ -43,10 +42,16 @@ def plan_streams(
     cols: int,
     block: int,
     *,
+    threshold: int = 1,
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
     """Plan `streams`, over numbers of cells, for layers of this shape and block size.
+
+    Parameters
+    ----------
+    threshold
+        Least number of cells that a channel drains.
 
     Raises
     ------
@@ -55,7 +60,9 @@ def plan_streams(
     """
     dtypes = np.dtype(np.uint8), count_dtype(rows * cols)
     blocks = BlockGrid(rows, cols, block)
-    return plan_blocks(blocks, dtypes, dtypes[:1], memory_limit=memory_limit, threads=threads)
+    pieces = PIECE.itemsize * most_pieces(block, threshold)
+    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
+    return plan_blocks(blocks, dtypes, dtypes[:1], pieces=pieces, **how)
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class StreamOrders(OnChannels):
         }
 
     def begin(self, plan: StreamPlan, spill: Path) -> OrderState:
-        return OrderState(self, plan)
+        return OrderState(self, plan, spill)
 
     def finish(
         self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
@@ -120,23 +127,38 @@ class StreamOrders(OnChannels):
 
 
 class OrderState(ChannelState):
-    """The orders of pieces, by blocks."""
+    """The orders of pieces."""
 
     _operation: StreamOrders
-    _orders: ByBlock
 
     def given(self, phase: Phase, at: Block) -> Any:
-        return super().given(phase, at) if phase == TRACE else self._orders.of(at)
+        if phase == TRACE:
+            return super().given(phase, at)
+        rows, links = self.links.span(at), self.links
+        values = self.paged.copy(links.link_table.rows[self._column][rows])
+        return self.paged.copy(links.pieces.first[rows]), values.astype(self._dtype)
 
-    def linked(self, pieces: LinkPieces, links: Links) -> None:
+    @property
+    def _column(self) -> str:
+        kind = self._operation.kind
+        return "number" if kind == "link" else kind
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self._operation.outputs[0].dtype
+
+    def join(self, phase: Phase) -> None:
+        super().join(phase)
+        if phase != TRACE:
+            return
         operation = self._operation
-        values = links.number if operation.kind == "link" else getattr(links, operation.kind)
-        dtype = operation.outputs[0].dtype
-        if values.max() > np.iinfo(dtype).max:
+        if operation.kind == "link":
+            for _ in self.links.number():
+                pass
+        most = self.links.spread(self._column)
+        if most > np.iinfo(self._dtype).max:
             raise InputError(
-                f"{operation.layers[1].path}: the {operation.kind} order of a link is "
-                f"{values.max():,}, which true sums never reach; sum along the directions again "
+                f"{operation.layers[1].path}: the {operation.kind} order of a link is {most:,}, "
+                "which true sums never reach; sum along the directions again "
                 "(terrain-gpu flow-accumulation)"
             )
-        values = values[links.link].astype(dtype)
-        self._orders = ByBlock(operation.blocks, pieces.first, values)

@@ -52,8 +52,8 @@ from .stream_kernels import (
 
 RULES = ("strahler", "shreve", "hack", "topological", "link", "horton")
 """The orders, by the number of their rule."""
-_NUMBER_BYTES = 48
-"""Of a link, whose number is checked."""
+_RUN_BYTES = 100
+"""Of the links of a row of a block, whose numbers are checked."""
 _REACH_BYTES = LINK_BYTES + 100
 _HELD = 16 * MB
 """Memory planned for the reaches of all blocks; more is counted as they come."""
@@ -61,9 +61,7 @@ _SHARE, _FOLLOWED_BYTES = 16, 120
 """Memory is planned for a reach in so many cells of a block; and its bytes there."""
 
 
-def plan_orders(
-    codes: Any, sums: Any, streams: Any, order: str, limits: Limits, links: int = 0
-) -> StreamPlan:
+def plan_orders(codes: Any, sums: Any, streams: Any, order: str, limits: Limits) -> StreamPlan:
     """How blocks stream through the check; `streams` need not exist yet.
 
     Raises
@@ -73,8 +71,9 @@ def plan_orders(
     """
     reads = [Read(layer, 1) for layer in (codes, sums, streams)]
     horton = order == "horton"
-    held = _HELD if horton else _NUMBER_BYTES * links
     cells = codes.blocks.block**2
+    runs = 2 * codes.blocks.block * codes.blocks.shape[1]
+    held = _HELD if horton else _RUN_BYTES * runs * (order == "link")
     worker = cells + horton * (cells + cells // _SHARE * _FOLLOWED_BYTES)
     return plan_proof(codes.blocks, reads, limits, worker=worker, held=held)
 
@@ -113,35 +112,24 @@ def verify_orders(
         when a layer is damaged.
     """
     order = settings[1]
-    cols, numbered = codes.grid.cols, order == "link"
-    links = expected.get("links")
-    known = links if numbered and type(links) is int and 0 <= links <= codes.grid.cells else 0
-    plan = plan_orders(codes, sums, streams, order, limits, known)
+    plan = plan_orders(codes, sums, streams, order, limits)
     totals = np.zeros(4, np.int64)
-    starts: list[np.ndarray] = []
     of = _BlockReaches(codes, sums, streams, plan) if order == "horton" else None
     reaches = None if of is None else _Reaches(of)
+    numbers = _LinkNumbers(codes, streams) if order == "link" else None
 
     def add(at: Block, found: tuple[np.ndarray, Any]) -> None:
-        counts, numbers = found
+        counts, more = found
         totals[:] += counts
-        if reaches is not None:
-            reaches.add(numbers)
-        elif numbered:
-            starts.append(numbers)
-            if totals[1] > known:
-                wrong_totals(streams, "links or more", int(totals[1]), links)
+        for graph in (reaches, numbers):
+            if graph is not None:
+                graph.add(at, more)
 
     layers = codes, sums, streams
     check, reads = partial(_check, layers, settings, of), [Read(layer, 1) for layer in layers]
     check_blocks(plan, codes.blocks, reads, check, add, limits)
-    if numbered:
-        cells, numbers = np.concatenate(starts, axis=1)
-        numbers = numbers[np.argsort(cells)]
-        cells.sort()
-        for k in np.flatnonzero(numbers != np.arange(1, len(numbers) + 1))[:1].tolist():
-            row, col = divmod(int(cells[k]), cols)
-            wrong(streams, f"number {numbers[k]} of link {k + 1}", order, row, col)
+    if numbers is not None:
+        numbers.check()
     if reaches is not None:
         reaches.check()
     found = dict(zip(("cells", "links", "heads", "outlets"), totals.tolist(), strict=True))
@@ -157,7 +145,7 @@ def _check(
     at: Block,
     data: list[np.ndarray],
 ) -> tuple[np.ndarray, Any]:
-    """Check the orders of a block; return its counts, and its reaches or numbers of links."""
+    """Check the orders of a block; return its counts, and its reaches or runs of numbers."""
     (codes, sums, streams), (least, order) = layers, settings
     r0, r1, c0, c1 = window = codes.blocks.window(*at)
     end_ways(codes, codes.grid, window, data[0])
@@ -174,9 +162,70 @@ def _check(
         wrong(streams, what, order, r0 + row, c0 + col)
     if reaches is not None:
         return counts, reaches.of(window, data, bound)
-    row, col = np.nonzero(begins) if order == "link" else np.empty((2, 0), np.int64)
-    ids = (r0 + row) * codes.grid.cols + c0 + col
-    return counts, np.stack((ids, data[2][row + 1, col + 1].astype(np.int64)))
+    runs = _runs_of(begins, data[2], (r0, c0, codes.grid.cols)) if order == "link" else None
+    return counts, runs
+
+
+def _runs_of(begins: np.ndarray, found: np.ndarray, corner: tuple[int, int, int]) -> np.ndarray:
+    """The numbers of links that begin in a block, row by row.
+
+    Returns
+    -------
+    int64, shape (6, n)
+        The cell of the first link of a row, its number, and how many there are; then which of them
+        is the first that does not continue the numbers, -1 for none, its cell and its number.
+    """
+    r0, c0, cols = corner
+    rows = []
+    for row in np.flatnonzero(begins.any(axis=1)).tolist():
+        col = np.flatnonzero(begins[row])
+        numbers = found[row + 1, col + 1].astype(np.int64)
+        cell = (r0 + row) * cols + c0 + col
+        bad = np.append(np.flatnonzero(numbers - numbers[0] != np.arange(len(col))), -1)[0]
+        rows.append((cell[0], numbers[0], len(col), bad, cell[bad], numbers[bad]))
+    return np.array(rows, np.int64).reshape(-1, 6).T
+
+
+class _LinkNumbers:
+    """The numbers of links, joined for each row of blocks."""
+
+    def __init__(self, codes: Any, streams: Any) -> None:
+        self._codes, self._streams = codes, streams
+        self._runs: dict[int, list[np.ndarray]] = {}
+        self._rows: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}
+
+    def add(self, at: Block, runs: np.ndarray) -> None:
+        own = self._runs.setdefault(at[0], [])
+        own.append(runs)
+        if len(own) == self._codes.blocks.shape[1]:
+            self._rows[at[0]] = self._joined(np.concatenate(self._runs.pop(at[0]), axis=1))
+
+    def _joined(self, runs: np.ndarray) -> tuple[int, list[tuple[int, int, int]]]:
+        """How many links begin in a row of blocks; the place, cell and number of its first one.
+
+        And of the first one whose number does not follow from that.
+        """
+        first, number, count, bad, cell, found = runs[:, np.argsort(runs[0])]
+        places = np.cumsum(count) - count
+        known = list(zip(places.tolist(), first.tolist(), number.tolist(), strict=True))[:1]
+        away = number != number[:1] + places
+        for k in np.flatnonzero(away | (bad >= 0))[:1].tolist():
+            right = int(places[k]), int(first[k]), int(number[k])
+            within = int(places[k] + bad[k]), int(cell[k]), int(found[k])
+            known.append(right if away[k] else within)
+        return int(count.sum()), known
+
+    def check(self) -> None:
+        """Refuse the first link whose number is not its place."""
+        before = 0
+        for i in sorted(self._rows):
+            count, known = self._rows[i]
+            for place, cell, number in known:
+                if number != before + place + 1:
+                    row, col = divmod(cell, self._codes.grid.cols)
+                    what = f"number {number} of link {before + place + 1}"
+                    wrong(self._streams, what, "link", row, col)
+            before += count
 
 
 class _BlockReaches(NamedTuple):
@@ -235,7 +284,7 @@ class _Reaches:
         self._of, self._parts = of, [np.empty(0, of.dtype)]
         self._count = 0
 
-    def add(self, found: np.ndarray) -> None:
+    def add(self, at: Block, found: np.ndarray) -> None:
         self._parts.append(found)
         self._count += len(found)
         self._of.require(max(_REACH_BYTES * self._count - _HELD, 0))
