@@ -290,6 +290,8 @@ def arcs(  # noqa: PLR0913 - keyword-only
             flat = abs(dc) == 2
             p = (row, col + dc // 2) if flat else (row + dr // 2, col)
             q = (row + dr, col + dc // 2) if flat else (row + dr // 2, col + dc)
+            if wrap:
+                v, p, q = ((r, c % z.shape[1]) for r, c in (v, p, q))
             if not {v, p, q} <= graph.keys():
                 continue
             a, b = (v, u) if reverse else (u, v)
@@ -499,13 +501,15 @@ def cost_matrix(z, model, sources, targets, *, max_cost=None, nearest=None, **gr
 
     One search from each source; a place is all cells with its id, and its best cell counts, the
     first of several. Without targets, sources are the targets of each other. The last four are None
-    without a path; such rows are left out where `max_cost` or `nearest` is given.
+    without a path; such rows are left out where `max_cost` or `nearest` is given. `max_cost` may be
+    a dict of limits, by source.
     """
     rows = []
     names = sorted({s[3] for s in sources if targets is None} | {t[2] for t in targets or ()})
     for source in sorted({s[3] for s in sources}):
         own = [s for s in sources if s[3] == source]
-        distance = dijkstra(z, model, own, max_cost=max_cost, **graph)
+        most = max_cost.get(source) if isinstance(max_cost, dict) else max_cost
+        distance = dijkstra(z, model, own, max_cost=most, **graph)
         codes, _ = backlinks(distance, z, model, own, **graph)
         found = []
         for target in names:
@@ -598,7 +602,7 @@ def measured_way(z, way, lengths, *, reverse, wrap=False):
     steps, rises = [], []
     for a, b in pairwise(way):
         across = b[1] - a[1]
-        if wrap and abs(across) > 1:
+        if wrap and abs(across) > len(lengths) // 4:
             across -= math.copysign(z.shape[1], across)
         move, kinds = (b[0] - a[0], across), (*FORWARD, *KNIGHTS[:4])
         kind = kinds.index(move if move in kinds else (-move[0], -move[1]))

@@ -102,25 +102,33 @@ class BlockGrid:
         b = self.block
         return clip((i * b, i * b + b, j * b, j * b + b), (0, self.rows, 0, self.cols))
 
-    def beside(self, i: int, j: int) -> Block | None:
-        """Return block (i, j), which may lie beyond the seam; None outside the raster."""
-        down, across = self.shape
-        j = j % across if self.wraps else j
-        return (i, j) if 0 <= i < down and 0 <= j < across else None
-
-    def seam(self, at: Block) -> int | None:
+    def seam(self, at: Block, halo: int = 1) -> int | None:
         """Return the first column beyond the seam, in the ring of a block that ends there.
 
-        The block is padded by one, and to whole tiles, so this may be a column of its last tile.
+        The block is padded by `halo`, and to whole tiles, so this may be a column of its last tile.
         """
         _, _, c0, c1 = self.window(*at)
-        return c1 - c0 + 1 if self.wraps and c1 == self.cols else None
+        return c1 - c0 + halo if self.wraps and c1 == self.cols else None
 
-    def beyond_seam(self, window: Window) -> list[tuple[int, int]]:
-        """Return columns of the ring around a window, and those of the raster that lie there."""
+    def beyond_seam(self, window: Window, halo: int = 1) -> list[tuple[int, int]]:
+        """Return columns of the rings around a window, and those of the raster that lie there."""
         _, _, c0, c1 = window
-        ends = ((0, self.cols - 1, c0 == 0), (c1 - c0 + 1, 0, c1 == self.cols))
-        return [(here, there) for here, there, at_seam in ends if self.wraps and at_seam]
+        around = [*range(c0 - halo, c0), *range(c1, c1 + halo)] if self.wraps else []
+        beyond = [c for c in around if not 0 <= c < self.cols]
+        return [(c - c0 + halo, c % self.cols) for c in beyond]
+
+    def column_beside(self, j: int, n: int) -> tuple[int, int] | None:
+        """Return the block column of a column, and where it lies in that; None outside the raster.
+
+        Parameters
+        ----------
+        n
+            From the first column of block column j; it may lie beyond the seam.
+        """
+        col = j * self.block + n
+        if self.wraps:
+            col %= self.cols
+        return divmod(col, self.block) if 0 <= col < self.cols else None
 
     def ids(self) -> Iterator[tuple[int, int]]:
         """Yield every block (i, j), in Z-order."""

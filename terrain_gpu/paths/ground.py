@@ -78,7 +78,7 @@ class Raster:
         inside = (0, blocks.rows, 0, blocks.cols)
         a, b, c, d = clip((r0 - halo, r1 + halo, c0 - halo, c1 + halo), inside)
         parts = [(c - c0 + halo, c, d)]
-        parts += [(here, there, there + 1) for here, there in blocks.beyond_seam(window)]
+        parts += [(here, there, there + 1) for here, there in blocks.beyond_seam(window, halo)]
         for first, c, d in parts:
             part = np.s_[a - r0 + halo : b - r0 + halo, first : first + d - c]
             self.read((a, b, c, d), cells[part])

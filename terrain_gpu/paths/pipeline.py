@@ -239,6 +239,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     of_arrays = nodata, cell_size, block_size
     path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)
     heights, names = inputs[0], [None if found is None else found.name for found in inputs]
+    joined, backend = joining(heights.grid, wrap, path, backend, connectivity, method)
     begin, ends = places_on(heights, sources, targets, needed=stop_at_targets)
     problem = CostDistance(
         path,
@@ -261,7 +262,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         into=into,
         method=method,
         verified=verify,
-        wrap=joining(heights.grid, wrap, path, method, connectivity),
+        wrap=joined,
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
     limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,11 +32,14 @@ class RecordedSteps(Operation):
     store: str
     distances: str = RESULTS[0]
 
+    knights: ClassVar[bool] = False
+    """Whether it takes knight's moves."""
+
     @cached_property
     def problem(self) -> RecordedPaths:
         """What the layer records of its run."""
         found = RecordedPaths(TileStore.open(self.store).layer(self.distances))
-        if found.connectivity == 16:
+        if found.connectivity == 16 and not self.knights:
             raise InputError(
                 f"{found.layer.path}: {self.command} takes steps to 4 or 8 neighbours; compute the "
                 "distances with connectivity 8"
@@ -66,25 +69,21 @@ class RecordedSteps(Operation):
         return self.solve(phase, at, [], data, given, work)
 
     def padded(self, layer: Layer, at: Block, shape: tuple[int, int]) -> np.ndarray:
-        """Distances of a block with a ring and padding, as kernels take them."""
-        window = self.blocks.window(*at)
+        """Distances of a block with its halo and padding, as kernels take them."""
+        window, halo = self.blocks.window(*at), self.terrain.halo
         blocks = self.terrain.blocks
-        ring = RingAcrossSeam(layer.read_ring, blocks)(window)
+        ring = RingAcrossSeam(layer.read_ring, blocks)(window, halo=halo)
         found = np.empty(shape, layer.dtype)
         infinity = infinity_of(found)
         found[...] = infinity
         part = found[: ring.shape[0], : ring.shape[1]]
         void = np.isnan(ring) if layer.dtype.kind == "f" else ring == unreached(layer.dtype)
         np.copyto(part, ring, where=~void)
-        # The ring outside of the raster holds no distances.
-        r0, r1, c0, c1 = window
-        first, last = c0 == 0 and not blocks.wraps, c1 == blocks.cols and not blocks.wraps
-        for outside, side in (
-            (r0 == 0, np.s_[0]),
-            (r1 == blocks.rows, np.s_[r1 - r0 + 1 :]),
-            (first, np.s_[:, 0]),
-            (last, np.s_[:, c1 - c0 + 1 :]),
-        ):
-            if outside:
-                found[side] = infinity
+        # The rings outside of the raster hold no distances.
+        (r0, r1, c0, c1), (rows, cols) = window, (blocks.rows, blocks.cols)
+        row = np.arange(r0 - halo, r1 + halo)
+        col = np.arange(c0 - halo, c1 + halo)
+        part[(row < 0) | (row >= rows)] = infinity
+        if not blocks.wraps:
+            part[:, (col < 0) | (col >= cols)] = infinity
         return found

@@ -147,9 +147,9 @@ def lengths_of(cells: np.ndarray, lengths: np.ndarray, across: int | None = None
 
     `across` is the number of columns of a raster that wraps.
     """
-    step = np.diff(cells, axis=0)
+    step, reach = np.diff(cells, axis=0), len(lengths) // 4
     if across is not None:
-        step[:, 1] = (step[:, 1] + 1) % across - 1
+        step[:, 1] = (step[:, 1] + reach) % across - reach
     upper = np.minimum(cells[1:, 0], cells[:-1, 0])
     return lengths[_EDGE_TO[step[:, 0], step[:, 1]], upper]
 

@@ -12,14 +12,16 @@ from ..grid import GridSpec
 
 log = logging.getLogger(__name__)
 
-LEAST = 3
-"""Columns of a raster that wraps: with fewer, both neighbours in a row would be the same cell."""
+LEAST = {4: 3, 8: 3, 16: 5}
+"""Columns of a raster that wraps, by connectivity: with fewer, two neighbours would be one cell."""
 
 _EXACT, _NEAR = 0.01, 0.5
 """Columns by which the sides may fail to meet: without being asked, and when asked to join them."""
 
 
-def wraps(grid: GridSpec, wrap: Wrap, name: str, *, array: bool = False) -> bool:
+def wraps(
+    grid: GridSpec, wrap: Wrap, name: str, *, connectivity: int = 8, array: bool = False
+) -> bool:
     """Whether to join the sides of a raster.
 
     Parameters
@@ -39,16 +41,17 @@ def wraps(grid: GridSpec, wrap: Wrap, name: str, *, array: bool = False) -> bool
     """
     if wrap == "no":
         return False
-    lacks = _lacking(grid, _EXACT if wrap == "auto" else _NEAR, array=array and wrap == "yes")
+    tolerance, least = _EXACT if wrap == "auto" else _NEAR, LEAST[connectivity]
+    lacks = _lacking(grid, tolerance, least, array=array and wrap == "yes")
     if lacks and wrap == "yes":
         raise InputError(f"{name}: the last column does not meet the first one: {lacks}")
     return not lacks
 
 
-def _lacking(grid: GridSpec, tolerance: float, *, array: bool) -> str:
+def _lacking(grid: GridSpec, tolerance: float, least: int, *, array: bool) -> str:
     """Return why the sides of a raster do not meet; "" if they do."""
-    if grid.cols < LEAST:
-        return f"there are {grid.cols} columns, fewer than {LEAST}; leave out wrap (--wrap yes)"
+    if grid.cols < least:
+        return f"there are {grid.cols} columns, fewer than {least}; leave out wrap (--wrap yes)"
     if array:
         return ""
     if not grid.crs_wkt:
@@ -93,24 +96,20 @@ def tell_open(grid: GridSpec) -> None:
 def joining_on_cpu(
     grid: GridSpec, wrap: Wrap, path: str, backend: Any, connectivity: int
 ) -> tuple[bool, Any]:
-    """As `joining`, for what joins the sides on CPUs only; also the backend that does.
-
-    Raises
-    ------
-    InputError
-        when the backend is "cuda".
-    """
-    joined = joining(grid, wrap, path, "relax", connectivity)
-    if joined and backend == "cuda":
-        raise InputError(
-            "a GPU does not join the sides of a raster that goes round the Earth in costs between "
-            "many places; use backend cpu (--backend cpu), or wrap no (--wrap no)"
-        )
-    return joined, "cpu" if joined else backend
+    """As `joining`, for what joins the sides on CPUs only."""
+    joined, backend = joining(grid, wrap, path, backend, connectivity)
+    return joined, _without_gpu(backend, "costs between many places") if joined else backend
 
 
-def joining(grid: GridSpec, wrap: Wrap, path: str, method: str, connectivity: int) -> bool:
-    """Whether to join the sides of a raster, see `wraps`.
+def joining(
+    grid: GridSpec,
+    wrap: Wrap,
+    path: str,
+    backend: Any,
+    connectivity: int,
+    method: str = "relax",
+) -> tuple[bool, Any]:
+    """Whether to join the sides of a raster, see `wraps`; also the backend that does.
 
     Parameters
     ----------
@@ -120,18 +119,24 @@ def joining(grid: GridSpec, wrap: Wrap, path: str, method: str, connectivity: in
     Raises
     ------
     InputError
-        when the method or neighbours that are asked for do not join them.
+        when the method or backend that is asked for does not join them.
     """
-    if not wraps(grid, wrap, path or "the array", array=not path):
-        return False
+    how: dict[str, Any] = {"connectivity": connectivity, "array": not path}
+    if not wraps(grid, wrap, path or "the array", **how):
+        return False, backend
     if method not in ("relax", "dijkstra"):
         raise InputError(
             f"method {method!r} does not join the sides of a raster that goes round the Earth; "
             "use method relax, or wrap no (--wrap no)"
         )
-    if connectivity == 16:
+    return True, _without_gpu(backend, "knight's moves") if connectivity == 16 else backend
+
+
+def _without_gpu(backend: Any, what: str) -> Any:
+    """The backend for what joins the sides on CPUs only."""
+    if backend == "cuda":
         raise InputError(
-            "knight's moves do not cross the sides of a raster that goes round the Earth; use "
-            "connectivity 8 (--connectivity 8), or wrap no (--wrap no)"
+            f"a GPU does not join the sides of a raster that goes round the Earth in {what}; use "
+            "backend cpu (--backend cpu), or wrap no (--wrap no)"
         )
-    return True
+    return "cpu"

@@ -326,7 +326,7 @@ class _Draw:
             found["build-index"] = True
         if found["method"] == "relax" and self.chance(0.2):
             found["connectivity"] = 16
-        if found["method"] == "index" or found["connectivity"] == 16 or self.chance(0.2):
+        if found["method"] == "index" or self.chance(0.2):
             found["wrap"] = "no"
         if found["method"] != "index" and self.chance(0.15):
             found["max-cost"] = self.some([0, 5, 100, 3000])
@@ -347,6 +347,8 @@ class _Draw:
         found = {"of": self.some(MATRICES), **self._costs()}
         found["from"] = [self.pick() for _ in range(self.rng.randint(2, 11))]
         found["by"] = self.some(["rowcol", "xy", "geojson", "gpkg"])
+        if self.chance(0.2):
+            found["connectivity"] = 16
         if self.chance(0.2):
             found["wrap"] = "no"
         if self.chance(0.3):

@@ -87,7 +87,8 @@ def components(where: np.ndarray, connectivity: int) -> Truth:
 def joined(grid: GridSpec, options: dict[str, Any]) -> bool:
     """Whether paths cross from the last column of a raster to the first."""
     round_the_earth = bool(grid.crs_wkt) and abs(grid.cols * grid.transform[0] - 360) < 1e-6
-    return round_the_earth and grid.cols >= 3 and options.get("wrap") != "no"
+    least = 5 if options.get("connectivity") == 16 else 3
+    return round_the_earth and grid.cols >= least and options.get("wrap") != "no"
 
 
 def border(good: np.ndarray, *, wrap: bool = False) -> list[tuple[int, int]]:

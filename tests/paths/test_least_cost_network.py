@@ -102,7 +102,11 @@ def check_line(problem, places, line, steps):
     assert (length, climb) == (right[0], right[1] if heights else None)
 
 
-@given(questions(), st.sampled_from([1, 2, 3]), st.sampled_from([None, 0, 1, 20]))
+@given(
+    questions(connectivities=(8, 4, 16)),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([None, 0, 1, 20]),
+)
 def test_trees_and_touching_areas(folders, question, threads, limit):
     problem, places = question
     steps, how = reference.arcs(problem.cells, problem.model, **problem.graph), steps_of(problem)
@@ -314,6 +318,10 @@ MUTATIONS = {
 }
 
 
+WAYS = {8: "nearest", 16: "moves"}
+"""Numbers of neighbours, and the layers of distances."""
+
+
 @pytest.fixture(scope="module")
 def proven(tmp_path_factory):
     """A store, its places, and finished networks."""
@@ -322,20 +330,21 @@ def proven(tmp_path_factory):
     store = make_heights(folder / "s.zarr", z, -1, 64)
     places = [(5, 5), (80, 20), (50, 100), (10, 120), (40, 60), (70, 70), (20, 60)]
     for pairs in ("mst", "delaunay"):
-        file = folder / f"{pairs}.geojson"
-        least_cost_network(store, places, file, pairs=pairs, resume=True, verify=True)
+        for ways, into in WAYS.items():
+            file = folder / f"{pairs}-{into}.geojson"
+            how = {"pairs": pairs, "into": into, "connectivity": ways}
+            least_cost_network(store, places, file, resume=True, verify=True, **how)
     return folder, valid(TileStore.open(store).grid, places, "places")
 
 
-@pytest.mark.parametrize("pairs", ["mst", "delaunay"])
+@pytest.mark.parametrize(("pairs", "into"), [("mst", "nearest"), ("delaunay", "nearest"),
+                                             ("delaunay", "moves")])  # fmt: skip
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_the_proof_refuses_wrong_lines(proven, tmp_path, monkeypatch, mutation, pairs):
+def test_the_proof_refuses_wrong_lines(proven, tmp_path, monkeypatch, mutation, pairs, into):
     folder, places = proven
     change, message = MUTATIONS[mutation]
     file = tmp_path / "n.geojson"
-    operation = PlaceNetwork(
-        str(folder / "s.zarr"), "nearest", str(file), None, pairs, None, places
-    )
+    operation = PlaceNetwork(str(folder / "s.zarr"), into, str(file), None, pairs, None, places)
     execute = PlaceNetwork.execute
 
     def spoiled(self, run):
@@ -352,7 +361,7 @@ def test_the_proof_refuses_wrong_lines(proven, tmp_path, monkeypatch, mutation, 
     monkeypatch.setattr(PlaceNetwork, "execute", spoiled)
     with pytest.raises(VerificationError, match=message):
         run(operation, verify=True, overwrite=True)
-    assert file.read_bytes() == (folder / f"{pairs}.geojson").read_bytes()
+    assert file.read_bytes() == (folder / f"{pairs}-{into}.geojson").read_bytes()
 
 
 def test_the_proof_finds_a_tree_that_is_not_minimal(proven, tmp_path, monkeypatch):
@@ -529,7 +538,6 @@ def test_wrong_costs_of_a_matrix_are_found(world, monkeypatch, how):
         ("--source-rowcol 5,5", "a network needs two places, not 1"),
         ("--source-rowcol 5,5 --source-rowcol 5,64", "nodata"),
         ("--sources towns.geojson --cost tobler", "differs uphill and downhill"),
-        ("--sources towns.geojson --connectivity 16", "links of 'mst' take 4 or 8 neighbours"),
         ("--sources towns.geojson --pairs all --nearest 2", "--nearest is in place of --pairs"),
         (
             "--source-rowcol 5,5 --source-rowcol 80,20 --pairs all --memory-limit 30MB",

@@ -48,10 +48,18 @@ pytestmark = pytest.mark.usefixtures("no_fsync_session")
 no_fsync_session = of_paths.no_fsync_session
 
 WIDE = shapes(200, 6000).filter(lambda shape: shape[1] >= 3)
+WIDER = WIDE.filter(lambda shape: shape[1] >= 5)
+"""Of 16 neighbours, which are different cells."""
+ALL = {"geographic": False, "connectivities": (8, 4, 16)}
 
 
-class TestAcrossTheSeam(of_operation.TestCostDistance):
+class AcrossTheSeam(of_operation.TestCostDistance):
     rasters = rasters(shape=WIDE)
+    wrap = True
+
+
+class TestKnightsAcrossTheSeam(of_operation.TestCostDistanceOfKnights):
+    rasters = rasters(shape=WIDER)
     wrap = True
 
 
@@ -61,8 +69,8 @@ class TestIntegersAcrossTheSeam(of_operation.TestCostDistanceOfIntegers):
 
 
 class TestTiesAcrossTheSeam(of_ties.TestTiedSteps):
-    rasters = rasters(shape=WIDE)
-    base = TestAcrossTheSeam
+    base = AcrossTheSeam
+    rasters = base.rasters
 
 
 class TestTiesOfIntegersAcrossTheSeam(of_ties.TestTiedSteps):
@@ -75,7 +83,8 @@ class OnACylinder:
 
     def __init__(self, problem, grid):
         self._problem, self.grid = problem, grid
-        self.graph = {**problem.graph, "lengths": step_lengths(grid), "wrap": True}
+        lengths = step_lengths(grid, problem.connectivity)
+        self.graph = {**problem.graph, "lengths": lengths, "wrap": True}
 
     def __getattr__(self, name):
         return getattr(self._problem, name)
@@ -93,6 +102,39 @@ def test_arrays(problem, block, method):
     found = of_paths.solve(problem, **how)
     of_paths.assert_same(found, OnACylinder(problem, problem.grid))
     assert found.report.result["wrap"] is True
+
+
+@settings(max_examples=30)
+@given(
+    cost_problems(
+        rasters(shape=shapes(200, 3000).filter(lambda shape: shape[1] >= 5)),
+        geographic=False,
+        connectivities=(16,),
+    ),
+    st.sampled_from([64, 128]),
+    st.booleans(),
+)
+def test_arrays_of_16_neighbours(problem, block, verify):
+    assume(problem.sources)
+    of_paths.within_reach(problem)
+    found = of_paths.solve(problem, block_size=block, wrap="yes", verify=verify, threads=2)
+    of_paths.assert_same(found, OnACylinder(problem, problem.grid))
+
+
+@pytest.mark.parametrize("cols", [65, 129])
+def test_moves_pass_a_block_of_one_column(cols):
+    """In a maze whose ways cross the seam again and again, by moves over the last column too."""
+    rng = np.random.default_rng(cols)
+    f = np.where(rng.random((40, cols)) < 0.42, np.nan, rng.integers(1, 99, (40, cols)))
+    f[:, 20:40] = np.nan
+    f[20, 41] = 1
+    how = {"cost": "friction", "friction": f, "connectivity": 16, "wrap": "yes"}
+    found = shortest_paths(f, [(20, 41)], block_size=64, verify=True, threads=1, **how)
+    lengths = step_lengths(GridSpec(*f.shape), 16)
+    graph = {"f": f, "connectivity": 16, "wrap": True, "lengths": lengths}
+    right = reference.dijkstra(f, "friction", [(20, 41, None, 1)], **graph).astype(float)
+    assert np.isfinite(right[:, :20]).any()
+    np.testing.assert_array_equal(found.distance(), np.where(right < np.inf, right, np.nan))
 
 
 @given(
@@ -121,6 +163,7 @@ COSTS = {
     "formula": {"cost": "friction * length * exp(2 * abs(slope))", "friction": "friction"},
     "walls": {"cost": "absdiff", "barriers": "walls", "corner_cutting": False},
     "edge": {"cost": "surface", "source_edge": True},
+    "moves": {"cost": "friction", "friction": "friction", "connectivity": 16},
 }
 
 
@@ -153,7 +196,8 @@ def test_a_shifted_raster_has_the_shifted_result(tmp_path, mode, cols, fields):
             made = shortest_paths(store, sources, **COSTS[mode], **how)
         assert made.report.result["wrap"] is True
         assert (made.report.result["spilled_bytes"] > 0) == (fields == 2)
-        layers = {**made.layers, **tied_steps(store).layers}
+        ties = {} if mode == "moves" else tied_steps(store).layers
+        layers = {**made.layers, **ties}
         found.append({n: np.roll(whole(a), -shift, axis=1) for n, a in layers.items()})
     for other in found[1:]:
         assert found[0].keys() == other.keys()
@@ -212,8 +256,10 @@ def test_arrays_wrap_only_when_asked():
     z = np.array([[0, 9, 9, 9, 1]], np.float64)
     assert shortest_paths(z, [(0, 0)]).distance()[0, 4] == 9 + 8
     assert shortest_paths(z, [(0, 0)], wrap="yes").distance()[0, 4] == 1
-    with pytest.raises(InputError, match="2 columns, fewer than 3"):
-        shortest_paths(z[:, :2].copy(), [(0, 0)], wrap="yes")
+    for cols, least, ways in ((2, 3, 8), (4, 5, 16)):
+        how = {"wrap": "yes", "connectivity": ways}
+        with pytest.raises(InputError, match=f"{cols} columns, fewer than {least}"):
+            shortest_paths(z[:, :cols].copy(), [(0, 0)], **how)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +267,7 @@ def test_arrays_wrap_only_when_asked():
     [
         ({"method": "index"}, "'index' does not join the sides .* use method relax, or wrap no"),
         ({"method": "tournament"}, "'tournament' does not join the sides"),
-        ({"connectivity": 16}, "knight's moves do not cross the sides .*--connectivity 8"),
+        ({"connectivity": 16, "backend": "cuda"}, "knight's moves; use backend cpu .*--wrap no"),
     ],
 )
 @pytest.mark.parametrize("wrap", ["auto", "yes"])
@@ -242,7 +288,7 @@ def test_what_leaves_the_seam_open_tells(world, caplog):
 
 
 @given(
-    of_matrix.questions(WIDE, geographic=False),
+    of_matrix.questions(WIDER, **ALL),
     st.sampled_from([64, 128]),
     st.sampled_from([1, 3, None]),
     st.booleans(),
@@ -269,7 +315,7 @@ def test_matrices(question, side, fields, verify):
 
 
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
-@given(of_networks.questions(WIDE, geographic=False), st.sampled_from([64, 128]))
+@given(of_networks.questions(WIDER, **ALL), st.sampled_from([64, 128]))
 def test_networks(folders, question, block):
     problem, places = question
     grid = round_the_earth(problem.cells.shape)
@@ -301,7 +347,7 @@ def test_a_shifted_raster_has_the_same_matrix(tmp_path, cluster, mode, cols):
     found = []
     for shift, store, moved in shifted(tmp_path, cols, 11):
         files = {"output": tmp_path / f"{shift}.csv", "paths": tmp_path / f"{shift}.geojson"}
-        client = cluster if (shift, mode) == (1, "absdiff") else None
+        client = cluster if shift == 1 and mode in ("absdiff", "moves") else None
         with nullcontext() if client else of_matrix.in_blocks(64, 3, 2):
             made = cost_matrix(store, moved, verify=True, client=client, **files, **COSTS[mode])
         assert made.report.result["wrap"] is True

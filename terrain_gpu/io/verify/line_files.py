@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import TerrainError, VerificationError
 from ...grid import Block, BlockGrid, GridSpec, cell_centres
-from ...grid.neighbours import NEIGHBOUR
+from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ...io.features import import_parquet, lines_across
 from ...io.lines import PARQUET, geojson_lines, is_geopackage
 from ...io.vectors import WGS84, grid_crs, reprojected
@@ -89,13 +89,15 @@ class Batch(NamedTuple):
     cells: np.ndarray
     starts: np.ndarray
 
-    def steps(self, path: Path, cols: int, *, wraps: bool = False) -> np.ndarray:
-        """The neighbour that each cell's line goes on to, 8 at its end.
+    def steps(self, path: Path, cols: int, *, wraps: bool = False, ways: int = 8) -> np.ndarray:
+        """The neighbour that each cell's line goes on to, `ways` at its end.
 
         Parameters
         ----------
         wraps
             Whether the last column lies beside the first one.
+        ways
+            Number of neighbours, 8 or 16.
 
         Raises
         ------
@@ -103,18 +105,21 @@ class Batch(NamedTuple):
             when cells of a line are not beside each other.
         """
         row, col = np.divmod(self.cells, cols)
-        down, right = np.diff(row), np.diff(col)
-        right = (right + 1) % cols - 1 if wraps else right
-        beside = (np.abs(down) <= 1) & (np.abs(right) <= 1) & ((down != 0) | (right != 0))
+        down, right, reach = np.diff(row), np.diff(col), ways // 8
+        right = (right + reach) % cols - reach if wraps else right
+        near = (np.abs(down) <= reach) & (np.abs(right) <= reach)
         between = np.ones(max(len(row) - 1, 0), bool)
         ends = self.starts[1:-1]
         between[ends[(ends > 0) & (ends < len(row))] - 1] = False
-        apart = np.flatnonzero(between & ~beside)
+        table = np.full((2 * reach + 1, 2 * reach + 1), ways, np.uint8)
+        table[ROW_STEP_16[:ways] + reach, COL_STEP_16[:ways] + reach] = np.arange(ways)
+        step = table[np.where(near, down, 0) + reach, np.where(near, right, 0) + reach]
+        apart = np.flatnonzero(between & (step == ways))
         if len(apart):
             line = int(np.searchsorted(self.starts, apart[0], side="right")) - 1
             wrong_line(path, self.number + line, "its cells are not beside each other")
-        step = NEIGHBOUR[np.where(between, down, 0) + 1, np.where(between, right, 0) + 1]
-        return np.append(np.where(between, step, 8), np.full(min(len(row), 1), 8)).astype(np.uint8)
+        end = np.full(min(len(row), 1), ways)
+        return np.append(np.where(between, step, ways), end).astype(np.uint8)
 
 
 def wrong_line(path: Path, number: int, what: str, check: str = "line") -> NoReturn:

@@ -116,12 +116,12 @@ def ids_of(
         part = labels[row : row + strip]
         outside = part >= 0
         r, c = part[outside] // blocks.cols - r0, part[outside] % blocks.cols - c0
-        if blocks.wraps:  # the next column to the left is -1, and those to the right end the block
-            c = (c + 1) % blocks.cols - 1
+        if blocks.wraps:  # columns to the left are negative, and those to the right end the block
+            c = (c + halo) % blocks.cols - halo
         # As `cells_around` numbers them.
         long = across + 2 * halo
         above, below = (r + halo) * long + c + halo, (halo + r - down) * long + c + halo
-        line = halo + np.where(c < 0, c, np.maximum(c - across, 0))  # a block may end at itself
+        line = halo + np.where(c < across, c, c - across)  # a block may end at itself
         beside = 2 * halo * long + line * down + r
         places = np.where(r < 0, above, np.where(r >= down, below, beside))
         part[part < 0] = -part[part < 0] - 2  # _UNKNOWN becomes -1

@@ -66,30 +66,33 @@ def receive(distances, keys, halo):
 
 @jit
 def receive_seam(distances, keys, whole, column, halo):
-    """Lower the column beyond the seam to the distances there, like `receive`.
+    """Lower the columns beyond the seam to the distances there, like `receive`.
 
     Parameters
     ----------
     distances
-        Distances of the block, padded by one.
+        Distances of the block, padded by as many columns as there are.
     keys, whole
         See `relax_block`.
     column
-        From `BlockGrid.seam`. It may lie inside of the last tiles, see `seam`.
+        The first of them, from `BlockGrid.seam`. It may lie inside of the last tiles, see `seam`.
     halo
-        Distances beyond the seam, with the corners.
+        For each column: distances beyond the seam, with the corners.
     """
-    height, width = distances.shape[0] - 2, distances.shape[1] - 2
-    j = (column - 2) // TILE
-    for k in range(height + 2):
-        if halo[k] >= distances[k, column]:
-            continue
-        distances[k, column] = halo[k]
-        for i in range(max(k - 2, 0) // TILE, min(k, height - 1) // TILE + 1):
-            keys[i, j] = min(keys[i, j], halo[k])
-            # In a halo, changes are noticed; inside of a tile they are not.
-            if column <= width:
-                whole[i, j] = True
+    lines = len(halo)
+    height, width = distances.shape[0] - 2 * lines, distances.shape[1] - 2 * lines
+    j = (column - lines - 1) // TILE
+    for n in range(lines):
+        for k in range(height + 2 * lines):
+            value = halo[n, k]
+            if value >= distances[k, column + n]:
+                continue
+            distances[k, column + n] = value
+            for i in range(max(k - 2 * lines, 0) // TILE, min(k, height - 1) // TILE + 1):
+                keys[i, j] = min(keys[i, j], value)
+                # In a halo, changes are noticed; inside of a tile they are not.
+                if column + n < width + lines:
+                    whole[i, j] = True
 
 
 @jit

@@ -72,9 +72,10 @@ def steps_in(
         codes,
         flat,
     )
-    if seam := problem.blocks.seam(at):  # these cells belong to the block across
-        count -= np.count_nonzero(flat[:, seam])
-        flat[:, seam] = 0
+    if seam := problem.blocks.seam(at, halo):  # these cells belong to the block across
+        beyond = flat[:, seam : seam + halo]
+        count -= np.count_nonzero(beyond)
+        beyond[...] = 0
     return codes, flat, int(count)
 
 

@@ -123,6 +123,6 @@ class Flats:
     def seeds(self, at: Block, field: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the cells that are not on a flat: they have no hops."""
         h = 1 if field.heights.dtype == np.uint8 else 2
-        own = field.heights[h:-h, h : self.blocks.seam(at) or -h]
+        own = field.heights[h:-h, h : self.blocks.seam(at, h) or -h]
         rows, cols = np.nonzero(own == 0)
         return rows, cols, np.zeros(len(rows), np.uint32)

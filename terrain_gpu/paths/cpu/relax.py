@@ -32,7 +32,7 @@ from ..knights import Options, halo_of
 from .block import receive, receive_seam, relax_block, seed, take_rim
 from .counts import Visits
 from .dijkstra import dijkstra_block, new_players
-from .seam import lower_sides, trim_rim
+from .seam import lower_sides, take_halo, trim_rim
 from .tile import new_tile_work
 
 GUARDS = {4: 2**31 - 2**16 - 1, 8: 2**62 - 2}
@@ -136,6 +136,10 @@ class Relaxation:
         """Return the rows and columns of a block, rounded up to whole tiles."""
         r0, r1, c0, c1 = self.blocks.window(*at)
         return round_up(r1 - r0, TILE), round_up(c1 - c0, TILE)
+
+    def seam(self, at: Block) -> int | None:
+        """See `BlockGrid.seam`."""
+        return self.blocks.seam(at, self.halo)
 
     # -- the order of blocks ---------------------------------------------------------------
 
@@ -326,9 +330,9 @@ class Relaxation:
 
     def _visit(self, at: Block, work: Any) -> None:
         field = self._take(at)
-        keys, seam = self._keys[at], self.blocks.seam(at)
+        keys, seam = self._keys[at], self.seam(at)
         self._receive(at, field.distances, keys, self._whole[at], self._halo(at))
-        before = self._rims[at][3].copy()
+        before = self._rims[at][3 * self.halo :].copy()
         sides = self._sides.pop(at, None)
         if sides is None:
             sides = self._infinite(8)
@@ -347,11 +351,19 @@ class Relaxation:
             self._note_targets(at, field)
 
     def _around(self, at: Block) -> Iterator[tuple[int, Block]]:
-        """Yield the blocks around one, with their D8 directions; the nearer ones first."""
-        for k in (0, 2, 4, 6, 1, 3, 5, 7):
-            other = self.blocks.beside(at[0] + int(ROW_STEP[k]), at[1] + int(COL_STEP[k]))
-            if other is not None:
-                yield k, other
+        """Yield the blocks around one, with their D8 directions; the nearer ones first.
+
+        Beyond the seam, a block of one column is passed by moves that reach two.
+        """
+        _, _, c0, c1 = self.blocks.window(*at)
+        for m in range(self.halo):
+            for k in (0, 2, 4, 6, 1, 3, 5, 7):
+                n = (0, c1 - c0 + m, -1 - m)[COL_STEP[k]]
+                if m and (COL_STEP[k] == 0 or not self.blocks.wraps):
+                    continue
+                row, beside = at[0] + int(ROW_STEP[k]), self.blocks.column_beside(at[1], n)
+                if beside is not None and 0 <= row < self.blocks.shape[0]:
+                    yield k, (row, beside[0])
 
     def _receive(
         self,
@@ -362,12 +374,12 @@ class Relaxation:
         halo: np.ndarray,
     ) -> None:
         self.receive(distances, keys, halo)
-        if seam := self.blocks.seam(at):
-            self.receive_seam(distances, keys, whole, seam, halo[4])
+        if seam := self.seam(at):
+            self.receive_seam(distances, keys, whole, seam, halo[4 * self.halo :])
 
     def _put_rim(self, at: Block, distances: np.ndarray) -> None:
         """Set a block's rim, which other threads may be reading."""
-        seam, rim = self.blocks.seam(at), self._rims[at]
+        seam, rim = self.seam(at), self._rims[at]
         if seam is None:
             self.take_rim(distances, rim)
             return
@@ -416,39 +428,11 @@ class Relaxation:
     def _halo(self, at: Block) -> np.ndarray:
         """Return the cells of neighbours' rims next to a block, see `receive`.
 
-        Where the raster wraps, a fifth row holds the cells beyond the seam, see `receive_seam`.
+        Where the raster wraps, further rows hold the cells beyond the seam, see `receive_seam`.
         """
-        (height, width), h = self.shape(at), self.halo
-        halo = self._infinite(4 * h + self.blocks.wraps, max(height, width) + 2 * h)
-        (i, j), seam, lines = at, self.blocks.seam(at), range(h)
-        rims: dict[Any, np.ndarray] = self._rims
-        for side, (di, dj), facing, along in (
-            (0, (-1, 0), 1, width),
-            (1, (1, 0), 0, width),
-            (2, (0, -1), 3, height),
-            (3, (0, 1), 2, height),
-        ):
-            rim = rims.get(self.blocks.beside(i + di, j + dj))
-            if rim is not None:
-                for n in lines:
-                    line = 4 if seam and dj > 0 else side * h + n
-                    halo[line, h : along + h] = rim[facing * h + n, :along]
-        for side, k, (di, dj) in (
-            (0, 0, (-1, -1)),
-            (0, width + h, (-1, 1)),
-            (1, 0, (1, -1)),
-            (1, width + h, (1, 1)),
-        ):
-            other = self.blocks.beside(i + di, j + dj)
-            if other is None or (rim := rims.get(other)) is None:
-                continue
-            end = (self.blocks.seam(other) or self.shape(other)[1] + 1) - 1 - h
-            last = end if dj < 0 else 0
-            for n in lines:
-                line, first = side * h + n, k
-                if seam and dj > 0:
-                    line, first = 4, 0 if di < 0 else height + 1
-                halo[line, first : first + h] = rim[(1 - side) * h + n, last : last + h]
+        h, wraps = self.halo, self.blocks.wraps
+        halo = self._infinite(4 * h + h * wraps, max(self.shape(at)) + 2 * h)
+        take_halo(self.blocks, at, self.shape(at), self._rims, halo)
         return halo
 
     # -- fields, in memory or spilled ------------------------------------------------------
@@ -519,7 +503,7 @@ class Relaxation:
     def _rim_sides(self, at: Block, padded: np.ndarray) -> np.ndarray:
         """Return the least distance on each side and corner, by D8 direction."""
         h = self.halo
-        d = padded[h:-h, h : self.blocks.seam(at) or -h]
+        d = padded[h:-h, h : self.seam(at) or -h]
         first, last, every = slice(h), slice(-h, None), slice(None)
         rows = every, last, last, last, every, first, first, first  # clockwise from the east
         cols = last, last, every, first, first, first, every, last
@@ -556,7 +540,7 @@ class Relaxation:
 
     def offer(self, at: Block, steps: np.ndarray, count: int) -> None:
         """For `Flats`: give a block's rim before it is loaded, and make it pending if uneven."""
-        rim = rim_of_hops(steps, self.dtype, self.halo, self.blocks.seam(at))
+        rim = rim_of_hops(steps, self.dtype, self.halo, self.seam(at))
         self.take_offer(at, rim, count)
 
     def take_offer(self, at: Block, rim: np.ndarray, count: int) -> None:

@@ -327,7 +327,7 @@ def _write_distances(
     codes, flat, count = steps_of(problem, paths, at)
     if visit.write[1] and not count:
         writers[1].write_block(*at, own_cells(problem.blocks.window(*at), codes))
-    seam = problem.blocks.seam(at)
+    seam = problem.blocks.seam(at, paths.halo)
     return reached, valid, rim_of_hops(flat, np.dtype(np.uint32), paths.halo, seam), count
 
 
@@ -428,7 +428,8 @@ def _steps(
     tiles = [(n - 2 * h) // TILE for n in field.absent.shape]
     keys = np.empty(tiles, problem.dtype)
     receive(field.distances, keys, visit.halo)
-    if seam := problem.blocks.seam(visit.at):
-        receive_seam(field.distances, keys, np.empty(tiles, bool), seam, visit.halo[4])
+    if seam := problem.blocks.seam(visit.at, h):
+        whole = np.empty(tiles, bool)
+        receive_seam(field.distances, keys, whole, seam, visit.halo[4 * h :])
     codes, flat, _count = steps_in(problem, ground, visit.at, field, visit.farthest)
     return codes, flat

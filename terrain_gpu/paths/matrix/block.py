@@ -64,18 +64,20 @@ def receive(distances, keys, halo):
 @jit
 def receive_seam(distances, keys, whole, column, halo):
     """As `cpu.block.receive_seam`, for all lanes."""
-    height, width = distances.shape[0] - 2, distances.shape[1] - 2
-    j = (column - 2) // TILE
-    for k in range(height + 2):
-        for lane in range(LANES):
-            value = halo[k, lane]
-            if value >= distances[k, column, lane]:
-                continue
-            distances[k, column, lane] = value
-            for i in range(max(k - 2, 0) // TILE, min(k, height - 1) // TILE + 1):
-                keys[i, j, lane] = min(keys[i, j, lane], value)
-                if column <= width:
-                    whole[i, j] = True
+    lines = len(halo)
+    height, width = distances.shape[0] - 2 * lines, distances.shape[1] - 2 * lines
+    j = (column - lines - 1) // TILE
+    for n in range(lines):
+        for k in range(height + 2 * lines):
+            for lane in range(LANES):
+                value = halo[n, k, lane]
+                if value >= distances[k, column + n, lane]:
+                    continue
+                distances[k, column + n, lane] = value
+                for i in range(max(k - 2 * lines, 0) // TILE, min(k, height - 1) // TILE + 1):
+                    keys[i, j, lane] = min(keys[i, j, lane], value)
+                    if column + n < width + lines:
+                        whole[i, j] = True
 
 
 @jit

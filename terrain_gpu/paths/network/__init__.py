@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .pipeline import CostNetwork, least_cost_network
+    from .pipeline import CostNetwork, least_cost_network, refuse_directed
 
-__all__ = ["CostNetwork", "least_cost_network"]
+__all__ = ["CostNetwork", "least_cost_network", "refuse_directed"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,16 +6,18 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid import TILE
-from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ...primitives.union_find import find
 from ..edges import infinity_of, join
+from ..knights import halo_of
 from ..steps import fill_weights
 
 SHARED = 4
 """Direction of a link between places that share a cell: no step."""
 
-WAYS = 5
-"""Directions of crossings: E, SE, S, SW, and none. Each pair of cells is seen from its first."""
+WAYS = 12
+"""Directions of crossings: the neighbours 0 to 3 and 8 to 11, and none. Each pair of cells is seen
+from its first."""
 
 
 def link_dtype(distance: np.dtype) -> np.dtype:
@@ -43,34 +45,36 @@ def crossings(cost, cells, options, inner, origin, row, distances, ids, work, fo
     row
         First row of the tiles.
     distances, ids
-        Of the block, padded by one; the id of the nearest place is 0 where there is none.
+        Of the block, padded as its cells; the id of the nearest place is 0 where there is none.
     work
-        (8, TILE, TILE) of the type of distances.
+        (8 or 16, TILE, TILE) of the type of distances.
     found
-        Columns of `link_dtype`, which receive the steps: 4 for each cell suffice.
+        Columns of `link_dtype`, which receive the steps: 4 for each cell suffice, or 8.
     """
     one, other, costs, where = found
     heights, frictions, absent, lengths = cells
     kind, infinity = costs.dtype.type, infinity_of(distances)
-    count, down = 0, min(TILE, inner[0] - row)
+    halo, count, down = halo_of(options), 0, min(TILE, inner[0] - row)
     for col in range(0, inner[1], TILE):
         across = min(TILE, inner[1] - col)
-        if not _several(ids[row : row + down + 2, col : col + across + 2]):
+        if not _several(ids[row : row + down + 2 * halo, col : col + across + 2 * halo]):
             continue
         fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work)
         for y in range(down):
             for x in range(across):
-                r, c = row + y + 1, col + x + 1
+                r, c = row + y + halo, col + x + halo
                 a, here = ids[r, c], kind(distances[r, c])
-                for k in range(4):
-                    s, t = r + ROW_STEP[k], c + COL_STEP[k]
+                cell = (origin[0] + row + y) * origin[2] + origin[1] + col + x
+                for n in range(4 * halo):
+                    k = n + n // 4 * 4
+                    s, t = r + ROW_STEP_16[k], c + COL_STEP_16[k]
                     b, w = ids[s, t], work[k, y, x]
                     if min(a, b) == 0 or a == b or not w < infinity:
                         continue
                     one[count], other[count] = min(a, b), max(a, b)
                     way = join(cost, here, kind(w))
                     costs[count] = join(cost, way, kind(distances[s, t]))
-                    where[count] = ((origin[0] + r - 1) * origin[2] + origin[1] + c - 1) * WAYS + k
+                    where[count] = cell * WAYS + k
                     count += 1
     return count
 

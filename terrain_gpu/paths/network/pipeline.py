@@ -151,7 +151,8 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
 vertical_factor, layer, wrap
         As for `shortest_paths`.
-        16 neighbours: with "all" and `nearest`, on the CPU.
+        16 neighbours: with "all" and `nearest`, and across the seam of a raster that wraps, on the
+        CPU.
     reverse
         The cost and the climb of going from `to` to `from`.
     max_cost
@@ -248,7 +249,7 @@ vertical_factor, layer, wrap
         writer = PairLinks(lines, rows)
         report = run_matrix(paired, writer, settings_of(paired, writer, **how))
     else:
-        _refuse_steps(kind, pairs, connectivity)
+        refuse_directed(kind, pairs)
         half = most if most is None or row.bottleneck else _half(most)
         searched = shortest_paths(
             where, found.one_per_cell(), **steps, friction=beside or friction, layer=layer,
@@ -285,13 +286,8 @@ def _some_places(heights: Any, given: PlacesLike) -> Places:
     return found
 
 
-def _refuse_steps(model: CostModel, pairs: str, connectivity: int) -> None:
-    """Refuse costs that differ by direction where a link has one cost, and knight's moves."""
-    if connectivity == 16:
-        raise InputError(
-            f"links of {pairs!r} take 4 or 8 neighbours; give pairs 'all' or nearest, or "
-            "connectivity 8 (--connectivity 8)"
-        )
+def refuse_directed(model: CostModel, pairs: str) -> None:
+    """Refuse costs that differ by direction where a link has one cost."""
     if is_directed(model.kernel):
         raise InputError(
             f"cost {model.name!r} differs uphill and downhill, and links of {pairs!r} have one "

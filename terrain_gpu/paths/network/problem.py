@@ -20,7 +20,7 @@ from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, require
 from ...engine.run import Run
 from ...errors import InputError, StoreError
 from ...grid import TILE, Block, BlockGrid
-from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ...io.features import library_bytes
 from ...io.places import NO_PLACES, Places
 from ...io.verify.line_files import LineFile
@@ -58,6 +58,7 @@ class PlaceNetwork(RecordedSteps):
     sources: Places = field(default=NO_PLACES, compare=False)
 
     command = "least-cost-network"
+    knights = True
     mark = ""
     phases = (CROSS,)
 
@@ -89,17 +90,19 @@ class PlaceNetwork(RecordedSteps):
     ) -> StreamPlan:
         kinds = [layer.dtype for layer in self.layers[3:]]
         files, places = [output.name for output in self.outputs], len(self.sources)
-        limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
-        return plan_network(self.blocks, self.layers[0].dtype, kinds, places, files=files, **limits)
+        how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
+        how |= {"files": files, "halo": self.terrain.halo}
+        return plan_network(self.blocks, self.layers[0].dtype, kinds, places, **how)
 
     def compile(self) -> None:
         """Load or compile the kernels, in the main thread, which Ctrl-C stops."""
         if not known_types(crossings):
             tell_compiling(crossings, "least-cost-network")
-        shape = (TILE + 2, TILE + 2)
+        halo = self.terrain.halo
+        shape = (TILE + 2 * halo, TILE + 2 * halo)
         cells = *(np.zeros(shape, kind) for kind in self.terrain.types), np.ones(shape, bool)
         distances, ids = np.zeros(shape, self.layers[0].dtype), np.zeros(shape, np.uint32)
-        self._cross((*cells, np.ones((4, TILE + 2))), (0, 0, 0, 0), distances, ids)
+        self._cross((*cells, np.ones((4 * halo, shape[0]))), (0, 0, 0, 0), distances, ids)
 
     def new_buffer(self) -> list[np.ndarray]:
         return []
@@ -117,7 +120,8 @@ class PlaceNetwork(RecordedSteps):
         work: Any,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
-        ring = RingAcrossSeam(self.layers[2].read_ring, self.terrain.blocks)(window)
+        read = RingAcrossSeam(self.layers[2].read_ring, self.terrain.blocks)
+        ring = read(window, halo=self.terrain.halo)
         most = ring.max()
         if not ((ring != most) & (ring != 0)).any():  # one place at most
             return SolvedBlock(known=np.empty(0, self.joins))
@@ -138,8 +142,9 @@ class PlaceNetwork(RecordedSteps):
         """The cheapest link of each pair of places in a block."""
         r0, r1, c0, c1 = window
         inner, origin = (r1 - r0, c1 - c0), (r0, c0, self.blocks.cols)
-        work, joins = np.empty((8, TILE, TILE), distances.dtype), self.joins
-        room = np.empty(4 * TILE * max(inner[1], 1), joins)
+        halo, joins = self.terrain.halo, self.joins
+        work = np.empty((8 * halo, TILE, TILE), distances.dtype)
+        room = np.empty(4 * halo * TILE * max(inner[1], 1), joins)
         names = joins.names or ()
         columns = tuple(np.empty(len(room), joins[name]) for name in names)
         found = [room[:0]]
@@ -199,7 +204,8 @@ class PlaceNetwork(RecordedSteps):
             for layer in (self.layers[1], self.heights)
             if layer is not None
         }
-        names, lengths, heights = self.sources.names, self.terrain.lengths[:, 1:], self.heights
+        names, heights = self.sources.names, self.heights
+        lengths = self.terrain.lengths[:, self.terrain.halo :]
         across = self.blocks.cols if self.terrain.blocks.wraps else None
         for one, other, cost, where in links.tolist():
             cells = self._cells(one, where, read[self.layers[1]], plan)
@@ -221,10 +227,11 @@ class PlaceNetwork(RecordedSteps):
         row, col = divmod(cell, self.blocks.cols)
         sides = [(row, col)]
         if k != SHARED:
-            sides.append((row + int(ROW_STEP[k]), (col + int(COL_STEP[k])) % self.blocks.cols))
+            across = (col + int(COL_STEP_16[k])) % self.blocks.cols
+            sides.append((row + int(ROW_STEP_16[k]), across))
         found: list[np.ndarray] = []
         for at in sides:
-            way = trace_path(read, self.terrain.blocks, *at)
+            way = trace_path(read, self.terrain.blocks, *at, ways=8 * self.terrain.halo)
             if way is None:
                 raise StoreError(
                     f"{self.layers[1].path}: no backlink at row {at[0]}, column {at[1]}; "
@@ -310,14 +317,18 @@ def plan_network(
     places: int,
     *,
     files: Sequence[str] = (LAYER + ".gpkg",),
+    halo: int = 1,
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
-    """Plan the network over distances, and heights, frictions and barriers of such types."""
+    """Plan the network over distances, and heights, frictions and barriers of such types.
+
+    `halo` is how far steps reach: 2 for 16 neighbours, else 1.
+    """
     block = blocks.block
-    ring, item = (block + 2 + TILE) ** 2, distance.itemsize
+    ring, item = (block + 2 * halo + TILE) ** 2, distance.itemsize
     raw = sum(kind.itemsize + 1 for kind in kinds)
-    steps = 4 * TILE * block * link_dtype(distance).itemsize
+    steps = 4 * halo * TILE * block * link_dtype(distance).itemsize
     each = distance.itemsize, 1, 4, *(kind.itemsize for kind in kinds)
     kept = KEPT_BLOCKS * block**2 * (1 + max(kind.itemsize for kind in kinds))
     library = sum(library_bytes(name) for name in files)
@@ -326,7 +337,7 @@ def plan_network(
         distance.name,
         "for a network over",
         buffer=0,
-        worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * TILE * TILE + 4 * steps,
+        worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * halo * TILE * TILE + 4 * steps,
         scratch=block * block * 4 + 64 * blocks.rows,
         held=LINK_BYTES * 4 * places + library + kept,
         bytes_read=sum(layer_bytes(blocks.rows, blocks.cols, size, block) for size in each),

@@ -183,8 +183,8 @@ class RingAcrossSeam:
     ) -> np.ndarray:
         found = self.read(window, out, halo=halo)
         r0, r1, _, _ = window
-        for here, there in self.blocks.beyond_seam(window) if halo else ():
-            found[:, here] = self.read((r0, r1, there, there + 1))[:, 1]
+        for here, there in self.blocks.beyond_seam(window, halo):
+            found[:, here] = self.read((r0, r1, there, there + 1), halo=halo)[:, halo]
         return found
 
 

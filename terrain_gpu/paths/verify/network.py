@@ -23,14 +23,18 @@ from ...engine.plan import limit_of, require
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
 from ...grid import TILE, Block
-from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ...grid.neighbours import CODE_16, COL_STEP_16, EDGE_OF_16, ROW_STEP_16
 from ...io.places import Places
 from ...io.verify.line_files import Batch, LineFile, check_attributes, read_lines, wrong_line
 from ..ground import Terrain
+from ..knights import Options
 from .prices import prices
 
 _NO_STEP = 4
 """Direction of the step of a link between places that share a cell."""
+
+_FORWARD = 0, 1, 2, 3, 8, 9, 10, 11
+"""Neighbours of a cell that come after it, row by row."""
 
 _CELL_BYTES = 150
 """Memory for a cell of a block while its steps are compared."""
@@ -78,7 +82,7 @@ class NetworkProof:
     file: LineFile
     layers: NetworkLayers
     terrain: Terrain
-    options: tuple[bool, bool, bool]
+    options: Options
     places: Places
     tree: bool
     most: float
@@ -99,7 +103,8 @@ class NetworkProof:
         by_cell = {(c.cell, c.direction): c for c in claims if c.direction != _NO_STEP}
         seen, total = 0, 0
         blocks = self.terrain.blocks
-        reads = [Read(self.layers.allocation, 1), Read(self.layers.distances, 1)]
+        halo = self.terrain.halo
+        reads = [Read(self.layers.allocation, halo), Read(self.layers.distances, halo)]
         worker, held = _CELL_BYTES * (blocks.block + TILE) ** 2, _LINK_BYTES * len(claims)
         plan = plan_proof(blocks, reads, limits, worker=worker, held=held)
 
@@ -142,7 +147,8 @@ class NetworkProof:
 
     def _lines(self, batch: Batch, names: dict[str, int]) -> list[LinkClaim]:
         cols, path = self.terrain.blocks.cols, self.file.path
-        steps = batch.steps(path, cols, wraps=self.file.wraps).astype(np.int64)
+        how: dict[str, Any] = {"wraps": self.file.wraps, "ways": 8 * self.terrain.halo}
+        steps = batch.steps(path, cols, **how).astype(np.int64)
         all_codes = self._values(self.layers.backlinks, batch.cells)
         all_ids = self._values(self.layers.allocation, batch.cells)
         over = self.layers.heights
@@ -167,7 +173,7 @@ class NetworkProof:
             step = int(cells[first - 1]), _NO_STEP
             if len(cells) > 1:  # a step is known by its first cell, row by row
                 k = int(steps[part][first - 1])
-                step = (int(cells[first - 1]), k) if k < 4 else (int(cells[first]), k - 4)
+                step = (int(cells[first - 1]), k) if k % 8 < 4 else (int(cells[first]), k - 4)
             found.append(LinkClaim(one, other, own["cost"], *step))
         return found
 
@@ -196,8 +202,8 @@ class NetworkProof:
         if not 0 < first < len(ids) or (ids != right).any():
             wrong_line(path, number, "does not lead from the area of one place into the other's")
         back = np.zeros(len(cells), np.int64)
-        back[1:first] = 1 << ((steps[: first - 1] + 4) % 8)
-        back[first:-1] = 1 << steps[first:]
+        back[1:first] = CODE_16[_opposite(steps[: first - 1])]
+        back[first:-1] = CODE_16[steps[first:]]
         if (codes != back).any():
             wrong_line(path, number, "does not follow the backlinks to its places")
         return first
@@ -207,7 +213,7 @@ class NetworkProof:
     ) -> dict[str, float | None]:
         row = cells // self.terrain.blocks.cols
         upper = np.minimum(row[1:], row[:-1])
-        lengths = self.terrain.lengths[EDGE_OF[steps], upper + 1]
+        lengths = self.terrain.lengths[EDGE_OF_16[steps], upper + self.terrain.halo]
         climb = None
         if heights is not None:
             way = heights.tolist()[:: -1 if self.options[2] else 1]
@@ -265,26 +271,28 @@ class NetworkProof:
     ) -> tuple[int, int]:
         """Compare all steps of a block; returns how many are of links, and how many there are."""
         window = r0, r1, c0, c1 = self.terrain.blocks.window(*at)
-        for side, there in self.terrain.blocks.beyond_seam(window):
+        h, own = self.terrain.halo, (self.layers.allocation, self.layers.distances)
+        for side, there in self.terrain.blocks.beyond_seam(window, h):
             beyond = (r0, r1, there, there + 1)
-            ids[:, side] = self.layers.allocation.read_ring(beyond)[:, 1]
-            distances[:, side] = self.layers.distances.read_ring(beyond)[:, 1]
+            for ring, layer in zip((ids, distances), own, strict=True):
+                ring[:, side] = layer.read_ring(beyond, halo=h)[:, h]
         if len(np.unique(ids[ids > 0])) < 2:
             return 0, 0
         height, width, cols = r1 - r0, c1 - c0, self.terrain.blocks.cols
         dtype = np.dtype(np.float64 if distances.dtype.kind == "f" else np.uint64)
         weights = prices(self.terrain, at, self.options, distances.dtype)
         none = np.inf if dtype.kind == "f" else np.iinfo(distances.dtype).max >> 1
-        here, seen, total = ids[1:-1, 1:-1], 0, 0
-        for k in range(4):
-            dy, dx = int(ROW_STEP[k]), int(COL_STEP[k])
-            near = np.s_[1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width]
+        inner = np.s_[h:-h, h:-h]
+        here, seen, total = ids[inner], 0, 0
+        for k in _FORWARD[: 4 * h]:
+            dy, dx = int(ROW_STEP_16[k]), int(COL_STEP_16[k])
+            near = np.s_[h + dy : h + dy + height, h + dx : h + dx + width]
             w = weights[k][:height, :width]
             rows, cells = np.nonzero(
                 (here != ids[near]) & (here > 0) & (ids[near] > 0) & (w < none)
             )
             one, other = here[rows, cells], ids[near][rows, cells]
-            a, b = distances[1:-1, 1:-1][rows, cells].astype(dtype), distances[near][rows, cells]
+            a, b = distances[inner][rows, cells].astype(dtype), distances[near][rows, cells]
             step, b = w[rows, cells].astype(dtype), b.astype(dtype)
             if self.terrain.model.kind.bottleneck:
                 cost = np.maximum(np.maximum(a, step), b)
@@ -377,6 +385,11 @@ class _Bounds:
             found = max(found, up[a][2])
             a = up[a][1]
         return found
+
+
+def _opposite(steps: np.ndarray) -> np.ndarray:
+    """The neighbours in the opposite direction."""
+    return (steps + 4) % 8 + steps // 8 * 8
 
 
 def _without_repeats(batch: Batch) -> Batch:

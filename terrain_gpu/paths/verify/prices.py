@@ -40,12 +40,16 @@ def wrong_price(
     return None
 
 
-def prices(terrain: Any, at: Any, options: tuple[bool, bool, bool], dtype: np.dtype) -> np.ndarray:
-    """The costs of all steps into the cells of a block, padded to whole tiles: (8, rows, cols)."""
-    field = terrain.load(at)
+def prices(terrain: Any, at: Any, options: Options, dtype: np.dtype) -> np.ndarray:
+    """The costs of all steps into the cells of a block, padded to whole tiles.
+
+    (8 or 16, rows, cols)
+    """
+    field, halo = terrain.load(at), halo_of(options)
     cells = field.heights, field.frictions, field.absent, field.lengths
-    rows, cols = (side - 2 for side in field.absent.shape)
-    found, work = np.empty((8, rows, cols), dtype), np.empty((8, TILE, TILE), dtype)
+    rows, cols = (side - 2 * halo for side in field.absent.shape)
+    found = np.empty((8 * halo, rows, cols), dtype)
+    work = np.empty((8 * halo, TILE, TILE), dtype)
     for row in range(0, rows, TILE):
         for col in range(0, cols, TILE):
             _price(terrain.model.kernel, *cells, row, col, options, work)

@@ -213,7 +213,7 @@ class RecordedPaths:
     @property
     def wraps(self) -> bool:
         wrap = self.settings.get("wrap", False)
-        if type(wrap) is not bool or (wrap and self.layer.grid.cols < LEAST):
+        if type(wrap) is not bool or (wrap and self.layer.grid.cols < LEAST[self.connectivity]):
             raise self.damaged("wrap", wrap)
         return wrap
 
