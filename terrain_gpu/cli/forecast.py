@@ -241,6 +241,12 @@ def learned(purpose: str, case: Case, file: str) -> Case:
         raise InputError(
             f"--like {file}: a network of other pairs; give one of --pairs {case.pairs}"
         )
+    ways = told["settings"].get("connectivity")
+    if purpose in (*PATHS, "cost-matrix") and ways not in (None, case.connectivity):
+        raise InputError(
+            f"--like {file}: a run with connectivity {ways}; give one with {case.connectivity}, or "
+            f"--connectivity {ways}"
+        )
     case = case._replace(visits=visits)
     own = sum(_work(purpose, cells, case).values())
     if case.pairs == "all":

@@ -9,7 +9,7 @@ from ..engine.plan import StreamPlan
 from ..grid import TILE, BlockGrid, ceil_div
 from ..paths.cpu.remote import MOST
 from ..paths.cpu.visits import SECONDS
-from ..paths.matrix.problem import CELL_SECONDS, LANES, MatrixPlan
+from ..paths.matrix.problem import CELL_SECONDS, LANES, MatrixPlan, knights_slower
 from .forecast_tasks import ANSWER, BLOCK, Case, Forecast
 
 FINALISE_RATE, BACKLINK_RATE, FLATS_RATE = 24e6, 12e6, 8e6
@@ -131,9 +131,11 @@ def add_paths(
 
 def batch_seconds(cells: int, case: Case) -> float:
     """Return the seconds of one core for eight sources of a matrix."""
+    slower = knights_slower(case.connectivity)
     if case.flats:
-        return cells * FLATS_SECONDS
-    return cells * CELL_SECONDS * case.visits / VISITS["friction"]
+        return cells * FLATS_SECONDS * slower
+    more = case.visits / (VISITS["friction"] * (KNIGHTS[1] if case.halo > 1 else 1))
+    return cells * CELL_SECONDS * more * slower
 
 
 def add_batches(found: Forecast, plan: MatrixPlan, case: Case) -> tuple[float, float]:

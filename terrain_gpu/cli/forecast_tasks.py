@@ -36,8 +36,8 @@ class Case(NamedTuple):
         Whether what a run reads must come from storage, and is not in memory already.
     layers
         How many layers calc or a corridor read; None for the least number.
-    halo
-        Cells that a step of shortest paths reaches beyond a block.
+    connectivity
+        Of shortest paths.
     allocation
         Whether they compute the allocation.
     flats
@@ -55,11 +55,16 @@ class Case(NamedTuple):
     stored: float | None = None
     cold: bool = False
     layers: int | None = None
-    halo: int = 1
+    connectivity: int = 8
     allocation: bool = False
     flats: bool = False
     points: int = 0
     pairs: str | None = None
+
+    @property
+    def halo(self) -> int:
+        """Cells that a step reaches beyond a block."""
+        return 2 if self.connectivity == 16 else 1
 
 
 TASK_COST = 4e-3

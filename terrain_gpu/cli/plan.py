@@ -15,10 +15,10 @@ from ..arguments import FlowMethod, NetworkPairs
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..mst.weights import WEIGHTS
-from ..paths.costs import friction_beside, row_of
+from ..paths.costs import row_of
 from . import options
 from .compute_sssp import CostType, name_frictions
-from .plan_paths import halo_of, model_of_options, plan_matrix_for, plan_paths_for
+from .plan_paths import PlannedPaths, halo_of
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
@@ -85,7 +85,7 @@ NEEDS = {
     "pairs": ("least-cost-network",),
     "backlink": ("sssp",),
     "allocation": ("sssp",),
-    "connectivity": ("sssp",),
+    "connectivity": PATHS[:3],
     "flats": ("flow-direction",),
     "method": ("flow-accumulation", "hand"),
     "epsilon": ("fill",),
@@ -170,7 +170,7 @@ class Purpose(click.Choice[str]):
     "--connectivity",
     type=click.Choice(("8", "4", "16")),
     callback=lambda ctx, param, value: value and int(value),
-    help="Shortest paths: neighbours per cell.  [default: 8]",
+    help="Shortest paths, networks and matrices: neighbours per cell.  [default: 8]",
 )
 @click.option(
     "--points",
@@ -330,23 +330,20 @@ def _case(
     other = problem["epsilon"] or problem["flats"] == "gradient" or _divides(problem)
     if other:
         return None
-    cost = problem["cost"] or "absdiff"
-    friction = friction_beside(cost, layer, problem["friction"])
-    halo, network = halo_of(problem), purpose == "least-cost-network"
-    allocation = network or bool(problem["allocation"])
-    visits = VISITS.get(cost, OTHER_VISITS)
+    paths = PlannedPaths(purpose, cells, layer, problem)
+    visits = VISITS.get(paths.cost, OTHER_VISITS)
     return Case(
         weight=problem["weight"] or "max",
-        item=model_of_options(problem, cost, friction).distance_dtype(cells).itemsize,
-        visits=visits if halo == 1 else KNIGHTS[1] * visits,
-        backlink=allocation or problem["backlink"],
+        item=paths.model.distance_dtype(cells).itemsize,
+        visits=visits if halo_of(paths.connectivity) == 1 else KNIGHTS[1] * visits,
+        backlink=paths.backlink,
         storage=storage,
         layers=problem["layers"],
-        halo=halo,
-        allocation=allocation,
-        flats=not row_of(cost).lengths,
+        connectivity=paths.connectivity,
+        allocation=paths.allocation,
+        flats=not row_of(paths.cost).lengths,
         points=problem["points"] or 0,
-        pairs="all" if purpose == "cost-matrix" else (problem["pairs"] or "mst") * network,
+        pairs=paths.pairs,
     )
 
 
@@ -411,10 +408,8 @@ def _plan(
     if purpose == "export":
         return _plan_export(rows, cols, cells, block_size, **limits)
     if purpose in PATHS:
-        how = rows, cols, cells, layer, block_size, also_read, problem
-        if purpose == "cost-matrix" or problem["pairs"] == "all":
-            return plan_matrix_for(purpose, *how, **limits)
-        return plan_paths_for(purpose, *how, **limits)
+        paths = PlannedPaths(purpose, cells, layer, problem, also_read)
+        return paths.plan(rows, cols, block_size, **limits)
     if purpose in ("calc", "rasterize", "corridor"):
         blocks = BlockGrid(rows, cols, block_size)
         return _plan_algebra(purpose, blocks, cells, problem["layers"], limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,100 +17,141 @@ if TYPE_CHECKING:
     from ..paths.matrix.problem import MatrixPlan
 
 
-def halo_of(problem: dict[str, Any]) -> int:
-    """Cells around a block that steps reach."""
-    return 2 if problem["connectivity"] == 16 else 1
+@dataclass(frozen=True)
+class PlannedPaths:
+    """Paths over a raster, as the options describe them.
 
+    Attributes
+    ----------
+    purpose
+        "sssp", "cost-matrix", "least-cost-network" or "index".
+    cells, layer
+        Type of the cells, and the layer that holds them.
+    problem
+        The options.
+    also_read
+        Returns the type of another layer.
+    """
 
-def model_of_options(problem: dict[str, Any], cost: str, friction: str | None) -> CostModel:
-    """Return the cost that the options describe."""
-    how = {"connectivity": problem["connectivity"] or 8}
-    return CostModel(cost, friction is not None, problem["parameter"], **how)
+    purpose: str
+    cells: np.dtype
+    layer: str
+    problem: dict[str, Any]
+    also_read: Callable[[str | None], np.dtype | None] = lambda name: None
 
+    @property
+    def cost(self) -> str:
+        return self.problem["cost"] or "absdiff"
 
-def plan_matrix_for(
-    purpose: str,
-    rows: int,
-    cols: int,
-    cells: np.dtype,
-    layer: str,
-    block_size: int,
-    also_read: Callable[[str | None], np.dtype | None],
-    problem: dict[str, Any],
-    **limits: Any,
-) -> MatrixPlan:
-    """Plan a cost matrix, or a network of all pairs."""
-    from ..paths.matrix.problem import plan_matrix
+    @property
+    def connectivity(self) -> int:
+        return self.problem["connectivity"] or 8
 
-    cost, network = problem["cost"] or "absdiff", purpose == "least-cost-network"
-    friction = friction_beside(cost, layer, problem["friction"])
-    symmetric = not is_directed(model_of_options(problem, cost, friction).kernel)
-    return plan_matrix(
-        rows,
-        cols,
-        cells,
-        problem["points"],
-        targets=problem["targets"],
-        lines=network,
-        once=network and symmetric,
-        cost=cost,
-        parameters=problem["parameter"],
-        friction=also_read(friction),
-        barriers=also_read(problem["barriers"]),
-        apart=problem["workers"] is not None,
-        **limits,
-    )
+    @property
+    def pairs(self) -> str | None:
+        """Which pairs of places are joined; None for paths from all sources at once."""
+        if self.purpose == "least-cost-network":
+            return self.problem["pairs"] or "mst"
+        return "all" if self.purpose == "cost-matrix" else None
 
+    @property
+    def allocation(self) -> bool:
+        return self.purpose == "least-cost-network" or bool(self.problem["allocation"])
 
-def plan_paths_for(
-    purpose: str,
-    rows: int,
-    cols: int,
-    cells: np.dtype,
-    layer: str,
-    block_size: int,
-    also_read: Callable[[str | None], np.dtype | None],
-    problem: dict[str, Any],
-    **limits: Any,
-) -> StreamPlan:
-    """Plan the shortest paths that the options describe, a network, or a distance index."""
-    from ..engine.plan import plan_paths
+    @property
+    def backlink(self) -> bool:
+        return self.allocation or bool(self.problem["backlink"])
 
-    cost = problem["cost"] or "absdiff"
-    friction = friction_beside(cost, layer, problem["friction"])
-    model = model_of_options(problem, cost, friction)
-    beside = [also_read(friction), also_read(problem["barriers"])]
-    if purpose == "index":
+    @property
+    def friction(self) -> str | None:
+        found: str | None = friction_beside(self.cost, self.layer, self.problem["friction"])
+        return found
+
+    @property
+    def model(self) -> CostModel:
+        how = {"connectivity": self.connectivity}
+        return CostModel(self.cost, self.friction is not None, self.problem["parameter"], **how)
+
+    def plan(self, rows: int, cols: int, block_size: int, **limits: Any) -> StreamPlan | MatrixPlan:
+        """Plan them over so many cells.
+
+        Raises
+        ------
+        InputError
+            for costs that such a network refuses.
+        PlanError
+            when a limit is too small.
+        """
+        from ..paths.network import refuse_directed
+
+        if self.pairs not in (None, "all"):
+            refuse_directed(self.model, str(self.pairs))
+        named = {"friction": self.friction, "barriers": self.problem["barriers"]}
+        beside = {name: self.also_read(layer) for name, layer in named.items()}
+        if self.pairs == "all":
+            return self._matrix(rows, cols, beside, **limits)
+        if self.purpose == "index":
+            return self._index(BlockGrid(rows, cols, block_size), beside, **limits)
+        return self._distances(BlockGrid(rows, cols, block_size), beside, **limits)
+
+    def _matrix(self, rows: int, cols: int, beside: dict[str, Any], **limits: Any) -> MatrixPlan:
+        from ..paths.matrix.problem import plan_matrix
+
+        network = self.purpose == "least-cost-network"
+        return plan_matrix(
+            rows,
+            cols,
+            self.cells,
+            self.problem["points"],
+            targets=self.problem["targets"],
+            lines=network,
+            once=network and not is_directed(self.model.kernel),
+            cost=self.cost,
+            parameters=self.problem["parameter"],
+            connectivity=self.connectivity,
+            apart=self.problem["workers"] is not None,
+            **beside,
+            **limits,
+        )
+
+    def _index(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
         from ..paths.index.files import NAME, new_index
         from ..paths.index.problem import plan_index
 
-        planned = new_index(Path(NAME), BlockGrid(rows, cols, block_size), model, cells, {})
-        read = rows * cols * sum(kind.itemsize for kind in (cells, *beside) if kind is not None)
-        return plan_index(planned, cells, model, read=read, **limits)
-    allocation = problem["allocation"] or purpose == "least-cost-network"
-    wanted = {"backlink": problem["backlink"] or allocation, "allocation": allocation}
-    distance = model.distance_dtype(cells)
-    plan = plan_paths(
-        rows,
-        cols,
-        cells,
-        block_size,
-        distance=distance,
-        friction=beside[0],
-        barriers=beside[1],
-        layers=["distance", *(name for name, yes in wanted.items() if yes)],
-        halo=halo_of(problem),
-        **limits,
-    )
-    if purpose == "sssp":
-        return plan
-    from ..paths.network.problem import plan_network
+        planned = new_index(Path(NAME), blocks, self.model, self.cells, {})
+        kinds = [kind for kind in (self.cells, *beside.values()) if kind is not None]
+        read = blocks.rows * blocks.cols * sum(kind.itemsize for kind in kinds)
+        return plan_index(planned, self.cells, self.model, read=read, **limits)
 
-    kinds = [kind for kind in (cells, *beside) if kind is not None]
-    blocks = BlockGrid(rows, cols, block_size)
-    drawn = plan_network(blocks, distance, kinds, problem["points"], **limits)
-    return replace(
-        plan,
-        memory=max(plan.memory, drawn.memory),
-        worker_memory=max(plan.worker_memory, drawn.worker_memory),
-    )
+    def _distances(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
+        """Of distances, and of the network that is drawn from them."""
+        from ..engine.plan import plan_paths
+        from ..paths.network.problem import plan_network
+
+        wanted = {"backlink": self.backlink, "allocation": self.allocation}
+        distance, halo = self.model.distance_dtype(self.cells), halo_of(self.connectivity)
+        plan = plan_paths(
+            blocks.rows,
+            blocks.cols,
+            self.cells,
+            blocks.block,
+            distance=distance,
+            layers=["distance", *(name for name, yes in wanted.items() if yes)],
+            halo=halo,
+            **beside,
+            **limits,
+        )
+        if self.purpose == "sssp":
+            return plan
+        kinds = [kind for kind in (self.cells, *beside.values()) if kind is not None]
+        drawn = plan_network(blocks, distance, kinds, self.problem["points"], halo=halo, **limits)
+        return replace(
+            plan,
+            memory=max(plan.memory, drawn.memory),
+            worker_memory=max(plan.worker_memory, drawn.worker_memory),
+        )
+
+
+def halo_of(connectivity: int) -> int:
+    """Cells around a block that steps reach."""
+    return 2 if connectivity == 16 else 1

@@ -18,6 +18,7 @@ from programs import spawn
 from samples import ROOT
 
 from terrain_gpu import (
+    InputError,
     TileStore,
     accumulate,
     basins,
@@ -479,11 +480,18 @@ def test_like_a_smaller_run(tmp_path):
     gpus = json.loads((tmp_path / "small.json").read_text())
     gpus["settings"]["backend"] = "cuda"
     (tmp_path / "gpus.json").write_text(json.dumps(gpus))
-    done = spawn(f"terrain-gpu plan 9x9 --for sssp --workers 2 --like {tmp_path}/gpus.json")
-    assert "a run on GPUs, and this predicts CPUs; give one with --backend cpu" in done.stderr
-    done = spawn(f"terrain-gpu plan 9x9 --for mst --workers 2 --like {tmp_path}/small.json")
-    assert done.returncode == 2
-    assert "a report of compute-sssp; --for mst needs compute-mst" in done.stderr
+    told["settings"]["connectivity"] = 16
+    (tmp_path / "moves.json").write_text(json.dumps(told))
+    for purpose, file, message in (
+        ("sssp", "gpus", "a run on GPUs, and this predicts CPUs; give one with --backend cpu"),
+        ("mst", "small", "a report of compute-sssp; --for mst needs compute-mst"),
+        ("sssp", "moves", "with connectivity 16; give one with 8, or --connectivity 16"),
+    ):
+        words = ["9x9", "--for", purpose, "--workers", "2"]
+        words += ["--like", str(tmp_path / f"{file}.json")]
+        with pytest.raises(InputError, match=message):
+            command.main(words, standalone_mode=False)
+    planned(*words, "--connectivity", "16")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,9 @@ _CELL_BYTES, _TARGET_BYTES = 16, 256
 CELL_SECONDS = 8e-8
 """Processor seconds of a batch for each cell, of frictions (EPYC, 2048^2 cells, 40 sources)."""
 
+_KNIGHTS_SECONDS = 1.65
+"""How many times as long it takes with 16 neighbours (docs/benchmarks.md)."""
+
 _ROW_BYTES, _FILE_BYTES, _WAY = 64, 1800, 0.65
 """Bytes of a batch's file for each row, and beside; steps of a usual path, over the longer side."""
 
@@ -114,7 +117,7 @@ class MatrixProblem(CostGraph):
     sources: Places = field(default=NO_PLACES, compare=False)
     targets: Places | None = field(default=None, compare=False)
     nearest: int | None = None
-    max_cost: float | None = None
+    max_cost: float | Mapping[int, float] | None = None
     side: int = SIDES[0]
     verified: bool = False
     wrap: bool = False
@@ -159,7 +162,16 @@ class MatrixProblem(CostGraph):
     @property
     def farthest(self) -> Any:
         """The bound of distances."""
-        return upper_limit(self.max_cost, self.dtype)
+        alone = None if isinstance(self.max_cost, Mapping) else self.max_cost
+        return upper_limit(alone, self.dtype)
+
+    def limits(self, batch: np.ndarray, lanes: int = LANES) -> np.ndarray:
+        """For every lane, the bound of the distances from its source."""
+        found = np.full(lanes, self.farthest, self.dtype)
+        if isinstance(self.max_cost, Mapping):
+            for lane, source in enumerate(self.starts.ids[batch].tolist()):
+                found[lane] = upper_limit(self.max_cost.get(source), self.dtype)
+        return found
 
     @cached_property
     def ground(self) -> Terrain:
@@ -196,7 +208,7 @@ class MatrixProblem(CostGraph):
     def settings(self) -> dict[str, Any]:
         return {
             **self.steps,
-            "max_cost": self.max_cost,
+            "max_cost": _told(self.max_cost),
             "nearest": self.nearest,
             "layer": self.layer,
             "friction": self.friction,
@@ -320,6 +332,8 @@ class MatrixPlan(NamedTuple):
     ----------
     item
         Bytes of a cell of all layers that are read.
+    apart
+        Whether workers of a cluster solve the batches: `seconds` are of one process.
     """
 
     rows: int
@@ -331,6 +345,8 @@ class MatrixPlan(NamedTuple):
     item: int = 4
     lines: bool = False
     once: bool = False
+    connectivity: int = 8
+    apart: bool = False
 
     @property
     def passes(self) -> int:
@@ -384,8 +400,15 @@ class MatrixPlan(NamedTuple):
             "bytes_written": self.bytes_written,
             "bytes_of_distances": 8 * LANES * cells * self.plan.batches,
             "bytes_spilled": 8 * LANES * self._away * self.plan.side**2,
-            "seconds": CELL_SECONDS * batches * cells / self.plan.threads,
+            **({} if self.apart else {"seconds": self.seconds}),
         }
+
+    @property
+    def seconds(self) -> float:
+        """Of this process, for frictions, if nothing is spilled."""
+        slower = knights_slower(self.connectivity)
+        work = CELL_SECONDS * slower * self.batches * self.rows * self.cols
+        return work / self.plan.threads
 
     @property
     def _away(self) -> int:
@@ -397,6 +420,7 @@ class MatrixPlan(NamedTuple):
         """Describe the plan in words, in several lines."""
         plan, found = self.plan, self.as_dict()
         spilled = found["bytes_spilled"]
+        seconds = f"seconds        {self.seconds:.3g} for frictions, if nothing is spilled"
         return "\n".join(
             (
                 f"raster         {self.rows} x {self.cols} = {self.rows * self.cols:,} cells, "
@@ -408,7 +432,7 @@ class MatrixPlan(NamedTuple):
                 f"fields         {plan.fields:,} of {plan.side} x {plan.side} cells in memory, of "
                 f"{format_size(found['bytes_of_distances'])} of distances"
                 + (f"; {format_size(spilled)} spilled at each visit" if spilled else ""),
-                f"seconds        {found['seconds']:.3g} for frictions, if nothing is spilled",
+                *(() if self.apart else (seconds,)),
             )
         )
 
@@ -424,6 +448,7 @@ def plan_matrix(  # noqa: PLR0913 - keyword-only
     once: bool = False,
     cost: str = "absdiff",
     parameters: Mapping[str, Any] | None = None,
+    connectivity: int = 8,
     friction: np.dtype | None = None,
     barriers: np.dtype | None = None,
     memory_limit: int | str | None = None,
@@ -464,12 +489,26 @@ def plan_matrix(  # noqa: PLR0913 - keyword-only
         barriers="barriers" if barriers is not None else None,
         cost=cost,
         parameters=parameters or {},
+        connectivity=connectivity,
         sources=places(points),
         targets=ends,
     ).over(layers)
     plan = problem.plan_batches(memory_limit, threads, apart=apart)
     item = sum(kind.itemsize for kind in named.values())
-    return MatrixPlan(rows, cols, cells.name, points, plan, targets, item, lines, once)
+    of = rows, cols, cells.name, points, plan
+    return MatrixPlan(*of, targets, item, lines, once, connectivity, apart)
+
+
+def knights_slower(connectivity: int) -> float:
+    """How many times as long a batch takes as with 8 neighbours."""
+    return _KNIGHTS_SECONDS if connectivity == 16 else 1.0
+
+
+def _told(limits: float | Mapping[int, float] | None) -> Any:
+    """What is recorded of limits: of one for each source, a digest."""
+    if not isinstance(limits, Mapping):
+        return limits
+    return hashlib.sha256(repr(sorted(limits.items())).encode()).hexdigest()
 
 
 def _digest(places: Places) -> str:
