@@ -69,7 +69,8 @@ ALWAYS = ["--overwrite", "--progress", "json"]
 
 ADVANCED = {
     "--connectivity", "--wrap", "--method", "--dtype", "--outside", "--nodata", "--snap",
-    "--target-id-field", "--cost-field", "--store", "--scratch", "--memory-limit", "--threads",
+    "--target-id-field", "--cost-field", "--max-cost-field", "--store", "--scratch",
+    "--memory-limit", "--threads",
     "--backend", "--device", "--gpu-memory-limit", "--verify", "--inner-voids", "--parameter",
     "--vertical-factor", "--no-corner-cutting", "--exponent", "--base",
 }  # fmt: skip
@@ -230,6 +231,8 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
     argument = isinstance(param, click.Argument)
     metavar = param.metavar or param.type.name
     if option in NO_PARAMETERS or metavar in ("NAME", "LAYER") or option.endswith("-rowcol"):
+        return
+    if getattr(param, "hidden", False):
         return
     made: dict[str, Any] = {"name": option.lstrip("-").replace("-", "_").upper(), "label": ""}
     made["label"] = made["name"].replace("_", " ").capitalize()

@@ -246,6 +246,14 @@ def _max_cost(name: str, value: Any) -> float | int:
     return found
 
 
+def limits_of_costs(name: str, value: Any) -> Any:
+    """The largest cost, or one for each source by id."""
+    if not isinstance(value, Mapping):
+        return _max_cost(name, value)
+    return {counting(f"{name} of", key): _max_cost(f"{name} of {key}", most)
+            for key, most in value.items()}  # fmt: skip
+
+
 def _client(name: str, value: Any) -> Any:
     if getattr(value, "asynchronous", True) or not hasattr(value, "scheduler_info"):
         raise wrong(name, value, "a distributed.Client that is not asynchronous")

@@ -28,7 +28,7 @@ VECTOR = ["gpkg", "geojson", "json", "shp", "fgb", "kml"]
 """What the command line reads; other layers are exported first."""
 
 PARENTS = {"FIELD": "FEATURES", "ID_FIELD": "SOURCES", "COST_FIELD": "SOURCES"}
-PARENTS["TARGET_ID_FIELD"] = "TARGETS"
+PARENTS |= {"TARGET_ID_FIELD": "TARGETS", "MAX_COST_FIELD": "SOURCES"}
 
 
 def parameter_of(one, described):

@@ -149,6 +149,17 @@ field_options = [
 ]
 
 
+def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.BadParameter(
+            "behind a cell that a source of a short range reaches first, another may go on, so one "
+            "search cannot take limits of sources; run one for each limit, with --max-cost and "
+            "--into, and take the least of their layers with calc, or use cost-matrix",
+            ctx,
+            param,
+        )
+
+
 @click.command("compute-sssp")
 @click.argument("store", metavar="STORE|RASTER")
 @options.all_of(
@@ -177,6 +188,7 @@ field_options = [
     callback=not_negative,
     help="Leave cells with a higher cost unreached.",
 )
+@click.option("--max-cost-field", hidden=True, expose_value=False, callback=_refuse_limits)
 @options.all_of(
     place_options(
         "--target",

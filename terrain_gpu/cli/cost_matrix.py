@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from . import options
 from .compute_sssp import both_ends, cost_options, field_options
 from .places import (
     Point,
+    field_of,
     misplaced_options,
     naming,
     not_negative,
@@ -21,6 +23,7 @@ from .places import (
 from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
+    from ..io.places import Places
     from ..paths.matrix import CostMatrix
 
 
@@ -64,6 +67,12 @@ if TYPE_CHECKING:
     help="Only pairs of at most this cost.",
 )
 @click.option(
+    "--max-cost-field",
+    metavar="FIELD",
+    help="Field of --sources with the most that pairs of each source may cost; with --max-cost, "
+    "the lesser one counts.",
+)
+@click.option(
     "-o", "--output", required=True, metavar="TABLE.csv|.parquet", help="The table to write."
 )
 @click.option(
@@ -96,6 +105,7 @@ def command(  # noqa: PLR0913 - the options
     targets: str | None,
     output: str,
     path: str | None,
+    max_cost_field: str | None,
     no_corner_cutting: bool,
     json_target: str | None,
     **settings: Any,
@@ -104,7 +114,7 @@ def command(  # noqa: PLR0913 - the options
     a raster, as a table: source, target, cost, length and climb of the path.
 
     All costs are those of compute-sssp, source by source, bit for bit. Pairs without a path have
-    empty fields; with --nearest or --max-cost they have no row.
+    empty fields; with --nearest or a limit of costs they have no row.
 
     \b
     terrain-gpu cost-matrix dem.zarr --sources villages.gpkg \\
@@ -115,6 +125,10 @@ def command(  # noqa: PLR0913 - the options
     if not (source or source_rowcol or sources is not None):
         raise click.UsageError(
             "no source: give --source X,Y, --source-rowcol ROW,COL or --sources FILE"
+        )
+    if max_cost_field is not None and sources is None:
+        raise click.UsageError(
+            f"--max-cost-field {max_cost_field} names a field of a file: give --sources FILE"
         )
     given = Given.of(store, [output], settings)
     inputs = {"--sources": sources, "--targets": targets, **given.inputs, **files_read(settings)}
@@ -140,7 +154,12 @@ def command(  # noqa: PLR0913 - the options
     ):
         opened = given.layers(TileStore.open(at), settings)
         begin, end = (source, source_rowcol, sources), (target, target_rowcol, targets)
+        id_field = settings["id_field"]
         starts, ends = both_ends(opened, begin, end, settings)
+        if sources is not None and max_cost_field is not None:
+            with naming("--max-cost-field"):
+                own = field_of(sources, max_cost_field, settings["memory_limit"], id_field)
+            settings["max_cost"] = _limits(starts, own, settings["max_cost"])
         found = cost_matrix(
             opened,
             starts,
@@ -155,6 +174,12 @@ def command(  # noqa: PLR0913 - the options
     given.name(report)
     options.write_json(report.to_json(), json_target)
     options.say(_summary(store, found, output, path), json_target)
+
+
+def _limits(starts: Places, own: dict[int, float], most: float | None) -> dict[int, float]:
+    """Return the limits of sources, by id: their own, and that of all."""
+    every = math.inf if most is None else most
+    return {one: min(own.get(one, every), every) for one in set(starts.ids.tolist())}
 
 
 def _summary(store: str, found: CostMatrix, output: str, path: str | None) -> str:

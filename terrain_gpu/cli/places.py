@@ -219,7 +219,9 @@ def from_file(
     return from_raster(grid, path, memory_limit)
 
 
-def field_of(name: str, field: str, memory_limit: int | None) -> dict[int, float]:
+def field_of(
+    name: str, field: str, memory_limit: int | None, id_field: str | None = None
+) -> dict[int, float]:
     """Return the positive numbers in a field of a vector file (FILE or FILE:LAYER), by ids."""
     from ..errors import InputError
     from ..io.vectors import read_field
@@ -227,7 +229,7 @@ def field_of(name: str, field: str, memory_limit: int | None) -> dict[int, float
     path, layer = file_and_layer(name)
     if not is_vector(name):
         raise InputError(f"{name}: has no fields; give a vector file")
-    return read_field(path, field, layer, memory_limit)
+    return read_field(path, field, layer, memory_limit, id_field)
 
 
 def names_of(grid: GridSpec, name: str, field: str, memory_limit: int | None) -> dict[int, str]:

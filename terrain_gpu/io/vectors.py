@@ -152,12 +152,13 @@ def read_field(
     field: str,
     layer: str | None = None,
     memory_limit: int | str | None = None,
+    id_field: str | None = None,
 ) -> dict[int, float]:
     """Read a field of positive numbers of a vector file, by the ids of its features.
 
     Parameters
     ----------
-    path, layer, memory_limit
+    path, layer, memory_limit, id_field
         As for `read_features`.
 
     Raises
@@ -167,11 +168,12 @@ def read_field(
         but not the number.
     """
     path = Path(path)
-    _, ids, values, _ = _read(path, layer, limit_of(memory_limit), "id", field)
+    _, given, values, _ = _read(path, layer, limit_of(memory_limit), id_field or "id", field)
+    ids = _ids(path, given) if id_field is None else _named(path, id_field, given)[0]
     if not _used(path, field, values):
         raise InputError(f"{path}: its features have no field {field!r}; name another")
     found: dict[int, float] = {}
-    for number, (id_, value) in enumerate(zip(_ids(path, ids), values, strict=True), 1):
+    for number, (id_, value) in enumerate(zip(ids, values, strict=True), 1):
         if not (_is_number(value) and 0 < value < math.inf):
             raise InputError(
                 f"{path}: feature {number} has the {field} {value!r}, which is not a positive "

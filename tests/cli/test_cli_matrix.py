@@ -135,7 +135,7 @@ def test_wrong_inputs(places, capfd, command, message):
 
 @pytest.mark.parametrize(
     ("cost", "shape"),
-    [("absdiff", (1100, 900)), ("friction --friction friction", (2100, 1800))],
+    [("absdiff", (1100, 900)), ("friction --friction friction --connectivity 16", (2100, 1800))],
 )
 def test_the_least_limit_holds(tmp_path, cost, shape):
     """Over heights, with paths across flats, which take five times as long for each cell."""
@@ -159,6 +159,7 @@ def test_the_least_limit_holds(tmp_path, cost, shape):
         ("--cost friction --friction friction", "--cost friction --friction float32"),
         ("--barriers walls", "--barriers uint8"),
         ("--cost tobler --memory-limit 400MB", "--cost tobler --memory-limit 400MB"),
+        ("--connectivity 16 --memory-limit 400MB", "--connectivity 16 --memory-limit 400MB"),
     ],
 )
 def test_the_plan_is_that_of_the_run(places, capfd, problem, named):
@@ -191,3 +192,39 @@ def test_plans_in_words_and_refused(places, capfd):
     code, _, err = call(capfd, f"{command} --memory-limit 9MB")
     assert code == 2
     assert "give at least" in err
+    for more in ("", " --workers 2"):
+        code, out, _ = call(capfd, f"{command} --memory-limit 4GB{more}")
+        assert (code, out.count("seconds")) == (0, 1)
+    network = "plan 99x99 --for least-cost-network --points 4 --cost tobler --connectivity 16"
+    code, _, err = call(capfd, network)
+    assert code == 2
+    assert "cost 'tobler' differs uphill and downhill, and links of 'mst' have one cost" in err
+    assert call(capfd, f"{network} --pairs all")[0] == 0
+
+
+def test_limits_of_sources(places, capfd):
+    """Each has its own; --max-cost bounds all, and those of a file need not bear ids."""
+    write_points("own.geojson", HUTS, called=["b", "c", "a"], most=[900, 1e9, 700.5])
+    command = "cost-matrix s.zarr --cost tobler --sources own.geojson --id-field called "
+    command += "--targets to.geojson --target-id-field id"
+    rows = {}
+    for more in ("", " --max-cost-field most", " --max-cost-field most --max-cost 500"):
+        done = call(capfd, f"{command} -o t.csv --overwrite{more}")
+        assert done[0] == 0, done
+        rows[more] = {(r["source"], r["target"]): r["cost"] for r in table("t.csv")}
+    every, own, both = rows.values()
+    most = {"b": 900, "c": 1e9, "a": 700.5}
+    near = {pair: c for pair, c in every.items() if c and float(c) <= most[pair[0]]}
+    assert own == near
+    assert both == {pair: c for pair, c in near.items() if float(c) <= 500}
+    assert len(every) > len(own) > len(both) > 0
+    for words, message in (
+        ("cost-matrix s.zarr --source-rowcol 30,40 --max-cost-field most -o u.csv",
+         "--max-cost-field most names a field of a file: give --sources FILE"),
+        (f"{command} --max-cost-field less -o u.csv", "no field 'less'"),
+        (f"{command} --max-cost-field called -o u.csv", "called 'b', which is not a positive"),
+        ("compute-sssp s.zarr --sources own.geojson --max-cost-field most",
+         "one search cannot take limits of sources; run one for each limit"),
+    ):  # fmt: skip
+        code, _, err = call(capfd, words)
+        assert (code, message in " ".join(err.split())) == (2, True), err

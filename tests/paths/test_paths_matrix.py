@@ -8,6 +8,7 @@ import math
 import os
 import signal
 from contextlib import contextmanager
+from dataclasses import replace
 
 import hypothesis
 import numpy as np
@@ -87,6 +88,10 @@ def questions(draw, shapes=strategies.shapes(200, 4000), **how):  # noqa: B008 -
         targets = draw(st.lists(st.tuples(anywhere, few), min_size=1, max_size=12))
         targets = [(*cell, None, name) for cell, name in targets]
     hypothesis.assume(targets is not None or len({name for *_, name in sources}) > 1)
+    if problem.max_cost is not None and draw(st.booleans()):  # one for each source, or none
+        most = {name: draw(st.sampled_from([1, 1.0, 0.5])) for *_, name in sources if name % 3}
+        most = {name: share * problem.max_cost for name, share in most.items()}
+        problem = replace(problem, max_cost=most)
     return problem, sources, targets, draw(st.sampled_from([None, None, 1, 2, 20]))
 
 
@@ -441,9 +446,9 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize(("threads", "after"), [(1, 1), (1, 2), (2, 2)])
-def test_stopped_and_resumed(store, tmp_path, after, threads):
-    how = {"cost": "friction", "friction": "friction", "threads": threads}
+@pytest.mark.parametrize(("threads", "after", "ways"), [(1, 1, 8), (1, 2, 16), (2, 2, 8)])
+def test_stopped_and_resumed(store, tmp_path, after, threads, ways):
+    how = {"cost": "friction", "friction": "friction", "threads": threads, "connectivity": ways}
     whole, table = tmp_path / "whole.csv", tmp_path / "t.csv"
     paths = tmp_path / "whole.geojson", tmp_path / "p.geojson"
     cost_matrix(store, MANY, output=whole, paths=paths[0], **how)

@@ -104,7 +104,7 @@ def test_arrays(problem, block, method):
     assert found.report.result["wrap"] is True
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     cost_problems(
         rasters(shape=shapes(200, 3000).filter(lambda shape: shape[1] >= 5)),

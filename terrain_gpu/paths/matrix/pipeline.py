@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ...arguments import (
     Wrap,
     checked,
     counting,
+    limits_of_costs,
     path,
     raster_or_layer,
     raster_or_store,
@@ -89,6 +91,7 @@ class CostMatrix(Described):
     friction=raster_or_layer,
     barriers=raster_or_layer,
     nearest=counting,
+    max_cost=limits_of_costs,
     output=path,
     paths=path,
 )
@@ -107,7 +110,7 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     max_slope: float | None = None,
     vertical_factor: VerticalFactor | None = None,
     nearest: int | None = None,
-    max_cost: float | None = None,
+    max_cost: float | Mapping[int, float] | None = None,
     output: str | os.PathLike[str] | None = None,
     paths: str | os.PathLike[str] | None = None,
     cell_size: float | tuple[float, float] = (1.0, 1.0),
@@ -147,7 +150,8 @@ vertical_factor, cell_size, nodata, layer, wrap
     nearest
         Only this many targets of each source, those of least cost; of equal ones, the least ids.
     max_cost
-        Only pairs of at most this cost.
+        Only pairs of at most this cost: one number, or one for each source by its id; sources that
+        are not named have no limit.
     output
         Write the table here, .csv or .parquet; None keeps it in memory. Pairs without a path have
         empty fields; with `nearest` or `max_cost` they have no row.
@@ -241,7 +245,7 @@ vertical_factor, cell_size, nodata, layer, wrap
         sources=_some_places(inputs[0], sources, "sources"),
         targets=None if targets is None else _some_places(inputs[0], targets, "targets"),
         nearest=nearest,
-        max_cost=limit_of_costs(max_cost, row_of(cost).least),
+        max_cost=_limits(max_cost, row_of(cost).least),
         verified=verify,
         wrap=joined,
     ).over([found for found in inputs if found is not None])
@@ -258,6 +262,16 @@ vertical_factor, cell_size, nodata, layer, wrap
     name_files(report, {"output": output, "path": paths})
     rows, unreached = (report.result[name] for name in ("rows", "unreached"))
     return CostMatrix(rows, unreached, report, writer.columns)
+
+
+def _limits(
+    max_cost: float | Mapping[int, float] | None, least: float
+) -> float | dict[int, float] | None:
+    """Check limits; infinite ones are none."""
+    if not isinstance(max_cost, Mapping):
+        return limit_of_costs(max_cost, least)
+    found = {source: limit_of_costs(most, least) for source, most in max_cost.items()}
+    return {source: most for source, most in found.items() if most is not None}
 
 
 def _some_places(heights: Any, given: PlacesLike, name: str) -> Places:

@@ -30,13 +30,13 @@ class Reached:
         By lane: larger distances need not be passed on, and are not final.
     """
 
-    def __init__(self, problem: Any, wanted: np.ndarray) -> None:
+    def __init__(self, problem: Any, wanted: np.ndarray, limits: np.ndarray) -> None:
         """`wanted` tells for every target and lane whether their distance is asked for."""
         self.ends: Grouped = problem.ends
         self.wanted, self.infinity, self._problem = wanted, problem.infinity, problem
         lanes, dtype = wanted.shape[1], problem.dtype
         self.distances = np.full((len(self.ends.rows), lanes), self.infinity, dtype)
-        self.limits = np.full(lanes, problem.farthest, dtype)
+        self.limits = limits.copy()
         count = wanted.sum(axis=0)
         self._last = np.minimum(count, min(problem.nearest or len(wanted), len(wanted))) - 1
         self.limits[count == 0] = 0 if dtype.kind == "u" else -np.inf
@@ -58,8 +58,8 @@ class Reached:
 
     def part(self, lanes: slice) -> Reached:
         """The same of some lanes."""
-        found = Reached(self._problem, self.wanted[:, lanes])
-        found.distances, found.limits = self.distances[:, lanes], self.limits[lanes]
+        found = Reached(self._problem, self.wanted[:, lanes], self.limits[lanes])
+        found.distances = self.distances[:, lanes]
         return found
 
     def rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -74,16 +74,15 @@ class BatchRelaxation(Relaxation):
         self,
         batch: SourceBatch,
         problem: Any,
-        wanted: np.ndarray,
+        reached: Reached,
         capacity: int,
         spill: Path,
     ) -> None:
-        """`wanted` tells for every target and lane whether their distance is asked for."""
         how = problem.model.kernel, problem.options, problem.dtype, problem.farthest
         super().__init__(batch, *how, capacity, spill, guarded=problem.guarded)
         self.operator = relax_block
         self.guard = GUARDS[8] if problem.guarded else self.infinity
-        self.batch, self.reached = batch, Reached(problem, wanted)
+        self.batch, self.reached = batch, reached
 
     @property
     def limits(self) -> np.ndarray:

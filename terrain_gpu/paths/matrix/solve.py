@@ -124,7 +124,8 @@ class MatrixRun:
                 some = left[first : first + plan.together]
                 sources = np.concatenate([self.sources[k] for k in some])
                 grounds = self._grounds(sources)
-                reached = Reached(problem, problem.wanted(sources, len(sources)))
+                wanted = problem.wanted(sources, len(sources))
+                reached = Reached(problem, wanted, problem.limits(sources, len(sources)))
                 with report.phase("relax"), _named_overflow(problem):
                     stack.solve(grounds, reached)
                 self._prove(grounds, reached, stack.around, report)
@@ -152,7 +153,8 @@ class MatrixRun:
                 return
             batch_of = SourceBatch(self._grounds(batch), self._kept.pop() if self._kept else {})
             capacity = self.plan.fields // self.plan.batches
-            paths = BatchRelaxation(batch_of, problem, problem.wanted(batch), capacity, spill)
+            reached = Reached(problem, problem.wanted(batch), problem.limits(batch))
+            paths = BatchRelaxation(batch_of, problem, reached, capacity, spill)
             self._running.append(paths)
         try:
             start = time.perf_counter()
