@@ -116,7 +116,7 @@ OPTIONS = {
     "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler verify "
     "scratch overwrite progress json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
-    "reverse max-slope vertical-factor no-corner-cutting connectivity wrap max-cost target "
+    "reverse max-slope vertical-factor no-corner-cutting connectivity metric wrap max-cost target "
     "target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype backlink "
     "allocation all-ties path layer into store memory-limit threads "

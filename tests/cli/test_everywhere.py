@@ -77,8 +77,8 @@ plan {store} --for mst
 """
 ALONE = {"export", "query-index", "info", "layers", "plan"}
 """Commands that do not use workers."""
-ELSEWHERE = {"demo"}
-"""Commands without a store."""
+ELSEWHERE = {"demo", "map"}
+"""Commands without a store, or that write nothing."""
 UNLIKE = {"out: layers.json"}
 """Files that tell times and places."""
 
