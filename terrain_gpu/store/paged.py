@@ -30,7 +30,7 @@ LEAST_ROOM = 16 << 20
 _MOST = 1 << 18
 """Pages that are mapped at a time, whatever there is room for."""
 CHUNK = 1 << 16
-"""NumberList that are handed to a kernel, or that it hands out, at a time."""
+"""Numbers that are handed to a kernel, or that it hands out, at a time."""
 
 
 class Pages(NamedTuple):
