@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import webbrowser
+from threading import Thread
 
 import click
 
@@ -43,10 +44,13 @@ def command(
     """
     from ..map import MapServer
 
-    with MapServer(store, port=port, memory_limit=memory_limit, threads=threads) as server:
+    with (
+        MapServer(store, port=port, memory_limit=memory_limit, threads=threads) as server,
+        contextlib.suppress(KeyboardInterrupt, options.Interrupted),
+    ):
         click.echo(server.url)
         options.say("Ctrl-C ends it.", "-")  # beside what a program reads
         if not no_browser:
-            webbrowser.open(server.url)
-        with contextlib.suppress(KeyboardInterrupt, options.Interrupted):
-            server.serve()
+            # A browser in the terminal waits for the first page.
+            Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+        server.serve()

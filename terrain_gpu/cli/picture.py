@@ -26,7 +26,7 @@ def hillshade(axes: Any, heights: np.ndarray, grid: GridSpec, nodata: Any = None
 
     west, south, east, north = grid.bounds
     dx, dy = (east - west) / grid.cols, (north - south) / grid.rows
-    if "GEOGCRS[" in grid.crs_wkt:
+    if grid.is_geographic:
         dx *= METRES_PER_DEGREE * math.cos(math.radians((north + south) / 2))
         dy *= METRES_PER_DEGREE
     empty = cells.is_nodata(heights, nodata)

@@ -86,6 +86,11 @@ class GridSpec:
         return 0, self.rows, 0, self.cols
 
     @property
+    def is_geographic(self) -> bool:
+        """Whether coordinates are longitudes and latitudes."""
+        return "GEOGCRS[" in self.crs_wkt and "PROJCRS[" not in self.crs_wkt
+
+    @property
     def bounds(self) -> tuple[float, float, float, float]:
         """(west, south, east, north) of the outer cell edges, in units of the CRS."""
         a, _, c, _, e, f = self.transform

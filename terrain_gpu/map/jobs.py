@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,12 +23,13 @@ import numpy as np
 import terrain_gpu
 
 from ..errors import InputError, StoreError
-from ..grid import Window
+from ..grid import GridSpec, Window
 from ..grid.lengths import step_lengths
 from ..paths.costs import MODELS
 from ..paths.trace import lengths_of, trace_path
 from ..store import Layer, TileStore
-from ..store.levels import place_of
+from ..store.files import output_errors
+from ..store.levels import factors_of, place_of
 from ..store.objects import ObjectPath
 from ..store.scratch import scratch_folder
 from .tiles import Source
@@ -78,7 +80,8 @@ class MapJob:
         if kind not in ("distance", "watershed") or cost not in COSTS:
             raise InputError(f"kind {kind!r} with cost {cost!r} is not known")
         factor, barriers = given.get("factor", 1), given.get("barriers", [])
-        if type(factor) is not int or factor < 1 or (kind == "watershed" and factor != 1):
+        known = 1, *factors_of(source.store.grid) * (kind == "distance")
+        if type(factor) is not int or factor not in known:
             raise InputError(f"factor {factor!r} is no level")
         places: Any = given.get("places")
         if not (_list(places, 1, MOST_PLACES) and all(_pair(at, int) for at in places)):
@@ -149,6 +152,8 @@ class MapRun:
     state: str = "running"
     told: dict[str, Any] = field(default_factory=dict)
     source: Source | None = None
+    _links: Callable[[int, int], np.ndarray] | None = None
+    """Reads blocks of backlinks, and keeps the last ones for the next path."""
 
     def describe(self) -> dict[str, Any]:
         """What the page tells of it."""
@@ -167,10 +172,12 @@ class MapRun:
             raise StoreError("no path; wait for the distances")
         base, links = self.job.factor, self.source.shown("cost_distance_backlink").layer
         heights = self.source.store.layer(self.told["heights"])
-        cells = trace_path(self._links(links), links.blocks, row // base, col // base)
+        if self._links is None:
+            self._links = lru_cache(4)(links.read_block)
+        cells = trace_path(self._links, links.blocks, row // base, col // base)
         if cells is None:
             return None
-        steps = lengths_of(cells, _lengths_on(self.source.store))
+        steps = lengths_of(cells, _lengths_on(links.grid))
         along = np.append(0.0, np.cumsum(steps))
         some = np.unique(np.linspace(0, len(cells) - 1, min(len(cells), SHOWN)).astype(int))
         profile = _values(heights, cells[some])
@@ -183,21 +190,10 @@ class MapRun:
             "profile": [[round(float(x), 2), y] for x, y in zip(along[some], profile, strict=True)],
         }
 
-    def _links(self, links: Layer) -> Callable[[int, int], np.ndarray]:
-        """Reads blocks of backlinks and keeps the last ones, for the next path."""
-        kept = getattr(self, "_kept", None)
-        if kept is None:
-            kept = self._kept = lru_cache(4)(links.read_block)
-        return kept
-
 
 @lru_cache(1)
-def _lengths_of(path: str, store: Any) -> np.ndarray:
-    return step_lengths(store.grid)
-
-
-def _lengths_on(store: TileStore) -> np.ndarray:
-    return _lengths_of(str(store.path), store)
+def _lengths_on(grid: GridSpec) -> np.ndarray:
+    return step_lengths(grid)
 
 
 def _values(layer: Layer, at: np.ndarray) -> list[float | None]:
@@ -244,6 +240,7 @@ class MapRuns:
         self._lock = Lock()
         self._folder: Path | None = None
         self._count = 0
+        self._closed = False
         self.runs: dict[int, MapRun] = {}
 
     @property
@@ -259,7 +256,9 @@ class MapRuns:
         Raises
         ------
         InputError
-            when the job cannot be used.
+            when the job cannot be used, or the map is closed.
+        OutputError
+            when its files cannot be written.
         """
         job = MapJob.read(given, self._source)
         if why := self.why_not:
@@ -267,7 +266,9 @@ class MapRuns:
         level = place_of(self._source.store.path, job.factor)
         if job.factor > 1 and not (level / str(self._heights) / "zarr.json").exists():
             raise InputError(f"factor {job.factor}: no such level; build overviews")
-        with self._lock:
+        with self._lock, output_errors(scratch_folder()):
+            if self._closed:  # requests on connections that are still open
+                raise InputError("the map is closed; start it again")
             for run in self.runs.values():
                 run.end()
             while len(self.runs) >= KEPT:
@@ -296,7 +297,8 @@ class MapRuns:
         found = Path(terrain_gpu.__file__).parents[1]
         paths = [str(found), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
-            [sys.executable, "-m", "terrain_gpu.map.worker"],
+            # -P: modules in the folder in which the map was started are not those of Python.
+            [sys.executable, "-P", "-m", "terrain_gpu.map.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -329,13 +331,24 @@ class MapRuns:
             )
             run.told, run.state = told, "done"
         except (KeyError, StoreError):
-            run.told = {**run.told, "error": last.get("error", "The run has stopped.")}
+            stopped = f"the run ended with exit code {run.process.returncode}"
+            if run.process.returncode == -signal.SIGKILL:
+                stopped = "the run was killed; lower --memory-limit if memory was full"
+            run.told = {**run.told, "error": last.get("error", stopped)}
             run.state = "failed"
 
     def cancel(self, number: int) -> MapRun:
-        """End a run."""
+        """End a run.
+
+        Raises
+        ------
+        StoreError
+            when it is gone.
+        """
         with self._lock:
-            run = self.runs[number]
+            run = self.runs.get(number)
+            if run is None:
+                raise StoreError(f"no run {number}")
             run.end()
         return run
 
@@ -345,6 +358,7 @@ class MapRuns:
     def close(self) -> None:
         """End what runs, and remove the scratch folder."""
         with self._lock:
+            self._closed = True
             for run in self.runs.values():
                 run.end()
             if self._folder is not None:

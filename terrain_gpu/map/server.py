@@ -24,7 +24,7 @@ from ..store import TileStore
 from ..store.levels import overviews_of
 from ..store.manage import made_by
 from .jobs import COSTS, MapRun, MapRuns
-from .tiles import SIDE, Source, is_geographic
+from .tiles import SIDE, Source
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +234,8 @@ class MapServer:
             except StoreError as error:
                 layers.append({"name": name, "unreadable": str(error)})
                 continue
-            version = str(layer.info.get("digest", ""))[:16]
+            digest = str(layer.info.get("digest", ""))[:16]
+            version = "-".join([digest, *map(str, overviews_of(store, name)[0])])
             layers.append({"name": name, "made_by": made_by(layer), "version": version})
         levels = [1] if self.heights else []
         if self.heights:
@@ -256,7 +257,7 @@ class MapServer:
                 "levels": levels,
                 "costs": COSTS,
                 "no_runs": self.runs.why_not,
-                "runs": [run.describe() for run in self.runs.runs.values()],
+                "runs": [run.describe() for run in list(self.runs.runs.values())],
             }
         )
 
@@ -321,7 +322,7 @@ def _heights(store: TileStore) -> str | None:
 def _in_metres(grid: GridSpec) -> bool:
     """Whether lengths of paths are in metres."""
     units = re.findall(r'LENGTHUNIT\["([^"]+)"', grid.crs_wkt)
-    return is_geographic(grid) or units[-1:] == ["metre"]
+    return grid.is_geographic or units[-1:] == ["metre"]
 
 
 class _Quiet(ThreadingHTTPServer):
@@ -343,6 +344,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # else the body waits 40 ms for the receipt of the headers
 
     def _respond(self) -> None:
+        self.close_connection = True  # what is left of a refused request is not the next one
         try:
             host = self.headers.get_all("Host") or [""]
             known = {f"{name}:{self.map.port}" for name in (HOST, "localhost")}
@@ -363,9 +365,8 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = _respond
 
     def _body(self) -> bytes:
-        """The body of a request; its connection ends with a request that is refused."""
+        """The body of a request."""
         size = self.headers.get("Content-Length", "0")
-        self.close_connection = True
         if self.headers.get("Transfer-Encoding") or not re.fullmatch(r"\d{1,12}", size):
             raise Refused(HTTPStatus.LENGTH_REQUIRED)
         if int(size) > (MOST_BODY if self.command == "POST" else 0):

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import cells
 from ..errors import StoreError
-from ..grid import GridSpec, Window, ceil_div, clip
+from ..grid import Window, ceil_div, clip
 from ..store import Layer, TileStore
 from ..store.levels import factors_of, levels_of, overviews_of
 from ..store.manage import made_by
@@ -137,17 +137,20 @@ class Source:
 
     def shown(self, name: str) -> Shown:
         """A layer; a StoreError if there is none."""
-        if name not in self._shown:
+        found = self._shown.get(name)  # another thread may forget it meanwhile
+        if found is None:
             if name not in self.store.layers:
                 raise StoreError(f"{self.store.path}: no layer {name!r}")
-            self._shown[name] = Shown(self, Pyramid(self.store, name, self.base))
-        return self._shown[name]
+            found = self._shown[name] = Shown(self, Pyramid(self.store, name, self.base))
+        return found
 
     def refresh(self) -> None:
-        """Forget layers that were replaced or removed since they were opened."""
+        """Forget layers that were replaced or removed, or whose levels changed."""
         for name, shown in list(self._shown.items()):
             with contextlib.suppress(StoreError):
-                if self.store.layer(name).info == shown.layer.info:
+                levels = {1, *overviews_of(self.store, name)[0]}
+                same = {self.base * factor for factor in levels} == shown.pyramid.levels.keys()
+                if same and self.store.layer(name).info == shown.layer.info:
                     continue
             self._shown.pop(name, None)
 
@@ -173,7 +176,7 @@ class Source:
         a, _, _, _, e, f = grid.transform
         share = factor / self.base
         dx, dy = abs(a) * share, abs(e) * share
-        if is_geographic(grid):
+        if grid.is_geographic:
             latitude = f + e * share * (row + rows / 2)
             dx *= METRES_PER_DEGREE * max(0.01, math.cos(math.radians(latitude)))
             dy *= METRES_PER_DEGREE
@@ -308,10 +311,6 @@ class Shown:
         ring = ((there[0] - r0 + 1, r1 + 1 - there[1]), (there[2] - c0 + 1, c1 + 1 - there[3]))
         values = np.pad(values, ring, mode="edge")
         return values, np.isnan(values[1:-1, 1:-1])
-
-
-def is_geographic(grid: GridSpec) -> bool:
-    return "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
 
 
 def _round_interval(about: float, units: str | None) -> float:

@@ -91,14 +91,13 @@ def _token(layer: Layer, *how: Any) -> str:
 
 def coordinates(grid: GridSpec) -> dict[str, Any]:
     """The coordinates of a grid: centres of cells, and the CF grid mapping `spatial_ref`."""
-    degrees = "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
     found: dict[str, Any] = {}
     for axis, values, where in (
         ("y", grid.y_centres(), "north"),
         ("x", grid.x_centres(), "east"),
     ):
         about = {"axis": axis.upper(), "standard_name": f"projection_{axis}_coordinate"}
-        if degrees:
+        if grid.is_geographic:
             about |= {
                 "standard_name": {"y": "latitude", "x": "longitude"}[axis],
                 "units": f"degrees_{where}",

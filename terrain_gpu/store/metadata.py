@@ -85,9 +85,8 @@ def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
     own["checksum"] = crc_of_json(own)
     attributes = {"Conventions": "CF-1.11", KEY: own, **_conventions(grid)}
     yield "zarr.json", node_json(zarr.create_group({}, attributes=attributes))
-    geographic = "GEOGCRS[" in grid.crs_wkt and "PROJCRS[" not in grid.crs_wkt
     for name, values in (("y", grid.y_centres()), ("x", grid.x_centres())):
-        standard = {"x": "longitude", "y": "latitude"} if geographic else {}
+        standard = {"x": "longitude", "y": "latitude"} if grid.is_geographic else {}
         array = zarr.create_array(
             {},
             shape=values.shape,

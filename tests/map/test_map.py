@@ -341,7 +341,8 @@ JOBS = {
     "[" * 100_000: "no JSON",
     '{"kind": "rm"}': "not known",
     '{"kind": "distance", "cost": "heights"}': "not known",
-    '{"kind": "distance", "factor": 3, "places": [[0, 0]]}': "no such level",
+    '{"kind": "distance", "factor": 3, "places": [[0, 0]]}': "is no level",
+    '{"kind": "distance", "factor": 1' + 300 * "0" + ', "places": [[0, 0]]}': "is no level",
     '{"kind": "distance", "factor": "../..", "places": [[0, 0]]}': "is no level",
     '{"kind": "watershed", "factor": 2, "places": [[0, 0]]}': "is no level",
     '{"kind": "distance", "places": []}': "pairs",
@@ -373,6 +374,34 @@ def done(server, job):
         time.sleep(0.05)
         told = ask(server, f"runs/{told['run']}")[1]
     return told
+
+
+def test_folders_overviews_and_the_end(tmp_path, monkeypatch):
+    """Python in the current folder is not run; new overviews show; a closed map starts nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.py").write_text("open('ran', 'w')")
+    store = tmp_path / "dem.zarr"
+    make_layers(store, GRID, {"elevation": heights()})
+    job = {"kind": "distance", "cost": "absdiff", "places": [[20, 21]]}
+    with MapServer(store, threads=1) as server:
+        server.start()
+        status, told = ask(server, "runs", "POST", json.dumps({**job, "factor": 2}))
+        assert (status, "build overviews" in told["error"]) == (400, True)
+        assert not ask(server, "store/legend/elevation")[1]["overviews"]
+        before = ask(server, "store.json")[1]["layers"][0]["version"]
+        build_overviews(store, layers=["elevation"])
+        assert ask(server, "store.json")[1]["layers"][0]["version"] != before
+        assert ask(server, "store/legend/elevation")[1]["overviews"]
+        assert done(server, {**job, "factor": 2})["state"] == "done"
+        still = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        still.request("GET", f"/{server.token}/store.json")
+        still.getresponse().read()
+        server.close()
+        still.request("POST", f"/{server.token}/runs", json.dumps(job))
+        reply = still.getresponse()
+        assert (reply.status, "closed" in json.loads(reply.read())["error"]) == (400, True)
+        still.close()
+    assert not (tmp_path / "ran").exists()
 
 
 def contents(folder):
