@@ -502,8 +502,9 @@ def cost_matrix(z, model, sources, targets, *, max_cost=None, nearest=None, **gr
     One search from each source; a place is all cells with its id, and its best cell counts, the
     first of several. Without targets, sources are the targets of each other. The last four are None
     without a path; such rows are left out where `max_cost` or `nearest` is given. `max_cost` may be
-    a dict of limits, by source.
+    a dict of limits, by source; an empty one is none.
     """
+    max_cost = None if max_cost == {} else max_cost
     rows = []
     names = sorted({s[3] for s in sources if targets is None} | {t[2] for t in targets or ()})
     for source in sorted({s[3] for s in sources}):

@@ -197,7 +197,7 @@ class Terrain:
         """Refuse cells that cost nothing, for the continuous metric."""
         if where.any():
             r, c = divmod(int(np.argmax(where)), where.shape[1])
-            row, col = window[0] + r - 1, (window[2] + c - 1) % self.blocks.cols
+            row, col = window[0] + r - self.halo, (window[2] + c - self.halo) % self.blocks.cols
             raster = self.friction or self.heights
             raise InputError(
                 f"{raster.name}: the friction at row {row}, column {col} is less than "

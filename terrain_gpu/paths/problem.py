@@ -341,7 +341,10 @@ class CostDistance(CostGraph):
             stop_at_targets=False,
             wrap=False,
         )
-        arrays = [ArrayLayer(np.ones((2, 2), dtype), blocks, grid) for dtype in dtypes]
+        # The continuous metric needs frictions above 0; elsewhere 0 makes flats, and no formula
+        # that is right over the raster is negative.
+        filled = [np.full((2, 2), self.metric == "continuous", dtype) for dtype in dtypes]
+        arrays = [ArrayLayer(cells, blocks, grid) for cells in filled]
         if self.barriers is not None:
             arrays[-1].data[...] = 0
         run_in_memory(tiny.over(arrays), threads=1, verify=self.verified)

@@ -125,10 +125,12 @@ def test_a_wrong_optimum_is_refused(tmp_path, monkeypatch):
         ("corridor_of", ["d0", "d0"]),
         ("corridor_of", [1, "d0"]),
         ("within", -1),
+        ("within", 10**400),
         ("share", "5%"),
         ("pairs", []),
         ("pairs", [{"from": "d0", "to": "d1", "optimum": "0"}]),
         ("pairs", [{"from": "d1", "to": "d0", "optimum": 0.0}]),
+        ("pairs", [{"from": "d0", "to": "d1", "optimum": 10**400}]),
         ("pairs", [7]),
     ],
 )

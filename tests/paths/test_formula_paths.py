@@ -12,6 +12,7 @@ import reference
 import strategies
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import make_layers
 from strategies import cost_problems
 from test_mst import make_store
 from test_paths import make_store as store_of
@@ -216,6 +217,16 @@ def test_the_store_records_the_formula(store):
     recorded = TileStore.open(store).layer("distance").info["settings"]
     assert (recorded["cost"], recorded["max_slope"]) == ("herzog", 0.4)
     verify_stored(TileStore.open(store))
+
+
+def test_a_formula_is_only_asked_for_what_the_raster_holds(tmp_path):
+    """Kernels are compiled over a small raster of zeros; this formula is negative over ones."""
+    friction = np.full((70, 80), 0.25)
+    layers = {"elevation": np.zeros((70, 80)), "friction": friction}
+    make_layers(tmp_path / "f.zarr", GridSpec(70, 80), layers)
+    how = {"cost": "length * (0.75 - friction)", "friction": "friction", **CPU}
+    found = shortest_paths(tmp_path / "f.zarr", [(3, 4)], **how)
+    assert found.distance()[3, 79] == 37.5
 
 
 def _without_checksum(metadata):

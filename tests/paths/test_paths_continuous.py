@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -16,7 +17,7 @@ from test_paths import fields_in_memory
 from terrain_gpu import GridSpec, create_layer, shortest_paths, tied_steps
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.errors import InputError, VerificationError
+from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.paths.problem import CostDistance
 from terrain_gpu.paths.verify.stored import verify_stored
@@ -135,6 +136,22 @@ def test_its_proof_refuses_mutations(geographic, monkeypatch, cell):
     run(store, into="wrong", overwrite=True)
     with pytest.raises(VerificationError):
         verify_stored(TileStore.open(store), "wrong")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("cost", "absdiff"), ("connectivity", 16), ("max_slope", 2.0), ("wrap", True)],
+)
+def test_a_damaged_record(tmp_path, key, value):
+    store = make_store(tmp_path / "s.zarr", np.ones((70, 70)), -1, 64)
+    shortest_paths(store, [(0, 0)], friction="elevation", **HOW)
+    file = store / "distance" / "zarr.json"
+    text = json.loads(file.read_text())
+    del text["attributes"]["terrain_gpu"]["checksum"]
+    text["attributes"]["terrain_gpu"]["settings"][key] = value
+    file.write_text(json.dumps(text))
+    with pytest.raises(StoreError, match=f"{key} is recorded as"):
+        verify_stored(TileStore.open(store))
 
 
 def call(capfd, words):

@@ -547,6 +547,7 @@ def test_limits_that_are_too_small(store):
         ({"sources": [(0, 999)]}, "outside the raster"),
         ({"sources": [(0, 0)], "nearest": 0}, "nearest 0"),
         ({"sources": [(0, 0)], "max_cost": -1}, "max_cost -1"),
+        ({"sources": [(0, 0), (1, 1)], "max_cost": {7: 1.0}}, "no source has the id 7"),
         ({"sources": [(0, 0)], "output": "t.xlsx"}, "name the table .csv or .parquet"),
         ({"sources": [(0, 0)], "output": "t.csv", "paths": "p.shp"}, r"\.gpkg"),
         ({"sources": [(0, 0)], "resume": True}, "resume needs an output"),

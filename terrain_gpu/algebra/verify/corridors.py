@@ -8,6 +8,7 @@ here a cell keeps NaN where it has no value, and a way that costs too much becom
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -114,7 +115,8 @@ def _check(
         least = np.fmin(least, found)
         void = np.isnan(right)
         valid += void.size - int(np.count_nonzero(void))
-        faults = np.argwhere(~np.where(void, np.isnan(here), here == right))
+        same = here.view(np.int64) == right.view(np.int64)
+        faults = np.argwhere(~np.where(void, np.isnan(here), same))
         if len(faults):
             row, col = faults[0].tolist()
             value = "no value" if void[row, col] else repr(float(right[row, col]))
@@ -141,7 +143,7 @@ def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> di
         raise recorded.damaged("corridor_of", names)
     for key in ("within", "share"):
         value = recorded.settings.get(key)
-        if value is not None and not (_is_number(value) and 0 <= value < math.inf):
+        if value is not None and not (_is_number(value) and value >= 0):
             raise recorded.damaged(key, value)
     if layer.dtype != np.float64:
         raise recorded.damaged("data_type", layer.dtype.name)
@@ -151,7 +153,7 @@ def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> di
     optima = []
     for pair, (one, other) in zip(pairs, combinations(names, 2), strict=True):
         optimum: Any = pair.get("optimum", "") if isinstance(pair, dict) else ""
-        good = optimum is None or (_is_number(optimum) and math.isfinite(optimum))
+        good = optimum is None or _is_number(optimum)
         if not good or (pair.get("from"), pair.get("to")) != (one, other):
             raise recorded.damaged("pairs", pair)
         optima.append(math.nan if optimum is None else float(optimum))
@@ -164,4 +166,6 @@ def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> di
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
+    """Whether it is a finite number, as a float holds it."""
+    most = sys.float_info.max
+    return type(value) in (int, float) and -most <= value <= most

@@ -229,6 +229,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     )
     given = nodata, cell_size, None
     where, inputs = opened_inputs(data, (layer, friction, barriers), given, LAYERS[0])
+    starts = _some_places(inputs[0], sources, "sources")
     joined, backend = joining_on_cpu(inputs[0].grid, wrap, where, backend, connectivity)
     names = [None if found is None else found.name for found in inputs[1:]]
     problem = MatrixProblem(
@@ -242,10 +243,10 @@ vertical_factor, cell_size, nodata, layer, wrap
         corner_cutting=corner_cutting,
         reverse=reverse,
         max_slope=max_slope,
-        sources=_some_places(inputs[0], sources, "sources"),
+        sources=starts,
         targets=None if targets is None else _some_places(inputs[0], targets, "targets"),
         nearest=nearest,
-        max_cost=_limits(max_cost, row_of(cost).least),
+        max_cost=_limits(max_cost, row_of(cost).least, starts),
         verified=verify,
         wrap=joined,
     ).over([found for found in inputs if found is not None])
@@ -265,13 +266,15 @@ vertical_factor, cell_size, nodata, layer, wrap
 
 
 def _limits(
-    max_cost: float | Mapping[int, float] | None, least: float
+    max_cost: float | Mapping[int, float] | None, least: float, sources: Places
 ) -> float | dict[int, float] | None:
     """Check limits; infinite ones are none."""
     if not isinstance(max_cost, Mapping):
         return limit_of_costs(max_cost, least)
+    if unknown := sorted(set(max_cost) - set(sources.ids.tolist())):
+        raise InputError(f"max_cost: no source has the id {unknown[0]!r}; give ids of sources")
     found = {source: limit_of_costs(most, least) for source, most in max_cost.items()}
-    return {source: most for source, most in found.items() if most is not None}
+    return {source: most for source, most in found.items() if most is not None} or None
 
 
 def _some_places(heights: Any, given: PlacesLike, name: str) -> Places:

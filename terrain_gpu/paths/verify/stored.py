@@ -28,6 +28,14 @@ from .roots import KnownRoots
 if TYPE_CHECKING:
     from ...engine.cluster import Cluster
 
+CONTINUOUS = {
+    "cost": ("friction",),
+    "connectivity": (8,),
+    "max_slope": (None,),
+    "wrap": (None, False),
+}
+"""What a run by the continuous metric may record."""
+
 
 def verify_stored(
     store: TileStore,
@@ -72,6 +80,8 @@ def verify_stored(
     backlink, allocation = (
         partial(layers[name].read_ring, halo=0) if name in layers else None for name in RESULTS[1:]
     )
+    if recorded.metric == "continuous":
+        backend = "cpu"
     if cluster is not None:
         threads, backend = cluster.threads, "cpu"
     needs = terrain.blocks, distance.dtype.itemsize, memory_limit, threads
@@ -152,11 +162,17 @@ def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: Record
         expected = {"distance": distance.dtype.name, "backlink": "uint8", "allocation": "uint32"}
         if layer.dtype.name != expected[name]:
             raise StoreError(f"{layer.path}: cells of type {layer.dtype.name}; compute it again")
-    if recorded.metric == "continuous" and recorded.start_costs:
-        raise StoreError(
-            f"{distance.path}: its sources have start costs and are not recorded; compute it again "
-            "with --verify"
-        )
+    if recorded.metric == "continuous":
+        for key, right in CONTINUOUS.items():
+            if (value := recorded.settings.get(key)) not in right:
+                raise recorded.damaged(key, value)
+        if len(layers) > 1:
+            raise recorded.damaged("metric", recorded.metric)
+        if recorded.start_costs:
+            raise StoreError(
+                f"{distance.path}: its sources have start costs and are not recorded; compute it "
+                "again with --verify"
+            )
     if "backlink" not in layers and recorded.start_costs:
         raise StoreError(
             f"{distance.path}: its sources have start costs and can only be found from backlinks; "
