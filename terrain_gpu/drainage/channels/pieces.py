@@ -40,7 +40,7 @@ def survey(codes, sums, least, state):
     fault, row, col
         0, or the first fault and its cell in the block.
     channels, pieces
-        NumberList of channel cells and of pieces.
+        How many cells and pieces of channels there are.
     largest
         The largest sum of a cell that drains.
     """

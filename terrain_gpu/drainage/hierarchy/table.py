@@ -1,4 +1,4 @@
-"""DepressionTotals of depressions, which ones are kept, and their table."""
+"""Totals of depressions, which ones are kept, and their table."""
 
 from __future__ import annotations
 
