@@ -1,35 +1,76 @@
 """Benchmark of several GPUs: phases of a spanning forest and of shortest paths over arrays.
 
     python scripts/bench_gpus.py [--rows 32768] [--cols 16384] [--devices 0 0,1] [--rounds 3]
+    python scripts/bench_gpus.py --rows 24576 --cols 24576 --devices 0 0,1,2,3
 
-Shortest paths may use enough memory of each GPU for half of the raster: one GPU takes two
-regions in turn, two keep one each. The results must be bit-identical.
+Shortest paths may use enough memory of each GPU for a region of half of the raster's longer side:
+one GPU takes two or four regions in turn, several keep one each. Before that, one GPU takes the
+raster whole. "resident" solves one region on each GPU whose cells are there. The results must be
+bit-identical.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import cupy
 import numpy as np
+from bench_gpu_mst import BLOCK, tiles_of
 
 from terrain_gpu import minimum_spanning_tree, shortest_paths
+from terrain_gpu.cuda.backend import Gpu
+from terrain_gpu.grid import BlockGrid, ceil_div
+from terrain_gpu.mst.cuda.regions import GpuSolver
+from terrain_gpu.mst.weights import Weight
 from terrain_gpu.paths.cuda.problem import Problem
 
 
 def heights(rows: int, cols: int) -> np.ndarray:
     """Waves of several lengths and noise, uint16."""
     y, x = np.arange(rows)[:, None], np.arange(cols)[None, :]
-    smooth = [np.sin(y / k) * np.cos(x / (k + 7)) * k for k in (11, 130, 1700)]
-    noise = np.random.default_rng(1).integers(0, 9, (rows, cols), np.uint16)
-    return (sum(smooth) + 4000).astype(np.uint16) + noise
+    found = np.random.default_rng(1).integers(4000, 4009, (rows, cols), np.uint16)
+    for first in range(0, rows, BLOCK):
+        part = slice(first, first + BLOCK)
+        smooth = [np.sin(y[part] / k) * np.cos(x / (k + 7)) * k for k in (11, 130, 1700)]
+        found[part] += sum(smooth).astype(np.int16).view(np.uint16)
+    return found
+
+
+def resident(z: np.ndarray, devices: tuple[int, ...], side: int, rounds: int) -> float:
+    """Cells per second of regions solved at once, each on the GPU that holds its cells."""
+    blocks, weight = BlockGrid(side, side, BLOCK), Weight("max", z.dtype)
+    tiles = tiles_of(cupy.asarray(z[:side, :side]))
+    works = []
+    for device in devices:
+        gpu = Gpu(device, 2**62, given=True, wanted=True)
+        slot = (solver := GpuSolver(blocks, side, weight, None, True, gpu)).slots(1)[0]
+        with cupy.cuda.Device(device):
+            slot.cells.set(tiles)
+        assert solver.solve((0, 0), slot).edges == side * side - 1
+        works.append((device, slot.lane.work))
+
+    def run(device: int, work: Any) -> None:
+        with cupy.cuda.Device(device), work.stream:
+            work.run()
+            work.stream.synchronize()
+
+    seconds = []
+    with ThreadPoolExecutor(len(devices)) as pool:
+        for _ in range(rounds + 1):
+            begin = time.perf_counter()
+            list(pool.map(lambda one: run(*one), works))
+            seconds.append(time.perf_counter() - begin)
+    return len(devices) * side * side / statistics.median(seconds[1:])
 
 
 def show(name: str, devices: str, found: list[dict[str, float]]) -> None:
     phases = {key: statistics.median(one[key] for one in found) for key in found[0]}
     shown = "  ".join(f"{key} {seconds:.3f}" for key, seconds in phases.items())
-    print(f"{name:9s} device {devices:8s} {shown}", flush=True)
+    print(f"{name:20s} device {devices:8s} {shown}", flush=True)
 
 
 def main() -> None:
@@ -42,34 +83,40 @@ def main() -> None:
     z = heights(given.rows, given.cols)
     friction = (1 + z % 97).astype(np.float32)
     usual = Problem.plan
-    half = -(-max(given.rows, given.cols) // 2048)
+    side = ceil_div(max(given.rows, given.cols), 2 * BLOCK)
+    regions = ceil_div(given.rows, side * BLOCK) * ceil_div(given.cols, side * BLOCK)
 
     def halves(self: Any) -> tuple[int, int]:
-        return usual(self)[0], half
+        return usual(self)[0], side
 
     same: dict[str, Any] = {}
     for devices in given.devices:
-        how: dict[str, Any] = {"device": tuple(map(int, devices.split(","))), "backend": "cuda"}
+        numbers = tuple(map(int, devices.split(",")))
+        how: dict[str, Any] = {"device": numbers, "backend": "cuda", "block_size": BLOCK}
+        speed = resident(z, numbers, min(8192, given.cols), given.rounds)
+        print(f"resident, max        device {devices:8s} {speed / 1e9:.2f} G cells/s", flush=True)
         found = []
         for _ in range(given.rounds):
-            tree = minimum_spanning_tree(z, **how, block_size=1024)
+            tree = minimum_spanning_tree(z, **how)
             found.append(tree.report.seconds)
             assert same.setdefault("tree", tree.total_weight) == tree.total_weight
             del tree
         show("tree", devices, found)
-        Problem.plan = halves  # type: ignore[method-assign]
+        plans = [(1, usual)] * (len(numbers) == 1) + [(regions, halves)]
         for source in ((0, 0), (given.rows // 2, given.cols // 2)):
-            found = []
-            for _ in range(given.rounds):
-                paths = shortest_paths(
-                    friction, [source], cost="friction", friction=friction, **how, block_size=1024
-                )
-                assert paths.report.result["regions"] == 2
-                found.append(paths.report.seconds)
-                distance = paths.distance()
-                assert np.array_equal(same.setdefault(f"paths {source}", distance), distance)
-                del paths
-            show(f"{source}", devices, found)
+            for count, plan in plans:
+                Problem.plan = plan  # type: ignore[method-assign]
+                found = []
+                for _ in range(given.rounds):
+                    paths = shortest_paths(
+                        friction, [source], cost="friction", friction=friction, **how
+                    )
+                    assert paths.report.result["regions"] == count, paths.report.result
+                    found.append(paths.report.seconds)
+                    distance = paths.distance()
+                    assert np.array_equal(same.setdefault(f"paths {source}", distance), distance)
+                    del paths
+                show(f"{source} {count}", devices, found)
         Problem.plan = usual  # type: ignore[method-assign]
 
 
