@@ -26,7 +26,7 @@ import numpy as np
 
 from terrain_gpu import GridSpec, create_layer
 from terrain_gpu.cuda.device import module, name_of
-from terrain_gpu.paths.costs import AbsDiff, Friction
+from terrain_gpu.paths.costs import AbsDiff, Friction, cuda_name
 from terrain_gpu.paths.cpu.relax import GUARDS
 from terrain_gpu.paths.cuda import memory, relaxing, variants
 from terrain_gpu.paths.cuda.classic import RELAXERS
@@ -97,8 +97,8 @@ class Bench:
         self.relaxing = own = relaxing.Relaxing(
             self.shape, self.cost, self.heights.dtype, None, self.dtype, EVERY, top
         )
-        names = {"CELL": own.macros["CELL"], "DISTANCE": own.macros["DISTANCE"]}
-        fields = module("fields", {"MODEL": "ABSDIFF", "SCALED": 0, **names})
+        given = cuda_name(self.cost), self.heights.dtype, self.dtype, 1
+        fields = module("fields", variants.fields_macros(*given))
         at = cupy.array([self.seed[0] * self.shape.cols + self.seed[1]])
         fields.get_function("sources")(
             (1,),

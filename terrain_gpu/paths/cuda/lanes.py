@@ -121,7 +121,7 @@ class Lanes:
 
         self._share(visit)
 
-    def each(self, regions: Iterable[Region], work: Callable[[Lane, Region], None]) -> None:
+    def each(self, regions: Iterable[Region], work: Callable[[Lane, Region], object]) -> None:
         """Call `work` once for each region, on all GPUs at once."""
         left = list(regions)
 

@@ -18,7 +18,7 @@ from ..ground import Raster
 from ..knights import mask_dtype
 from .memory import NOTES, BlockStaging, Shape, padded
 from .problem import Problem, Write
-from .relaxing import Relaxing
+from .relaxing import LAUNCH, Relaxing
 from .variants import absent, fields_macros, launch, nodata_of, reading_macros
 
 _STEPS = [0, 1, 2, 4, 5]
@@ -250,12 +250,12 @@ class Piece:
             if k != 2**64 - 1:
                 raise self.ground.blocked(int(self.mine[k]))
 
-    def relax(self, between: Callable[[], None] = lambda: None) -> Any:
-        """Relax to convergence; returns the final state of the kernel."""
+    def relax(self, between: Callable[[], None] = lambda: None, every: float = LAUNCH) -> Any:
+        """Relax to convergence, see `Relaxing.run`; returns the final state of the kernel."""
         guard = GUARDS[self.dtype.itemsize] if self.dtype.kind == "u" else np.inf
         cells = self.heights, self.frictions, self.lengths, self.distances
         seam = self.seam(self.kernels, self.distances, self.relaxing)
-        return self.relaxing.run(*cells, guard, between, seam)
+        return self.relaxing.run(*cells, guard, between, seam, every)
 
     def seam(self, kernels: Any, cells: Any, relaxing: Relaxing) -> Callable[[], None] | None:
         """Return a function that passes distances across the seam, if both sides are here."""

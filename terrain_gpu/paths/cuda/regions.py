@@ -33,6 +33,9 @@ from .relaxing import CHANGED
 from .rims import Region, Rims
 from .variants import SIDE, launch
 
+_EXCHANGE = 0.02
+"""Seconds between exchanges of regions that are relaxed at the same time."""
+
 
 class RegionSpill:
     """The distances of blocks in a file.
@@ -155,6 +158,8 @@ class ResidentBlocks:
 
     def wanted(self) -> list[Block]:
         """Missing blocks that pending tiles need, including the cells around the tiles."""
+        if self._here.all():
+            return []
         return self._chosen(_beside(self.piece.relaxing.waiting()), ~self._here)
 
     def changed(self) -> list[Block]:
@@ -277,11 +282,15 @@ class Regions:
             piece = lane.piece
             piece.relaxing.farthest = self.farthest
         else:
-            piece = self._piece(lane, at)
-            piece.read(then=field.restorer(piece, piece.distances, piece.kernels))
-            if at not in field.begun:
-                piece.seed()
+            piece = self._read(lane, at, field)
         self._receive(at, piece, field)
+        return piece
+
+    def _read(self, lane: Lane, at: Region, field: RegionField) -> Piece:
+        piece = self._piece(lane, at)
+        piece.read(then=field.restorer(piece, piece.distances, piece.kernels))
+        if at not in field.begun:
+            piece.seed()
         return piece
 
     def _found(self, lane: Lane, at: Region, field: RegionField) -> Piece:
@@ -322,6 +331,8 @@ class Regions:
             field.rims.start(at, key)
         for at in {self._region(block) for block in field.spill.saved}:
             field.rims.start(at, -np.inf if field.rims.dtype.kind == "f" else 0)
+        if self.lanes.own:  # all at once, not each when its turn comes
+            self.lanes.each(self.windows, lambda lane, at: self._read(lane, at, field))
         self.lanes.visit(
             field.rims, lambda: self.farthest, lambda lane, at: self._visit(lane, at, field)
         )
@@ -357,19 +368,28 @@ class Regions:
             lane.resident = ResidentBlocks(piece, whole=False)
             piece.read(blocks=piece.around())
             self._receive(at, piece, field)
-        self._relax_piece(lane, piece, field)
+        self._relax_piece(lane, at, piece, field)
         changed = [] if self.lanes.own else lane.resident.changed()
         field.evict(at, piece, piece.distances, piece.kernels, changed)
         self._look_at_targets(piece)
         if first:
             self.lanes.tick(self._size(piece.window))
 
-    def _relax_piece(self, lane: Lane, piece: Piece, field: RegionField) -> None:
+    def _exchange(self, at: Region, piece: Piece, field: RegionField) -> None:
+        """Pass the outer cells to neighbours and take theirs, while all are being relaxed."""
+        self.lanes.check()
+        field.put(at, piece, piece.distances, piece.kernels)
+        self._receive(at, piece, field)
+
+    def _relax_piece(self, lane: Lane, at: Region, piece: Piece, field: RegionField) -> None:
         """Relax the region on a GPU, and read blocks when pending tiles need them."""
         restore = field.restorer(piece, piece.distances, piece.kernels)
         before = piece.relaxing.state()
         while True:
-            state = piece.relax(self.lanes.check)
+            if self.lanes.own:
+                state = piece.relax(lambda: self._exchange(at, piece, field), _EXCHANGE)
+            else:
+                state = piece.relax(self.lanes.check)
             blocks = lane.resident.wanted()
             if not blocks:
                 break

@@ -22,7 +22,7 @@ _FILL, _FILL_PLANES = 1.0, 4.0
 """Approximate number of tiles per warp in a wave; more cost visits of one plane, and of several
 save a third of the time."""
 
-_LAUNCH = 0.1
+LAUNCH = 0.1
 """Target duration of a launch of `relax` in seconds; Ctrl-C and targets are checked between."""
 
 
@@ -171,6 +171,7 @@ class Relaxing:
         guard: Any,
         between: Callable[[], None] = lambda: None,
         seam: Callable[[], None] | None = None,
+        every: float = LAUNCH,
     ) -> Any:
         """Relax until no tile is pending.
 
@@ -180,6 +181,8 @@ class Relaxing:
             Called from time to time.
         seam
             Called after each launch: passes distances across the seam, see `Piece.seam`.
+        every
+            Seconds from one call of `between` to the next, roughly.
 
         Raises
         ------
@@ -223,6 +226,6 @@ class Relaxing:
                 state = self.state()
             if not state["waves"][int(state["number"]) % 3]["candidates"]:
                 return state
-            between()
             seconds = time.perf_counter() - start
-            waves = int(np.clip(waves * _LAUNCH / seconds, waves / 2, waves * 4)) + 1
+            waves = int(np.clip(waves * every / seconds, waves / 2, waves * 4)) + 1
+            between()

@@ -69,9 +69,11 @@ class Rims:
     def ring(self, at: Region) -> tuple[np.ndarray, np.ndarray]:
         """The cells of neighbours around a region, now and when it last saw them.
 
-        Rows above and below with corners, then columns left and right; `halo` of each.
+        Rows above and below with corners, then columns left and right; `halo` of each. The region
+        is no longer pending then.
         """
         with self.changed:
+            self.pending.pop(at, None)
             ring = self._ring(at)
             seen = self._seen.get(at, np.full(len(ring), self.infinity, self.dtype))
             self._seen[at] = ring
