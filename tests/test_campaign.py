@@ -39,6 +39,16 @@ def test_a_case_that_ends_well():
     }
 
 
+@pytest.mark.parametrize("how", [{"directions": "direction"}, {"areas": True, "from": [0.4]}])
+def test_a_case_of_drainage(how):
+    drain = Step("accumulate", {**how, "overwrite": True})
+    lines = Step("network", {"min-length": 50, "to": "n.gpkg"})
+    counts = check(Case(SMALL, (CONVERT, TREE, drain)))
+    assert counts["accumulate", "none", "done"] == 1
+    counts = check(Case(SMALL, (CONVERT, lines, drain)))
+    assert counts["network", "none", "done"] == 1
+
+
 def test_a_killed_run_goes_on():
     kill = replace(TREE, faults=(Fault("kill", "SIGKILL", at=9),), again=True)
     counts = check(Case(SMALL, (CONVERT, kill)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..engine.operation import Operation, Phase, SolvedBlock
 from ..errors import InputError
-from ..grid import Block
+from ..grid import Block, BlockGrid
 from ..store import Layer, TileStore
 from .edges import infinity_of
 from .ground import Terrain
@@ -54,6 +54,11 @@ class RecordedSteps(Operation):
     @cached_property
     def terrain(self) -> Terrain:
         return self.problem.problem(TileStore.open(self.store))[0]
+
+    @property
+    def blocks(self) -> BlockGrid:
+        """The blocks of the distances, whatever those of frictions and barriers."""
+        return self.terrain.blocks
 
     def named(self, *results: str) -> tuple[str, ...]:
         """The layers of distances, of further results, and of heights, frictions and barriers."""

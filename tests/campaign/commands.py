@@ -35,6 +35,9 @@ class Commands:
         """The same before the step that runs."""
         self.crs: list[str | None] = ["", None]
         """WKT and code of the store."""
+        grid = terrain.grid
+        self.place: list[float] = [*grid.shape, *grid.transform]
+        """Shape and transform of the store: text formats round the sizes of cells."""
 
     def words(self, step: Step, folder: Path) -> list[str] | None:
         """Write a step's files, return its command line; None where it has nothing to work on."""
@@ -88,9 +91,8 @@ class Commands:
     ) -> list[str]:
         """Arguments of `child.create` for a layer of these cells."""
         np.save(folder / f"new-{name}.npy", truth.cells)
-        place = [self.terrain.rows, self.terrain.cols, *self.terrain.grid.transform]
         given = {
-            "grid": place,
+            "grid": self.place,
             "crs": self.crs,
             "nodata": values.to_json(truth.nodata),
             "block_size": block,

@@ -139,7 +139,7 @@ def accumulated(
         step = (u // cols - v // cols, u % cols - v % cols)
         codes[v] = 0 if u == outside else 1 << reference.TOWARD.index(step)
     found = sums[:-1].reshape(shape)
-    result = found * unit if areas else found
+    result = found * unit if areas else found.astype(np.uint32)
     return Truth(result, 0, loose=areas), Truth(codes.reshape(shape), 255)
 
 

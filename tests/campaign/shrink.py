@@ -70,7 +70,18 @@ def _simpler(step: Step) -> Iterator[Step]:
     if step.again:
         yield replace(step, again=False)
     needed = {"into", "input", "variant", "weight", "connectivity", "method", "cost", "from", "by"}
-    needed |= {"where", "bound", "min-length", "to", "layer", "pick", "block-size", "for", "resume"}
+    needed |= {
+        "where",
+        "bound",
+        "min-length",
+        "to",
+        "layer",
+        "pick",
+        "block-size",
+        "for",
+        "resume",
+        "of",
+    }
     for name in step.options:
         if name not in needed or (name in ("resume", "block-size") and step.do == "convert"):
             yield replace(step, options={n: v for n, v in step.options.items() if n != name})

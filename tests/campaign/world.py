@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import rasterio
 
+from terrain_gpu import GridSpec
 from terrain_gpu import cells as values
 
 from . import inputs, oracles
@@ -197,7 +198,10 @@ class World(Commands, Processes):
         if step.do == "flow":
             made = FLOWS[step.options["of"]]
             return [*made, *(n for n in NEEDED if n not in (*made, *self.before))]
-        return [step.options["into"]] if step.do == "convert" else LAYERS.get(step.do, [])
+        if step.do == "convert":
+            return [step.options["into"]]
+        tree = ["mst"] * (step.do in ("accumulate", "network") and "mst" not in self.before)
+        return LAYERS.get(step.do, []) + tree
 
     def is_usual(self) -> bool:
         """Whether the layers that commands along flow directions take are as they make them."""
@@ -205,9 +209,9 @@ class World(Commands, Processes):
         made = [self.truth[name].step for name in there - {"mst"}]
         tree = self.truth["mst"].step if "mst" in there else None
         flows = tree is None or (
-            "breach" not in tree.options["of"]
-            if tree.do == "flow"
-            else tree.options["weight"] == "flow" and tree.options["connectivity"] == 8
+            (tree.options["weight"], tree.options["connectivity"]) == ("flow", 8)
+            if tree.do == "mst"
+            else "breach" not in tree.options.get("of", "")
         )
         return flows and not there & (self.stale | self.unknown) and all(made)
 
@@ -234,7 +238,7 @@ class World(Commands, Processes):
             return {"components": oracles.components(where, given["connectivity"])}
         if step.do == "links" or z.cells.size > oracles.LARGEST:
             return self.undisturbed(step)
-        grid = replace(self.terrain.grid, crs_wkt=self.crs[0] or "")
+        grid = self.grid()
         if step.do == "mst":
             return {"mst": oracles.forest(z, given, grid)}
         points = self.points(step)
@@ -255,6 +259,11 @@ class World(Commands, Processes):
         found = oracles.paths(z, grid, given, points, *layers, codes=len(wanted) > 1)
         found["distance"].loose = given["method"] == "index"
         return {name: found[name] for name in wanted}
+
+    def grid(self) -> GridSpec:
+        """The grid of the store."""
+        rows, cols, *transform = self.place
+        return GridSpec(int(rows), int(cols), tuple(transform), self.crs[0] or "")
 
     def _converted(self, given: dict[str, Any]) -> Truth | None:
         how = [given[name] for name in ("into", "input", "variant")]
@@ -328,6 +337,7 @@ class World(Commands, Processes):
         arrays, facts = self.dump(self.folder)
         if not self.damaged:
             self.crs = facts.get("crs", self.crs)
+            self.place = facts.get("grid", self.place)
             missing = [name for name in self.truth if name not in arrays]
             if missing:
                 self.fail("lost", f"{missing}: {facts}")
@@ -461,7 +471,7 @@ class World(Commands, Processes):
         layers = [
             self.truth.get(name) if name in given else None for name in ("friction", "barriers")
         ]
-        grid = replace(self.terrain.grid, crs_wkt=self.crs[0] or "")
+        grid = self.grid()
         wanted = oracles.costs_between(
             self.truth["elevation"], grid, given, self.points(step), *layers
         )

@@ -130,14 +130,16 @@ def test_arrays(backend, problem, block, threads):
 
 
 def make_store(path, problem, block):
+    """A store whose heights are in blocks of this side, and the barriers in others."""
     layers = {"elevation": (problem.cells, problem.raster.nodata)}
     if problem.friction is not None:
         layers["friction"] = (problem.friction, None)
     if problem.barriers is not None:
         layers["barriers"] = (problem.barriers.view(np.uint8), None)
     for name, (cells, nodata) in layers.items():
+        side = {64: 128}.get(block, 64) if name == "barriers" else block
         with create_layer(
-            path, name, problem.grid, cells.dtype, nodata=nodata, block_size=block
+            path, name, problem.grid, cells.dtype, nodata=nodata, block_size=side
         ) as writer:
             for i, j in writer.blocks.ids():
                 r0, r1, c0, c1 = writer.block_window(i, j)

@@ -82,7 +82,7 @@ def test_ties_of_all_kinds_of_paths(tmp_path, no_fsync, mode):
     walls[0, 0] = 0
     for name, data in (("friction", friction), ("walls", walls)):
         with terrain_gpu.create_layer(
-            path, name, TileStore.open(path).grid, "uint8", block_size=64
+            path, name, TileStore.open(path).grid, "uint8", block_size=128
         ) as out:
             for i, j in out.blocks.ids():
                 r0, r1, c0, c1 = out.block_window(i, j)
