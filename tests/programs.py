@@ -163,4 +163,8 @@ def serve() -> None:
 
 if __name__ == "__main__":
     serve()
+    if sys.argv[0] == "rio":
+        from rasterio.rio.main import main_group
+
+        main_group(prog_name="rio")
     getattr(main, function(sys.argv[0]))()

@@ -28,11 +28,12 @@ PAGES = [
     "how-to/hand",
     "how-to/map",
     "how-to/overviews",
+    "how-to/rio-gdal",
     "how-to/streams",
     "how-to/terrain-indices",
     "how-to/xarray",
 ]
-PROGRAMS = entry_points(group="console_scripts", module="terrain_gpu.cli.main").names
+PROGRAMS = entry_points(group="console_scripts", module="terrain_gpu.cli.main").names | {"rio"}
 DRAWING = re.compile(r"^import (matplotlib|shapely)", re.M)
 """Needs packages that the tests do not install."""
 

@@ -448,7 +448,12 @@ class _Once(logging.Filter):
 
 
 def run(command: click.Command) -> None:
-    """Run a command as a program and exit: one-line errors; code 0, 2 (bad input) or 1 (else)."""
+    """Run a command as a program and exit."""
+    run_body(lambda: command.main(standalone_mode=False))
+
+
+def run_body(body: Callable[[], Any]) -> None:
+    """Call it as a program and exit: one-line errors; code 0, 2 (bad input) or 1 (else)."""
     leave_out_unused()
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
@@ -471,7 +476,7 @@ def run(command: click.Command) -> None:
     # zarr would import it even for commands that use only the CPU: 130 MB and one second.
     sys.modules.setdefault("cupy", None)  # type: ignore[arg-type]
     try:
-        code = _guarded(lambda: command.main(standalone_mode=False))
+        code = _guarded(body)
     finally:
         planner.whole_process = False
     # The work is done: ignore a late alarm, and let a late Ctrl-C end the process.
