@@ -72,7 +72,7 @@ ADVANCED = {
     "--target-id-field", "--cost-field", "--max-cost-field", "--store", "--scratch",
     "--memory-limit", "--threads",
     "--backend", "--device", "--gpu-memory-limit", "--verify", "--inner-voids", "--parameter",
-    "--vertical-factor", "--no-corner-cutting", "--exponent", "--base",
+    "--vertical-factor", "--no-corner-cutting", "--exponent", "--base", "--cog", "--compress",
 }  # fmt: skip
 BASIC = {("flow-accumulation", "--method"), ("hand", "--method"), ("watershed", "--snap")}
 FEATURES = {

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
-import shutil
 import subprocess
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -52,11 +52,31 @@ def output_of(command):
     return ended.stdout
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_page_prints_what_it_says(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "data/jacksboro.tif", tmp_path)
-    text, said, compared = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), "", 0
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """The home of a reader who follows the guides, one after another, as the tutorial tells."""
+    folder = tmp_path_factory.mktemp("home")
+    set_up, begin = re.findall(r"^```sh\n(mkdir.*?|rm.*?)^```", page_text("tutorial"), re.S | re.M)
+    for _ in range(2):  # the README tells the same
+        shell(set_up, folder, ROOT)
+    return folder, begin
+
+
+def shell(commands, home, folder):
+    environment = {**os.environ, "HOME": str(home)}
+    subprocess.run(["bash", "-ec", commands], check=True, cwd=folder, env=environment)
+
+
+def page_text(page):
+    return (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", sorted(PAGES, key=lambda page: page_text("index").find(page)))
+def test_the_page_prints_what_it_says(page, home, monkeypatch):
+    folder, begin = home
+    shell(begin, folder, folder)
+    monkeypatch.chdir(folder / "guide")
+    text, said, compared = page_text(page), "", 0
     for language, block in re.findall(r"^```(\w+)\n(.*?)^```", text, re.S | re.M):
         if language == "console":
             for part in re.split(r"^\$ ", block, flags=re.M)[1:]:

@@ -213,6 +213,7 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
     help="Data type of the --output raster; distances are rounded to nearest.  "
     "[default: as in the store]",
 )
+@options.all_of(options.format_options)
 @click.option(
     "--backlink",
     metavar="CODES.tif",
@@ -307,7 +308,8 @@ def command(  # noqa: PLR0913 - the options
     has_sources = bool(source or source_rowcol or sources is not None)
     has_targets = bool(target or target_rowcol or targets is not None)
     _check_options(has_sources, has_targets, path, output, dtype, settings)
-    files = Files(output, backlink, allocation, all_ties, path, dtype)
+    form = options.taken_format(settings, [output, backlink, allocation, all_ties])
+    files = Files(output, backlink, allocation, all_ties, path, dtype, form)
     given = Given.of(store, files.written, settings)
     read = {
         "--sources": sources,

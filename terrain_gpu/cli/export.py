@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import click
 
-from ..arguments import FileCompression, FlowEncoding
+from ..arguments import FlowEncoding
 from ..engine.plan import format_size
 from . import options
 
@@ -16,12 +16,7 @@ from . import options
 @click.argument("path", metavar="OUT.tif")
 @options.layer_option
 @options.bounds_option
-@click.option("--cog", is_flag=True, help="Cloud-optimised GeoTIFF with overviews.")
-@click.option(
-    "--compress",
-    type=click.Choice(get_args(FileCompression)),
-    help="Compression of the file.  [default: none; deflate with --cog]",
-)
+@options.all_of(options.format_options)
 @click.option(
     "--encoding",
     type=click.Choice(get_args(FlowEncoding)),

@@ -28,8 +28,14 @@ def refuse_output(output: str | None, *, overwrite: bool) -> None:
         checked_target(output, overwrite=overwrite)
 
 
-def also_export(layer: Layer, output: str | None, report: Report, settings: dict[str, Any]) -> None:
-    """Write a finished layer to the raster given by -o, if any."""
+def also_export(
+    layer: Layer,
+    output: str | None,
+    report: Report,
+    settings: dict[str, Any],
+    form: dict[str, Any],
+) -> None:
+    """Write a finished layer to the raster given by -o, if any, in that form."""
     if not output:
         return
     from ..io.export import export_layer
@@ -38,7 +44,7 @@ def also_export(layer: Layer, output: str | None, report: Report, settings: dict
     advice = f"layer {name} is complete, {output} is unchanged"
     wanted = {key: settings[key] for key in ("memory_limit", "threads", "overwrite")}
     with options.if_interrupted(advice), report.phase("export"):
-        export_layer(store, output, layer=name, **wanted)
+        export_layer(store, output, layer=name, **form, **wanted)
     report.result["output"] = output
 
 
@@ -53,11 +59,12 @@ def _refuse_gpus_of_workers(settings: dict[str, Any]) -> None:
 def command_of(operation: ModuleType) -> click.Command:
     """Build the command of a module with NAME, HELP, OPTIONS, PROVEN and `run` (gives a `Result`).
 
-    Adds the options common to all operations: -o (the first output as a raster), --store,
-    --memory-limit, --threads, --workers, --scheduler, --resume, --overwrite, --json, -v and -q; and
-    --verify if it is PROVEN. A module may say which MODULES of the package its workers import
-    before they start, and what it found (`tell`); it may `refuse` settings before any work, and
-    name further options of files that it READS. One that can run ON_GPU also has --backend,
+    Adds the options common to all operations: -o (the first output as a raster), --cog,
+    --compress, --store, --memory-limit, --threads, --workers, --scheduler, --resume, --overwrite,
+    --json, -v and -q; and --verify if it is PROVEN. A module may say which MODULES of the package
+    its workers import before they start, and what it found (`tell`); it may `refuse` settings
+    before any work, and name further options of files that it READS. One that can run ON_GPU also
+    has --backend,
     --device and --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A raster may
     stand in place of a store, unless the operation needs several layers (LAYERS_ONLY). One with
     NEEDS, the name of a function of `drainage.needs`, or `provide`, which calls one, computes the
@@ -80,6 +87,7 @@ def command_of(operation: ModuleType) -> click.Command:
     def command(store: str, output: str | None, json_target: str | None, **settings: Any) -> None:
         from ..store import TileStore
 
+        form = options.taken_format(settings, [output])
         refuse(settings)
         if not on_gpus:
             _refuse_gpus_of_workers(settings)
@@ -107,7 +115,7 @@ def command_of(operation: ModuleType) -> click.Command:
             with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), progress=progress, **settings)
             report, names = found.report, list(found.layers)
-            also_export(found.layers[names[0]], output, report, settings)
+            also_export(found.layers[names[0]], output, report, settings, form)
         given.name(report)
         total = _timed(report, before)
         options.write_json(report.to_json(), json_target)
@@ -124,6 +132,7 @@ def command_of(operation: ModuleType) -> click.Command:
         click.option(
             "-o", "--output", metavar="RASTER.tif", help="Also write the first layer as a raster."
         ),
+        *options.format_options,
         *([] if layers_only else [store_option]),
         options.memory_limit_option,
         options.threads_option,

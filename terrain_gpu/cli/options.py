@@ -11,7 +11,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from importlib import import_module
@@ -27,6 +27,7 @@ from ..arguments import (
     MOST_THREADS,
     Backend,
     Connectivity,
+    FileCompression,
     PathConnectivity,
     PathMetric,
     Wrap,
@@ -302,6 +303,24 @@ bounds_option = click.option(
     "--bounds", type=float, nargs=4, metavar="W S E N",
     help="Only the cells that these bounds touch, in the raster's CRS.",
 )  # fmt: skip
+
+format_options = (
+    click.option("--cog", is_flag=True, help="Cloud-optimised GeoTIFF with overviews."),
+    click.option(
+        "--compress", type=click.Choice(get_args(FileCompression)),
+        help="Compression of the file.  [default: none; deflate with --cog]",
+    ),
+)  # fmt: skip
+"""How a GeoTIFF is written."""
+
+
+def taken_format(settings: dict[str, Any], rasters: Collection[str | None]) -> dict[str, Any]:
+    """Take what `format_options` gave out of the settings; refuse it if no raster is written."""
+    found = {name: settings.pop(name) for name in ("cog", "compress")}
+    for name, value in found.items():
+        if value and not any(rasters):
+            raise click.UsageError(f"--{name} is for the raster that -o writes: give that, too")
+    return found
 
 
 def cluster_options(*modules: str) -> Callable[[Any], Any]:

@@ -36,6 +36,8 @@ class Files:
     ----------
     dtype
         Of the raster of distances; that of the layer when None.
+    form
+        How rasters are written: cog, compress.
     """
 
     distance: str | None
@@ -44,6 +46,7 @@ class Files:
     ties: str | None
     path: str | None
     dtype: FloatType | None
+    form: dict[str, Any]
 
     @property
     def rasters(self) -> dict[str, str]:
@@ -120,7 +123,7 @@ class Files:
             dtype = self.dtype if name == "distance" else None
             with found.report.phase("export"):
                 layer = found.layers[name].name
-                export_layer(store.path, file, layer=layer, dtype=dtype, **how)
+                export_layer(store.path, file, layer=layer, dtype=dtype, **self.form, **how)
             found.report.result[OPTIONS[name].removeprefix("--").replace("-", "_")] = file
 
     def described(self, report: Report) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import checked
+from ..compiled import known_types, tell_compiling
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes
 from ..engine.proof import Limits
@@ -40,6 +41,7 @@ from .rims import BlockRim
 from .skeleton import Skeleton
 from .source import Forest, open_drained, open_forest
 from .sums import SumRule, count_dtype
+from .tree import contract
 from .verify import verify_drainage
 from .verify.checker import plan_passes
 from .voids import Voids, known_bytes, label_voids, outside, voids_bytes
@@ -287,6 +289,8 @@ class Accumulate(Operation):
         return Work(self.blocks), np.empty(self.blocks.block**2, np.uint8)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
+        if not known_types(contract):
+            tell_compiling(contract, self.command)
         return _Drainage(self.forest.cells, plan.memory_limit, self.has_voids)
 
     def solve(

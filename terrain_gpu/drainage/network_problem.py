@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiled import known_types, tell_compiling
 from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
 from ..engine.plan import MB, StreamPlan
 from ..engine.proof import Limits
@@ -135,6 +136,8 @@ class ExtractNetwork(Operation):
 
     def execute(self, run: Run) -> dict[str, Any]:
         (writer,) = run.writers.values()
+        if not known_types(prune.contract_lengths):
+            tell_compiling(prune.contract_lengths, self.command)
         with closing(_NetworkState(self, run)) as state:
             for phase in self.phases:
                 run.map(phase, state)

@@ -102,23 +102,25 @@ OPTIONS = {
     "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
     "compress memory-limit threads workers scheduler verify resume scratch overwrite progress json "
     "quiet verbose version help",
-    "compute-mst": "weight connectivity method layer output store memory-limit threads backend "
-    "device gpu-memory-limit workers scheduler verify resume scratch overwrite progress json quiet "
-    "verbose version help",
-    "terrain-gpu compute-mst": "weight connectivity method layer output store memory-limit "
+    "compute-mst": "weight connectivity method layer output cog compress store memory-limit "
     "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "
     "progress json quiet verbose version help",
-    "terrain-gpu label-components": "where connectivity into table output store memory-limit "
-    "threads workers scheduler verify resume scratch overwrite progress json quiet verbose help",
-    "terrain-gpu accumulate": "outlet outlet-rowcol outlets areas into directions output store "
+    "terrain-gpu compute-mst": "weight connectivity method layer output cog compress store "
+    "memory-limit threads backend device gpu-memory-limit workers scheduler verify resume scratch "
+    "overwrite progress json quiet verbose version help",
+    "terrain-gpu label-components": "where connectivity into table output cog compress store "
     "memory-limit threads workers scheduler verify resume scratch overwrite progress json quiet "
     "verbose help",
+    "terrain-gpu accumulate": "outlet outlet-rowcol outlets areas into directions output cog "
+    "compress store memory-limit threads workers scheduler verify resume scratch overwrite "
+    "progress json quiet verbose help",
     "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler verify "
     "scratch overwrite progress json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
     "reverse max-slope vertical-factor no-corner-cutting connectivity metric wrap max-cost target "
     "target-rowcol targets "
-    "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype backlink "
+    "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype cog "
+    "compress backlink "
     "allocation all-ties path layer into store memory-limit threads "
     "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
     "overwrite progress json quiet verbose version help",
@@ -135,15 +137,15 @@ OPTIONS = {
     "progress json quiet verbose help",
     "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path memory-limit "
     "scratch overwrite progress json quiet verbose help",
-    "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
-    "store memory-limit threads workers scheduler verify resume scratch overwrite progress json "
-    "quiet verbose help",
+    "terrain-gpu streams": "threshold directions accumulation order into lines layer output cog "
+    "compress store memory-limit threads workers scheduler verify resume scratch overwrite "
+    "progress json quiet verbose help",
     "terrain-gpu depressions": "directions min-depth min-area min-volume table into conditioned "
-    "output store memory-limit threads workers scheduler verify resume scratch overwrite progress "
-    "json quiet verbose help",
+    "output cog compress store memory-limit threads workers scheduler verify resume scratch "
+    "overwrite progress json quiet verbose help",
     "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "
-    "accumulation directions into table output store memory-limit threads workers scheduler "
-    "verify resume scratch overwrite progress json quiet verbose help",
+    "accumulation directions into table output cog compress store memory-limit threads workers "
+    "scheduler verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu polygons": "layer names id-field store memory-limit threads workers scheduler "
     "scratch overwrite progress json quiet verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
@@ -185,6 +187,23 @@ def test_every_command_explains_itself_and_its_options(name, capfd):
         if isinstance(parameter, click.Option) and not parameter.hidden:
             assert len(parameter.help) > 6, parameter.name
             assert f"--{parameter.opts[-1].strip('-')}" in out
+
+
+def test_rasters_of_results_are_written_as_export_would(store, capfd):
+    assert call(capfd, "slope s.zarr -o s.tif --cog")[0] == 0
+    paths = "compute-sssp s.zarr --source-rowcol 99,9 -o d.tif --backlink b.tif --compress zstd"
+    assert call(capfd, paths)[0] == 0
+    for layer, file, options_ in (
+        ("slope", "s.tif", "--cog"),
+        ("distance", "d.tif", "--compress zstd"),
+        ("backlink", "b.tif", "--compress zstd"),
+    ):
+        assert call(capfd, f"export s.zarr e.tif --layer {layer} --overwrite {options_}")[0] == 0
+        assert Path(file).read_bytes() == Path("e.tif").read_bytes()
+    for words in ("slope s.zarr --cog", "compute-sssp s.zarr --source-edge --compress zstd"):
+        code, _, err = call(capfd, words)
+        assert code == 2
+        assert "is for the raster that -o writes: give that, too" in err
 
 
 def test_the_group_lists_its_commands():
