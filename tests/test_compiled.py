@@ -7,8 +7,11 @@ import time
 
 import numpy as np
 from numba.core import caching, config
+from test_mst import make_store
 
+import terrain_gpu
 from terrain_gpu.compiled import jit, known_types, tell_compiling
+from terrain_gpu.drainage import accumulation, network_problem
 
 HANGS = 600
 """Seconds after which something that must happen does not."""
@@ -31,6 +34,21 @@ def test_kernels_that_cannot_be_kept(monkeypatch, caplog):
 def test_kernels_that_are_kept(caplog):
     tell_compiling(jit(more), "tests")
     assert "compiling kernels for tests; this happens once" in caplog.text
+
+
+def test_a_first_run_says_why_it_takes_long(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(accumulation, "known_types", lambda kernel: [])
+    monkeypatch.setattr(network_problem, "known_types", lambda kernel: [])
+    heights = np.random.default_rng(2).uniform(0, 9, (20, 30)).astype(np.float32)
+    store = make_store(tmp_path / "s.zarr", heights, None, 64)
+    terrain_gpu.minimum_spanning_tree(store)
+    for name, work in (
+        ("accumulate", lambda: terrain_gpu.accumulate(store)),
+        ("network", lambda: terrain_gpu.extract_network(store, tmp_path / "lines.geojson")),
+    ):
+        caplog.clear()
+        work()
+        assert caplog.text.count(f"compiling kernels for {name}; this happens once") == 1
 
 
 TYPES = ["int64", "float64", "complex128"]
