@@ -103,8 +103,8 @@ rivers() {
 }
 
 watershed() {
-    terrain-gpu watershed dem.tif --pour-point 742000,4050000 --snap 2000 -o watershed.tif --overwrite &&
-        holds watershed.tif "(a == 1).sum() > 1000"
+    terrain-gpu watershed dem.tif --pour-point 734500,4055400 --snap 500 -o watershed.tif --overwrite &&
+        holds watershed.tif "(a == 1).sum() > 30_000"
 }
 
 slope() {
@@ -190,7 +190,7 @@ on_the_map() {
     done
     "$python" -c 'import sys, urllib.request as u; assert b"<html" in u.urlopen(sys.argv[1]).read().lower()' "$address"
     local code=$?
-    kill -INT "$page" && wait "$page"
+    kill "$page" && wait "$page"
     return "$code"
 }
 

@@ -41,10 +41,11 @@ def test_a_first_run_says_why_it_takes_long(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(network_problem, "known_types", lambda kernel: [])
     heights = np.random.default_rng(2).uniform(0, 9, (20, 30)).astype(np.float32)
     store = make_store(tmp_path / "s.zarr", heights, None, 64)
+    lines = tmp_path / "lines.geojson"
     terrain_gpu.minimum_spanning_tree(store)
     for name, work in (
         ("accumulate", lambda: terrain_gpu.accumulate(store)),
-        ("network", lambda: terrain_gpu.extract_network(store, tmp_path / "lines.geojson")),
+        ("network", lambda: terrain_gpu.extract_network(store, lines, min_length=2)),
     ):
         caplog.clear()
         work()
