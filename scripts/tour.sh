@@ -104,7 +104,7 @@ rivers() {
 
 watershed() {
     terrain-gpu watershed dem.tif --pour-point 734500,4055400 --snap 500 -o watershed.tif --overwrite &&
-        holds watershed.tif "(a == 1).sum() > 30_000"
+        holds watershed.tif "a == 1" 0.25
 }
 
 slope() {
@@ -260,13 +260,13 @@ assert np.array_equal(one.read(1), two.read(1))
 PYTHON
 }
 
-holds() { # RASTER CONDITION: where the raster `a` has a value, on the grid of `dem`
-    "$python" - "$@" <<'PYTHON'
+holds() { # RASTER CONDITION [SHARE]: where the raster `a` has a value, as it does in this share of the cells of `dem`
+    "$python" - "$1" "$2" "${3-0.8}" <<'PYTHON'
 import sys, numpy as np, rasterio
 with rasterio.open("dem.tif") as opened, rasterio.open(sys.argv[1]) as made:
     assert (opened.crs, opened.transform, opened.shape) == (made.crs, made.transform, made.shape)
     dem, a = opened.read(1, masked=True), np.ma.masked_invalid(made.read(1, masked=True))
-assert a.count() > 0.8 * dem.count()
+assert a.count() > float(sys.argv[3]) * dem.count()
 assert np.ma.all(eval(sys.argv[2])), sys.argv[2]
 PYTHON
 }
