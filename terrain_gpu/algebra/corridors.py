@@ -23,7 +23,7 @@ from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
-from ..grid import Block, BlockGrid
+from ..grid import Block, BlockGrid, units
 from ..progress import Progress, silent
 from ..store import TileStore
 from .verify.corridors import Stated, plan_corridor_proof, verify_corridor
@@ -63,7 +63,10 @@ class Corridor(Operation):
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        return (OutputLayer(self.into, np.dtype("<f8"), math.nan, "a corridor"),)
+        own = {units.unit_of(layer) for layer in self.layers}
+        described = units.in_unit(own.pop()) if len(own) == 1 else {}
+        like = np.dtype("<f8"), math.nan, "a corridor"
+        return (OutputLayer(self.into, *like, described=described),)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:

@@ -466,11 +466,5 @@ def _farthest(settings: dict[str, Any], distance: Layer) -> str:
     if most is None:
         return ""
     number = f"{most:,}" if isinstance(most, int) else f"{most:.10g}"
-    cost = settings["cost"]
-    unit = row_of(cost).unit
-    if cost == "surface" and settings["friction"] is None is settings["vertical_factor"]:
-        from ..grid.lengths import length_unit
-
-        unit = length_unit(distance.grid)
-    unit = f" {unit}".rstrip()
-    return f", {'highest' if cost == 'minimax' else 'farthest'} {number}{unit}"
+    unit = f" {distance.attributes.get('units', '')}".rstrip()
+    return f", {'highest' if settings['cost'] == 'minimax' else 'farthest'} {number}{unit}"

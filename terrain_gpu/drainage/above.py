@@ -10,6 +10,7 @@ import numpy as np
 
 from ..cells import is_nodata
 from ..engine.operation import OutputLayer
+from ..grid import units
 from ..grid.lengths import step_lengths, whole_lengths
 
 KINDS = ("height", "distance")
@@ -60,9 +61,13 @@ class AboveRule:
         """The layers to write."""
         names = (into,) if distance is None else (into, distance)
         types = self.dtype, np.dtype(np.float64)
+        own = units.unit_of(self.heights), units.of_lengths(self.heights.grid)
         return tuple(
-            OutputLayer(name, dtype, NODATA, f"{kind}s above streams", {"holds": kind})
-            for name, dtype, kind in zip(names, types, KINDS, strict=False)
+            OutputLayer(
+                *(name, dtype, NODATA, f"{kind}s above streams", {"holds": kind}),
+                described=units.in_unit(unit),
+            )
+            for name, dtype, kind, unit in zip(names, types, KINDS, own, strict=False)
         )
 
     @cached_property

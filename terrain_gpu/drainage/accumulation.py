@@ -45,6 +45,7 @@ from .tree import contract
 from .verify import verify_drainage
 from .verify.checker import plan_passes
 from .voids import Voids, known_bytes, label_voids, outside, voids_bytes
+from .weights import described_sums
 
 LAYER = "accumulation"
 
@@ -250,7 +251,9 @@ class Accumulate(Operation):
     def outputs(self) -> tuple[OutputLayer, ...]:
         found = []
         if self.into is not None:
-            found.append(OutputLayer(self.into, self.rule.dtype, self.rule.nodata, "sums"))
+            like = self.rule.dtype, self.rule.nodata, "sums"
+            described = described_sums(self.grid, None, "sum", self.areas)
+            found.append(OutputLayer(self.into, *like, described=described))
         if self.directions is not None:
             code = np.dtype(np.uint8)
             found.append(

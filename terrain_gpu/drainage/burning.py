@@ -18,7 +18,7 @@ from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
-from ..grid import Block, BlockGrid, cells_in
+from ..grid import Block, BlockGrid, cells_in, units
 from ..io.labelled import takes_dataarrays
 from ..io.places import PlacesLike, as_places, values_at
 from ..progress import Progress, silent
@@ -68,7 +68,8 @@ class Burn(Operation):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         heights = self.layers[0]
-        return (OutputLayer(self.into, heights.dtype, heights.nodata, "burned heights"),)
+        like = heights.dtype, heights.nodata, "burned heights"
+        return (OutputLayer(self.into, *like, described=units.same_quantity(heights)),)
 
     def settings(self) -> dict[str, Any]:
         return {"burn_of": self.layer, "depth": self.depth, "streams": self.digest}

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..cells import is_nodata, stats
 from ..errors import InputError, StoreError
-from ..grid import GridSpec, Window
+from ..grid import GridSpec, Window, units
 from ..grid.lengths import cell_areas
 from .codes import NOWHERE
 from .sums import EXACT_BITS, SumRule
@@ -329,3 +329,14 @@ def _order(bits: np.ndarray) -> np.ndarray:
     """Bits of floats as integers in the order of the floats, or back."""
     ones = np.iinfo(bits.dtype).max
     return bits ^ ((bits >> (8 * bits.itemsize - 1)) & ones)
+
+
+def described_sums(grid: GridSpec, weights: Any, statistic: str, areas: bool) -> dict[str, Any]:
+    """Attributes of a layer of sums, means or extremes upstream: their unit."""
+    if statistic in ("max", "min"):
+        return units.same_quantity(weights)
+    area = units.of_areas(grid) if areas else ""
+    if weights is None or statistic == "below":
+        return units.in_unit(area)
+    unit = units.unit_of(weights)
+    return units.in_unit(units.product(unit, area) if unit and areas else unit)

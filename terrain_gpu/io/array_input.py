@@ -12,7 +12,7 @@ from rasterio.errors import CRSError
 
 from .. import cells
 from ..errors import InputError
-from ..grid import GridSpec, Window
+from ..grid import GridSpec, Window, units
 from .crs import placed
 
 log = logging.getLogger(__name__)
@@ -96,17 +96,24 @@ def grid_of(array: Any) -> GridSpec:
     Raises
     ------
     InputError
-        when coordinates are not evenly spaced, or lack where a GeoTransform lacks too.
+        when coordinates are not evenly spaced, are in another unit than those of the coordinate
+        system, or lack, so that what tells the place may be that of a larger array.
     """
     name, mapping = called(array), _mapping(array)
+    crs = _crs(array, mapping, name)
     there = [array.coords[dim].to_numpy() if dim in array.coords else None for dim in array.dims]
     told = _told(mapping, name)
     if any(side is not None for side in there):
         grid = _of_coordinates(array, there, told, name)
+    elif told is not None or crs is not None:
+        has = "a coordinate system" if told is None else "a GeoTransform"
+        raise InputError(
+            f"{name} has {has} but no coordinates, so it may be a part of a larger array; open it "
+            "with coordinates (without parse_coordinates=False), and select from that"
+        )
     else:
-        rows, cols = array.shape
-        grid = GridSpec(rows, cols, told) if told else GridSpec(rows, cols)
-    crs = _crs(array, mapping, name)
+        grid = GridSpec(*array.shape)
+    _check_units(array, crs, name)
     return grid if crs is None else placed(grid, crs)
 
 
@@ -181,8 +188,8 @@ def _crs(array: Any, mapping: dict[str, Any], name: str) -> CRS | None:
                 f"{name}: its coordinate system is told by parameters; import rioxarray, which "
                 "reads them, or write it with .rio.write_crs"
             )
-    units = [array.coords[d].attrs.get("units") for d in array.dims if d in array.coords]
-    if not text and units == ["degrees_north", "degrees_east"]:
+    named = [array.coords[d].attrs.get("units") for d in array.dims if d in array.coords]
+    if not text and named == ["degrees_north", "degrees_east"]:
         text = "EPSG:4326"
     if not text and str(array.dims[0]).startswith("lat") and _in_degrees(array):
         log.warning(
@@ -196,6 +203,29 @@ def _crs(array: Any, mapping: dict[str, Any], name: str) -> CRS | None:
         return CRS.from_user_input(text) if text else None
     except CRSError as error:
         raise InputError(f"{name}: cannot parse its coordinate system: {error}") from None
+
+
+def _check_units(array: Any, crs: CRS | None, name: str) -> None:
+    """Refuse coordinates in another unit than that of their coordinate system."""
+    for dim in array.dims:
+        unit = str(array.coords[dim].attrs.get("units", "") if dim in array.coords else "")
+        size, degrees = units.metres_of(unit), unit in units.DEGREES
+        if not (size or degrees):
+            continue
+        size = size or 1.0
+        own, metres = ("m", 1.0) if crs is None else crs.units_factor
+        geographic = crs is not None and crs.is_geographic
+        if degrees == geographic and (degrees or abs(size - metres) <= 1e-5 * metres):
+            continue
+        if degrees == geographic:
+            remedy = f"multiply them by {size / metres:.12g}, with .assign_coords"
+        else:
+            remedy = "write the coordinate system that they are of, with .rio.write_crs"
+        raise InputError(
+            f"{name}: its coordinates along {dim} are in {unit}, but lengths of "
+            f"{'an array without a coordinate system' if crs is None else 'its coordinate system'} "
+            f"are in {own}; {remedy}"
+        )
 
 
 def _in_degrees(array: Any) -> bool:

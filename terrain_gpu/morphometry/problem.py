@@ -16,7 +16,7 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
-from ..grid import Block, BlockGrid
+from ..grid import Block, BlockGrid, units
 from ..grid.lengths import Measured, step_lengths
 from ..io.labelled import takes_dataarrays
 from ..progress import Progress, silent
@@ -54,7 +54,10 @@ class Slope(Operation):
         names = (self.into,) if self.aspect is None else (self.into, self.aspect)
         kinds = zip(names, KINDS, strict=False)
         return tuple(
-            OutputLayer(name, np.dtype("<f4"), NODATA, f"{kind}s", {"holds": kind})
+            OutputLayer(
+                *(name, np.dtype("<f4"), NODATA, f"{kind}s", {"holds": kind}),
+                described=units.in_unit("degree"),
+            )
             for name, kind in kinds
         )
 

@@ -17,11 +17,18 @@ from ..store import Layer
 from .costs import CostModel
 from .ground import Raster
 from .knights import Options, options_of
+from .units import unit_of_costs
 
 
 @dataclass(frozen=True)
 class CostGraph(Operation):
-    """The steps of a grid graph and their costs; fields are parameters of `shortest_paths`."""
+    """The steps of a grid graph and their costs; fields are parameters of `shortest_paths`.
+
+    Attributes
+    ----------
+    stated
+        The cost as the user states it, which tells the unit: `cost` where it is "".
+    """
 
     store: str
     layer: str
@@ -34,6 +41,7 @@ class CostGraph(Operation):
     reverse: bool = False
     max_slope: float | None = field(default=None, kw_only=True)
     metric: str = field(default="steps", kw_only=True)
+    stated: str = field(default="", kw_only=True, compare=False)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -60,6 +68,13 @@ class CostGraph(Operation):
         own = dict(self.parameters)
         how = self.friction is not None, own, self.max_slope, self.connectivity
         return CostModel(self.cost, *how)
+
+    @cached_property
+    def unit(self) -> str:
+        """The unit of costs; "" where it is not known."""
+        heights = self.layers[0]
+        friction = None if self.friction is None else self.layers[1]
+        return unit_of_costs(self.stated or self.cost, self.grid, heights, friction)
 
     @cached_property
     def rasters(self) -> dict[str, Raster | None]:

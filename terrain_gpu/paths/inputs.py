@@ -15,7 +15,7 @@ from ..cells import is_nodata
 from ..cuda.backend import Gpu, Placement, choose, find_gpu
 from ..engine.arrays import ArrayLayer, fitting_block
 from ..errors import InputError, StoreError
-from ..grid import BlockGrid, GridSpec
+from ..grid import BlockGrid, GridSpec, units
 from ..grid.lengths import other_unit, warn_of_mercator
 from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..report import Report
@@ -170,6 +170,24 @@ def warn_about_lengths(problem: CostGraph) -> None:
     if kind.metric and (unit := other_unit(problem.grid)):
         log.warning(
             "cost %s means metres, but lengths are in %s; they are taken as metres",
+            problem.cost,
+            unit,
+        )
+    heights = problem.layers[0]
+    unit, scale = units.unit_of(heights), units.scale_of(heights)
+    if kind.metric and scale != (1.0, 0.0):
+        log.warning(
+            "%s: cost %s means metres, but the cells are to be multiplied by %s, and %s added; "
+            "they are taken as metres: convert them first, with terrain-gpu calc",
+            heights.path,
+            problem.cost,
+            *scale,
+        )
+    elif kind.metric and units.metres_of(unit) not in (None, 1.0):
+        log.warning(
+            "%s: cost %s means metres, but heights are in %s; they are taken as metres: convert "
+            "them first, with terrain-gpu calc",
+            heights.path,
             problem.cost,
             unit,
         )

@@ -233,9 +233,9 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     """
     over_arrays = isinstance(data, np.ndarray)
     method = method_with_index(method, over_arrays, build_index=build_index)
-    own = data if over_arrays else layer
-    stated = stated_cost(data, cost, own, friction, parameters, vertical_factor)
-    (cost, parameters, friction), of_arrays = stated, (nodata, cell_size, block_size)
+    own, stated = data if over_arrays else layer, cost
+    found = stated_cost(data, cost, own, friction, parameters, vertical_factor)
+    (cost, parameters, friction), of_arrays = found, (nodata, cell_size, block_size)
     path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)
     heights, names = inputs[0], [None if found is None else found.name for found in inputs]
     joined, backend = joining(heights.grid, wrap, path, backend, connectivity, method)
@@ -252,6 +252,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         reverse=reverse,
         max_slope=max_slope,
         metric=metric,
+        stated=stated,
         sources=begin,
         source_edge=source_edge,
         max_cost=limit_of_costs(max_cost, row_of(cost).least),
@@ -348,7 +349,7 @@ def _result(
     arrays: dict[str, np.ndarray],
 ) -> ShortestPaths:
     report.settings["method"] = problem.method
-    report.result["wrap"] = problem.wrap
+    report.result |= {"wrap": problem.wrap, "unit": problem.unit}
     report.valid_cells = report.result.pop("valid_cells", 0)
     found = report.result["reached"], report, arrays, problem.blocks, problem.lengths
     return ShortestPaths(layers, problem.grid, *found)

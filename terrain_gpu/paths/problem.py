@@ -25,7 +25,7 @@ from ..engine.arrays import ArrayLayer
 from ..engine.operation import OutputLayer, Phase
 from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
 from ..engine.run import Run, run_in_memory
-from ..grid import TILE, Block, BlockGrid, GridSpec
+from ..grid import TILE, Block, BlockGrid, GridSpec, units
 from ..grid.neighbours import KNIGHT_BACKLINKS
 from ..io.places import NO_PLACES, Places
 from ..report import trim
@@ -109,8 +109,13 @@ class CostDistance(CostGraph):
         own = {"start_costs": bool(self.sources.costs.any())}
         codes = KNIGHT_BACKLINKS if self.connectivity == 16 else "esri-d8-backlink"
         more = {"backlink": {"encoding": codes}}
+        described = {"distance": units.in_unit(self.unit)}
         return tuple(
-            OutputLayer(self.named[n], *kinds[n], {**own, **more.get(n, {})}) for n in self.names
+            OutputLayer(
+                *(self.named[n], *kinds[n], {**own, **more.get(n, {})}),
+                described=described.get(n, {}),
+            )
+            for n in self.names
         )
 
     @property

@@ -64,14 +64,15 @@ def to_dataarray(layer: Layer, chunks: int | None, *, masked: bool) -> xarray.Da
         reference = coords["spatial_ref"]
         if mapping in own:  # that of a slice is of the whole
             reference.attrs = {**own[mapping].attrs, **reference.attrs}
-        coords = own | {mapping: reference} if own or layer.grid.crs_wkt else own
+        coords = own | {mapping: reference} if {*dims} <= {*own} else own
     attributes = {name: layer.attributes[name] for name in DESCRIBED if name in layer.attributes}
     if layer.nodata is not None:
         attributes["_FillValue"] = layer.dtype.type(layer.nodata)
     cells = xarray.Variable(dims, indexing.LazilyIndexedArray(LayerArray(layer)), attributes)
     # Floats of 64 bits do not hold all integers of 64 bits.
     if masked and layer.dtype.name not in ("int64", "uint64"):
-        cells = xarray.conventions.decode_cf_variable(layer.name, cells)
+        plain = {"decode_times": False, "decode_timedelta": False}  # hours stay numbers
+        cells = xarray.conventions.decode_cf_variable(layer.name, cells, **plain)
     found = xarray.DataArray(cells, coords=coords, name=layer.name)
     found.encoding = {**cells.encoding, "grid_mapping": mapping}
     if chunks is not None and find_spec("dask") is not None:

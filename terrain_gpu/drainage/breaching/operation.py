@@ -26,7 +26,7 @@ from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
-from ...grid import Block, BlockGrid
+from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units
 from ...io.labelled import takes_dataarrays
 from ...io.lines import checked_target
@@ -82,7 +82,8 @@ class Breach(Operation):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         heights = self.layers[0]
-        return (OutputLayer(self.into, heights.dtype, heights.nodata, "breached heights"),)
+        like = heights.dtype, heights.nodata, "breached heights"
+        return (OutputLayer(self.into, *like, described=units.same_quantity(heights)),)
 
     @property
     def measures(self) -> tuple[Measured, ...]:

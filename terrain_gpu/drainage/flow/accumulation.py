@@ -27,7 +27,7 @@ from ..division import EXPONENTS
 from ..location import placed, refuse_cuda
 from ..multiflow import MultipleFlow, open_surface
 from ..verify.sums import plan_sums, verify_sums
-from ..weights import Rule, rule_of
+from ..weights import Rule, described_sums, rule_of
 from .block import FlowBlock
 from .entries import Inflows, most_entries
 from .kernels import TAKE
@@ -66,7 +66,10 @@ class FlowAccumulation(AlongFlow):
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        return (OutputLayer(self.into, self.rule.dtype, self.rule.nodata, "flow accumulation"),)
+        like = self.rule.dtype, self.rule.nodata, "flow accumulation"
+        weights = None if self.weights is None else self.layers[1]
+        described = described_sums(self.grid, weights, self.statistic, self.areas)
+        return (OutputLayer(self.into, *like, described=described),)
 
     @property
     def measures(self) -> tuple[Measured, ...]:

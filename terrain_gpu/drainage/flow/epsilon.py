@@ -22,7 +22,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
-from ...grid import Block, BlockGrid
+from ...grid import Block, BlockGrid, units
 from ...store import Layer
 from ..codes import DIRECTIONS, NOWHERE
 from ..rims import BlockRim, RimLines
@@ -67,7 +67,8 @@ class EpsilonFill(AlongFlow):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         heights = self.layers[1]
-        return (OutputLayer(self.into, heights.dtype, heights.nodata, "filled heights"),)
+        like = heights.dtype, heights.nodata, "filled heights"
+        return (OutputLayer(self.into, *like, described=units.same_quantity(heights)),)
 
     def settings(self) -> dict[str, Any]:
         return {"fill_of": self.layer, "directions": self.directions, "epsilon": True}

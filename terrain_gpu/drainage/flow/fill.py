@@ -16,6 +16,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Result, Run, run
 from ...errors import InputError, StoreError
+from ...grid import units
 from ...io.labelled import takes_dataarrays
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
@@ -56,7 +57,8 @@ class Fill(AlongFlow):
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         heights = self.layers[1]
-        return (OutputLayer(self.into, heights.dtype, heights.nodata, "filled heights"),)
+        like = heights.dtype, heights.nodata, "filled heights"
+        return (OutputLayer(self.into, *like, described=units.same_quantity(heights)),)
 
     def settings(self) -> dict[str, Any]:
         return {"fill_of": self.layer, "directions": self.directions}

@@ -17,7 +17,7 @@ from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError, StoreError
-from ...grid import Block, BlockGrid
+from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units, cell_areas
 from ...io.labelled import takes_dataarrays
 from ...mst.weights import Weight
@@ -81,7 +81,10 @@ class Depressions(Operation):
             found.append(OutputLayer(self.into, label_dtype(self.grid), 0, "depressions"))
         if self.conditioned is not None:
             like = heights.dtype, heights.nodata
-            found.append(OutputLayer(self.conditioned, *like, kind, {"holds": kind}))
+            described = units.same_quantity(heights)
+            found.append(
+                OutputLayer(self.conditioned, *like, kind, {"holds": kind}, described=described)
+            )
         return tuple(found)
 
     @property

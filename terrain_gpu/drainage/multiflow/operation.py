@@ -16,7 +16,7 @@ from ...grid import Block, BlockGrid
 from ...grid.lengths import Measured
 from ..division import EXPONENTS, METHODS
 from ..verify.multiflow import plan_division, verify_division
-from ..weights import Rule, rule_of
+from ..weights import Rule, described_sums, rule_of
 from .base import DividedFlow, DivisionWork, FlowRims, plan_divided
 from .kernels import UNKNOWN, count_inflows, pass_on
 from .visits import INNER, Flow, KeptCells
@@ -47,7 +47,10 @@ class MultipleFlow(DividedFlow):
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        return (OutputLayer(self.into, self.rule.dtype, self.rule.nodata, "flow accumulation"),)
+        like = self.rule.dtype, self.rule.nodata, "flow accumulation"
+        weights = None if self.weights is None else self.layers[2]
+        described = described_sums(self.grid, weights, "sum", self.areas)
+        return (OutputLayer(self.into, *like, described=described),)
 
     @property
     def measures(self) -> tuple[Measured, ...]:

@@ -223,7 +223,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     table = None if output is None else checked_table(output, overwrite=overwrite)
     lines = None if paths is None else checked_paths(paths, overwrite=overwrite)
     over_arrays = isinstance(data, np.ndarray)
-    heights = data if over_arrays else layer
+    heights, stated = data if over_arrays else layer, cost
     cost, parameters, friction = stated_cost(
         data, cost, heights, friction, parameters, vertical_factor
     )
@@ -243,6 +243,7 @@ vertical_factor, cell_size, nodata, layer, wrap
         corner_cutting=corner_cutting,
         reverse=reverse,
         max_slope=max_slope,
+        stated=stated,
         sources=starts,
         targets=None if targets is None else _some_places(inputs[0], targets, "targets"),
         nearest=nearest,

@@ -161,6 +161,7 @@ def run_matrix(problem: MatrixProblem, writer: RowWriter, how: RunSettings) -> R
         **({"store": problem.store} if problem.store else {}),
         **written,
         "wrap": problem.wrap,
+        "unit": problem.unit,
         "batches": len(run.sources),
         "batches_resumed": resumed,
         "block_visits": run.visits.blocks,

@@ -218,8 +218,10 @@ vertical_factor, layer, wrap
     """
     lines = checked_target(output, overwrite=overwrite, parquet=True)
     rows = None if table is None else checked_table(table, overwrite=overwrite)
-    stated = stated_cost(store, cost, layer, friction, parameters, vertical_factor)
-    cost, parameters, beside = stated
+    stated = cost
+    cost, parameters, beside = stated_cost(
+        store, cost, layer, friction, parameters, vertical_factor
+    )
     names = layer, beside, barriers
     where, inputs = opened_inputs(store, names, (None, (1.0, 1.0), None), into)
     found = _some_places(inputs[0], places)
@@ -243,7 +245,7 @@ vertical_factor, layer, wrap
         joined, how["backend"] = joining_on_cpu(inputs[0].grid, wrap, where, backend, connectivity)
         paired = PairedPlaces(
             where, layer, beside, **steps, sources=found, nearest=nearest, max_cost=most,
-            verified=verify, wrap=joined,
+            verified=verify, wrap=joined, stated=stated,
         ).over([one for one in inputs if one is not None])  # fmt: skip
         warn_about_lengths(paired)
         writer = PairLinks(lines, rows)

@@ -1,0 +1,95 @@
+"""Units of numbers: what layers, reports and messages say of them.
+
+Units are written as in UDUNITS where that has them: "m", "s", "m2". "" is an unknown unit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .lengths import other_unit
+from .spec import GridSpec
+
+UNITS = "units"
+"""The attribute of a layer with its unit."""
+
+SCALED = "scale_factor", "add_offset"
+"""Attributes that turn cells as they are stored into numbers of that unit."""
+
+_METRES = {
+    1.0: "m metre metres meter meters",
+    1e3: "km kilometre kilometres kilometer kilometers",
+    1e-2: "cm centimetre centimetres centimeter centimeters",
+    1e-3: "mm millimetre millimetres millimeter millimeters",
+    0.3048: "ft foot feet international_feet",
+    1200 / 3937: "us-ft ftus us_survey_foot us_survey_feet",
+    0.9144: "yd yard yards",
+    1609.344: "mi mile miles",
+}
+METRES = {name: size for size, names in _METRES.items() for name in names.split()}
+"""Lengths in metres."""
+
+DEGREES = {
+    "degree",
+    "degrees",
+    "deg",
+    *(f"degree{s}{mark}{where}" for s in ("", "s") for mark in ("_", "") for where in "NE"),
+    *(f"degree{s}_{where}" for s in ("", "s") for where in ("north", "east")),
+}
+"""Names of degrees of latitude and longitude."""
+
+MOST = 60
+"""Characters of a unit; what is longer is none."""
+
+
+def metres_of(unit: str) -> float | None:
+    """The metres of a unit of length; None if it is not known as one."""
+    return METRES.get("_".join(unit.lower().split()))
+
+
+def unit_of(layer: Any) -> str:
+    """The unit of a layer's cells as they are stored; "" if they are scaled."""
+    attributes = getattr(layer, "attributes", {})
+    unit = attributes.get(UNITS)
+    good = isinstance(unit, str) and len(unit) <= MOST and unit.isprintable()
+    if not good or scale_of(layer) != (1.0, 0.0):
+        return ""
+    return str(unit).strip()
+
+
+def scale_of(layer: Any) -> tuple[Any, Any]:
+    """What a layer's cells are multiplied by, and what is then added, to get its unit."""
+    attributes = getattr(layer, "attributes", {})
+    return attributes.get("scale_factor", 1.0), attributes.get("add_offset", 0.0)
+
+
+def same_quantity(layer: Any) -> dict[str, Any]:
+    """Attributes of a layer of the same quantity as this one, such as filled heights."""
+    attributes = getattr(layer, "attributes", {})
+    return {name: attributes[name] for name in (UNITS, *SCALED) if name in attributes}
+
+
+def in_unit(unit: str) -> dict[str, Any]:
+    """Attributes of a layer in a unit."""
+    return {UNITS: unit} if unit else {}
+
+
+def of_lengths(grid: GridSpec) -> str:
+    """The unit of `step_lengths`."""
+    return (other_unit(grid) or "m") if grid.crs_wkt else ""
+
+
+def of_areas(grid: GridSpec) -> str:
+    """The unit of areas of cells."""
+    unit = of_lengths(grid)
+    return f"{unit}2" if unit.isalpha() else unit and f"square {unit}"
+
+
+def product(one: str, other: str) -> str:
+    """The unit of products of numbers of two units, the first of which may be per the other."""
+    if not other:
+        return ""
+    for per in (f"/{other}", f" {other}-1", f" per {other}"):
+        if one.endswith(per):
+            return one.removesuffix(per).strip()
+    return other if one in ("", "1") else f"{one} {other}"
