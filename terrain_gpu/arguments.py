@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 
@@ -345,7 +345,7 @@ def store(name: str, value: Any) -> Any:
 
 def raster_or_store(name: str, value: Any) -> Any:
     """A 2-D array of numbers or nested lists; or a store, or its path."""
-    if isinstance(value, np.ndarray | list | tuple):
+    if isinstance(value, np.ndarray | list | tuple | HasDeviceMemory):
         return raster(name, value)
     try:
         return store(name, value)
@@ -354,9 +354,10 @@ def raster_or_store(name: str, value: Any) -> Any:
 
 
 def raster(name: str, value: Any) -> np.ndarray:
-    """A 2-D array of numbers, or nested lists."""
+    """A 2-D array of numbers, or nested lists; arrays on a GPU are copied from it."""
     from .cells import layer_dtype, refuse_masked
 
+    value = from_device(value)
     if not isinstance(value, np.ndarray | list | tuple):
         raise _no_array(name, value, "")
     if isinstance(value, np.ndarray):
@@ -372,6 +373,24 @@ def raster(name: str, value: Any) -> np.ndarray:
     if found.dtype != bool:
         layer_dtype(found.dtype)
     return found
+
+
+@runtime_checkable
+class HasDeviceMemory(Protocol):
+    """An array on a GPU, such as one of CuPy."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+
+def from_device(value: Any) -> Any:
+    """An array on a GPU as one of numpy, which is a copy; other values as they are."""
+    if not isinstance(value, HasDeviceMemory):
+        return value
+    for name in ("get", "copy_to_host", "cpu"):  # of CuPy, numba and PyTorch
+        if callable(copy := getattr(value, name, None)):
+            return np.asarray(copy())
+    return value
 
 
 def _no_array(name: str, value: Any, more: str) -> InputError:

@@ -20,7 +20,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..progress import Progress, silent
 from ..store import TileStore
 from .arithmetic import CONDITION, REAL, Arithmetic, Cells, TooLarge
@@ -307,7 +307,7 @@ class _Lacking(State):
 @takes_dataarrays
 @checked(default=real_or_word("nodata"), dtype=cell_type)
 def calc(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     expression: str,
     *,
     into: str = LAYER,
@@ -386,7 +386,7 @@ def calc(  # noqa: PLR0913 - keyword-only
     >>> calc("dem.zarr", "where(slope > 30, 9, 1) + 0.1 * distance", into="friction")
     >>> calc("dem.zarr", "landcover", reclass="friction.csv", into="friction")
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     if default is not None and reclass is None:
         raise InputError("default is for classes that a table lacks: give reclass, too")
     classes = None if reclass is None else read_classes(reclass)

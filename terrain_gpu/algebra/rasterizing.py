@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +16,10 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid, cells_in
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.places import Places, PlacesLike, as_places
 from ..progress import Progress, silent
-from ..store import Layer, TileStore
+from ..store import Layer
 from .changes import Changes, changes
 from .verify.features import plan_rasterized_proof, verify_rasterized
 
@@ -217,7 +216,7 @@ class _Changed(State):
 @takes_dataarrays
 @checked(features=lambda name, value: value, value=real_or_word("nodata"))
 def rasterize(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     features: PlacesLike,
     *,
     value: float | str | None = None,
@@ -302,7 +301,7 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     >>> rasterize("dem.zarr", rivers, value=1, into="rivers")
     >>> shortest_paths("dem.zarr", [(0, 0)], barriers="rivers", corner_cutting=False)
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     places = as_places(opened.grid, features, "features")
     if not len(places):
         raise InputError("features: there are no cells; give some")

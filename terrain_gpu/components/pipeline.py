@@ -11,10 +11,10 @@ import numpy as np
 from ..arguments import Connectivity, checked
 from ..engine.run import Here, run
 from ..errors import InputError
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import Layer, TileStore
+from ..store import Layer
 from ..store.labels import Layered
 from .expression import Expression
 from .problem import LAYER, LabelComponents
@@ -58,7 +58,7 @@ class Components(Layered):
 @takes_dataarrays
 @checked()
 def label_components(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     where: str,
     *,
     connectivity: Connectivity = 8,
@@ -125,7 +125,7 @@ def label_components(  # noqa: PLR0913 - keyword-only
     -----
     Union-find in each block, then over the lines between blocks; docs/design/components.md.
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     condition = Expression(where, opened.layers)
     if into in condition.layers:
         raise InputError(f"{opened.path}: layer {into!r} is read; give the labels another name")

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,12 +23,12 @@ from ..engine.run import Here, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid
 from ..grid.lengths import Measured
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.places import Places, PlacesLike
 from ..mst.weights import valid_cells
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import Layer, TileStore
+from ..store import Layer
 from ..store.labels import Layered
 from .block import Work, read_forest
 from .codes import ENCODING, NOWHERE
@@ -122,7 +121,7 @@ def plan_accumulation(
 @checked()
 @completed(writes=("into", "directions"))
 def accumulate(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     outlets: PlacesLike | None = None,
     *,
     areas: bool = False,
@@ -188,7 +187,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     and the drop of water principle; IEEE TPAMI 31(8). Sums are sums of integers, so they do not
     depend on the blocks; see `area_units`.
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     forest = open_drained(opened, "drainage")
     ends = Outlets.of(forest.cells, BORDER if outlets is None else outlets)
     operation = Accumulate(str(opened.path), ends.digest, areas, into, directions, ends.places)

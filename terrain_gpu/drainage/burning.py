@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +18,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid, cells_in, units
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.places import PlacesLike, as_places, values_at
 from ..progress import Progress, silent
 from ..store import TileStore
@@ -196,7 +195,7 @@ def digest_of(cells: np.ndarray) -> str:
 @takes_dataarrays
 @checked(streams=lambda name, value: value, depth=real)
 def burn(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     streams: PlacesLike,
     *,
     depth: float,
@@ -275,7 +274,7 @@ def burn(  # noqa: PLR0913 - keyword-only
     >>> burn("dem.zarr", from_vector(grid, "streams.gpkg", all_touched=True), depth=10)
     >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="burned")
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     return run(
         burning_of(opened, streams, depth, layer, into),
         memory_limit=memory_limit,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from ..engine.plan import StreamPlan
 from ..engine.proof import RunRecord
 from ..engine.run import Result, Run, run
 from ..errors import InputError, StoreError
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.places import PlacesLike
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
@@ -57,7 +56,7 @@ class FlowDirection(Accumulate):
 @checked()
 @completed(reads=("filled",), writes=("into",))
 def flow_direction(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     outlets: PlacesLike | str = EDGE,
     *,
     depressions: DepressionsMethod | None = None,
@@ -170,7 +169,7 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="breached", overwrite=True)
     >>> flow_direction("dem.zarr", depressions="breach", overwrite=True)
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     _, flats = ways_of(depressions, flats)
     operation: FlowDirection | GradientDirection
     refuse_cuda(backend, why := only_on_cpu(flats))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,10 +17,9 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..grid import Block, BlockGrid
 from ..grid.lengths import Measured
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..morphometry import LAYER as SLOPE
 from ..progress import Progress, silent
-from ..store import TileStore
 from .completing import completed
 from .flow.accumulation import LAYER as ACCUMULATION
 from .index_kernels import indices
@@ -171,7 +169,7 @@ def plan_indices(
 @checked()
 @completed(reads=("slope", "accumulation"), writes=("twi", "spi", "ls"))
 def terrain_indices(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     *,
     twi: str | None = None,
     spi: str | None = None,
@@ -257,7 +255,7 @@ def terrain_indices(  # noqa: PLR0913 - keyword-only
     >>> found = terrain_indices("dem.zarr", twi="twi", ls="ls")
     >>> wetness = found.layers["twi"].read_window(0, 100, 0, 100)
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     operation = TerrainIndices(
         str(opened.path), twi, spi, ls, slope, accumulation, float(min_slope)
     )

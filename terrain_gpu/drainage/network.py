@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import checked
-from ..described import Described
 from ..engine.run import Here, run
 from ..grid.lengths import length_unit
-from ..io.labelled import takes_dataarrays
+from ..io.frames import Drawn, draws
+from ..io.labelled import StoreLike, takes_dataarrays
 from ..io.lines import checked_target
 from ..io.places import NO_PLACES, PlacesLike, as_places, refuse_nodata
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import TileStore
 from .completing import completed
 from .network_problem import ExtractNetwork
 from .source import open_forest
@@ -26,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(repr=False)
-class Network(Described):
+class Network(Drawn):
     """A network written to a file.
 
     Attributes
@@ -49,11 +48,12 @@ class Network(Described):
 
 
 @takes_dataarrays
+@draws("path")
 @checked()
 @completed()
 def extract_network(
-    store: str | os.PathLike[str] | TileStore,
-    path: str | os.PathLike[str],
+    store: StoreLike,
+    path: str | os.PathLike[str] | None = None,
     *,
     min_length: float | None = None,
     keep: PlacesLike | None = None,
@@ -86,7 +86,8 @@ def extract_network(
     store
         A store, or its path. "mst" of weight "flow" is computed if it is missing.
     path
-        A .geojson or .json file, or a .gpkg file (layer "network"); see `write_paths`.
+        A .geojson or .json file, or a .gpkg file (layer "network"); see `write_paths`. None for a
+        temporary file, which `Network.to_geodataframe` reads.
     min_length
         In map units, or in metres for a geographic CRS. None: only kept points count; 0 keeps
         every line.
@@ -121,6 +122,7 @@ def extract_network(
     VerificationError
         when the proof fails; there is no file then, and an older one is kept.
     """
+    assert path is not None
     target = checked_target(path, overwrite=overwrite)
     forest = open_forest(store)
     if forest.weight.name == "absdiff":

@@ -10,16 +10,26 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from ..arguments import is_dataarray, wrong
+from ..arguments import HasDeviceMemory, is_dataarray, wrong
 from ..errors import InputError, TerrainError
+from ..store import TileStore
 from ..store.labels import Labels
 from ..store.scratch import scratch_folder
 from .array_input import called, mapping_name, two_dimensions
+
+if TYPE_CHECKING:
+    import xarray
+
+    StoreLike = str | os.PathLike[str] | TileStore | xarray.DataArray
+    RasterLike = np.ndarray | Sequence[Sequence[float]] | HasDeviceMemory | StoreLike
+    LayerLike = str | np.ndarray | HasDeviceMemory | xarray.DataArray
+else:  # xarray is imported only when used
+    StoreLike = RasterLike = LayerLike = Any
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,6 +106,11 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
         return result
 
     return call
+
+
+def opened_store(store: RasterLike) -> TileStore:
+    """The store of a function that `takes_dataarrays`, which has turned these into one."""
+    return store if isinstance(store, TileStore) else TileStore.open(cast("str", store))
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..grid import Block, BlockGrid, units
 from ..grid.lengths import Measured, step_lengths
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import StoreLike, takes_dataarrays
 from ..progress import Progress, silent
 from ..store import TileStore
 from .kernel import horn
@@ -165,7 +164,7 @@ def plan_slope(
 @takes_dataarrays
 @checked()
 def slope(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     *,
     layer: str = "elevation",
     into: str = LAYER,

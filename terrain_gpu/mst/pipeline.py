@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +27,10 @@ from ..engine.run import run, run_in_memory
 from ..errors import InputError
 from ..grid import BlockGrid, GridSpec
 from ..grid.neighbours import symmetric
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import RasterLike, opened_store, takes_dataarrays
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import Layer, TileStore
+from ..store import Layer
 from ..store.labels import Layered
 from .problem import LAYER, MOST_CELLS, SpanningForest, plan_spanning_tree
 from .weights import WEIGHTS
@@ -82,7 +81,7 @@ class SpanningTree(Layered):
 @takes_dataarrays
 @checked(data=raster_or_store, device=devices, weight=one_of(WEIGHTS), method=word(TreeMethod))
 def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
-    data: np.ndarray | str | os.PathLike[str] | TileStore,
+    data: RasterLike,
     *,
     weight: TreeWeight = "max",
     connectivity: Connectivity = 8,
@@ -189,7 +188,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         return _tree(report, None, arrays[LAYER])
     if nodata is not None or block_size is not None:
         raise InputError("nodata and block_size are for arrays; a store's layer has its own")
-    store = data if isinstance(data, TileStore) else TileStore.open(data)
+    store = opened_store(data)
     if layer == LAYER:
         raise InputError(f"{store.path}: {layer!r} is the result layer; name a layer of heights")
     forest = SpanningForest(str(store.path), layer, *problem)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..engine.arrays import ArrayLayer, fitting_block
 from ..errors import InputError, StoreError
 from ..grid import BlockGrid, GridSpec, units
 from ..grid.lengths import other_unit, warn_of_mercator
+from ..io.labelled import RasterLike, opened_store
 from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..report import Report
 from ..store import Layer, TileStore
@@ -66,7 +66,7 @@ def store_layers(store: TileStore, names: tuple[Any, ...]) -> list[Layer | None]
 
 
 def opened_inputs(
-    data: np.ndarray | str | os.PathLike[str] | TileStore,
+    data: RasterLike,
     names: tuple[Any, Any, Any],
     of_arrays: tuple[Any, Any, int | None],
     into: str,
@@ -88,7 +88,7 @@ def opened_inputs(
         raise InputError("nodata, block_size and cell_size are for arrays")
     if into in LAYERS[1:]:
         raise InputError(f"into {into!r}: this layer holds other results; name another")
-    store = TileStore.open(data)
+    store = opened_store(data)
     return str(store.path), list(store_layers(store, names))
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..grid import GridSpec, cell_centres
+from ..grid.units import of_lengths
+from ..io.frames import frame
 from ..io.lines import (
     cut_line,
     geojson_lines,
@@ -24,8 +26,33 @@ from ..io.lines import (
 from ..io.vectors import grid_crs
 from .trace import TracedPath
 
+if TYPE_CHECKING:
+    import geopandas
+
 LAYER = "paths"
 """Name of the layer in a GeoPackage of paths."""
+
+
+class TracedPaths(list[TracedPath]):
+    """Least-cost paths, and the grid that they lead through."""
+
+    def __init__(self, paths: Iterable[TracedPath], grid: GridSpec, unit: str = "") -> None:
+        super().__init__(paths)
+        self._grid, self._unit = grid, unit
+
+    def to_geodataframe(self) -> geopandas.GeoDataFrame:
+        """The paths as lines in the CRS of the grid, with the properties of `write_paths`.
+
+        ``attrs["units"]`` has the units of cost and length, where they are known.
+
+        Raises
+        ------
+        InputError
+            when GeoPandas is not installed.
+        """
+        shapes, columns, _ = _features(self, self._grid)
+        own = {"cost": self._unit, "length": of_lengths(self._grid)}
+        return frame(shapes, columns, self._grid, own)
 
 
 def write_paths(
@@ -98,6 +125,14 @@ def _write_geojson(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> N
 
 
 def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
+    shapes, columns, kind = _features(paths, grid)
+    write_layer(file, LAYER, shapes, columns, grid, kind=kind)
+
+
+def _features(
+    paths: Iterable[TracedPath], grid: GridSpec
+) -> tuple[Sequence[bytes], dict[str, np.ndarray], str]:
+    """Lines (WKB), their properties, and the type of all lines."""
     lines, rows = [], []
     west, _, east, _ = grid.bounds
     for path in paths:
@@ -118,5 +153,4 @@ def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -
     }
     # The integers of the format are int64; uint64 costs are written as floats.
     columns["cost"] = costs if costs.dtype == np.int64 else costs.astype(np.float64)
-    kind = "MultiLineString" if cut else "LineString"
-    write_layer(file, LAYER, shapes, columns, grid, kind=kind)
+    return shapes, columns, "MultiLineString" if cut else "LineString"

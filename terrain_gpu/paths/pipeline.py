@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -30,11 +29,11 @@ from ..cuda.device import numbers
 from ..engine.plan import CUDA_BASELINE, NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
 from ..errors import InputError
-from ..io.labelled import takes_dataarrays
+from ..io.labelled import LayerLike, RasterLike, takes_dataarrays
 from ..io.places import PlacesLike
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import Layer, TileStore
+from ..store import Layer
 from ..store.run import begun_dtype
 from .costs import cost_text, row_of
 from .cpu.relax import Overflow
@@ -73,12 +72,12 @@ Solved = TypeVar("Solved")
     wrap=word(Wrap),
 )
 def shortest_paths(  # noqa: PLR0913 - keyword-only
-    data: np.ndarray | str | os.PathLike[str] | TileStore,
+    data: RasterLike,
     sources: PlacesLike,
     *,
     cost: Cost | str = "absdiff",
-    friction: str | np.ndarray | None = None,
-    barriers: str | np.ndarray | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
     parameters: dict[str, float] | None = None,
     connectivity: PathConnectivity = 8,
     metric: PathMetric = "steps",

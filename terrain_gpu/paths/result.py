@@ -15,6 +15,7 @@ from ..report import Report
 from ..store import Layer
 from ..store.labels import Layered
 from .ground import EDGE
+from .output import TracedPaths
 from .trace import TracedPath, path_length, trace_path
 
 
@@ -93,9 +94,15 @@ class ShortestPaths(Layered):
             raise InputError("paths need backlinks; compute with backlink=True")
         return trace_path(read, self._blocks, row, col, 2 * len(self._lengths))
 
-    def paths(self, targets: PlacesLike, sources: PlacesLike) -> list[TracedPath]:
+    @property
+    def unit(self) -> str:
+        """The unit of distances, such as "s"; "" if it is not known."""
+        return str(self.report.result["unit"])
+
+    def paths(self, targets: PlacesLike, sources: PlacesLike) -> TracedPaths:
         """Least-cost paths to the targets that are reached, with cost, length and source.
 
+        The list can turn itself into a GeoDataFrame: ``paths(...).to_geodataframe()``.
         `targets` and `sources` take the same forms as in `shortest_paths`. There is one path for
         every cell and id of `targets`, in the order in which these were given; paths to targets in
         the same cell share their cells.
@@ -129,7 +136,7 @@ class ShortestPaths(Layered):
             )
             traced[row, col] = path
             found.append(path)
-        return found
+        return TracedPaths(found, self.grid, self.unit)
 
     def _at(self, name: str, row: int, col: int) -> float:
         if name in self._arrays:

@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 
 from ..arguments import checked, real, wrong
-from ..described import Described
 from ..engine.run import Here, run
 from ..errors import InputError
-from ..io.labelled import takes_dataarrays
+from ..io.frames import Drawn, draws
+from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.lines import checked_target
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import TileStore
 from .contour_bands import ContourPolygons
 from .contour_levels import ContourLevels
 from .contour_lines import ContourLines
 
 
 @dataclass(repr=False)
-class Contours(Described):
+class Contours(Drawn):
     """Contours written to a file.
 
     Attributes
@@ -49,10 +48,11 @@ class Contours(Described):
 
 
 @takes_dataarrays
+@draws("path")
 @checked()
 def contours(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
-    path: str | os.PathLike[str],
+    store: StoreLike,
+    path: str | os.PathLike[str] | None = None,
     *,
     layer: str = "elevation",
     breaks: Sequence[float] | None = None,
@@ -87,7 +87,8 @@ def contours(  # noqa: PLR0913 - keyword-only
         A store, or its path.
     path
         A .gpkg (layer "contours") or .parquet file (GeoParquet), in the CRS of the raster; or a
-        .geojson or .json file, in longitude and latitude; see `write_paths`.
+        .geojson or .json file, in longitude and latitude; see `write_paths`. None for a temporary
+        file, which `Contours.to_geodataframe` reads.
     layer
         Any layer, such as "distance". Values are compared as float64.
     breaks
@@ -130,11 +131,13 @@ def contours(  # noqa: PLR0913 - keyword-only
     Examples
     --------
     >>> contours("dem.zarr", "contours.gpkg", interval=10).features
+    >>> frame = contours("dem.zarr", interval=10).to_geodataframe()
     >>> hours = [3600, 7200, 10800]
     >>> contours("dem.zarr", "hours.gpkg", layer="distance", breaks=hours, polygons=True)
     """
+    assert path is not None
     target = checked_target(path, overwrite=overwrite, parquet=True)
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     levels = _breaks(breaks, polygons=polygons)
     if bool(levels) == (interval is not None):
         raise InputError("give either breaks (--breaks) or an interval (--interval)")

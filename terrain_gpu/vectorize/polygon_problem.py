@@ -19,7 +19,6 @@ import numpy as np
 from ..arguments import checked, wrong
 from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
-from ..described import Described
 from ..engine.operation import Phase, SolvedBlock
 from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ..engine.run import Here, run
@@ -27,11 +26,11 @@ from ..errors import InputError
 from ..grid import Block, BlockGrid, GridSpec
 from ..grid.lengths import Measured, area_units
 from ..io.features import POLYGONS, Feature, Fields, library_bytes
-from ..io.labelled import takes_dataarrays
+from ..io.frames import Drawn, draws
+from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.lines import checked_target
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import TileStore
 from .outlines import Rings, assemble, cycles, mark_edges, trace
 from .pieces import Drawing, LinePieces, batches, successors
 
@@ -44,7 +43,7 @@ _WRITING = 32 * MB
 
 
 @dataclass(repr=False)
-class Polygons(Described):
+class Polygons(Drawn):
     """Polygons written to a file.
 
     Attributes
@@ -76,10 +75,11 @@ def _names(name: str, value: Any) -> dict[int, str]:
 
 
 @takes_dataarrays
+@draws("path")
 @checked(names=_names)
 def polygons(
-    store: str | os.PathLike[str] | TileStore,
-    path: str | os.PathLike[str],
+    store: StoreLike,
+    path: str | os.PathLike[str] | None = None,
     *,
     layer: str,
     names: Mapping[int, str] | None = None,
@@ -107,7 +107,7 @@ def polygons(
     path
         A .gpkg (layer "polygons") or .parquet file (GeoParquet), in the CRS of the raster; or a
         .geojson or .json file, whose corners are reprojected to longitude and latitude; see
-        `write_paths`.
+        `write_paths`. None for a temporary file, which `Polygons.to_geodataframe` reads.
     layer
         A layer of whole numbers, such as "basins" or "watersheds". Its nodata cells belong to no
         polygon.
@@ -141,8 +141,9 @@ def polygons(
     >>> found = polygons("dem.zarr", "basins.gpkg", layer="basins")
     >>> found.labels, found.holes
     """
+    assert path is not None
     target = checked_target(path, overwrite=overwrite, parquet=True)
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     labels = opened.layer(layer)
     if labels.dtype.kind == "f" or labels.dtype == np.uint64:
         raise InputError(

@@ -28,7 +28,7 @@ from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
 from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units
-from ...io.labelled import takes_dataarrays
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.lines import checked_target
 from ...progress import Progress, silent
 from ...store import TileStore
@@ -340,7 +340,7 @@ def plan_breach(
 @takes_dataarrays
 @checked()
 def breach(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     *,
     max_distance: int = MAX_DISTANCE,
     max_depth: float | None = None,
@@ -435,7 +435,7 @@ def breach(  # noqa: PLR0913 - keyword-only
     >>> breach("dem.zarr", max_depth=5)
     >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="breached")
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     limits = max_distance, max_depth
     operation = breaching_of(opened, *limits, inner_voids=inner_voids, layer=layer, into=into)
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "overwrite": overwrite}

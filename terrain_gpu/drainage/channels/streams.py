@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...arguments import StreamOrder, checked
 from ...engine.plan import limit_of
 from ...engine.run import Here, run
-from ...io.labelled import takes_dataarrays
+from ...io.frames import Drawn
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.lines import checked_target
 from ...progress import Progress, silent
 from ...report import Report
-from ...store import Layer, TileStore
+from ...store import Layer
 from ...store.labels import Layered
 from ..codes import DIRECTIONS
 from ..completing import completed
@@ -23,7 +25,7 @@ from .problem import LAYER, StreamOrders
 
 
 @dataclass(repr=False)
-class Streams(Layered):
+class Streams(Layered, Drawn):
     """The result of `streams`.
 
     Attributes
@@ -51,12 +53,16 @@ class Streams(Layered):
     def layers(self) -> dict[str, Layer]:
         return {self.layer.name: self.layer}
 
+    def _drawn(self) -> Path | None:
+        found = self.report.result.get("lines")
+        return None if found is None else Path(found)
+
 
 @takes_dataarrays
 @checked()
 @completed(reads=("directions", "accumulation", "layer"), writes=("into",))
 def streams(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     threshold: float | str,
     *,
     directions: str = DIRECTIONS,
@@ -174,7 +180,7 @@ def streams(  # noqa: PLR0913 - keyword-only
     >>> found = streams("dem.zarr", "5km2")
     >>> orders = found.layer.read_window(0, 100, 0, 100)
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     *_, least = open_channels(opened, directions, accumulation, threshold)
     drawn = StreamLines(str(opened.path), directions, accumulation, least, str(lines), layer)
     if lines is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +17,8 @@ from ...engine.proof import Limits
 from ...engine.run import Result, Run, run
 from ...errors import InputError
 from ...grid.lengths import Measured
-from ...io.labelled import takes_dataarrays
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...progress import Progress, silent
-from ...store import TileStore
 from ..codes import DIRECTIONS, NOWHERE, open_directions
 from ..completing import completed
 from ..division import EXPONENTS
@@ -188,7 +186,7 @@ def _inner(block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
 @checked(method=word(FlowMethod))
 @completed(reads=("directions", "filled", "weights"), writes=("into",))
 def flow_accumulation(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     *,
     directions: str = DIRECTIONS,
     method: FlowMethod = "d8",
@@ -317,7 +315,7 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     >>> found = flow_accumulation("dem.zarr", areas=True)
     >>> areas = found.layers["flow_accumulation"].read_window(0, 100, 0, 100)
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     if into is None:
         into = LAYER if weights is None else f"upstream_{statistic}"
     operation: FlowAccumulation | MultipleFlow

@@ -15,9 +15,8 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...grid import Block
-from ...io.labelled import takes_dataarrays
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...progress import Progress, silent
-from ...store import TileStore
 from ..codes import DIRECTIONS, label_dtype, open_directions
 from ..completing import completed
 from ..verify.basins import plan_basins, verify_basins
@@ -165,7 +164,7 @@ class _Numbers(Beyond):
 @checked()
 @completed(reads=("directions",), writes=("into",))
 def basins(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     *,
     directions: str = DIRECTIONS,
     into: str = LAYER,
@@ -232,7 +231,7 @@ def basins(  # noqa: PLR0913 - keyword-only
     --------
     >>> labels = basins("dem.zarr").layers["basins"].read_window(0, 100, 0, 100)
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     open_directions(opened, directions)
     if table is not None:
         from ...components.table import checked_table  # brings GDAL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from ...engine.proof import Limits, RunRecord
 from ...engine.run import Result, Run, run
 from ...errors import InputError, StoreError
 from ...grid import units
-from ...io.labelled import takes_dataarrays
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..channels.inputs import area_of
@@ -113,7 +112,7 @@ class Fill(AlongFlow):
 @checked()
 @completed(reads=("directions",), writes=("into",))
 def fill(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     *,
     directions: str = DIRECTIONS,
     into: str = LAYER,
@@ -213,7 +212,7 @@ def fill(  # noqa: PLR0913 - keyword-only
     """
     kept = keep_deeper_than, keep_larger_than
     refuse_cuda(backend, why := only_on_cpu(epsilon, kept))
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     codes = open_directions(opened, directions)
     if "outlets" not in (codes.info.get("settings") or {}):
         raise StoreError(

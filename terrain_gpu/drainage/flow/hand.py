@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +15,8 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...grid.lengths import Measured
-from ...io.labelled import takes_dataarrays
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...progress import Progress, silent
-from ...store import TileStore
 from ..above import KINDS, NEVER, AboveRule, streams_settings
 from ..channels.inputs import open_channels
 from ..codes import DIRECTIONS, NOWHERE, OUTLET, open_directions
@@ -146,7 +144,7 @@ class Hand(AlongFlow):
     reads=("streams", "accumulation", "directions", "layer", "filled"), writes=("into", "distance")
 )
 def hand(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     threshold: float | str | None = None,
     *,
     streams: str | None = None,
@@ -254,7 +252,7 @@ def hand(  # noqa: PLR0913 - keyword-only
     >>> found = hand("dem.zarr", 1000, distance="distance_to_stream")
     >>> heights = found.layers["hand"].read_window(0, 100, 0, 100)
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     least = None
     if threshold is not None:
         streams = accumulation

@@ -19,7 +19,7 @@ from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError, StoreError
 from ...grid import Block
-from ...io.labelled import takes_dataarrays
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.places import PlacesLike
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
@@ -231,7 +231,7 @@ def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | N
 @checked()
 @completed(reads=("links", "accumulation", "directions"), writes=("into",))
 def watershed(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     pour_points: PlacesLike | None = None,
     *,
     links: str | None = None,
@@ -322,7 +322,7 @@ def watershed(  # noqa: PLR0913 - keyword-only
     --------
     >>> labels = watershed("dem.zarr", [(120, 40), (300, 200)], snap=200).layers["watershed"]
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     codes = open_directions(opened, directions)
     if snap_area is not None and snap is None:
         raise InputError(f"snap_area {described(snap_area)}: needs snap, the farthest to look")

@@ -19,10 +19,10 @@ from ...engine.run import Here, Result, Run, run
 from ...errors import InputError, StoreError
 from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units, cell_areas
-from ...io.labelled import takes_dataarrays
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...mst.weights import Weight
 from ...progress import Progress, silent
-from ...store import Layer, TileStore
+from ...store import Layer
 from ..block import Work, read_forest, work_bytes
 from ..codes import DIRECTIONS, label_dtype, open_directions
 from ..completing import completed
@@ -278,7 +278,7 @@ def plan_depressions(
 @checked()
 @completed(reads=("directions",), writes=("into", "conditioned"))
 def depressions(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     *,
     directions: str = DIRECTIONS,
     into: str = LAYER,
@@ -368,7 +368,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
     --------
     >>> found = depressions("dem.zarr", min_depth=1, table="depressions.csv")
     """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    opened = opened_store(store)
     codes = open_directions(opened, directions)
     if "outlets" not in (codes.info.get("settings") or {}):
         raise StoreError(f"{codes.path}: not made by flow-direction; depressions need its outlets")

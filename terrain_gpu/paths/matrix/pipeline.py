@@ -24,13 +24,12 @@ from ...arguments import (
     text,
     word,
 )
-from ...described import Described
 from ...errors import InputError
-from ...io.labelled import takes_dataarrays
+from ...io.frames import Drawn
+from ...io.labelled import LayerLike, RasterLike, takes_dataarrays
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
-from ...store import TileStore
 from ..costs import row_of
 from ..inputs import (
     check_start_costs,
@@ -57,7 +56,7 @@ from .table import (
 
 
 @dataclass(repr=False)
-class CostMatrix(Described):
+class CostMatrix(Drawn):
     """Costs between places.
 
     Attributes
@@ -74,6 +73,10 @@ class CostMatrix(Described):
     unreached: int
     report: Report
     _columns: Columns | None
+
+    def _drawn(self) -> Path | None:
+        found = self.report.result.get("path")
+        return None if found is None else Path(found)
 
     def columns(self) -> Columns:
         """The table by column: source, target, cost, length and climb; masked without a path."""
@@ -96,13 +99,13 @@ class CostMatrix(Described):
     paths=path,
 )
 def cost_matrix(  # noqa: PLR0913 - keyword-only
-    data: np.ndarray | str | os.PathLike[str] | TileStore,
+    data: RasterLike,
     sources: PlacesLike,
     targets: PlacesLike | None = None,
     *,
     cost: Cost | str = "absdiff",
-    friction: str | np.ndarray | None = None,
-    barriers: str | np.ndarray | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
     parameters: dict[str, float] | None = None,
     connectivity: PathConnectivity = 8,
     corner_cutting: bool = True,

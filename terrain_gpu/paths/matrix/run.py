@@ -13,6 +13,7 @@ from ...arguments import Devices
 from ...cuda.backend import Gpu, Placement, find_gpu
 from ...engine.plan import NO_LIMIT, limit_of
 from ...errors import InputError
+from ...grid.units import of_lengths
 from ...io.features import library_bytes
 from ...progress import Progress
 from ...report import Report
@@ -162,6 +163,7 @@ def run_matrix(problem: MatrixProblem, writer: RowWriter, how: RunSettings) -> R
         **written,
         "wrap": problem.wrap,
         "unit": problem.unit,
+        "length_unit": of_lengths(problem.grid),
         "batches": len(run.sources),
         "batches_resumed": resumed,
         "block_visits": run.visits.blocks,

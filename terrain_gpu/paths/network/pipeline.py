@@ -22,16 +22,16 @@ from ...arguments import (
     text,
     word,
 )
-from ...described import Described
 from ...engine.cluster import figures_of_both
 from ...engine.run import Here, run
 from ...errors import InputError
-from ...io.labelled import takes_dataarrays
+from ...grid.units import of_lengths
+from ...io.frames import Drawn, draws
+from ...io.labelled import LayerLike, StoreLike, takes_dataarrays
 from ...io.lines import checked_target
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
-from ...store import TileStore
 from ..costs import CostModel, cost_text, is_directed, row_of
 from ..inputs import limit_of_costs, opened_inputs, valid_places, warn_about_lengths
 from ..matrix.run import name_files, run_matrix, settings_of
@@ -49,7 +49,7 @@ NEAREST = "nearest"
 
 
 @dataclass(repr=False)
-class CostNetwork(Described):
+class CostNetwork(Drawn):
     """A network written to a file.
 
     Attributes
@@ -72,6 +72,7 @@ class CostNetwork(Described):
 
 
 @takes_dataarrays
+@draws("output")
 @checked(
     cost=cost_text,
     device=devices,
@@ -85,16 +86,16 @@ class CostNetwork(Described):
     connectivity=word(PathConnectivity),
 )
 def least_cost_network(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: StoreLike,
     places: PlacesLike,
-    output: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
     *,
     table: str | os.PathLike[str] | None = None,
     pairs: NetworkPairs = "mst",
     nearest: int | None = None,
     cost: Cost | str = "absdiff",
-    friction: str | None = None,
-    barriers: str | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
     parameters: dict[str, float] | None = None,
     connectivity: PathConnectivity = 8,
     corner_cutting: bool = True,
@@ -142,7 +143,8 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
         and to (ids, or names where places have them), cost, length (map units, or metres for a
         geographic CRS), and climb (the sum of all rises on the way, in units of the heights; null
         if the raster holds frictions). Lines lead from `from` to `to`, sorted by ids; where costs
-        are the same both ways, `from` is the lesser id, but with `nearest`.
+        are the same both ways, `from` is the lesser id, but with `nearest`. None for a temporary
+        file, which `CostNetwork.to_geodataframe` reads.
     table
         Also write the attributes as a table, .csv or .parquet.
     pairs, nearest
@@ -216,6 +218,7 @@ vertical_factor, layer, wrap
     >>> found.links, found.parts
     (2, 1)
     """
+    assert output is not None
     lines = checked_target(output, overwrite=overwrite, parquet=True)
     rows = None if table is None else checked_table(table, overwrite=overwrite)
     stated = cost
@@ -262,6 +265,7 @@ vertical_factor, layer, wrap
             where, into, str(lines), None if rows is None else str(rows), pairs, most, found
         )
         report = _combined(searched, _drawn(operation, verify, how))
+        report.result["length_unit"] = of_lengths(inputs[0].grid)
     name_files(report, {"output": output, "table": table})
     return _made(lines, report)
 
