@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import described, numbers, real, text, whole
+from ..described import Described
 from ..errors import InputError
 from .tiling import Window, clip, is_empty
 
@@ -19,8 +20,8 @@ MAX_SIDE = 2**31 - 1
 """Most rows or columns: GDAL's limit, and that of a Morton code in an int64."""
 
 
-@dataclass(frozen=True)
-class GridSpec:
+@dataclass(frozen=True, repr=False)
+class GridSpec(Described):
     """Shape and georeferencing of a raster.
 
     Parameters
@@ -48,6 +49,10 @@ class GridSpec:
     transform: tuple[float, float, float, float, float, float] = (1.0, 0.0, 0.0, 0.0, -1.0, 0.0)
     crs_wkt: str = ""
     crs_code: str | None = None
+
+    def facts_shown(self) -> dict[str, Any]:
+        facts = {"rows": self.rows, "cols": self.cols, "transform": self.transform}
+        return {**facts, "crs": self.crs_code or self.crs_wkt}
 
     def __post_init__(self) -> None:
         for name in ("rows", "cols"):

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import cells
 from ..arguments import Settling, checked, described, text
+from ..described import Described
 from ..engine import plan as planner
 from ..engine.plan import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError, OutsideError
@@ -52,8 +53,8 @@ _AT_ONCE = 1 << 20
 """Cells that are read together to find the values of some of them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Places:
+@dataclass(frozen=True, eq=False, repr=False)
+class Places(Described):
     """Cells with an id and a start cost, sorted by row, column, cost and id.
 
     A cell appears once for every id that it has: several targets may share a cell. As sources or

@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..compiled import jit
+from ..described import Described
 from ..errors import InputError, StoreError
 from ..grid import BlockGrid
 from ..grid.neighbours import CODE_16, COL_STEP_16, EDGE_OF_16, ROW_STEP_16
@@ -35,8 +36,8 @@ _MOVING, _ENDED, _CIRCLE = range(3)
 _DAMAGED = "the backlinks {}; the layer is damaged, compute it again"
 
 
-@dataclass(frozen=True, eq=False)
-class TracedPath:
+@dataclass(frozen=True, eq=False, repr=False)
+class TracedPath(Described):
     """A least-cost path.
 
     Attributes
