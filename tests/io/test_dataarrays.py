@@ -4,9 +4,11 @@ import copy
 import gc
 import os
 import pickle
+import sys
 
 import numpy as np
 import pytest
+import rasterio
 from rasterio.crs import CRS
 
 import terrain_gpu
@@ -295,3 +297,137 @@ def test_results_are_shown_without_their_cells():
     assert len(repr(found)) < 200
     assert "<th>edge_count</th>" in found._repr_html_()
     assert "&lt;" in found._repr_html_()
+    grid = grid_of(array())
+    assert len(repr(as_places(grid, SOURCES, "sources"))) < 200
+    assert len(repr(grid)) < 200
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"units": "km"}, "x are in km, but .* are in metre; multiply them by 1000"),
+        ({"units": "degrees"}, "x are in degrees, .* write the coordinate system"),
+    ],
+)
+def test_coordinates_in_another_unit_are_refused(attributes, message):
+    given = array()
+    given.x.attrs = {"units": "m"}
+    assert grid_of(given).crs_wkt
+    given.x.attrs = attributes
+    with pytest.raises(InputError, match=message):
+        grid_of(given)
+
+
+@pytest.mark.parametrize("crs", [False, True])
+def test_a_place_without_coordinates_may_be_that_of_a_larger_array(crs):
+    told = {"spatial_ref": ((), 0, {"GeoTransform": "499985 30 0 4000015 0 -30"})}
+    bare = array(wkt=crs).drop_vars(["y", "x"]).assign_coords({} if crs else told)
+    with pytest.raises(InputError, match="no coordinates, so it may be a part of a larger array"):
+        grid_of(bare.isel(y=slice(5, None)))
+
+
+def test_results_have_their_units():
+    given = array()
+    per_metre = array(np.ones_like(HEIGHTS)).assign_attrs(units="s/m")
+    layers = terrain_gpu.slope(given).layers
+    assert layers["slope"].to_xarray().attrs["units"] == "degree"
+    for cost, friction, unit in (
+        ("absdiff", None, "m"),
+        ("tobler", None, "s"),
+        ("friction", per_metre, "s"),
+        ("friction", per_metre.assign_attrs(units=""), "friction x m"),
+        ("length * 2", None, None),
+    ):
+        found = terrain_gpu.shortest_paths(given, SOURCES, cost=cost, friction=friction)
+        assert found.to_xarray().distance.attrs.get("units") == unit
+        assert found.unit == (unit or "")
+
+
+def test_units_of_heights_follow_them(tmp_path, caplog):
+    scaled = array().assign_attrs(units="hours", scale_factor=0.5)
+    terrain_gpu.convert_dataset(scaled, tmp_path / "s.zarr")
+    filled = terrain_gpu.fill(tmp_path / "s.zarr").layers["filled"]
+    assert filled.attributes["scale_factor"] == 0.5
+    found = filled.to_xarray()
+    assert found.dtype.kind == "f"  # hours are no time spans
+    assert found.attrs["units"] == "hours"
+    terrain_gpu.shortest_paths(tmp_path / "s.zarr", SOURCES, cost="tobler", verify=False)
+    assert "the cells are to be multiplied by 0.5" in caplog.text
+    raster = tmp_path / "d.tif"
+    terrain_gpu.export_layer(tmp_path / "s.zarr", raster, layer="distance")
+    with rasterio.open(raster) as file:
+        assert file.units == ("s",)
+
+
+@pytest.fixture
+def frames():
+    pytest.importorskip("geopandas")
+    import terrain_gpu.xarray  # noqa: F401 - registers the accessor
+
+
+@pytest.mark.usefixtures("frames")
+def test_paths_are_geodataframes():
+    found = array().terrain.least_cost_paths(SOURCES[:1], SOURCES, cost="tobler")
+    assert found.crs == CRS.from_epsg(32633).to_wkt()
+    assert found.attrs["units"] == {"cost": "s", "length": "m"}
+    plain = terrain_gpu.shortest_paths(
+        HEIGHTS, SOURCES[:1], cost="tobler", cell_size=30, backlink=True
+    )
+    paths = plain.paths(SOURCES, SOURCES[:1])
+    assert found.cost.tolist() == [one.cost for one in paths]
+    for line, path in zip(found.geometry, paths, strict=True):
+        rows, cols = path.cells.T if len(path.cells) > 1 else path.cells.T.repeat(2, axis=1)
+        assert line.coords[:] == list(zip(5e5 + 30 * cols, 4e6 - 30 * rows, strict=True))
+    assert not len(plain.paths([], SOURCES).to_geodataframe())
+
+
+@pytest.mark.usefixtures("frames")
+def test_drawn_features_are_geodataframes(scratch):
+    given = array()
+    labels = xarray.zeros_like(given, np.int32)
+    labels[:40] = 7
+    found = labels.assign_attrs(_FillValue=0).terrain.polygons(names={7: "north"})
+    assert found[["label", "name", "cells"]].to_numpy().tolist() == [[7, "north", 40 * COLS]]
+    assert found.area.tolist() == [40 * COLS * 900.0]
+    levels = given.terrain.contours(interval=50)
+    assert sorted(set(levels.level)) == [50]
+    assert levels.crs == CRS.from_epsg(32633).to_wkt()
+    drawn = terrain_gpu.contours(given, scratch / "lines.geojson", interval=50)
+    assert len(drawn.to_geodataframe()) == len(levels)
+    del drawn
+    gc.collect()
+    assert os.listdir(scratch) == ["lines.geojson"]
+
+
+def test_labels_of_results_are_whole_numbers_again():
+    from terrain_gpu.xarray import _whole_numbers
+
+    layer = terrain_gpu.label_components(array(), "elevation > 50").to_xarray().components
+    whole = _whole_numbers(layer)
+    assert layer.dtype.kind == "f"
+    assert whole.dtype == layer.encoding["dtype"]
+    assert np.array_equal(whole, layer.fillna(0))
+
+
+def test_geopandas_is_needed_only_for_frames(monkeypatch):
+    monkeypatch.setitem(sys.modules, "geopandas", None)
+    with pytest.raises(InputError, match=r"pip install 'terrain_gpu\[geopandas\]'"):
+        terrain_gpu.contours(array(), interval=50)
+
+
+class OnDevice:
+    """As an array of CuPy is."""
+
+    def __init__(self, cells):
+        self.get = cells.copy
+        self.__cuda_array_interface__ = {"version": 3}
+
+
+def test_arrays_on_a_gpu_are_copied():
+    friction = 1 + RNG.random((ROWS, COLS))
+    cells = np.nan_to_num(HEIGHTS)
+    how = {"cost": "friction", "friction": friction, "cell_size": 2.0}
+    plain = terrain_gpu.shortest_paths(cells, SOURCES, **how).distance()
+    how["friction"] = OnDevice(friction)
+    found = terrain_gpu.shortest_paths(OnDevice(cells), SOURCES, **how).distance()
+    assert np.array_equal(found, plain)
