@@ -34,7 +34,7 @@ PAGES = [
     "how-to/xarray",
 ]
 PROGRAMS = entry_points(group="console_scripts", module="terrain_gpu.cli.main").names | {"rio"}
-DRAWING = re.compile(r"^import (matplotlib|shapely)", re.M)
+DRAWING = re.compile(r"^import (geopandas|matplotlib|shapely)", re.M)
 """Needs packages that the tests do not install."""
 
 

@@ -230,9 +230,9 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     Label correcting by blocks and tiles in the order of their least pending distance, of which the
     distances of E. W. Dijkstra's algorithm are the fixed point; docs/design/shortest-paths.md.
     """
-    over_arrays = isinstance(data, np.ndarray)
+    over_arrays, stated = isinstance(data, np.ndarray), cost
     method = method_with_index(method, over_arrays, build_index=build_index)
-    own, stated = data if over_arrays else layer, cost
+    own = data if over_arrays else layer
     found = stated_cost(data, cost, own, friction, parameters, vertical_factor)
     (cost, parameters, friction), of_arrays = found, (nodata, cell_size, block_size)
     path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)

@@ -221,10 +221,8 @@ vertical_factor, layer, wrap
     assert output is not None
     lines = checked_target(output, overwrite=overwrite, parquet=True)
     rows = None if table is None else checked_table(table, overwrite=overwrite)
-    stated = cost
-    cost, parameters, beside = stated_cost(
-        store, cost, layer, friction, parameters, vertical_factor
-    )
+    own = stated_cost(store, cost, layer, friction, parameters, vertical_factor)
+    (cost, parameters, beside), stated = own, cost
     names = layer, beside, barriers
     where, inputs = opened_inputs(store, names, (None, (1.0, 1.0), None), into)
     found = _some_places(inputs[0], places)
