@@ -232,9 +232,9 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     """
     over_arrays, stated = isinstance(data, np.ndarray), cost
     method = method_with_index(method, over_arrays, build_index=build_index)
-    own = data if over_arrays else layer
-    found = stated_cost(data, cost, own, friction, parameters, vertical_factor)
-    (cost, parameters, friction), of_arrays = found, (nodata, cell_size, block_size)
+    own = data if over_arrays else layer, friction, parameters, vertical_factor
+    cost, parameters, friction = stated_cost(data, cost, *own)
+    of_arrays = nodata, cell_size, block_size
     path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)
     heights, names = inputs[0], [None if found is None else found.name for found in inputs]
     joined, backend = joining(heights.grid, wrap, path, backend, connectivity, method)
