@@ -11,7 +11,7 @@ from typing import Any
 from ..arguments import checked
 from ..engine.run import Here, run
 from ..grid.lengths import length_unit
-from ..io.frames import Drawn, draws
+from ..io.frames import FeatureResult, draws
 from ..io.labelled import StoreLike, takes_dataarrays
 from ..io.lines import checked_target
 from ..io.places import NO_PLACES, PlacesLike, as_places, refuse_nodata
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(repr=False)
-class Network(Drawn):
+class Network(FeatureResult):
     """A network written to a file.
 
     Attributes

@@ -42,7 +42,7 @@ def import_geopandas() -> Any:
     return geopandas
 
 
-class Drawn(Described):
+class FeatureResult(Described):
     """A result whose features are in a file."""
 
     report: Any
@@ -108,7 +108,7 @@ def _with_units(found: Any, units: Mapping[str, str | None]) -> Any:
 def draws(parameter: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function write its features to a temporary file where its parameter is None.
 
-    The file lives as long as the result, a `Drawn`.
+    The file lives as long as the result, a `FeatureResult`.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -230,11 +230,10 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     Label correcting by blocks and tiles in the order of their least pending distance, of which the
     distances of E. W. Dijkstra's algorithm are the fixed point; docs/design/shortest-paths.md.
     """
-    over_arrays, stated = isinstance(data, np.ndarray), cost
+    over_arrays, of_arrays = isinstance(data, np.ndarray), (nodata, cell_size, block_size)
     method = method_with_index(method, over_arrays, build_index=build_index)
     own = data if over_arrays else layer, friction, parameters, vertical_factor
-    cost, parameters, friction = stated_cost(data, cost, *own)
-    of_arrays = nodata, cell_size, block_size
+    (cost, parameters, friction), stated = stated_cost(data, cost, *own), cost
     path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)
     heights, names = inputs[0], [None if found is None else found.name for found in inputs]
     joined, backend = joining(heights.grid, wrap, path, backend, connectivity, method)

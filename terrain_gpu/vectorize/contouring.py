@@ -15,7 +15,7 @@ import numpy as np
 from ..arguments import checked, real, wrong
 from ..engine.run import Here, run
 from ..errors import InputError
-from ..io.frames import Drawn, draws
+from ..io.frames import FeatureResult, draws
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.lines import checked_target
 from ..progress import Progress, silent
@@ -26,7 +26,7 @@ from .contour_lines import ContourLines
 
 
 @dataclass(repr=False)
-class Contours(Drawn):
+class Contours(FeatureResult):
     """Contours written to a file.
 
     Attributes

@@ -26,7 +26,7 @@ from ..errors import InputError
 from ..grid import Block, BlockGrid, GridSpec
 from ..grid.lengths import Measured, area_units
 from ..io.features import POLYGONS, Feature, Fields, library_bytes
-from ..io.frames import Drawn, draws
+from ..io.frames import FeatureResult, draws
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.lines import checked_target
 from ..progress import Progress, silent
@@ -43,7 +43,7 @@ _WRITING = 32 * MB
 
 
 @dataclass(repr=False)
-class Polygons(Drawn):
+class Polygons(FeatureResult):
     """Polygons written to a file.
 
     Attributes

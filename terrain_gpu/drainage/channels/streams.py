@@ -10,7 +10,7 @@ from typing import Any
 from ...arguments import StreamOrder, checked
 from ...engine.plan import limit_of
 from ...engine.run import Here, run
-from ...io.frames import Drawn
+from ...io.frames import FeatureResult
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.lines import checked_target
 from ...progress import Progress, silent
@@ -25,7 +25,7 @@ from .problem import LAYER, StreamOrders
 
 
 @dataclass(repr=False)
-class Streams(Layered, Drawn):
+class Streams(Layered, FeatureResult):
     """The result of `streams`.
 
     Attributes

@@ -25,7 +25,7 @@ from ...arguments import (
     word,
 )
 from ...errors import InputError
-from ...io.frames import Drawn
+from ...io.frames import FeatureResult
 from ...io.labelled import LayerLike, RasterLike, takes_dataarrays
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
@@ -56,7 +56,7 @@ from .table import (
 
 
 @dataclass(repr=False)
-class CostMatrix(Drawn):
+class CostMatrix(FeatureResult):
     """Costs between places.
 
     Attributes

@@ -26,7 +26,7 @@ from ...engine.cluster import figures_of_both
 from ...engine.run import Here, run
 from ...errors import InputError
 from ...grid.units import of_lengths
-from ...io.frames import Drawn, draws
+from ...io.frames import FeatureResult, draws
 from ...io.labelled import LayerLike, StoreLike, takes_dataarrays
 from ...io.lines import checked_target
 from ...io.places import Places, PlacesLike
@@ -49,7 +49,7 @@ NEAREST = "nearest"
 
 
 @dataclass(repr=False)
-class CostNetwork(Drawn):
+class CostNetwork(FeatureResult):
     """A network written to a file.
 
     Attributes
