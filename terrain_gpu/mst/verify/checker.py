@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,13 @@ from ...grid.neighbours import DIRECTIONS
 from ..weights import Weight, valid_cells
 from .kernels import FAULTS, NODATA, kruskal, list_edges, skeleton, sort_by_key
 from .pieces import CheckedPiece, ForestTally, PieceEdges, Side
+from .tiles import check_tiles, new_words, weigh_all
 
-UNIT = 128
-"""Side of a piece, such that its edges stay in cache while they are sorted and joined."""
+UNIT = 64
+"""Side of a tile, such that its edges stay in cache."""
+
+SPAN = 16
+"""Side in tiles of a square, which is checked without Python's lock."""
 
 
 class Joiner:
@@ -49,6 +55,12 @@ class Joiner:
         self.whole = piece
 
 
+def border(cells: np.ndarray, bits: np.ndarray, vertex: np.ndarray) -> tuple[Side, ...]:
+    """Return the top, bottom, left and right side of a piece."""
+    ends = (0,), (-1,), (slice(None), 0), (slice(None), -1)
+    return tuple(Side(*(a[at].copy() for a in (cells, bits, vertex))) for at in ends)
+
+
 class ForestChecker:
     """Checks pieces and joins them. It has no mutable state, so threads can share it."""
 
@@ -70,19 +82,75 @@ class ForestChecker:
         self, window: Window, data: np.ndarray, bits: np.ndarray
     ) -> tuple[CheckedPiece, ForestTally]:
         """Check a block, piece by piece."""
-        r0, r1, c0, c1 = window
-        down, across = ceil_div(r1 - r0, self.unit), ceil_div(c1 - c0, self.unit)
-        joiner, tally = Joiner(self, (down, across)), ForestTally()
-        for i in range(down):
-            for j in range(across):
-                row, col = i * self.unit, j * self.unit
-                rows = slice(row, min(row + self.unit, r1 - r0))
-                cols = slice(col, min(col + self.unit, c1 - c0))
-                corner = r0 + row, c0 + col
-                piece = self.piece(corner, data[rows, cols], bits[rows, cols], tally)
-                joiner.add(i, j, piece, tally)
+        tally = ForestTally()
+        corner, square = (window[0], window[2]), partial(self.square, tally=tally)
+        return self.each(corner, data, bits, self.unit * SPAN, square, tally), tally
+
+    def each(
+        self,
+        corner: tuple[int, int],
+        data: np.ndarray,
+        bits: np.ndarray,
+        side: int,
+        check: Callable[[tuple[int, int], np.ndarray, np.ndarray], CheckedPiece],
+        tally: ForestTally,
+    ) -> CheckedPiece:
+        """Check parts of this side, and join them."""
+        rows, cols = data.shape
+        shape = ceil_div(rows, side), ceil_div(cols, side)
+        joiner = Joiner(self, shape)
+        for i, j in np.ndindex(shape):
+            row, col = i * side, j * side
+            part = slice(row, row + side), slice(col, col + side)
+            piece = check((corner[0] + row, corner[1] + col), data[part], bits[part])
+            joiner.add(i, j, piece, tally)
         assert joiner.whole is not None
-        return joiner.whole, tally
+        return joiner.whole
+
+    def square(
+        self, corner: tuple[int, int], data: np.ndarray, bits: np.ndarray, tally: ForestTally
+    ) -> CheckedPiece:
+        """Check the tiles of a square whose upper left cell is `corner`."""
+        rows, cols = data.shape
+        cells, valid = self.weight.operands(data), valid_cells(data, self.nodata)
+        unit = min(self.unit, max(rows, cols))
+        words, shift = new_words(unit, self.weight.key_bits)
+        down, across = ceil_div(rows, unit), ceil_div(cols, unit)
+        most = down * across * 4 * unit + 3 * ((down - 1) * cols + (across - 1) * rows)
+        edges = PieceEdges.new(most, self.weight.key_dtype)
+        vertex = np.full((rows, cols), -1, np.int32)
+        weights = np.empty(min(most + data.size, 4 * data.size), self.weight.key_dtype)
+        right, count, size, picked, checked = check_tiles(
+            cells,
+            valid,
+            bits,
+            self.rule(corner[0], rows),
+            self.diagonal,
+            (*corner, self.rows, self.cols),
+            unit,
+            words,
+            shift,
+            tuple(edges),
+            vertex,
+            weights,
+        )
+        if not right:
+            tally.refused = True
+            # Kruskal's algorithm alone names edges.
+            piece = partial(self.piece, tally=tally)
+            return self.each(corner, data, bits, self.unit, piece, tally)
+        tally.vertices += int(np.count_nonzero(valid))
+        tally.checked += checked
+        tally.edges += picked
+        tally.weigh(self.exact(weights[:picked]))
+        window = (corner[0], corner[0] + rows, corner[1], corner[1] + cols)
+        return self.reduced(window, border(cells, bits, vertex), size, edges.first(count), tally)
+
+    def rule(self, row: int, rows: int) -> np.ndarray | np.bool_:
+        """Return how `check_tiles` weighs the edges of these rows."""
+        if self.weight.per_length is None:
+            return np.bool_(self.weight.subtracts)
+        return np.ascontiguousarray(self.weight.per_length[:, row : row + rows])
 
     def piece(
         self, corner: tuple[int, int], data: np.ndarray, bits: np.ndarray, tally: ForestTally
@@ -97,14 +165,7 @@ class ForestChecker:
         keys[1, :-1, 1:] = self.keys(cells[:-1, 1:], cells[1:, :-1], 1, row[:-1])
         keys[2, :-1] = self.keys(cells[:-1], cells[1:], 2, row[:-1])
         keys[3, :-1, :-1] = self.keys(cells[:-1, :-1], cells[1:, 1:], 3, row[:-1])
-        edges = PieceEdges(
-            np.empty(4 * data.size, keys.dtype),
-            np.empty(4 * data.size, np.int64),
-            np.empty(4 * data.size, np.int32),
-            np.empty(4 * data.size, np.int32),
-            np.empty(4 * data.size, np.bool_),
-            np.empty(4 * data.size, np.int64),
-        )
+        edges = PieceEdges.new(4 * data.size, keys.dtype)
         count, wrong, fault = list_edges(
             bits, valid, keys, self.diagonal, corner, (self.rows, self.cols), tuple(edges)
         )
@@ -115,11 +176,7 @@ class ForestChecker:
         tally.vertices += int(np.count_nonzero(valid))
         vertex = np.arange(data.size, dtype=np.int32).reshape(data.shape)
         vertex[~valid] = -1
-        sides = tuple(
-            Side(*(a[at].copy() for a in (cells, bits, vertex)))
-            for at in ((0,), (-1,), (slice(None), 0), (slice(None), -1))
-        )
-        return self.reduced(window, sides, data.size, edges, np.arange(count), tally)
+        return self.reduced(window, border(cells, bits, vertex), data.size, edges, tally)
 
     def join(
         self, one: CheckedPiece, other: CheckedPiece, beside: bool, tally: ForestTally
@@ -150,7 +207,7 @@ class ForestChecker:
         lists = [one.edges, other.edges.shifted(one.size), *found]
         edges = PieceEdges(*(np.concatenate(arrays) for arrays in zip(*lists, strict=True)))
         size = one.size + other.size
-        return self.reduced((r0, r1, c0, c1), sides, size, edges, np.argsort(edges.ids), tally)
+        return self.reduced((r0, r1, c0, c1), sides, size, edges, tally)
 
     def between(
         self,
@@ -184,13 +241,10 @@ class ForestChecker:
         sides: tuple[Side, ...],
         size: int,
         edges: PieceEdges,
-        order: np.ndarray,
         tally: ForestTally,
     ) -> CheckedPiece:
-        """Run Kruskal's algorithm on the edges of a piece; return its skeleton.
-
-        `order` holds the edges in the order of their ids.
-        """
+        """Run Kruskal's algorithm on the edges of a piece; return its skeleton."""
+        order = sort_by_key(edges.ids, np.arange(len(edges.ids)))
         order = sort_by_key(edges.keys, order)
         kept, wrong = kruskal(order, edges.us, edges.vs, edges.tree, size)
         if wrong >= 0:

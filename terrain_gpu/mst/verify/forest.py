@@ -363,6 +363,7 @@ def _result(
         raise checker.violation(
             "spanning", tally.missing, "joins two trees: the forest lacks an edge between them"
         )
+    assert not tally.refused, "a bug: tiles are refused, but no edge of them is wrong"
     return checker.result(tally, expected)
 
 

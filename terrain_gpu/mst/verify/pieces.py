@@ -53,6 +53,12 @@ class PieceEdges:
     tree: np.ndarray
     strange: np.ndarray
 
+    @classmethod
+    def new(cls, count: int, key: np.dtype) -> PieceEdges:
+        """Allocate this many edges."""
+        types = key, np.int64, np.int32, np.int32, np.bool_, np.int64
+        return cls(*(np.empty(count, dtype) for dtype in types))
+
     def __iter__(self) -> Iterator[np.ndarray]:
         return (getattr(self, f.name) for f in fields(self))
 
@@ -103,6 +109,8 @@ class ForestTally:
         Sum of the forest's weights, see `ForestChecker.total`.
     missing
         Least id of the kept edges that are not in the forest, or -1.
+    refused
+        Whether tiles were found wrong.
     """
 
     vertices: int = 0
@@ -110,8 +118,10 @@ class ForestTally:
     checked: int = 0
     exact: int | float = 0
     missing: int = -1
+    refused: bool = False
 
     def merge(self, other: ForestTally) -> None:
+        self.refused |= other.refused
         self.vertices += other.vertices
         self.edges += other.edges
         self.checked += other.checked
