@@ -14,14 +14,14 @@ from ...errors import InputError, VerificationError
 from ...grid import BlockGrid, Window, ceil_div
 from ...grid.neighbours import DIRECTIONS
 from ..weights import Weight, valid_cells
-from .kernels import FAULTS, NODATA, kruskal, list_edges, skeleton, sort_by_key
+from .kernels import FAULTS, NODATA, kruskal, list_edges, skeleton, sort_by_key, sum_floats
 from .pieces import CheckedPiece, ForestTally, PieceEdges, Side
 from .tiles import check_tiles, new_words, weigh_all
 
-UNIT = 64
+UNIT = 128
 """Side of a tile, such that its edges stay in cache."""
 
-SPAN = 16
+SPAN = 8
 """Side in tiles of a square, which is checked without Python's lock."""
 
 
@@ -123,7 +123,7 @@ class ForestChecker:
         right, count, size, picked, checked = check_tiles(
             cells,
             valid,
-            bits,
+            np.ascontiguousarray(bits),
             self.rule(corner[0], rows),
             self.diagonal,
             (*corner, self.rows, self.cols),
@@ -300,20 +300,15 @@ class ForestChecker:
             half = 4 * keys.itemsize
             low, high = keys & keys.dtype.type(2**half - 1), keys >> keys.dtype.type(half)
             return int(low.sum(dtype=np.uint64)) + (int(high.sum(dtype=np.uint64)) << half)
-        if not self.weight.subtracts_floats:
-            sign = keys.dtype.type(1) << keys.dtype.type(8 * keys.itemsize - 1)
-            keys = np.where(keys & sign, keys ^ sign, ~keys)
-        values = keys.view(self.weight.dtype).astype(np.float64)
-        if np.isinf(values).any():
+        narrow = keys.itemsize == 4
+        words = np.zeros((256 if narrow else 2048, 2), np.int64)
+        sum_floats(keys, not self.weight.subtracts_floats, 23 if narrow else 52, words)
+        if words[-1].any():
             return math.inf
-        fraction, exponent = np.frexp(values)
-        whole = (fraction * 2.0**53).astype(np.int64)
-        # In halves, because bincount sums in float64, which is exact below 2**53.
-        shift = exponent.astype(np.int64) + 1073
-        low, high = (np.bincount(shift, part) for part in (whole & (2**27 - 1), whole >> 27))
+        unit = 1126 - (149 if narrow else 1074)
         return sum(
-            (int(low[k]) + (int(high[k]) << 27)) << k
-            for k in np.flatnonzero((low != 0) | (high != 0)).tolist()
+            (int(words[k, 0]) + (int(words[k, 1]) << 32)) << (max(k - 1, 0) + unit)
+            for k in np.flatnonzero(words.any(axis=1)).tolist()
         )
 
     def total(self, tally: ForestTally) -> int | float:

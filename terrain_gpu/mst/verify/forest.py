@@ -36,7 +36,6 @@ from ...engine.plan import (
     MB,
     NO_LIMIT,
     StreamPlan,
-    available_threads,
     format_size,
     limit_of,
     require,
@@ -50,7 +49,7 @@ from ...progress import Progress, silent
 from ...store import Layer
 from ..weights import Weight
 from .blocks import ArrayBlocks, Blocks
-from .checker import UNIT, ForestChecker, Joiner
+from .checker import SPAN, UNIT, ForestChecker, Joiner
 from .pieces import CheckedPiece, ForestTally
 
 if TYPE_CHECKING:
@@ -58,11 +57,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_THREADS = 4
-"""Default. On 16 cores, 16 threads took 37 s and 4 took 24 s: they wait for Python's lock."""
-
-_WORKER = 16 * MB
-"""Memory of a thread that checks a piece: some 300 bytes per cell, and slack."""
+_SLACK = 8 * MB
+"""Memory of a thread beside its square: that of a tile, and what is not returned at once."""
 
 
 def verify_forest(  # noqa: PLR0913 - keyword-only
@@ -96,7 +92,7 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
-        Number of threads; when None, one per processor, but at most 4 on the CPU.
+        Number of threads; when None, one per processor.
     backend
         "cpu"; "cuda", if the GPU's memory holds the whole raster; or "auto": the GPU if it works
         and has the memory, else the CPU. The CPU locates errors in either case.
@@ -336,7 +332,7 @@ def plan_workers(cells: Any, weight: Weight, cluster: Cluster, limits: Limits) -
         if BlockGrid(blocks.rows, blocks.cols, side * blocks.block).count >= 8 * cluster.slots
         or side == 1
     )
-    one = _WORKER + 2 * blocks.block**2 * (cells.dtype.itemsize + 1)
+    one = _square(blocks, weight) + 2 * blocks.block**2 * (cells.dtype.itemsize + 1)
     one += _joins(min(blocks.rows, blocks.cols, 2 * side * blocks.block), weight)
     plan = plan_threads(blocks, cells.dtype.name, cluster.threads, one, limits)
     memory = plan.memory - cluster.threads * one + _joins(min(blocks.rows, blocks.cols), weight)
@@ -344,6 +340,13 @@ def plan_workers(cells: Any, weight: Weight, cluster: Cluster, limits: Limits) -
     require(memory, plan.memory_limit, f"to verify {blocks.rows} x {blocks.cols} cells in workers")
     side *= blocks.block
     return replace(plan, memory=memory, unit_rows=side, unit_cols=side)
+
+
+def _square(blocks: BlockGrid, weight: Weight) -> int:
+    """Bytes of a thread that checks a square: operands, weights, numbers, masks, and lists."""
+    side = min(SPAN * UNIT, blocks.block)
+    cells = min(side, blocks.rows) * min(side, blocks.cols)
+    return cells * (weight.operand_dtype.itemsize + weight.key_dtype.itemsize + 24) + _SLACK
 
 
 def _joins(side: int, weight: Weight) -> int:
@@ -414,11 +417,11 @@ def _pool(
     blocks = source.blocks
     block = blocks.block**2 * (source.dtype.itemsize + 1)
     joins = _joins(min(blocks.rows, blocks.cols), weight)
-    most = min(available_threads(), _THREADS) if threads is None else threads_of(threads)
+    square, most = _square(blocks, weight), threads_of(threads)
     for workers in range(min(most, blocks.count), 0, -1):
         for buffers in (min(workers + 1, blocks.count), workers):
             # One more block: the reader's encoded input.
-            memory = workers * _WORKER + (buffers + 1) * block + joins
+            memory = workers * square + (buffers + 1) * block + joins
             memory += COMPILED_BASELINE + held + cuda
             if memory <= limit:
                 return workers, buffers

@@ -57,6 +57,31 @@ def list_edges(bits, valid, keys, diagonal, corner, shape, out):
 
 
 @jit
+def sum_floats(keys, mapped, point, words):
+    """Add the mantissas of real weights, by exponent, as a low word of 32 bits and a high one.
+
+    Keys are the bits of floats >= 0, or `mapped` to unsigned numbers in the order of floats.
+    """
+    last = point + 8 if point == 23 else point + 11
+    for key in keys:
+        bits = np.uint64(key)
+        sign = 1
+        if mapped:
+            if bits >> np.uint64(last) & np.uint64(1):
+                bits ^= np.uint64(1) << np.uint64(last)
+            else:
+                sign = -1
+                bits ^= (np.uint64(2) << np.uint64(last)) - np.uint64(1)
+                bits &= (np.uint64(1) << np.uint64(last)) - np.uint64(1)
+        exponent = np.int64(bits >> np.uint64(point))
+        mantissa = np.int64(bits & ((np.uint64(1) << np.uint64(point)) - np.uint64(1)))
+        if exponent > 0:
+            mantissa |= np.int64(1) << point
+        words[exponent, 0] += sign * (mantissa & 0xFFFFFFFF)
+        words[exponent, 1] += sign * (mantissa >> 32)
+
+
+@jit
 def sort_by_key(keys, order):
     """Sort `order` by key, stably: LSD radix sort that skips digits equal in all keys."""
     digit = np.uint64(2047)

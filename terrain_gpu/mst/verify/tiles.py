@@ -142,6 +142,7 @@ def check_tiles(
             count, picked = _check(
                 window, place, unit, shift, work, vertex, out, count, weights, picked
             )
+            # Any other edge is the largest of a cycle.
             if picked - first != chosen:
                 return False, 0, 0, 0, 0
             checked += edges
@@ -282,8 +283,7 @@ def _open(valid, window, place, unit, work, vertex, size):
 def _check(window, place, unit, shift, work, vertex, out, count, weights, taken):
     """Run all rounds of a tile.
 
-    Returns the number of edges listed, and of the forest's edges so far; too few of these if it
-    lacks one that is picked.
+    Returns the number of edges listed, and of the forest's edges so far; -1 if it lacks one.
     """
     words, _, chosen, label, home, _, _, _, parent, active, opened, picks = work
     n, pad = unit * unit, unit + 1
@@ -294,7 +294,7 @@ def _check(window, place, unit, shift, work, vertex, out, count, weights, taken)
     for k in range(picked):
         e = np.int64(picks[k])
         if not chosen[e >> 2] >> np.uint8(e & 3) & 1:
-            return count, taken
+            return count, _NONE
         weights[taken] = words[e & 3, pad + (e >> 2)] >> words.dtype.type(shift)
         taken += 1
     for c in range(n):
@@ -332,12 +332,8 @@ def _rounds(unit, shift, work, roots):
     top = ~words.dtype.type(0)
     found = 0
     while roots > 1:
-        for k in range(roots):
-            best[active[k]] = top
         _least_of_cells(words, label, unit, least)
-        for c in range(n):
-            r = labels[c]
-            best[r] = min(best[r], least[c])
+        _least_of_components(labels, least, active, roots, best)
         if shift:
             few = words.dtype.type((1 << shift) - 1)
             for k in range(roots):
@@ -407,6 +403,31 @@ def _least_of_cells(words, label, unit, least):
         word = min(word, ne[c] if upper_right[c] != at else top)
         word = min(word, north[c] if upper[c] != at else top)
         least[c] = min(word, nw[c] if upper_left[c] != at else top)
+
+
+@register_jitable
+def _least_of_components(labels, least, active, roots, best):
+    """Find the least word of each component."""
+    n, top = len(least), ~least.dtype.type(0)
+    if roots == n:
+        best[:] = least
+        return
+    for k in range(roots):
+        best[active[k]] = top
+    if roots > n // 16:
+        for c in range(n):
+            r = labels[c]
+            best[r] = min(best[r], least[c])
+        return
+    # In large components, neighbours mostly are in the same one.
+    run, word = labels[0], top
+    for c in range(n):
+        r = labels[c]
+        if r != run:
+            best[run] = min(best[run], word)
+            run, word = r, top
+        word = min(word, least[c])
+    best[run] = min(best[run], word)
 
 
 @register_jitable
