@@ -53,6 +53,7 @@ inline unsigned long long atomicExch(unsigned long long* at, unsigned long long 
 }
 template <class T, class U> T atomicAnd(T* at, U v) { return change(at, *at & v); }
 template <class T> T __ldg(const T* at) { return *at; }
+template <class T> T __ldca(const T* at) { return *at; }
 template <class T> T __ldcg(const T* at) { return *at; }
 inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
 inline long long __double_as_longlong(double z) { return bits_as<long long>(z); }

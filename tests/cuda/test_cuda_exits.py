@@ -124,7 +124,7 @@ def test_a_solver_of_regions_gives_its_memory_back(monkeypatch):
 def test_a_proof_that_fails_gives_page_locked_memory_back(monkeypatch):
     given_back = []
     monkeypatch.setattr(device, "usable_memory", lambda *how: 2**40)
-    monkeypatch.setattr(verify_gpu, "memory_bound", lambda *how: nullcontext())
+    monkeypatch.setattr(verify_gpu, "memory_bounds", lambda *how: nullcontext())
     monkeypatch.setattr(verify_gpu, "free_staging", lambda: given_back.append(1))
     monkeypatch.setattr(verify_gpu, "_prove", lambda *how: 1 / 0)
     data = np.ones((70, 70), np.uint8)

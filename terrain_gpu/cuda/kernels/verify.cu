@@ -1,7 +1,11 @@
-// Verify that a mask of edges is the minimum spanning forest of a raster: Boruvka's rounds over all
-// edges of the grid, the whole raster as one graph, cells row by row. An edge has the id
+// Verify that a mask of edges is the minimum spanning forest of a region: Boruvka's rounds over all
+// edges of the grid, the whole region as one graph, cells row by row. An edge has the id
 // 4 * lower cell + direction (E, SW, S, SE), and edges are ordered by weight and id, so the forest
-// is unique: the mask is the forest if and only if it holds every edge picked, and no other edge.
+// is unique. Cells on open sides have neighbours in other regions: their components never pick, so
+// every pick is an edge of the forest, and no two of these cells are ever joined. Rounds in which
+// they pick then find the candidates, the spanning forest of the edges left between them. The mask
+// is right inside the region if and only if it holds every edge picked, and otherwise only
+// candidates; which of these, other regions tell.
 // Deliberately simple, and shares no code with the kernels that compute forests. Macros: CELL, the
 // type of cells; ABSDIFF, whether the weight is |dz| (1) or the higher cell (0); SLOPES, whether of
 // edges of one weight the steeper comes first; VERTEX, the unsigned type of a cell's number.
@@ -14,7 +18,7 @@ typedef VERTEX Vertex;
 constexpr bool FLOAT = (Cell)0.5 != (Cell)0, DOUBLE = FLOAT && sizeof(Cell) == 8;
 constexpr int EXPONENTS = DOUBLE ? 2048 : FLOAT ? 256 : 1;
 constexpr Vertex ABSENT = ~(Vertex)0;
-constexpr u64 NONE = ~0ull;
+constexpr u64 NONE = ~0ull, OPEN = NONE - 1;  // the best edge of a root: none yet; never one
 constexpr int HOPS = 16;  // at most, per pass, towards a root
 constexpr i64 SWATH = 1024;
 
@@ -34,6 +38,13 @@ __device__ __forceinline__ Place place(i64 k, i64 rows, i64 cols) {
 }
 
 #include "add_up.cuh"
+
+constexpr int UP = 1, DOWN = 2, LEFT = 4, RIGHT = 8;  // open sides
+
+__device__ __forceinline__ bool is_open(i64 row, i64 col, i64 rows, i64 cols, int sides) {
+    return (sides & UP && row == 0) || (sides & DOWN && row == rows - 1) ||
+           (sides & LEFT && col == 0) || (sides & RIGHT && col == cols - 1);
+}
 
 // -- weights ---------------------------------------------------------------------------------------
 
@@ -91,24 +102,25 @@ __device__ __forceinline__ i64 step(int direction, i64 cols) {
 // -- the raster ------------------------------------------------------------------------------------
 
 extern "C" __global__ void start(
-    i64 n, const Cell* cells, Cell nodata, int has_nodata, Vertex* parent, u64* best
+    i64 rows, i64 cols, int sides, const Cell* cells, Cell nodata, int has_nodata, Vertex* parent,
+    u64* best
 ) {
-    for (i64 v = thread(); v < n; v += threads()) {
+    for (i64 v = thread(); v < rows * cols; v += threads()) {
         const Cell z = cells[v];
         // Neither NaN nor infinite.
         const bool here = z - z == 0 && !(has_nodata && z == nodata);
         parent[v] = here ? (Vertex)v : ABSENT;
-        best[v] = NONE;
+        best[v] = sides && is_open(v / cols, v % cols, rows, cols, sides) ? OPEN : NONE;
     }
 }
 
 // For cells [first, last), count those with a value, the edges of the grid, the edges of the mask,
-// and its bits that are not edges of the grid. Sum the weights of the mask's edges exactly: integers
+// and its bits that are not edges of the grid. Edges to other regions are not counted. Sum the weights of the mask's edges exactly: integers
 // as a low and a high word; floats as mantissas, two words per exponent. A word cannot overflow for
 // 2^28 cells.
 extern "C" __global__ void survey(
-    i64 first, i64 last, i64 rows, i64 cols, int diagonal, const Cell* cells, const u8* mask,
-    const Vertex* parent, u64* counts, u64* sums
+    i64 first, i64 last, i64 rows, i64 cols, int diagonal, int sides, const Cell* cells,
+    const u8* mask, const Vertex* parent, u64* counts, u64* sums
 ) {
     __shared__ u64 words[2 * EXPONENTS];
     for (int k = threadIdx.x; k < 2 * EXPONENTS; k += blockDim.x) words[k] = 0;
@@ -152,6 +164,10 @@ extern "C" __global__ void survey(
             const bool edge = here && inside && (diagonal || d % 2 == 0) && parent[other] != ABSENT;
             const bool chosen = bits >> d & 1;
             grid += edge;
+            const bool below = d == 0 || row + 1 < rows || sides & DOWN;
+            const bool beside = d == 2 || (d == 1 ? col > 0 || sides & LEFT
+                                                  : col + 1 < cols || sides & RIGHT);
+            if (here && !inside && below && beside && (diagonal || d % 2 == 0)) continue;
             edges += chosen;
             wrong += chosen && !edge;
             if (chosen && edge) add(cells[v], cells[other]);
@@ -200,6 +216,7 @@ extern "C" __global__ void least_edges(
         if (edge == NONE) continue;
         u64 seen = *(volatile u64*)&best[own];
         for (;;) {
+            if (seen == OPEN) break;
             if (seen != NONE) {
                 const i64 cell = (i64)(seen >> 2);
                 const int d = (int)(seen & 3);
@@ -215,19 +232,21 @@ extern "C" __global__ void least_edges(
     }
 }
 
-// Replace the edge that a root picked by the root it leads to. Count picks that the mask lacks.
+// Replace the edge that a root picked by the root it leads to. Count picks that the mask lacks; or
+// list all picks, if there is a list. Two roots may pick the same edge.
 extern "C" __global__ void aim(
-    i64 n, i64 cols, const u8* mask, const Vertex* parent, u64* best, u64* lacking
+    i64 n, i64 cols, const u8* mask, const Vertex* parent, u64* best, u64* list, u64* counts
 ) {
     u64 lack = 0;
     for (i64 v = thread(); v < n; v += threads()) {
-        if (parent[v] != (Vertex)v || best[v] == NONE) continue;
+        if (parent[v] != (Vertex)v || best[v] >= OPEN) continue;
         const u64 edge = best[v];
         const i64 cell = (i64)(edge >> 2), other = cell + step((int)(edge & 3), cols);
-        lack += !(mask[cell] >> (edge & 3) & 1);
+        if (list) list[atomicAdd(&counts[0], 1ull)] = edge;
+        else lack += !(mask[cell] >> (edge & 3) & 1);
         best[v] = parent[parent[cell] == (Vertex)v ? other : cell];
     }
-    add_up(lack, lacking);
+    add_up(lack, counts);
 }
 
 // Attach roots to those they lead to. Two that lead to each other picked the same edge: the lesser
@@ -235,7 +254,7 @@ extern "C" __global__ void aim(
 extern "C" __global__ void hook(i64 n, Vertex* parent, const u64* best, u64* picked) {
     u64 picks = 0;
     for (i64 v = thread(); v < n; v += threads()) {
-        if (parent[v] != (Vertex)v || best[v] == NONE) continue;
+        if (parent[v] != (Vertex)v || best[v] >= OPEN) continue;
         const u64 to = best[v];
         if (best[to] == (u64)v && (u64)v < to) continue;
         parent[v] = (Vertex)to;
@@ -255,7 +274,7 @@ extern "C" __global__ void flatten(
         const Vertex from = parent[v];
         if (from == ABSENT) continue;
         if (from == (Vertex)v) {
-            best[v] = NONE;
+            if (best[v] != OPEN) best[v] = NONE;
             continue;
         }
         // From the L1 cache, possibly stale: all cells of a large component read the same root.
@@ -266,5 +285,31 @@ extern "C" __global__ void flatten(
         }
         if (root != from) parent[v] = root;
         if (next != root) *unfinished = 1;
+    }
+}
+
+// -- candidates ------------------------------------------------------------------------------------
+
+// Let open cells pick from now on. They are the roots that are left; all other cells remember which
+// of them they belong to.
+extern "C" __global__ void let_pick(i64 n, const Vertex* parent, u64* best) {
+    for (i64 v = thread(); v < n; v += threads())
+        if (parent[v] != ABSENT) best[v] = parent[v] == (Vertex)v ? NONE : (u64)parent[v];
+}
+
+// For every candidate, its weight, the open cells that its ends belong to, and whether the mask
+// has it.
+extern "C" __global__ void describe(
+    i64 count, const u64* list, i64 rows, i64 cols, int sides, const Cell* cells,
+    const double* per_length, const u8* mask, const u64* best, u64* keys, u64* us, u64* vs, u8* tree
+) {
+    for (i64 k = thread(); k < count; k += threads()) {
+        const i64 cell = (i64)(list[k] >> 2);
+        const int d = (int)(list[k] & 3);
+        const i64 other = cell + step(d, cols);
+        keys[k] = key(cells[cell], cells[other], per_length, rows, cell / cols, d);
+        us[k] = is_open(cell / cols, cell % cols, rows, cols, sides) ? (u64)cell : best[cell];
+        vs[k] = is_open(other / cols, other % cols, rows, cols, sides) ? (u64)other : best[other];
+        tree[k] = mask[cell] >> d & 1;
     }
 }

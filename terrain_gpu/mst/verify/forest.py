@@ -254,10 +254,10 @@ def _prove_on_gpu(
     found = verify_gpu.prove(
         cells,
         edges,
-        checker.weight,
-        checker.diagonal,
+        checker,
         gpu=gpu,
         memory_limit=how.memory_limit,
+        held=how.held + _joins(min(checker.rows, checker.cols), checker.weight),
         threads=threads_of(how.threads),
         progress=progress,
     )
