@@ -49,7 +49,7 @@ LINES = (".geojson", ".gpkg", ".parquet")
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option
-@options.device_option
+@options.devices_option
 @options.gpu_memory_limit_option
 @options.cluster_options(
     "mst.verify.forest",
@@ -70,7 +70,7 @@ def command(
     heights: str | None,
     accepted: tuple[str, ...],
     backend: str,
-    device: int,
+    device: Any,
     gpu_memory_limit: int | None,
     json_target: str | None,
     **limits: Any,
@@ -84,9 +84,9 @@ def command(
     0. Sums of drainage can be verified only if there is a layer of directions (accumulate
     --directions), and converted layers only while their sources are where they were.
 
-    The GPU verifies a spanning forest if the whole raster fits its memory (15 bytes per 16-bit
-    cell), and distances of any raster, region by region. The CPU follows backlinks and allocation,
-    and verifies all other layers, with --workers or --scheduler in the workers.
+    GPUs verify spanning forests and distances of any raster, region by region; of several GPUs,
+    distances use the first. The CPU follows backlinks and allocation, and verifies all other
+    layers, with --workers or --scheduler in the workers.
 
     With --data, read all tiles of all layers instead and check them against their checksums.
 

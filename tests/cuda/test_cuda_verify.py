@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
+from contextlib import contextmanager
 from functools import partial
 
+import emulation
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -33,14 +36,16 @@ from terrain_gpu.cells import DTYPES
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
-from terrain_gpu.cuda.backend import NoGpu
+from terrain_gpu.cuda.backend import Gpu, NoGpu
 from terrain_gpu.errors import PlanError, VerificationError
+from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst.verify import gpu as verify_gpu
 from terrain_gpu.mst.verify.forest import verify_arrays, verify_forest
 from terrain_gpu.mst.weights import weights_of
 
 small = rasters(shape=shapes(200, 5000))
 widths = st.sampled_from([2**32, 1])
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 
 
 @needs_nvcc
@@ -286,6 +291,120 @@ def test_stores_that_are_wrong(tmp_path, no_fsync, block):
     assert said[0][0].startswith(str(forest.path))
 
 
+# -- in regions ----------------------------------------------------------------------------
+
+KINDS = [
+    ("uint16", "max", 8),
+    ("float32", "absdiff", 8),
+    ("int16", "flow", 4),
+    ("int64", "absdiff", 8),
+    ("float64", "max", 8),
+]
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory):
+    """A stand-in for a GPU where there is none, until the end of a test."""
+    folder = tmp_path_factory.mktemp("kernels")
+
+    @contextmanager
+    def used():
+        with pytest.MonkeyPatch.context() as patch:
+            if device.why_not() is not None:
+                emulation.use(patch, folder)
+            yield patch
+        emulation.forget()
+
+    return used
+
+
+def same_in_regions(patch, side, *how, **more):
+    """The common verdict of the CPU, and of the GPU in regions of this side."""
+    patch.setattr(verify_gpu, "RESERVED", 10**6)
+    patch.setattr(verify_gpu, "region_side", lambda *given: side)
+    return same_verdict(*how, **more, block_size=64)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "weight", "connectivity"), KINDS[:3])
+def test_regions_in_a_stand_in(stand_in, dtype, weight, connectivity):
+    with stand_in() as patch:
+        check_regions(patch, dtype, weight, connectivity, swapped=3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "weight", "connectivity"), KINDS)
+@pytest.mark.parametrize("narrow", [2**32, 1])
+def test_regions(monkeypatch, dtype, weight, connectivity, narrow):
+    check_regions(monkeypatch, dtype, weight, connectivity, swapped=40, narrow=narrow)
+
+
+def check_regions(patch, dtype, weight, connectivity, swapped, **more):
+    rng = np.random.default_rng(4)
+    shape = 70, 140
+    data = make("ties", dtype, shape, 1)
+    data[60:66, 3:130] = 7  # a lake across the cuts, which leaves a way round
+    mask, recorded = solved(data, 7, weight, connectivity)
+    how = weight, connectivity
+    for side in (128, 64):
+        verdict = partial(same_in_regions, patch, side, data, 7, **more)
+        found = verdict(mask, *how, expected=recorded)
+        assert {key: found[key] for key in recorded} == recorded
+    # Bits of any kind: too many, too few, out of the raster, to cells without a value.
+    near = np.flatnonzero((np.indices(shape) % 64 % 63 == 0).any(axis=0))
+    for cell in rng.choice(near, swapped).tolist():
+        wrong = flipped(mask, (cell, int(rng.integers(0, 5))))
+        assert isinstance(verdict(wrong, *how), tuple)
+    for out, into in exchanged_near_cuts(data, mask, *how, rng, swapped):
+        assert verdict(flipped(mask, out, into), *how)[1] == "minimal"
+
+
+def exchanged_near_cuts(data, mask, weight, connectivity, rng, count):
+    """(edge in the forest, edge not in it) on one cycle, which crosses a cut."""
+    cols = data.shape[1]
+
+    def block(cell):
+        return cell // cols // 64, cell % cols // 64
+
+    across = [
+        (c, d)
+        for _, c, d in reference.edges(data, weight, 7, connectivity)
+        if not mask.ravel()[c] >> d & 1 and block(c) != block(other_end(data.shape, c, d))
+    ]
+    for k in rng.choice(len(across), count, replace=False):
+        cycle = path(mask, across[k][0], other_end(data.shape, *across[k]))
+        yield cycle[rng.integers(len(cycle))], across[k]
+
+
+@needs_compiler
+def test_several_gpus_share_the_regions(stand_in, tmp_path, no_fsync):
+    data = make("terrain", "uint16", (200, 330), 1)
+    mask, recorded = solved(data, 7, "max", 8)
+    source, forest = make_store(tmp_path, data, 7, mask, 64)
+    how = {"weight": "max", "connectivity": 8, "expected": recorded, "backend": "cuda"}
+    with stand_in() as patch:
+        patch.setattr(verify_gpu, "RESERVED", 10**6)
+        proofs, shown = [], []
+        prove, lock = verify_gpu.GpuProof.prove, threading.Lock()
+
+        def one_at_a_time(self, slot):
+            proofs.append(self)
+            with lock:  # kernels of the stand-in share their shared memory
+                return prove(self, slot)
+
+        patch.setattr(verify_gpu.GpuProof, "prove", one_at_a_time)
+        found = verify_forest(
+            source,
+            forest,
+            **how,
+            gpu=Gpu(0, 2 * 10**6, True, True, (0,)),
+            progress=lambda cells, total: shown.append(cells),
+        )
+    assert {key: found[key] for key in recorded} == recorded
+    assert len(proofs) > len(set(proofs)) == 2
+    assert sum(shown) == data.size
+
+
 # -- without one ---------------------------------------------------------------------------
 
 
@@ -342,24 +461,24 @@ def test_no_gpu(broken, proven, caplog, capfd):
 
 def test_a_gpu_that_is_too_small(works, proven, caplog, capfd):
     source, forest, how = proven
-    least = verify_gpu.RESERVED + 150 * 170 * (2 + 1 + 4 + 8)
+    least = verify_gpu.RESERVED + 64 * 64 * (2 * 3 + 4 + 8) + 4 * 128 * 33
     for limits, text in (
         (
             {"gpu_memory_limit": least - 1},
-            "verifying 150 x 170 cells of uint16 takes 513MB of GPU memory",
+            "verifying blocks of 64 x 64 cells of uint16 takes 513MB of GPU memory",
         ),
         (
             {"gpu_memory_limit": least - 1},
             "more than the 512 MB given; give --gpu-memory-limit 513MB",
         ),
-        ({"memory_limit": 600 * 10**6}, "600 MB is too small .* on a GPU; give at least 997 MB"),
+        ({"memory_limit": 600 * 10**6}, "600 MB is too small .* on a GPU; give at least 989 MB"),
     ):
         with pytest.raises(PlanError, match=text):
             verify_forest(source, forest, **how, **limits, backend="cuda")
     caplog.set_level("INFO", logger="terrain_gpu")
     found = verify_forest(source, forest, **how, backend="auto", gpu_memory_limit=10**6)
     assert found["backend"] == "cpu"
-    assert "verifying on the CPU: verifying 150 x 170" in caplog.text
+    assert "verifying on the CPU: verifying blocks of 64 x 64" in caplog.text
     small = "--gpu-memory-limit", "10MB"
     assert program(source, *small, "--backend", "cuda") == 2
     assert "or use --backend cpu" in capfd.readouterr().err
@@ -372,6 +491,20 @@ def test_cuda_is_not_loaded_where_there_is_no_room_for_it(monkeypatch, proven):
     monkeypatch.setattr(device, "why_not", lambda number=0: pytest.fail("loaded"))
     found = verify_forest(source, forest, **how, backend="auto", memory_limit=600 * 10**6)
     assert found["backend"] == "cpu"
+
+
+def regions_of(side, memory, devices=1, dtype="uint16"):
+    """The side of regions of a raster of `side` x `side` cells in blocks of 4096."""
+    gpu = Gpu(0, memory, True, True, tuple(range(1, devices)))
+    return verify_gpu.region_side(BlockGrid(side, side, 4096), np.dtype(dtype), gpu)
+
+
+def test_regions_are_as_large_as_fit():
+    assert regions_of(60_000, 55 * 10**9) == 61_440  # one, with one slot
+    assert regions_of(60_000, 54 * 10**9) == 32_768
+    assert regions_of(100_000, 8 * 10**9) == 16_384
+    assert regions_of(100_000, 125 * 10**9) == regions_of(60_000, 125 * 10**9, 4) + 20_480
+    assert regions_of(141_422, 125 * 10**9, 8) == 49_152
 
 
 def test_3_6e9_cells_fit_a_large_gpu():

@@ -16,7 +16,7 @@ from ...grid.neighbours import DIRECTIONS
 from ..weights import Weight, valid_cells
 from .kernels import FAULTS, NODATA, kruskal, list_edges, skeleton, sort_by_key, sum_floats
 from .pieces import CheckedPiece, ForestTally, PieceEdges, Side
-from .tiles import check_tiles, new_words, weigh_all
+from .tiles import check_tiles, new_words
 
 UNIT = 128
 """Side of a tile, such that its edges stay in cache."""

@@ -1,23 +1,28 @@
 """Verify that a layer of forward edges is the minimum spanning forest: `verify_forest`.
 
-The proof shares only the cells' operands with the programs that compute forests. It runs Kruskal's
-algorithm (J. Kruskal 1956) over *all* edges of the grid, in pieces that fit the cache, with a plain
-union-find: each piece visits its edges in the total order, keeps those that join two components and
-drops the others. The layer is correct if and only if, over all pieces,
+The proof shares only the cells' operands with the programs that compute forests. It reduces the
+graph of the raster, part by part, to a small one that is joined with those of other parts, by three
+steps. Each is right because the order of edges is total:
 
-- no edge *of the layer* is ever dropped. A dropped edge closes a cycle of smaller edges: if all of
-  these are the layer's, the layer is not acyclic; otherwise it is not minimal (the cycle property);
-- every *other* edge is dropped in the end: then smaller edges join its ends, and, by induction over
-  the order, smaller edges of the layer do. One that is kept joins two trees of the layer, so the
-  layer is not spanning.
+- *Pick*. The least edge that leaves a set of cells is in the minimum spanning forest, if all edges
+  that leave the set are seen (the cut property). Its ends become one vertex, which changes nothing
+  for other edges. The layer must have it.
+- *Drop*. An edge that is the largest of a cycle is not in the minimum spanning forest (the cycle
+  property), nor needed to tell which others are. The layer must not have it.
+- *Contract*. Of an unbranched path whose inner vertices have no other edges, only the largest edge
+  can still be dropped, and a dead end is in the forest. The layer must have all others.
 
-Neighbouring pieces are joined by the edges between them and the skeleton of each: the kept edges
-without dead ends, with every unbranched path contracted to its largest edge, because only that edge
-can still be dropped. A skeleton is a forest between border cells. So memory is O(border), although
-every edge of the raster is checked and every cell is read once.
+Every edge of the grid is picked, dropped or contracted in the end. So the layer is accepted if and
+only if it is the minimum spanning forest, whatever the parts are and in whatever order they join.
 
-`checker` checks and joins pieces, `pieces` holds their data structures, `kernels` process the
-edges. A GPU that holds the whole raster proves the same in another way, see `gpu`.
+*Tiles* (`tiles`) pick by Boruvka's rounds in compiled code, where cells with neighbours in other
+tiles never pick; each leaves a forest between these cells. *Squares* of tiles (`checker`) are
+joined by the edges between them: Kruskal's algorithm drops all but a forest, which is contracted to
+its skeleton between the cells on the square's border. Squares are joined in pairs, blocks likewise.
+So memory is O(border), although every edge of the raster is checked and every cell is read once.
+
+Where a tile is wrong, Kruskal's algorithm alone processes its square (`kernels`), and names edges.
+On a GPU, regions are like tiles, see `gpu`. `pieces` holds the data structures.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...arguments import Devices
 from ...cuda.backend import Gpu, Placement, find_gpu
 from ...engine.plan import (
     COMPILED_BASELINE,
@@ -71,7 +77,7 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
     backend: str = "cpu",
-    device: int = 0,
+    device: Devices = 0,
     gpu_memory_limit: int | None = None,
     gpu: Gpu | None = None,
     progress: Progress = silent,
@@ -94,13 +100,12 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
     threads
         Number of threads; when None, one per processor.
     backend
-        "cpu"; "cuda", if the GPU's memory holds the whole raster; or "auto": the GPU if it works
-        and has the memory, else the CPU. The CPU locates errors in either case.
+        "cpu", "cuda", or "auto": the GPU if it works and its memory holds a block, else the CPU.
+        The CPU locates errors in either case.
     device, gpu_memory_limit
-        Number of the GPU, and a limit on its memory in bytes; nine tenths of the free memory when
-        None.
+        As for `minimum_spanning_tree`.
     gpu
-        The GPU, if already known; replaces the previous three.
+        The GPUs, if already known; replaces the previous three.
     progress
         Called with the cells just checked and the number of all cells; with a negative number
         before cells are checked again.
@@ -158,7 +163,7 @@ def verify_arrays(  # noqa: PLR0913 - keyword-only
     memory_limit: int = NO_LIMIT,
     held: int = 0,
     backend: str = "cpu",
-    device: int = 0,
+    device: Devices = 0,
     gpu_memory_limit: int | None = None,
     gpu: Gpu | None = None,
     progress: Progress = silent,
@@ -192,7 +197,7 @@ class _How(NamedTuple):
     memory_limit: int
     threads: int | None
     backend: str
-    device: int
+    device: Devices
     gpu_memory_limit: int | None
     gpu: Gpu | None
     held: int = 0

@@ -24,7 +24,7 @@ from ...engine.schedule import stream
 from ...errors import PlanError, VerificationError
 from ...grid import Block, BlockGrid, RegionGrid, Window, ceil_div
 from ...progress import Progress
-from ..weights import WEIGHTS, Weight, valid_cells, weights_of
+from ..weights import WEIGHTS, valid_cells, weights_of
 from .checker import ForestChecker, Joiner
 from .pieces import CheckedPiece, ForestTally, PieceEdges, Side
 
@@ -203,9 +203,7 @@ def _prove(
                 staging.place(host, whole[a - r0 : b - r0, c - c0 : d - c0])
 
         within = _blocks_in(blocks, slot.window)
-        stream(
-            within, read, lambda part, _: None, buffers=[None] * share, readers=share
-        )
+        stream(within, read, lambda part, _: None, buffers=[None] * share, readers=share)
         return slot
 
     def check(at: Block, slot: Slot) -> tuple[CheckedPiece, ForestTally]:
@@ -366,9 +364,7 @@ class GpuProof:
 
         row, col = np.divmod(ids >> 2, cols)
         whole = 4 * ((r0 + row) * checker.cols + c0 + col) + (ids & 3)
-        edges = PieceEdges(
-            keys, whole, number(us), number(vs), tree, np.where(tree, -1, whole)
-        )
+        edges = PieceEdges(keys, whole, number(us), number(vs), tree, np.where(tree, -1, whole))
         borders = tuple(Side(cells, bits, number(vertex)) for cells, bits, vertex in sides)
         return checker.reduced(slot.window, borders, len(numbered), edges, tally)
 

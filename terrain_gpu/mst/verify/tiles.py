@@ -78,13 +78,6 @@ def _rule_of_row(rule, direction, row):
     return lambda rule, direction, row: rule
 
 
-@jit
-def weigh_all(a, b, rule, direction, rows, out):
-    """Weigh the edges from operands `a`, in these rows, to `b`."""
-    for k in range(len(a)):
-        out[k] = weigh(a[k], b[k], _rule_of(rule, direction, rows[k]))
-
-
 def new_words(unit: int, key_bits: int) -> tuple[np.ndarray, int]:
     """Allocate the words of a tile; return them, and the bits of an edge's number in a word."""
     shift = (4 * unit * unit - 1).bit_length()
@@ -183,10 +176,10 @@ def _fill(cells, valid, window, rule, diagonal, unit, shift, work):
         for d in range(4):
             if (d > 0 and y + 1 == row1) or (d & 1 and not diagonal):
                 continue
-            west, east = (1 if d == 1 else 0), (0 if d == 1 or d == 2 else 1)
+            west, east = int(d == 1), int(d % 3 == 0)
             width = col1 - col0 - west - east
             below, start = y + (d > 0), col0 + west
-            beside = start - (d == 1) + (d == 0 or d == 3)
+            beside = start - west + east
             at = first + west
             _fill_row(
                 cells[y, start : start + width],
@@ -216,7 +209,7 @@ def _fill_row(a, b, here, there, rule, words, present, number, shift):
 
 @register_jitable
 def _read_bits(bits, valid, window, diagonal, place, unit, work):
-    """Return the number of the forest's edges inside a tile, -1 if a bit is wrong; and all edges."""
+    """Return how many edges the forest has in a tile, -1 if a bit is wrong, and the grid."""
     present, chosen = work[1], work[2]
     row0, row1, col0, col1 = window
     chosen[:] = 0
@@ -285,7 +278,7 @@ def _check(window, place, unit, shift, work, vertex, out, count, weights, taken)
 
     Returns the number of edges listed, and of the forest's edges so far; -1 if it lacks one.
     """
-    words, _, chosen, label, home, _, _, _, parent, active, opened, picks = work
+    words, _, chosen, label, home, _, _, _, _, active, opened, picks = work
     n, pad = unit * unit, unit + 1
     for c in range(n):
         label[pad + c] = c
@@ -457,9 +450,7 @@ def _number_ties(words, present, labels, unit, least, best, number, active, root
 
 
 @register_jitable
-def _between(
-    cells, valid, bits, rule, diagonal, place, unit, out, count, vertex, weights, taken
-):
+def _between(cells, valid, bits, rule, diagonal, place, unit, out, count, vertex, weights, taken):
     """List the edges between tiles; return whether they are right, and the numbers."""
     rows, cols = cells.shape
     keys, ids, us, vs, tree, strange = out

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from ...arguments import PathConnectivity, PathMetric
+from ...arguments import Devices, PathConnectivity, PathMetric
 from ...cuda.backend import find_gpu
 from ...engine.plan import CUDA_BASELINE
 from ...errors import InputError, StoreError, VerificationError
@@ -44,7 +44,7 @@ def verify_stored(
     memory_limit: int | None = None,
     threads: int | None = None,
     backend: str = "cpu",
-    device: int = 0,
+    device: Devices = 0,
     gpu_memory_limit: int | None = None,
     progress: Progress = silent,
     cluster: Cluster | None = None,
@@ -56,7 +56,7 @@ def verify_stored(
     Parameters
     ----------
     backend, device, gpu_memory_limit
-        As for `shortest_paths`.
+        As for `shortest_paths`; of several GPUs, the first proves.
     cluster
         Its workers check the blocks, on CPUs.
 
