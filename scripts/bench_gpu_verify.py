@@ -4,7 +4,8 @@
     python scripts/bench_gpu_verify.py --paths
 
 "resident": cells and mask lie in the GPU's memory; the median of three. "end to end": from the
-store, its files in the page cache or not. The huge raster is resident only.
+store, its files in the page cache or not. The huge raster is resident only. In regions:
+`terrain-gpu verify STORE --backend cuda --gpu-memory-limit 8GB --device all`.
 """
 
 from __future__ import annotations
@@ -22,21 +23,31 @@ import numpy as np
 from bench_gpu_mst import BLOCK, cold, make_store, terrain, tiles_of
 
 from terrain_gpu import TileStore, minimum_spanning_tree, shortest_paths
+from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst.verify.forest import verify_forest
-from terrain_gpu.mst.verify.gpu import GpuRaster
+from terrain_gpu.mst.verify.checker import UNIT, ForestChecker
+from terrain_gpu.mst.verify.gpu import GpuProof, Slot
 from terrain_gpu.mst.weights import Weight
 from terrain_gpu.paths.verify import verify_stored
 
 
-def prove(what: str, raster: GpuRaster, *, right: bool, times: int = 3) -> None:
+def resident(side: int, weight: str, dtype: np.dtype) -> Slot:
+    """Allocate a raster on the GPU, as one region."""
+    blocks, kind = BlockGrid(side, side, BLOCK), Weight(weight, dtype)
+    slot = GpuProof(side * side, ForestChecker(blocks, kind, None, 8, UNIT), 0).slot()
+    slot.window = 0, side, 0, side
+    return slot
+
+
+def prove(what: str, slot: Slot, *, right: bool, times: int = 3) -> None:
     """Time a proof, and its kernels."""
-    seconds = []
+    raster, seconds = slot.lane, []
     for _ in range(times):
         cupy.cuda.Device().synchronize()
         begin = time.perf_counter()
-        assert (raster.prove() is not None) == right
+        assert (raster.prove(slot) is not None) == right
         seconds.append(time.perf_counter() - begin)
-    best, cells = sorted(seconds)[times // 2], raster.cells.size
+    best, cells = sorted(seconds)[times // 2], slot.cells.size
     spent: dict[str, float] = defaultdict(float)
     calls: dict[str, int] = defaultdict(int)
     launch = raster._launch
@@ -49,7 +60,7 @@ def prove(what: str, raster: GpuRaster, *, right: bool, times: int = 3) -> None:
         calls[name] += 1
 
     raster._launch = timed  # type: ignore[method-assign]
-    raster.prove()
+    raster.prove(slot)
     parts = ", ".join(f"{calls[k]} {k} {spent[k] * 1e3:.1f}" for k in spent)
     print(
         f"resident {what:26s} {best:.3f} s, {cells / best / 1e9:.2f} G cells/s; ms: {parts}",
@@ -78,10 +89,10 @@ def of_store(what: str, store: Path, weight: str, backend: str, threads: int | N
         speed = cells.grid.cells / wall / 1e9
         print(f"{state} {backend} {what:26s} {wall:.3f} s, {speed:.3f} G cells/s", flush=True)
     if backend == "cuda":
-        raster = GpuRaster(cells.grid.shape, Weight(weight, cells.dtype), None, True)
-        raster.cells.set(cells.read_window(*cells.grid.window))
-        raster.mask.set(forest.read_window(*cells.grid.window))
-        prove(what, raster, right=True)
+        slot = resident(cells.grid.rows, weight, cells.dtype)
+        for array, layer in zip(slot.arrays(), (cells, forest), strict=True):
+            array.set(layer.read_window(*cells.grid.window))
+        prove(what, slot, right=True)
 
 
 def of_distances(side: int, z: Any, store: Path) -> None:
@@ -123,24 +134,25 @@ def all_edges(mask: Any) -> None:
 
 def huge(side: int) -> None:
     """Waves and noise, and one value."""
-    raster = GpuRaster((side, side), Weight("max", np.dtype(np.uint16)), None, True)
-    all_edges(raster.mask)
+    slot = resident(side, "max", np.dtype(np.uint16))
+    cells, mask = slot.arrays()
+    all_edges(mask)
     line = cupy.arange(side, dtype=cupy.float32)
     across = cupy.sin(line / 9000) * 4000 + cupy.sin(line / 700) * 300
     for row in range(0, side, 1000):
-        part = raster.cells[row : row + 1000]
+        part = cells[row : row + 1000]
         z = across[row : row + 1000, None] * (1 + across[None] / 9000) + 20000
         part[...] = z + cupy.random.standard_normal(part.shape, dtype=cupy.float32) * 20
-    prove(f"{side}^2 uint16 waves", raster, right=False, times=1)
-    raster.cells[...] = 0
+    prove(f"{side}^2 uint16 waves", slot, right=False, times=1)
+    cells[...] = 0
     # All weights are equal, so the first edges are taken: to the right, and down from the left.
-    raster.mask[...] = 8
-    raster.mask[0] = 9
-    raster.mask[:, 0] = 12
-    raster.mask[0, 0] = 13
-    raster.mask[:, -1] = 0
-    raster.mask[-1] = 0
-    prove(f"{side}^2 uint16 constant", raster, right=True, times=1)
+    mask[...] = 8
+    mask[0] = 9
+    mask[:, 0] = 12
+    mask[0, 0] = 13
+    mask[:, -1] = 0
+    mask[-1] = 0
+    prove(f"{side}^2 uint16 constant", slot, right=True, times=1)
 
 
 def main() -> None:

@@ -2,6 +2,10 @@
 
     python scripts/bench_mst.py [--sides 2048 4096 8192] [--roughness 0.8] [--kruskal PROGRAM]
                                 [--scipy] [--rounds 3] [--work FOLDER]
+    python scripts/bench_mst.py --proof 1 2 4 16 [--sides 8192] [--memory-limit 512MB]
+
+With --proof, the computation and its proof on the CPU with so many threads: seconds, and seconds
+of processors; both from the store.
 
 Terrain is made by make_terrain.py, as uint16 and float32 (the same heights), unless FOLDER holds
 `zi{side}.npy` and `z{side}.npy` already. PROGRAM is run as `PROGRAM dz_i|max_i|dz_f|max_f SIDE 1`
@@ -54,6 +58,49 @@ def ours(store: Path, weight: str) -> float:
     return report.seconds["total"]
 
 
+def proofs(store: Path, weight: str, rounds: int, limits: dict[str, object]) -> str:
+    """Columns of a table: the computation and the proof, each the least of some rounds."""
+    from terrain_gpu import TileStore
+    from terrain_gpu.mst.verify.forest import verify_forest
+
+    def compute() -> None:
+        minimum_spanning_tree(store, weight=weight, overwrite=True, backend="cpu", **limits)
+
+    def prove() -> None:
+        opened = TileStore.open(store)
+        cells, forest = opened.layer("elevation"), opened.layer("mst")
+        kind = {"weight": weight, "connectivity": 8, "expected": forest.info["result"]}
+        verify_forest(cells, forest, **kind, **limits)
+
+    found = []
+    for work in (compute, prove):
+        work()
+        times = []
+        for _ in range(rounds):
+            start = time.perf_counter(), time.process_time()
+            work()
+            times.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+        found.append([min(column) for column in zip(*times, strict=True)])
+    (wall, used), (proof, of_proof) = found
+    return (
+        f"{wall:.2f} | {used:.2f} | {proof:.2f} | {of_proof:.2f} | {proof / wall:.2f} | "
+        f"{of_proof / used:.2f}"
+    )
+
+
+def proof_table(work: Path, arguments: argparse.Namespace) -> None:
+    print("| raster, weight | threads | s | CPU s | proof s | CPU s | ratio | ratio of CPU s |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name, weight in KINDS.values():
+        for side in arguments.sides:
+            data = heights(work, name, side, arguments.roughness)
+            store = store_of(work, name, data)
+            for threads in arguments.proof:
+                limits = {"threads": threads, "memory_limit": arguments.memory_limit}
+                columns = proofs(store, weight, arguments.rounds, limits)
+                print(f"| {side}^2 {data.dtype}, {weight} | {threads} | {columns} |", flush=True)
+
+
 def kruskal(program: str, kind: str, side: int, work: Path) -> float:
     out = subprocess.run(
         [program, kind, str(side), "1"],
@@ -100,9 +147,15 @@ def main() -> None:
     parser.add_argument("--scipy", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("bench-work"))
+    parser.add_argument("--proof", type=int, nargs="+", metavar="THREADS")
+    parser.add_argument("--memory-limit")
     arguments = parser.parse_args()
     work = arguments.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
+    if arguments.proof:
+        proof_table(work, arguments)
+        print(f"\n{versions()}")
+        return
     print("| raster, weight | ours s | M cells/s | C++ Kruskal s | ratio | scipy s | ratio |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for kind, (name, weight) in KINDS.items():
