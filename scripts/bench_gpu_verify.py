@@ -26,12 +26,12 @@ from terrain_gpu import TileStore, minimum_spanning_tree, shortest_paths
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst.verify.checker import UNIT, ForestChecker
 from terrain_gpu.mst.verify.forest import verify_forest
-from terrain_gpu.mst.verify.gpu import GpuProof, Slot
+from terrain_gpu.mst.verify.gpu import GpuProof, HeldRegion
 from terrain_gpu.mst.weights import Weight
 from terrain_gpu.paths.verify import verify_stored
 
 
-def resident(side: int, weight: str, dtype: np.dtype) -> Slot:
+def resident(side: int, weight: str, dtype: np.dtype) -> HeldRegion:
     """Allocate a raster on the GPU, as one region."""
     blocks, kind = BlockGrid(side, side, BLOCK), Weight(weight, dtype)
     slot = GpuProof(side * side, ForestChecker(blocks, kind, None, 8, UNIT), 0).slot()
@@ -39,7 +39,7 @@ def resident(side: int, weight: str, dtype: np.dtype) -> Slot:
     return slot
 
 
-def prove(what: str, slot: Slot, *, right: bool, times: int = 3) -> None:
+def prove(what: str, slot: HeldRegion, *, right: bool, times: int = 3) -> None:
     """Time a proof, and its kernels."""
     raster, seconds = slot.lane, []
     for _ in range(times):

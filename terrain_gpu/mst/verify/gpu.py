@@ -193,7 +193,7 @@ def _prove(
     total = blocks.rows * blocks.cols
     share = max(readers // len(lanes), 1)
 
-    def fill(at: Block, slot: Slot) -> Slot:
+    def fill(at: Block, slot: HeldRegion) -> HeldRegion:
         slot.window = r0, _, c0, _ = regions.window(*at)
 
         def read(part: Block, _: None) -> None:
@@ -206,7 +206,7 @@ def _prove(
         stream(within, read, lambda part, _: None, buffers=[None] * share, readers=share)
         return slot
 
-    def check(at: Block, slot: Slot) -> tuple[CheckedPiece, ForestTally]:
+    def check(at: Block, slot: HeldRegion) -> tuple[CheckedPiece, ForestTally]:
         found = slot.lane.prove(slot)
         if found is None:
             raise _Wrong
@@ -244,7 +244,7 @@ def _blocks_in(blocks: BlockGrid, window: Window) -> list[Block]:
 
 
 @dataclass
-class Slot:
+class HeldRegion:
     """A region on a GPU.
 
     Attributes
@@ -298,18 +298,18 @@ class GpuProof:
             self._kernels = module("verify", macros(dtype, weight.name, narrow))
             self._blocks = 32 * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
-    def slot(self) -> Slot:
+    def slot(self) -> HeldRegion:
         """Allocate memory for a region."""
         with self.cupy.cuda.Device(self.device):
             cells = self.cupy.empty(self.most, self._dtype)
-            return Slot(self, cells, self.cupy.empty(self.most, np.uint8))
+            return HeldRegion(self, cells, self.cupy.empty(self.most, np.uint8))
 
-    def prove(self, slot: Slot) -> tuple[CheckedPiece, ForestTally] | None:
+    def prove(self, slot: HeldRegion) -> tuple[CheckedPiece, ForestTally] | None:
         """Return what other regions need of a region, and its sums; None if the mask is wrong."""
         with self._lock, self.cupy.cuda.Device(self.device):
             return self._prove(slot)
 
-    def _prove(self, slot: Slot) -> tuple[CheckedPiece, ForestTally] | None:
+    def _prove(self, slot: HeldRegion) -> tuple[CheckedPiece, ForestTally] | None:
         checker, (r0, r1, c0, c1) = self.checker, slot.window
         cells, mask = slot.arrays()
         # Open are the sides with neighbours, as in the kernels: above, below, left, right.
@@ -334,7 +334,7 @@ class GpuProof:
 
     def _piece(
         self,
-        slot: Slot,
+        slot: HeldRegion,
         ids: np.ndarray,
         keys: np.ndarray,
         us: np.ndarray,
