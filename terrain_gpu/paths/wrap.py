@@ -93,14 +93,6 @@ def tell_open(grid: GridSpec) -> None:
         )
 
 
-def joining_on_cpu(
-    grid: GridSpec, wrap: Wrap, path: str, backend: Any, connectivity: int
-) -> tuple[bool, Any]:
-    """As `joining`, for what joins the sides on CPUs only."""
-    joined, backend = joining(grid, wrap, path, backend, connectivity)
-    return joined, _without_gpu(backend, "costs between many places") if joined else backend
-
-
 def joining(
     grid: GridSpec,
     wrap: Wrap,
@@ -129,14 +121,9 @@ def joining(
             f"method {method!r} does not join the sides of a raster that goes round the Earth; "
             "use method relax, or wrap no (--wrap no)"
         )
-    return True, _without_gpu(backend, "knight's moves") if connectivity == 16 else backend
-
-
-def _without_gpu(backend: Any, what: str) -> Any:
-    """The backend for what joins the sides on CPUs only."""
-    if backend == "cuda":
+    if connectivity == 16 and backend == "cuda":
         raise InputError(
-            f"a GPU does not join the sides of a raster that goes round the Earth in {what}; use "
-            "backend cpu (--backend cpu), or wrap no (--wrap no)"
+            "a GPU does not join the sides of a raster that goes round the Earth in knight's "
+            "moves; use backend cpu (--backend cpu), or wrap no (--wrap no)"
         )
-    return "cpu"
+    return True, "cpu" if connectivity == 16 else backend

@@ -58,11 +58,16 @@ HOW = {
     "minimax": (ROUGH.astype(np.float64), {"cost": "minimax", "connectivity": 4}),
     "formula": (ROUGH, {"cost": "length * exp(abs(slope) / 9)", "max_slope": 60.0}),
     "bounded": (ROUGH, {"cost": "surface", "max_cost": 900.0}),
+    "knights": (HOLES, {"cost": "friction", "friction": HOLES, "connectivity": 16}),
+    "knights uphill": (ROUGH, {"cost": "tobler", "reverse": True, "connectivity": 16}),
+    "knights on flats": (FLAT, {"cost": "absdiff", "connectivity": 16}),
+    "seam": (HOLES, {"cost": "friction", "friction": HOLES, "wrap": "yes"}),
+    "flats across the seam": (FLAT, {"cost": "absdiff", "wrap": "yes", "corner_cutting": False}),
 }
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", HOW)
+@pytest.mark.parametrize("name", [name for name in HOW if name not in ("knights", "seam")])
 def test_emulated(lanes, name):
     data, how = HOW[name]
     both(data, CELLS[:3], CELLS[3:7], cell_size=(3.0, 5.0), **how)
@@ -87,7 +92,7 @@ def several():
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["friction", "flats"])
+@pytest.mark.parametrize("name", ["friction", "flats", "knights", "knights on flats", "seam"])
 def test_emulated_passes_and_lines(lanes, tmp_path, monkeypatch, name):
     """Planes are used again, a place has several cells, and paths are kept in parts."""
     monkeypatch.setattr(gpu, "planes_within", lambda form, most: 8)
@@ -130,7 +135,9 @@ def test_emulated_runs_resume_each_other(lanes, tmp_path, monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize("how", [{"pairs": "all"}, {"nearest": 2, "cost": "tobler"}])
+@pytest.mark.parametrize(
+    "how", [{"pairs": "all", "connectivity": 16}, {"nearest": 2, "cost": "tobler"}]
+)
 def test_emulated_networks(lanes, tmp_path, how):
     store, text = make_store(tmp_path / "s.zarr", ROUGH, None, 64), []
     for backend in ("cuda", "cpu"):
@@ -198,9 +205,10 @@ on_gpu = pytest.mark.gpu
 
 
 @on_gpu
-@given(questions())
+@pytest.mark.parametrize("way", [{}, {"wrap": "yes"}])
+@given(question=questions(connectivities=(8, 4, 16)))
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-def test_problems(question):
+def test_problems(way, question):
     problem, sources, targets, nearest = question
     ends = None if targets is None else as_places(targets)
     both(
@@ -224,12 +232,13 @@ def test_named_problems(name):
 
 @on_gpu
 @pytest.mark.parametrize("cost", ["friction", "absdiff"])
-def test_many_sources_of_a_large_raster(tmp_path, cost):
+@pytest.mark.parametrize("way", [{}, {"connectivity": 16}, {"wrap": "yes"}])
+def test_many_sources_of_a_large_raster(tmp_path, cost, way):
     """Paths too, and in several passes: what does not fit one is the same."""
     rng = np.random.default_rng(5)
     data = rng.integers(1, 9, (1500, 1300)).astype(np.uint8)
     points = list(map(tuple, rng.integers(0, 1300, (40, 2)).tolist()))
-    how = {"cost": cost} | ({"friction": data} if cost == "friction" else {})
+    how = {"cost": cost, **way} | ({"friction": data} if cost == "friction" else {})
     (mine, report), (theirs, _) = (
         as_files(tmp_path, backend, data, points, **how) for backend in ("cuda", "cpu")
     )

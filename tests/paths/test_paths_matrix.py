@@ -555,10 +555,6 @@ def test_limits_that_are_too_small(store):
         ({"sources": [(0, 0, -1), (1, 1)]}, "negative"),
         ({"sources": [(0, 0, 0.5), (1, 1)]}, "must be an integer"),
         ({"sources": [(0, 0)], "nodata": 3}, "for arrays"),
-        (
-            {"sources": [(0, 0), (1, 1)], "connectivity": 16, "backend": "cuda"},
-            "16 neighbours are computed on the CPU",
-        ),
     ],
 )
 def test_wrong_inputs(store, tmp_path, monkeypatch, given, message):

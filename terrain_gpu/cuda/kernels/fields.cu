@@ -46,13 +46,23 @@ __device__ __forceinline__ bool at_rim(const dist* distances, i64 at, i64 pitch)
     return found;
 }
 
-// Make the tile of a cell pending with `flags`, and also the other tiles that steps from it reach.
-__device__ __forceinline__ void begin(const Pending& q, i64 row, i64 col, dist d, u32 flags) {
+// Make the tile of a cell pending with `flags`, and also the other tiles that steps from it reach;
+// of a plane with `down` rows of tiles, from row `above` on.
+__device__ __forceinline__ void begin_in(
+    const Pending& q, i64 above, i64 down, i64 row, i64 col, dist d, u32 flags
+) {
     i64 i = row / SIDE, j = col / SIDE;
     for (i64 y = (row - HALO + SIDE) / SIDE - 1; y <= (row + HALO) / SIDE; y++)
-        for (i64 x = (col - HALO + SIDE) / SIDE - 1; x <= (col + HALO) / SIDE; x++)
-            if (y >= 0 && y < q.down && x >= 0 && x < q.across)
-                post(q, q.state->number, y * q.across + x, order_of(d), y == i && x == j ? flags : 0);
+        for (i64 x = (col - HALO + SIDE) / SIDE - 1; x <= (col + HALO) / SIDE; x++) {
+            if (y < 0 || y >= down || x < 0 || x >= q.across) continue;
+            u32 mine = y == i && x == j ? flags : 0;
+            post(q, q.state->number, (above + y) * q.across + x, order_of(d), mine);
+        }
+}
+
+// The same where there is one plane.
+__device__ __forceinline__ void begin(const Pending& q, i64 row, i64 col, dist d, u32 flags) {
+    begin_in(q, 0, q.down, row, col, d, flags);
 }
 
 // Flags of a tile with a lowered cell: a cell beyond the seam may lie inside of the last tile.
@@ -205,19 +215,20 @@ extern "C" __global__ void receive(
 }
 
 // Pass distances from both sides of a whole raster to the columns beyond its seam, where they are
-// less.
+// less; of each plane, which has `tiles` rows of tiles.
 extern "C" __global__ void seam(
-    i64 height, i64 width, i64 pitch, dist* distances, i64 down, i64 across, order* keys, u32* flags,
-    u32* lists, State* state
+    i64 height, i64 width, i64 padded, i64 pitch, dist* distances, i64 tiles, i64 down, i64 across,
+    order* keys, u32* flags, u32* lists, State* state
 ) {
     const Pending q = {down, across, keys, flags, lists, state};
-    for (i64 k = thread(); k < 2 * height; k += threads()) {
-        i64 row = k / 2, from = k & 1 ? 0 : width - 1, to = k & 1 ? width : -1;
-        i64 first = (row + 1) * pitch + 1;
+    for (i64 k = thread(); k < down / tiles * 2 * height; k += threads()) {
+        i64 plane = k / (2 * height), row = k / 2 % height;
+        i64 from = k & 1 ? 0 : width - 1, to = k & 1 ? width : -1;
+        i64 first = (plane * padded + row + 1) * pitch + 1;
         dist d = distances[first + from];
         if (!(d < distances[first + to])) continue; // absent is neither
         distances[first + to] = d;
-        begin(q, row, to, d, flags_at(q, row, to));
+        begin_in(q, plane * tiles, tiles, row, to, d, flags_at(q, row, to));
     }
 }
 

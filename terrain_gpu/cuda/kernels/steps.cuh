@@ -7,6 +7,13 @@ __device__ constexpr int code_of(int way) {
     return way < 8 ? 1 << way : 1 << (way - 8) | 1 << (way - 7) % 8;
 }
 
+// The neighbour with a code, or -1 for 0.
+__device__ __forceinline__ int way_of(u32 code) {
+    int first = __ffs(code) - 1;
+    if (!(code & (code - 1))) return first;
+    return code == code_of(15) ? 15 : 8 + first;
+}
+
 #if KNIGHTS && MODEL != HOPS
 // Cost of a knight's move from a cell of height a and friction fa to one of height b and friction
 // fb, through the middle between cells of heights u and v: as `_move` in paths/steps.py.

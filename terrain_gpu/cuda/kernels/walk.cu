@@ -1,7 +1,7 @@
 // Follow least-cost paths from targets to sources, over one or several planes of distances: what
 // paths/matrix/walk.py does on the CPU, the same operations in the same order.
 //
-// Macros: those of costs.cuh, DIAGONAL, CORNERS, REVERSE, HAS_FRICTION, HAS_LENGTH as for paths.cu.
+// Macros: those of costs.cuh, DIAGONAL, KNIGHTS, CORNERS, REVERSE, HAS_FRICTION, HAS_LENGTH as for paths.cu.
 #include "costs.cuh"
 #include "steps.cuh"
 #include "terrain.cuh"
@@ -43,9 +43,10 @@ __device__ __forceinline__ void add(f64* sum, f64 value) {
 __device__ __forceinline__ int predecessor(
     const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, dist here
 ) {
-    dist there[8]; // all loads are issued before the first value is used
+    dist there[8 + 8 * KNIGHTS]; // all loads are issued before the first value is used
 #pragma unroll
-    for (int k = 0; k < 8; k++) there[k] = distances[at + row_step(k) * t.pitch + col_step(k)];
+    for (int k = 0; k < 8 + 8 * KNIGHTS; k++)
+        there[k] = distances[at + row_step_16(k) * t.pitch + col_step_16(k)];
 #pragma unroll
     for (int k = 0; k < 8; k++) {
 #if !DIAGONAL
@@ -53,6 +54,11 @@ __device__ __forceinline__ int predecessor(
 #endif
         if (there[k] < here && is_tight(t, p, distances, row, at, k, here, there[k])) return k;
     }
+#if KNIGHTS
+#pragma unroll
+    for (int k = 8; k < 16; k++)
+        if (there[k] < here && is_tight_move(t, p, distances, row, at, k, here, there[k])) return k;
+#endif
     return -1;
 }
 
@@ -79,22 +85,23 @@ extern "C" __global__ void walk(
                 path.state = ENDED;
                 break;
             }
-            int k = codes ? __ffs(codes[cell]) - 1
+            int k = codes ? way_of(codes[cell])
                           : predecessor(terrain, parameters, plane, row, at, here);
             if (k < 0) {
                 path.state = ON_FLAT;
                 break;
             }
-            int dy = row_step(k), dx = col_step(k);
-            add(path.length, lengths[(dx && dy ? 1 : (dy ? 2 : 0)) * rows + (dy < 0 ? row - 1 : row)]);
+            int dy = row_step_16(k), dx = col_step_16(k);
+            int kind = k < 8 ? (dx && dy ? 1 : (dy ? 2 : 0)) : (dx == 2 || dx == -2 ? 3 : 4);
+            add(path.length, lengths[kind * rows + (dy < 0 ? row + dy : row)]);
             value from = (value)heights[at + dy * pitch + dx], to = (value)heights[at];
             f64 rise = to > from ? (f64)(to - from) : -(f64)(from - to);
             if (backwards) rise = -rise;
             add(path.climb, rise > 0 ? rise : 0.0);
-            if (first) steps[first[n] + path.steps] = 1 << k;
+            if (first) steps[first[n] + path.steps] = code_of(k);
             path.steps++;
             path.row += dy;
-            path.col += dx;
+            path.col = (path.col + dx + cols) % cols; // only with a seam does it leave the raster
         }
         paths[n] = path;
     }

@@ -47,8 +47,13 @@ class Shape:
 
     @property
     def cells(self) -> int:
-        """Number of cells of a padded array."""
-        return self.padded * self.pitch + _SHIFT
+        """Number of cells of a padded array, and in front of it."""
+        return self.padded * self.pitch + self.front
+
+    @property
+    def front(self) -> int:
+        """Number of cells in front of the corner of the inner ring."""
+        return _SHIFT + (self.halo - 1) * self.pitch
 
 
 def padded(shape: Shape, dtype: np.dtype, value: Any, planes: int = 1) -> Any:
@@ -58,8 +63,8 @@ def padded(shape: Shape, dtype: np.dtype, value: Any, planes: int = 1) -> Any:
     """
     import cupy
 
-    first = _SHIFT + (shape.halo - 1) * shape.pitch
-    return cupy.full(planes * shape.padded * shape.pitch + _SHIFT, value, dtype)[first:]
+    size = planes * shape.padded * shape.pitch
+    return cupy.full(size + shape.front, value, dtype)[shape.front :]
 
 
 NOTES = ("negative", "far", "blocked", "reached", "valid", "flats", "lost")

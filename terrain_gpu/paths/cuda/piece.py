@@ -258,13 +258,17 @@ class Piece:
         return self.relaxing.run(*cells, guard, between, seam, every)
 
     def seam(self, kernels: Any, cells: Any, relaxing: Relaxing) -> Callable[[], None] | None:
-        """Return a function that passes distances across the seam, if both sides are here."""
+        """Return a function that passes distances across the seam, if both sides are here.
+
+        In all planes of `relaxing`.
+        """
         blocks, shape = self.problem.blocks, self.shape
         if not blocks.wraps or self.window != (0, blocks.rows, 0, blocks.cols):
             return None
         kernel = kernels.get_function("seam")
-        given = shape.rows, shape.cols, shape.pitch, cells, *relaxing.pending
-        return lambda: launch(kernel, 2 * shape.rows, *given)
+        size = shape.rows, shape.cols, shape.padded, shape.pitch
+        given = *size, cells, shape.tiles[0], *relaxing.pending
+        return lambda: launch(kernel, 2 * shape.rows * relaxing.planes, *given)
 
     def at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """Distances of cells of the window; the largest value at absent cells."""

@@ -162,6 +162,7 @@ def _for_knights(shared: int) -> list[tuple[str, dict[str, Any]]]:
     scaled = Scaled(MODELS["surface"].kernel())
     found.append(("paths", variant(scaled, f64, f32, f64, ways[0], shared)))
     formula = CostModel(next(iter(PRESETS)), True, {}, 0.5).kernel
+    found += [("walk", how) for _, how in found[:2]]
     return [*found, ("paths", variant(formula, f32, f32, f64, ways[1], shared))]
 
 

@@ -14,7 +14,7 @@ from ...cuda.backend import Gpu
 from ...cuda.device import memory_bounds, module
 from ...engine.plan import format_size
 from ...errors import PlanError
-from ...grid import Block
+from ...grid import Block, clip
 from ..cuda.flats import FlatDistance
 from ..cuda.memory import BlockStaging, Shape, new_notes
 from ..cuda.piece import Piece
@@ -47,9 +47,13 @@ def form_of(problem: Any, gpu: Gpu, threads: int, host_limit: int | None) -> Pro
     return Problem(problem.ground, problem.options, *how)
 
 
+def _shape(form: Problem) -> Shape:
+    return Shape(form.blocks.rows, form.blocks.cols, form.halo)
+
+
 def memory_of(form: Problem, planes: int) -> int:
     """Bytes of GPU memory for so many planes."""
-    shape, item = Shape(form.blocks.rows, form.blocks.cols), form.ground.dtype.itemsize
+    shape, item = _shape(form), form.ground.dtype.itemsize
     each = item * shape.cells + 24 * shape.tiles[0] * shape.tiles[1]
     walks = _PATHS * PATH.itemsize + _STEPS
     return form.memory(max(form.blocks.shape)) + (planes - 1) * each + walks
@@ -73,7 +77,7 @@ def planes_within(form: Problem, most: int) -> int:
                "free")
             + "; raise --gpu-memory-limit, or use --backend cpu"
         )  # fmt: skip
-    tiles = int(np.prod(Shape(form.blocks.rows, form.blocks.cols).tiles))
+    tiles = int(np.prod(_shape(form).tiles))
     fitting = min(1 + (limit - one) // (two - one), 2**32 // (LANES * tiles))
     return LANES * max(min(fitting, -(-most // LANES)), 1)
 
@@ -200,13 +204,19 @@ class PlaneStack:
         return cells, values[order[once]].astype(self.piece.dtype)
 
     def around(self, plane: int, at: Block) -> np.ndarray:
-        """The distances of a plane in a block, with one ring around it; from any thread."""
+        """The distances of a plane in a block, with their halo; from any thread."""
         import cupy
 
         r0, r1, c0, c1 = self.problem.blocks.window(*at)
+        shape, h = self.shape, self.shape.halo
+        rows, cols = (r0 - h, r1 + h), (c0 - h, c1 + h)
+        ring = clip((*rows, *cols), (-1, shape.rows + 1, -1, shape.cols + 1))
         with cupy.cuda.Device(self.piece.relaxing.device):
-            cells = self.stack[plane].reshape(self.shape.padded, self.shape.pitch)
-            return cells[r0 : r1 + 2, c0 : c1 + 2].get()
+            cells = self.stack[plane].reshape(shape.padded, shape.pitch)
+            found = cells[ring[0] + 1 : ring[1] + 1, ring[2] + 1 : ring[3] + 1].get()
+        # The stack has one ring around the raster; what lies further out is absent, too.
+        missing = np.abs(np.subtract((*rows, *cols), ring)).reshape(2, 2)
+        return np.pad(found, missing, mode="edge")
 
     # -- paths -----------------------------------------------------------------------------
 

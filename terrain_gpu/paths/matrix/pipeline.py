@@ -40,7 +40,7 @@ from ..inputs import (
 )
 from ..problem import LAYERS
 from ..stated import VerticalFactor, stated_cost
-from ..wrap import joining_on_cpu
+from ..wrap import joining
 from .problem import MatrixProblem
 from .run import name_files, run_matrix, settings_of
 from .solve import MatrixRun
@@ -233,7 +233,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     given = nodata, cell_size, None
     where, inputs = opened_inputs(data, (layer, friction, barriers), given, LAYERS[0])
     starts = _some_places(inputs[0], sources, "sources")
-    joined, backend = joining_on_cpu(inputs[0].grid, wrap, where, backend, connectivity)
+    joined, backend = joining(inputs[0].grid, wrap, where, backend, connectivity)
     names = [None if found is None else found.name for found in inputs[1:]]
     problem = MatrixProblem(
         where,

@@ -86,21 +86,10 @@ def settings_of(  # noqa: PLR0913 - keyword-only
         cluster = _cluster(client, problem, backend, writer.beside)
         limit = cluster.limit(memory_limit)
     limit = limit_of(limit)
-    if problem.connectivity == 16:
-        backend = _without_gpu(backend)
     if cluster is None:
         gpu = find_gpu(backend, device, gpu_memory_limit, limit, GPU_SIDE)
         gpu = gpu and gpu._replace(others=())  # sources share the cells of one GPU
     return RunSettings(limit, threads, Placement(gpu, progress), cluster, resume, overwrite)
-
-
-def _without_gpu(backend: str) -> str:
-    if backend == "cuda":
-        raise InputError(
-            "costs between places with 16 neighbours are computed on the CPU; give backend cpu or "
-            "auto (--backend auto), or connectivity 8 (--connectivity 8)"
-        )
-    return "cpu"
 
 
 def _cluster(client: Any, problem: MatrixProblem, backend: str, beside: Path | None) -> Any:

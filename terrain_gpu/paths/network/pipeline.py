@@ -38,7 +38,7 @@ from ..matrix.run import name_files, run_matrix, settings_of
 from ..matrix.table import checked_table
 from ..pipeline import shortest_paths
 from ..stated import VerticalFactor, stated_cost
-from ..wrap import joining_on_cpu
+from ..wrap import joining
 from .matrix import PairedPlaces, PairLinks
 from .problem import PlaceNetwork
 
@@ -243,7 +243,7 @@ vertical_factor, layer, wrap
     if nearest is not None and pairs != "mst":
         raise InputError(f"nearest {nearest} is in place of pairs {pairs!r}; give one of them")
     if nearest is not None or pairs == "all":
-        joined, how["backend"] = joining_on_cpu(inputs[0].grid, wrap, where, backend, connectivity)
+        joined, how["backend"] = joining(inputs[0].grid, wrap, where, backend, connectivity)
         paired = PairedPlaces(
             where, layer, beside, **steps, sources=found, nearest=nearest, max_cost=most,
             verified=verify, wrap=joined, stated=stated,
