@@ -144,7 +144,7 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     ----------
     data, cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
 vertical_factor, cell_size, nodata, layer, wrap
-        As for `shortest_paths`. 16 neighbours are computed on the CPU.
+        As for `shortest_paths`.
     sources, targets
         As for `shortest_paths`; start costs of sources count. Without targets, each source is also
         the target of all others.

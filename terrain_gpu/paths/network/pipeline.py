@@ -153,8 +153,6 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
 vertical_factor, layer, wrap
         As for `shortest_paths`.
-        16 neighbours: with "all" and `nearest`, and across the seam of a raster that wraps, on the
-        CPU.
     reverse
         The cost and the climb of going from `to` to `from`.
     max_cost
