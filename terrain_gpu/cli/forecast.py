@@ -241,12 +241,12 @@ def learned(purpose: str, case: Case, file: str) -> Case:
         raise InputError(
             f"--like {file}: a network of other pairs; give one of --pairs {case.pairs}"
         )
-    ways = told["settings"].get("connectivity")
-    if purpose in (*PATHS, "cost-matrix") and ways not in (None, case.connectivity):
-        raise InputError(
-            f"--like {file}: a run with connectivity {ways}; give one with {case.connectivity}, or "
-            f"--connectivity {ways}"
-        )
+    for name in ("connectivity", "metric"):
+        was, own = told["settings"].get(name), getattr(case, name)
+        if purpose in (*PATHS, "cost-matrix") and was not in (None, own):
+            raise InputError(
+                f"--like {file}: a run with {name} {was}; give one with {own}, or --{name} {was}"
+            )
     case = case._replace(visits=visits)
     own = sum(_work(purpose, cells, case).values())
     if case.pairs == "all":

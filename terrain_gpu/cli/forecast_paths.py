@@ -24,6 +24,8 @@ VISIT_SECONDS = 0.029e-6, 0.0134e-6
 """Of shortest paths, for each cell once and at every visit of its block."""
 KNIGHTS = 1.5, 1.2
 """How many times as long a visit takes with 16 neighbours, and how many times as many there are."""
+CONTINUOUS = 2.9
+"""How many times as long a visit takes by the continuous metric; there are as many."""
 SETTLED = 0.4
 """Visits of a task for each of its blocks but the first, beside the root of how often paths visit a
 block, until nothing is pending in them."""
@@ -49,10 +51,22 @@ LINKS = {"mst": 1, "delaunay": 3}
 """Links of each place: of a spanning tree, and at most of areas that touch in a plane."""
 
 
+def usual_visits(cost: str, connectivity: int) -> float:
+    """Return how often paths visit a block, where no run has told it."""
+    return VISITS.get(cost, OTHER_VISITS) * (KNIGHTS[1] if connectivity == 16 else 1)
+
+
+def slower_visits(case: Case) -> float:
+    """Return how many times as long a visit takes as with 8 neighbours."""
+    if case.metric == "continuous":
+        return CONTINUOUS
+    return KNIGHTS[0] if case.halo > 1 else 1
+
+
 def work_of_paths(cells: int, case: Case) -> dict[str, float]:
     """Return the seconds that one core takes for the visits, and to write what they found."""
     once, visit = VISIT_SECONDS
-    slower = KNIGHTS[0] if case.halo > 1 else 1
+    slower = slower_visits(case)
     rate = BACKLINK_RATE if case.backlink else FINALISE_RATE
     found = {"relax": cells * (once + slower * visit * case.visits), "finalise": cells / rate}
     if case.backlink and case.flats:
@@ -73,7 +87,7 @@ def visits_of_a_task(found: Forecast, blocks: BlockGrid, case: Case) -> tuple[fl
     own = blocks.count / found.workers
     given = max(1 / (1 / own + 1 / (2 * MOST + 1)), 1)
     settled = 1 + SETTLED * (given - 1) * math.sqrt(case.visits)
-    slower = KNIGHTS[0] if case.halo > 1 else 1
+    slower = slower_visits(case)
     one = found.slower * slower * VISIT_SECONDS[1] * blocks.rows * blocks.cols / blocks.count
     in_time = SECONDS / one + 0.5
     return given, max(1 / (1 / settled + 1 / in_time), 1)
@@ -134,7 +148,7 @@ def batch_seconds(cells: int, case: Case) -> float:
     slower = knights_slower(case.connectivity)
     if case.flats:
         return cells * FLATS_SECONDS * slower
-    more = case.visits / (VISITS["friction"] * (KNIGHTS[1] if case.halo > 1 else 1))
+    more = case.visits / usual_visits("friction", case.connectivity)
     return cells * CELL_SECONDS * more * slower
 
 

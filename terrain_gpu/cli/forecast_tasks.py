@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..engine import cluster
 from ..engine.plan import StreamPlan
 from ..grid import ceil_div
+from ..grid.neighbours import reach_of
 from ..paths.matrix.problem import MatrixPlan
 
 Plan = StreamPlan | MatrixPlan
@@ -36,7 +37,7 @@ class Case(NamedTuple):
         Whether what a run reads must come from storage, and is not in memory already.
     layers
         How many layers calc or a corridor read; None for the least number.
-    connectivity
+    connectivity, metric
         Of shortest paths.
     allocation
         Whether they compute the allocation.
@@ -56,6 +57,7 @@ class Case(NamedTuple):
     cold: bool = False
     layers: int | None = None
     connectivity: int = 8
+    metric: str = "steps"
     allocation: bool = False
     flats: bool = False
     points: int = 0
@@ -64,7 +66,7 @@ class Case(NamedTuple):
     @property
     def halo(self) -> int:
         """Cells that a step reaches beyond a block."""
-        return 2 if self.connectivity == 16 else 1
+        return reach_of(self.connectivity)
 
 
 TASK_COST = 4e-3

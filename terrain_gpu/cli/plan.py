@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import numpy as np
 
-from ..arguments import FlowMethod, NetworkPairs
+from ..arguments import FlowMethod, NetworkPairs, PathMetric
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..mst.weights import WEIGHTS
 from ..paths.costs import row_of
 from . import options
 from .compute_sssp import CostType, name_frictions
-from .plan_paths import PlannedPaths, halo_of
+from .plan_paths import PlannedPaths
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
@@ -86,6 +86,7 @@ NEEDS = {
     "backlink": ("sssp",),
     "allocation": ("sssp",),
     "connectivity": PATHS[:3],
+    "metric": ("sssp",),
     "flats": ("flow-direction",),
     "method": ("flow-accumulation", "hand"),
     "epsilon": ("fill",),
@@ -171,6 +172,11 @@ class Purpose(click.Choice[str]):
     type=click.Choice(("8", "4", "16")),
     callback=lambda ctx, param, value: value and int(value),
     help="Shortest paths, networks and matrices: neighbours per cell.  [default: 8]",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(get_args(PathMetric)),
+    help="Shortest paths from neighbour to neighbour, or in any direction.  [default: steps]",
 )
 @click.option(
     "--points",
@@ -324,22 +330,22 @@ def _case(
     purpose: str, cells: np.dtype, layer: str, problem: dict[str, Any], storage: int | None
 ) -> Any:
     """Return what a forecast depends on beside the plan; None for what has not been measured."""
-    from .forecast_paths import KNIGHTS, OTHER_VISITS, VISITS
+    from .forecast_paths import usual_visits
     from .forecast_tasks import Case
 
     other = problem["epsilon"] or problem["flats"] == "gradient" or _divides(problem)
     if other:
         return None
     paths = PlannedPaths(purpose, cells, layer, problem)
-    visits = VISITS.get(paths.cost, OTHER_VISITS)
     return Case(
         weight=problem["weight"] or "max",
         item=paths.model.distance_dtype(cells).itemsize,
-        visits=visits if halo_of(paths.connectivity) == 1 else KNIGHTS[1] * visits,
+        visits=usual_visits(paths.cost, paths.connectivity),
         backlink=paths.backlink,
         storage=storage,
         layers=problem["layers"],
         connectivity=paths.connectivity,
+        metric=paths.metric,
         allocation=paths.allocation,
         flats=not row_of(paths.cost).lengths,
         points=problem["points"] or 0,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..grid import BlockGrid
+from ..grid.neighbours import reach_of
 from ..paths.costs import CostModel, friction_beside, is_directed
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class PlannedPaths:
         return self.problem["connectivity"] or 8
 
     @property
+    def metric(self) -> str:
+        return self.problem["metric"] or "steps"
+
+    @property
     def pairs(self) -> str | None:
         """Which pairs of places are joined; None for paths from all sources at once."""
         if self.purpose == "least-cost-network":
@@ -82,8 +87,11 @@ class PlannedPaths:
         PlanError
             when a limit is too small.
         """
+        from ..paths.inputs import refuse_with_continuous
         from ..paths.network import refuse_directed
 
+        if self.metric == "continuous":
+            refuse_with_continuous(self.model, self.connectivity, alone=not self.backlink)
         if self.pairs not in (None, "all"):
             refuse_directed(self.model, str(self.pairs))
         named = {"friction": self.friction, "barriers": self.problem["barriers"]}
@@ -129,7 +137,7 @@ class PlannedPaths:
         from ..paths.network.problem import plan_network
 
         wanted = {"backlink": self.backlink, "allocation": self.allocation}
-        distance, halo = self.model.distance_dtype(self.cells), halo_of(self.connectivity)
+        distance, halo = self.model.distance_dtype(self.cells), reach_of(self.connectivity)
         plan = plan_paths(
             blocks.rows,
             blocks.cols,
@@ -150,8 +158,3 @@ class PlannedPaths:
             memory=max(plan.memory, drawn.memory),
             worker_memory=max(plan.worker_memory, drawn.worker_memory),
         )
-
-
-def halo_of(connectivity: int) -> int:
-    """Cells around a block that steps reach."""
-    return 2 if connectivity == 16 else 1

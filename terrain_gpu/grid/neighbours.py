@@ -73,6 +73,11 @@ KNIGHT_BACKLINKS = "16-neighbours-backlink"
 """Encoding of a layer of backlinks with the codes of 16 neighbours."""
 
 
+def reach_of(connectivity: int) -> int:
+    """How many cells the steps to 4, 8 or 16 neighbours reach."""
+    return 2 if connectivity == 16 else 1
+
+
 def encoded(encoding: str) -> np.ndarray:
     """Return what an encoding has for each code of flow directions, int64; -2 for other values."""
     table = np.full(256, -2)

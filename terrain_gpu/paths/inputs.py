@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +22,7 @@ from ..io.labelled import RasterLike, opened_store
 from ..io.places import Places, PlacesLike, as_places, refuse_nodata
 from ..report import Report
 from ..store import Layer, TileStore
-from .costs import Friction
+from .costs import CostModel, Friction
 from .cpu.relax import GUARDS
 from .graph import CostGraph
 from .index import Index, index_settings
@@ -149,14 +151,39 @@ def check_metric(problem: CostDistance, backend: str) -> None:
     """Refuse what the continuous metric does not have."""
     if problem.metric == "steps":
         return
+    refuse_with_continuous(
+        problem.model,
+        problem.connectivity,
+        alone=len(problem.names) == 1,
+        also=(
+            (problem.max_slope is not None, "max_slope", "no limit of slope"),
+            (problem.method != "relax", f"method {problem.method!r}", "method relax"),
+            (backend == "cuda", "backend cuda", "backend cpu"),
+        ),
+    )
+
+
+def refuse_with_continuous(
+    model: CostModel,
+    connectivity: int,
+    *,
+    alone: bool,
+    also: Iterable[tuple[bool, str, str]] = (),
+) -> None:
+    """Refuse other costs and neighbours than the continuous metric takes.
+
+    Parameters
+    ----------
+    alone
+        Whether distances are all that is computed.
+    also
+        More to refuse: whether it is given, its name, and what to use instead.
+    """
     for wrong, what, remedy in (
-        (problem.max_slope is not None, "max_slope", "no limit of slope"),
-        (not isinstance(problem.model.kernel, Friction), f"cost {problem.cost!r}", "cost friction"),
-        (problem.connectivity != 8, f"connectivity {problem.connectivity}", "connectivity 8"),
-        (problem.method != "relax", f"method {problem.method!r}", "method relax"),
-        (problem.wrap, "sides that meet", "wrap no (--wrap no)"),
-        (len(problem.names) > 1, "backlinks, allocation, ties or paths", "distances alone"),
-        (backend == "cuda", "backend cuda", "backend cpu"),
+        (not isinstance(model.kernel, Friction), f"cost {model.name!r}", "cost friction"),
+        (connectivity != 8, f"connectivity {connectivity}", "connectivity 8"),
+        (not alone, "backlinks, allocation, ties or paths", "distances alone"),
+        *also,
     ):
         if wrong:
             raise InputError(

@@ -434,6 +434,23 @@ def test_tasks_of_16_neighbours():
     assert more["bytes_written"] == eight["bytes_written"]
 
 
+def test_the_continuous_metric():
+    """It takes the memory of steps, and longer visits."""
+    words = ["30000x30000", "--for", "sssp", "--memory-limit", "40GB", "--cost", "friction"]
+    words += ["--friction", "elevation"]
+    steps, any_way = (planned(*words, *how) for how in ([], ["--metric", "continuous"]))
+    assert any_way["memory"] == steps["memory"]
+    relax = [found["cluster"]["seconds"]["relax"] for found in (steps, any_way)]
+    assert 2 < relax[1] / relax[0] < 3
+    for more, message in (
+        (["--connectivity", "16"], "does not take connectivity 16"),
+        (["--backlink"], "does not take backlinks"),
+        (["--cost", "tobler"], "does not take cost 'tobler'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            command.main([*words, "--metric", "continuous", *more], standalone_mode=False)
+
+
 def test_a_matrix_in_batches():
     """Eight sources in each, whose file has 64 bytes for a row; what is sent grows with places."""
     words = ["8192x8192", "--for", "cost-matrix", "--memory-limit", "16GB"]

@@ -12,6 +12,7 @@ from contract import Stop, change, make_store, stop_at, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
+from samples import make_layers, round_the_earth
 from test_paths import fields_in_memory
 
 from terrain_gpu import GridSpec, create_layer, shortest_paths, tied_steps
@@ -126,6 +127,37 @@ def test_stores(geographic, cluster):
         tied_steps(store)
 
 
+@pytest.mark.parametrize("shape", [(65, 129), (30, 63), (5, 3)])
+def test_across_the_seam(shape):
+    """What a raster that is unrolled gives, and what a rolled one gives, rolled."""
+    f = 10.0 ** np.random.default_rng(2).integers(-1, 3, shape)
+    f[np.random.default_rng(5).random(shape) < 0.1] = np.nan
+    sources = [tuple(map(int, cell)) for cell in np.argwhere(~np.isnan(f))[[1, -1]]]
+    how = {**HOW, "verify": True, "block_size": 64, "threads": 1, "corner_cutting": False}
+    found = shortest_paths(f, sources, friction=f, wrap="yes", **how).distance()
+    cols = shape[1]
+    moved = [(row, (col + 2) % cols) for row, col in sources]
+    rolled = np.roll(f, 2, axis=1)
+    again = shortest_paths(rolled, moved, friction=rolled, wrap="yes", **how).distance()
+    np.testing.assert_array_equal(again, np.roll(found, 2, axis=1))
+    turns = 9 if cols == 3 else 3
+    unrolled = np.tile(f, (1, turns))
+    copies = [(row, col + k * cols) for row, col in sources for k in range(turns)]
+    middle = np.s_[:, turns // 2 * cols : (turns // 2 + 1) * cols]
+    right = shortest_paths(unrolled, copies, friction=unrolled, **how).distance()[middle]
+    np.testing.assert_array_equal(found, right)
+
+
+def test_a_store_of_the_whole_earth(tmp_path):
+    f = np.random.default_rng(1).random((70, 100)) + 0.1
+    make_layers(tmp_path / "s.zarr", round_the_earth(f.shape), {"elevation": f})
+    found = shortest_paths(tmp_path / "s.zarr", [(30, 1)], friction="elevation", **HOW)
+    assert found.report.result["wrap"] is True
+    store = TileStore.open(tmp_path / "s.zarr")
+    assert verify_stored(store)["reached"] == f.size
+    assert whole(store.layer("distance"))[30, 99] < 0.1 * whole(store.layer("distance"))[30, 50]
+
+
 @pytest.mark.parametrize("cell", [(3, 5), (20, 20), (64, 100), (0, 0)])
 def test_its_proof_refuses_mutations(geographic, monkeypatch, cell):
     """A bit of one cell: a source, inside a block, on its rim, and where there is no value."""
@@ -140,7 +172,7 @@ def test_its_proof_refuses_mutations(geographic, monkeypatch, cell):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("cost", "absdiff"), ("connectivity", 16), ("max_slope", 2.0), ("wrap", True)],
+    [("cost", "absdiff"), ("connectivity", 16), ("max_slope", 2.0), ("wrap", 2)],
 )
 def test_a_damaged_record(tmp_path, key, value):
     store = make_store(tmp_path / "s.zarr", np.ones((70, 70)), -1, 64)
@@ -167,7 +199,6 @@ def call(capfd, words):
         ({"method": "dijkstra"}, "method 'dijkstra'"),
         ({"backlink": True}, "backlinks, allocation, ties or paths"),
         ({"allocation": True}, "backlinks, allocation, ties or paths"),
-        ({"wrap": "yes"}, "sides that meet"),
         ({"backend": "cuda"}, "backend cuda"),
         ({"metric": "euclidean"}, "metric 'euclidean'"),
     ],

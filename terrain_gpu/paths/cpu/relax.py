@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -350,12 +350,13 @@ class Relaxation:
             self.start(at, least)
             self._note_targets(at, field)
 
-    def _around(self, at: Block) -> Iterator[tuple[int, Block]]:
-        """Yield the blocks around one, with their D8 directions; the nearer ones first.
+    def _around(self, at: Block) -> Iterable[tuple[int, Block]]:
+        """Return the blocks around one, each once with its D8 direction; the nearer ones first.
 
         Beyond the seam, a block of one column is passed by moves that reach two.
         """
         _, _, c0, c1 = self.blocks.window(*at)
+        found: dict[tuple[int, Block], None] = {}
         for m in range(self.halo):
             for k in (0, 2, 4, 6, 1, 3, 5, 7):
                 n = (0, c1 - c0 + m, -1 - m)[COL_STEP[k]]
@@ -363,7 +364,8 @@ class Relaxation:
                     continue
                 row, beside = at[0] + int(ROW_STEP[k]), self.blocks.column_beside(at[1], n)
                 if beside is not None and 0 <= row < self.blocks.shape[0]:
-                    yield k, (row, beside[0])
+                    found[k, (row, beside[0])] = None
+        return found
 
     def _receive(
         self,

@@ -32,7 +32,7 @@ CONTINUOUS = {
     "cost": ("friction",),
     "connectivity": (8,),
     "max_slope": (None,),
-    "wrap": (None, False),
+    "wrap": (None, False, True),
 }
 """What a run by the continuous metric may record."""
 
