@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
