@@ -226,7 +226,7 @@ def out_of_core(work: Path, shape: str, limit: str, devices: str, verify: list[s
     for command, layer in ((MST, "mst"), (PATHS, "distance")):
         program(command + how, store)
         if layer in verify:
-            program("verify {}", store)
+            program(f"verify {{}} --backend cuda --device {devices}", store)
         shutil.rmtree(store / layer, ignore_errors=True)
 
 
