@@ -252,7 +252,7 @@ class SpanningForest(Operation):
                         done(at)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        # The CPU verifies if this GPU cannot hold the raster, or is a worker's.
+        # The CPU verifies if this GPU cannot hold a block, or is a worker's.
         here = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
         how: dict[str, Any] = {"gpu": here}
         how |= {"memory_limit": run.memory_limit - run.held, "progress": run.progress}

@@ -224,6 +224,18 @@ def test_each_block_is_read_once_and_little_is_kept(monkeypatch, tmp_path, no_fs
         assert edges < size < 2 * rim
 
 
+@pytest.mark.parametrize("unit", [1, 2, 64])
+def test_a_weight_of_all_ones_is_an_edge(unit):
+    """No edge is all ones, too, where weight and number of an edge do not fit one word."""
+    top = np.iinfo(np.uint64).max
+    data = np.array([[0, top, 3], [top, top, top], [5, top, 7]], np.uint64)
+    for weight in ("max", "absdiff"):
+        mask, recorded = solved(data, 3, weight, 4)
+        verify_arrays(data, 3, mask, weight, 4, expected=recorded, unit=unit)
+        for edge in edges_of(mask):
+            assert broken(data, 3, flipped(mask, edge), weight, 4, unit=unit).check == "spanning"
+
+
 # -- wrong forests -------------------------------------------------------------------------
 
 
