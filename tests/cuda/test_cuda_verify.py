@@ -234,7 +234,8 @@ def test_memory_asked_for_is_enough(monkeypatch):
     with pytest.raises(PlanError) as caught:
         verify(gpu_memory_limit=10**6)
     least = int(re.search(r"--gpu-memory-limit (\d+)MB", str(caught.value))[1])
-    assert data.size * 17 < least * 10**6 < data.size * 17 + 3 * 10**6
+    held = 1024**2 * (2 * 4 + 14)  # of a block, and the cells of the next
+    assert held < least * 10**6 < held + 3 * 10**6
     assert verify(gpu_memory_limit=least * 10**6)["backend"] == "cuda"
 
 
