@@ -2,13 +2,13 @@
 
     python scripts/bench_matrix.py [--side 4096] [--points 100] [--singles 10] [--skimage PYTHON]
                                    [--grass] [--cost friction] [--backend cuda] [--rounds 1]
-                                   [--work FOLDER]
+                                   [--connectivity 16] [--work FOLDER]
 
 The terrain is that of bench_sssp.py, in memory; points are random, and each is a source and a
 target of all others. Single runs, and those of the peers, are a sample of the sources; their times
 are multiplied. Both wall and processor seconds are told, because the former depend on what else
 runs. PYTHON is an interpreter with scikit-image; without the options, the peers run if this one has
-it, and if GRASS is installed, for one source.
+it, and if GRASS is installed, for one source. They have 8 neighbours, and do not run for 16.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--singles", type=int, default=10)
     parser.add_argument("--cost", choices=list(KINDS), default="friction")
     parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--connectivity", type=int, choices=[4, 8, 16], default=8)
     parser.add_argument("--gpu-memory-limit")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--skimage")
@@ -73,6 +74,7 @@ def main() -> None:
     rng = np.random.default_rng(5)
     points = list(map(tuple, rng.integers(0, side, (arguments.points, 2)).tolist()))
     how = {"cost": arguments.cost, "cell_size": CELL, "backend": arguments.backend}
+    how["connectivity"] = arguments.connectivity
     if arguments.cost == "friction":
         how["friction"] = data
     small = data[:300, :300]
@@ -110,13 +112,14 @@ def main() -> None:
               f"({uses * factor / used:.1f} x); the last: {found.report.seconds}",
               flush=True)  # fmt: skip
     python = arguments.skimage or (sys.executable if find_spec("skimage") else None)
-    if python:
+    peers = arguments.connectivity == 8
+    if python and peers:
         at = ",".join(map(str, points[0]))
         command = [python, "-c", PEER, str(work / f"{name}{side}.npy"), "1", at]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         peer = min(map(float, out.split()))
         print(f"scikit-image: {peer:.1f} s a source, {peer * len(points) / wall:.0f} x")
-    if arguments.grass or shutil.which("grass"):
+    if peers and (arguments.grass or shutil.which("grass")):
         peer = grass(data, side)
         print(f"r.cost: {peer:.1f} s a source, {peer * len(points) / wall:.0f} x")
     print(versions())
