@@ -92,4 +92,6 @@ def product(one: str, other: str) -> str:
     for per in (f"/{other}", f" {other}-1", f" per {other}"):
         if one.endswith(per):
             return one.removesuffix(per).strip()
-    return other if one in ("", "1") else f"{one} {other}"
+    if one in ("", "1"):
+        return other
+    return f"{one}2" if one == other and one.isalpha() else f"{one} {other}"

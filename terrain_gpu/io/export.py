@@ -133,5 +133,6 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     """
     path = Path(path)
     if path.suffix.lower() not in (".tif", ".tiff"):
-        raise InputError(f"{path}: name the output .tif; only GeoTIFF can be written")
+        kept = f"; --store {path.name} keeps the store" if path.suffix == ".zarr" else ""
+        raise InputError(f"{path}: name the output .tif; only GeoTIFF can be written{kept}")
     return writable_file(path, overwrite=overwrite)

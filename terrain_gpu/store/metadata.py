@@ -382,7 +382,9 @@ class TileStore(Described):
         good = NAME.fullmatch(name) and name not in RESERVED
         if not (good and _has_metadata(path)):  # if reading is not permitted, opening says so
             have = ", ".join(self.layers) or "none"
-            raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}")
+            file = "; the file of that name becomes one with convert_dataset(..., layer=NAME)"
+            more = file if "." in name and os.path.isfile(name) else ""
+            raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}{more}")
         array = _open_node(path, zarr.open_array)
         try:
             return _checked_layer(path, self.grid, array)

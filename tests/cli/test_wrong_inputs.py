@@ -1297,6 +1297,9 @@ TREES = [
     ),
     Case("tree output a PNG", nothing, f"{MST} -o new.png", ("new.png: name the output .tif",)),
     Case(
+        "tree output a store", nothing, f"{MST} -o new.zarr", ("--store new.zarr keeps the store",)
+    ),
+    Case(
         "tree output a folder",
         folder("new.tif"),
         f"{MST} -o new.tif --overwrite",

@@ -335,6 +335,7 @@ def test_results_have_their_units():
         ("absdiff", None, "m"),
         ("tobler", None, "s"),
         ("friction", per_metre, "s"),
+        ("friction", per_metre.assign_attrs(units="m"), "m2"),
         ("friction", per_metre.assign_attrs(units=""), "friction x m"),
         ("length * 2", None, None),
     ):

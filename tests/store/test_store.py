@@ -1104,6 +1104,9 @@ def test_what_is_no_store(tmp_path):
     with pytest.raises(StoreError, match=r"no layer 'slope'; it has: elevation") as caught:
         TileStore.open(tmp_path / "s").layer("slope")
     assert isinstance(caught.value, OSError)
+    (tmp_path / "land.tif").write_text("hello")
+    with pytest.raises(StoreError, match=r"the file of that name becomes one with convert_dataset"):
+        TileStore.open(tmp_path / "s").layer(str(tmp_path / "land.tif"))
     assert isinstance(caught.value, TerrainError)
 
 
