@@ -46,6 +46,8 @@ napoleon_google_docstring = False
 napoleon_use_ivar = True
 maximum_signature_line_length = 80
 
+linkcheck_ignore = [r"https?://(localhost|127\.0\.0\.1|[\w.-]*example\.(org|com))\b"]
+linkcheck_timeout = 20
 html_theme = "pydata_sphinx_theme"
 html_title = "terrain_gpu"
 html_static_path = ["static"]

@@ -32,6 +32,14 @@ version=$("$tool" -c 'import re; print(re.search(r"__version__ = \"(.*)\"", open
 tag=$(git -C "$repo" tag --points-at HEAD 'v*')
 [[ -z $tag || $tag == "v$version" ]] || { echo "the tag is $tag, the version $version" && exit 1; }
 
+step "addresses"
+left=$(grep -oHE '[^ (=]*example\.(org|com)[^ ),]*' SECURITY.md qgis/terrain_gpu/metadata.txt || true)
+grep -q '^\[project.urls\]' pyproject.toml || left+=$'\npyproject.toml: no [project.urls]'
+relative=$(grep -oE '\]\([^)]*\)' README.md | grep -cvE '\((https?:|#)' || true)
+((relative == 0)) || left+=$'\n'"README.md: $relative relative links, which lead nowhere on a package index"
+[[ -z $left ]] || echo "$left"
+[[ -z $left || -z $tag ]] || exit 1
+
 step "CITATION.cff"
 "$work/tools/bin/cffconvert" --validate >"$work/cff.log" 2>&1 || { cat "$work/cff.log" && exit 1; }
 

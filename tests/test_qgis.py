@@ -5,6 +5,7 @@ Where QGIS is not installed, all is tested but that it runs there.
 
 from __future__ import annotations
 
+import ast
 import configparser
 import functools
 import importlib.util
@@ -115,6 +116,42 @@ def test_the_zip_is_complete_and_reproducible(tmp_path):
     assert files < names
     assert {name.parts[0] for name in names} == {build_qgis.FOLDER}
     assert not any("__pycache__" in name.parts for name in names)
+
+
+OLD_NAMES = {
+    "QgsProcessing.TypeVector": "Qgis.ProcessingSourceType.Vector",
+    "QgsProcessing.TypeVectorAnyGeometry": "Qgis.ProcessingSourceType.VectorAnyGeometry",
+    "QgsProcessingParameterDefinition.FlagAdvanced": "Qgis.ProcessingParameterFlag.Advanced",
+    "QgsProcessingParameterFile.Folder": "Qgis.ProcessingFileParameterBehavior.Folder",
+    "QgsProcessingParameterNumber.Double": "Qgis.ProcessingNumberParameterType.Double",
+    "QgsProcessingParameterNumber.Integer": "Qgis.ProcessingNumberParameterType.Integer",
+    "QgsRasterBandStats.Max": "Qgis.RasterBandStatistic.Max",
+    "QgsRasterBandStats.Min": "Qgis.RasterBandStatistic.Min",
+}
+"""Enums by the names that QGIS 3.22 has; QGIS 4 keeps these names for their successors."""
+
+
+def test_the_plugin_uses_nothing_that_qt_6_lacks():
+    """Qt only through `qgis.PyQt`, no enum of Qt without its scope, no `exec_`."""
+    used = set()
+    for file in build_qgis.PLUGIN.glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        of_qt = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                assert not any(one.name.startswith("PyQt") for one in node.names), file
+            elif isinstance(node, ast.ImportFrom):
+                assert not (node.module or "").startswith("PyQt"), file
+                if node.module and node.module.startswith("qgis.PyQt"):
+                    of_qt |= {one.name for one in node.names}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                name = f"{node.value.id}.{node.attr}"
+                assert node.attr != "exec_", file
+                if node.attr[0].isupper():
+                    assert node.value.id not in of_qt, f"{file}: {name}: an enum without scope"
+                    used |= {name} if name.startswith("Qgs") else set()
+    assert used == set(OLD_NAMES)
 
 
 def test_only_modules_for_qgis_import_it():
