@@ -91,6 +91,9 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
         data = given.arguments.get(first)
         if isinstance(data, np.ma.MaskedArray) and first == "data":
             given.arguments |= _filled(data, given.arguments.get("nodata"))
+        if isinstance(data, np.ndarray) and first == "store":
+            made = "xarray.DataArray(array, dims=('y', 'x'))"
+            raise wrong(first, data, f"a store or its path, or a DataArray, such as {made}")
         if not is_dataarray(data):
             return function(*given.args, **given.kwargs)
         _refuse(given.arguments)

@@ -616,7 +616,7 @@ def test_unknown_connectivity(world):
 
 
 def test_an_array_is_no_store():
-    with pytest.raises(InputError, match=r"store of type numpy\.ndarray: give a store or its path"):
+    with pytest.raises(InputError, match=r"give a store or its path, or a DataArray, such as"):
         label_components(np.ones((3, 3)), "elevation > 0")
 
 
