@@ -147,7 +147,7 @@ def command(
     from ..store import TileStore
 
     with naming("--output"):
-        checked_target(output, overwrite=settings["overwrite"], parquet=True)
+        checked_target(output, overwrite=settings["overwrite"])
     if table is not None:
         with naming("--table"):
             checked_table(table, overwrite=settings["overwrite"])

@@ -133,7 +133,7 @@ def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> 
     """Of `drainage.streams`."""
     areas = amount(settings["threshold"])[1] is not None
     if settings.get("lines") is not None:
-        checked_target(settings["lines"], overwrite=settings["overwrite"], parquet=True)
+        checked_target(settings["lines"], overwrite=settings["overwrite"])
     named = settings["accumulation"], settings["directions"]
     return chain.provide_accumulation(store, *named, show, areas=areas, **how)
 

@@ -86,7 +86,7 @@ def extract_network(
     store
         A store, or its path. "mst" of weight "flow" is computed if it is missing.
     path
-        A .geojson or .json file, or a .gpkg file (layer "network"); see `write_paths`. None for a
+        A .geojson, .json, .parquet or .gpkg file (layer "network"); see `write_paths`. None for a
         temporary file, which `Network.to_geodataframe` reads.
     min_length
         In map units, or in metres for a geographic CRS. None: only kept points count; 0 keeps

@@ -67,22 +67,22 @@ def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
         )
 
 
-def checked_target(path: str | os.PathLike[str], *, overwrite: bool, parquet: bool = False) -> Path:
+def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     """Check that a vector file of lines may be written here; returns its absolute path.
 
     Raises
     ------
     InputError
-        when it exists, its folder does not exist, its extension is not .geojson, .json or .gpkg (or
-        .parquet, where that is written), or the library for its format is missing.
+        when it exists, its folder does not exist, its extension is not .geojson, .json, .gpkg
+        or .parquet, or the library for its format is missing.
     OutputError
         when its folder cannot be written.
     """
     path = Path(path)
-    kinds = (*GEOJSON, GEOPACKAGE, PARQUET) if parquet else (*GEOJSON, GEOPACKAGE)
-    if path.suffix.lower() not in kinds:
-        more = ", .parquet (GeoParquet)" if parquet else ""
-        raise InputError(f"{path}: name the file .geojson (GeoJSON){more} or .gpkg (GeoPackage)")
+    if path.suffix.lower() not in (*GEOJSON, GEOPACKAGE, PARQUET):
+        raise InputError(
+            f"{path}: name the file .geojson (GeoJSON), .parquet (GeoParquet) or .gpkg (GeoPackage)"
+        )
     target = writable_file(path, overwrite=overwrite)
     if is_geopackage(path):
         import_pyogrio(path)

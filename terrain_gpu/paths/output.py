@@ -12,8 +12,10 @@ import numpy as np
 
 from ..grid import GridSpec, cell_centres
 from ..grid.units import of_lengths
+from ..io.features import GeometryType, write_features
 from ..io.frames import frame
 from ..io.lines import (
+    PARQUET,
     cut_line,
     geojson_lines,
     is_geopackage,
@@ -73,22 +75,28 @@ def write_paths(
     path
         .geojson or .json: GeoJSON (RFC 7946), in WGS 84 longitude and latitude with nine decimals,
         cut where a path crosses the antimeridian. If the grid has no CRS, its own coordinates are
-        written, with ``"crs": null``. .gpkg: GeoPackage, layer "paths", in the grid's CRS, cut
-        where a path crosses from the last column to the first. The file appears only when complete.
+        written, with ``"crs": null``. .gpkg: GeoPackage, layer "paths", or .parquet: GeoParquet,
+        in the grid's CRS, cut where a path crosses from the last column to the first. The file
+        appears only when complete.
     overwrite
         Replace an existing file, once the new one is complete.
 
     Raises
     ------
     InputError
-        when the extension is unknown, the file exists, pyogrio is missing (.gpkg), or the paths
-        cannot be reprojected to WGS 84 (.geojson).
+        when the extension is unknown, the file exists, pyogrio (.gpkg) or pyarrow
+        (.parquet) is missing, or the paths cannot be reprojected to WGS 84 (.geojson).
     OutputError
         when the file cannot be written.
     """
     with whole_file(path, overwrite=overwrite) as part:
         tell_without_crs(path, grid)
-        (_write_geopackage if is_geopackage(part) else _write_geojson)(part, paths, grid)
+        write = _write_geojson
+        if is_geopackage(part):
+            write = _write_geopackage
+        elif part.suffix.lower() == PARQUET:
+            write = _write_parquet
+        write(part, paths, grid)
 
 
 def _properties(path: TracedPath) -> dict[str, Any]:
@@ -127,6 +135,20 @@ def _write_geojson(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> N
 def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
     shapes, columns, kind = _features(paths, grid)
     write_layer(file, LAYER, shapes, columns, grid, kind=kind)
+
+
+def _write_parquet(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
+    shapes, columns, kind = _features(paths, grid)
+    fields = {
+        name: object if one.dtype == object else one.dtype.type for name, one in columns.items()
+    }
+    rows = zip(*(one.tolist() for one in columns.values()), strict=True)
+    found = [
+        (wkb, dict(zip(columns, row, strict=True))) for wkb, row in zip(shapes, rows, strict=True)
+    ]
+    # Geometries are well-known binary already.
+    shape = GeometryType(kind, lambda wkb: wkb, lambda lines, crs: iter(()))
+    write_features(file, iter([found]), grid, LAYER, fields, shape)
 
 
 def _features(

@@ -136,7 +136,7 @@ def contours(  # noqa: PLR0913 - keyword-only
     >>> contours("dem.zarr", "hours.gpkg", layer="distance", breaks=hours, polygons=True)
     """
     assert path is not None
-    target = checked_target(path, overwrite=overwrite, parquet=True)
+    target = checked_target(path, overwrite=overwrite)
     opened = opened_store(store)
     levels = _breaks(breaks, polygons=polygons)
     if bool(levels) == (interval is not None):

@@ -142,7 +142,7 @@ def polygons(
     >>> found.labels, found.holes
     """
     assert path is not None
-    target = checked_target(path, overwrite=overwrite, parquet=True)
+    target = checked_target(path, overwrite=overwrite)
     opened = opened_store(store)
     labels = opened.layer(layer)
     if labels.dtype.kind == "f" or labels.dtype == np.uint64:

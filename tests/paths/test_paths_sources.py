@@ -1372,7 +1372,7 @@ def test_an_existing_file_is_replaced_only_when_asked(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("p.shp", r"p.shp: name the file .geojson \(GeoJSON\) or .gpkg \(GeoPackage\)"),
+        ("p.shp", "p.shp: name the file .geojson"),
         ("p", "p: name the file .geojson"),
         ("no/p.geojson", "no/p.geojson: its folder does not exist; make it first"),
         ("folder.gpkg", "folder.gpkg: is a folder"),
@@ -1383,6 +1383,23 @@ def test_wrong_names(tmp_path, name, words):
     with pytest.raises(InputError, match=words):
         write_paths(tmp_path / name, paths_of(STEPS), GRID, overwrite=True)
     assert os.listdir(tmp_path) == ["folder.gpkg"]
+
+
+def test_parquet_holds_what_a_geopackage_does(tmp_path):
+    from pyarrow import parquet
+
+    for name, paths in (("a", paths_of(STEPS)), ("b", [])):
+        for kind in ("gpkg", "parquet"):
+            write_paths(tmp_path / f"{name}.{kind}", paths, GRID)
+        meta, _, shapes, columns = pyogrio.raw.read(tmp_path / f"{name}.gpkg")
+        table = parquet.read_table(tmp_path / f"{name}.parquet")
+        assert table["geometry"].to_pylist() == list(shapes)
+        assert [*table.column_names] == [*meta["fields"], "geometry"]
+        for field, column in zip(meta["fields"], columns, strict=True):
+            assert table[field].to_pylist() == column.tolist()
+        about = json.loads(table.schema.metadata[b"geo"])["columns"]["geometry"]
+        assert about["geometry_types"] == [meta["geometry_type"]]
+        assert CRS.from_dict(about["crs"]) == CRS.from_wkt(GRID.crs_wkt)
 
 
 @pytest.mark.parametrize("name", ["p.geojson", "p.gpkg"])

@@ -444,7 +444,7 @@ def breach(  # noqa: PLR0913 - keyword-only
         return run(operation, place=Here(progress), **how, **again)
     from .lines import both, lines_of
 
-    checked_target(lines, overwrite=overwrite, parquet=True)
+    checked_target(lines, overwrite=overwrite)
     drawn = lines_of(operation, str(lines))
     drawn.plan(memory_limit, threads)  # before heights are there without the lines
     passes = operation.passes + drawn.passes + operation.proof_passes * verify

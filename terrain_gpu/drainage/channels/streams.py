@@ -184,7 +184,7 @@ def streams(  # noqa: PLR0913 - keyword-only
     *_, least = open_channels(opened, directions, accumulation, threshold)
     drawn = StreamLines(str(opened.path), directions, accumulation, least, str(lines), layer)
     if lines is not None:
-        checked_target(lines, overwrite=overwrite, parquet=True)
+        checked_target(lines, overwrite=overwrite)
         opened.layer(layer)
         if client is None:  # before the layer is computed, and left there without the lines
             drawn.plan(memory_limit, threads)

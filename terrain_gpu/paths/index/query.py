@@ -143,7 +143,7 @@ def query_index(
     masked_array(data=[7039.1], ...)
     """
     table = None if output is None else _checked_table(output, overwrite=overwrite)
-    lines = None if paths is None else checked_target(paths, overwrite=overwrite, parquet=True)
+    lines = None if paths is None else checked_target(paths, overwrite=overwrite)
     store = TileStore.open(data)
     operation, index = stored_index(store)
     begin, end = (

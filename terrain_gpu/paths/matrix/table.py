@@ -96,7 +96,7 @@ def _write_parquet(file: Path, parts: Iterator[Columns], problem: MatrixProblem)
 
 def checked_paths(path: Any, *, overwrite: bool) -> Path:
     """As `checked_table`, for the file of paths."""
-    return checked_lines(path, overwrite=overwrite, parquet=True)
+    return checked_lines(path, overwrite=overwrite)
 
 
 def write_lines(target: Path, run: MatrixRun) -> int:

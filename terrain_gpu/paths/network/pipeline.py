@@ -217,7 +217,7 @@ vertical_factor, layer, wrap
     (2, 1)
     """
     assert output is not None
-    lines = checked_target(output, overwrite=overwrite, parquet=True)
+    lines = checked_target(output, overwrite=overwrite)
     rows = None if table is None else checked_table(table, overwrite=overwrite)
     own = stated_cost(store, cost, layer, friction, parameters, vertical_factor)
     (cost, parameters, beside), stated = own, cost
