@@ -155,6 +155,11 @@ class PourPoints:
         """The label of each of `places`: the least id of the points there."""
         return self._unique[2]
 
+    @cached_property
+    def named(self) -> np.ndarray:
+        """The label of each number that `within` returns; 0 for 0."""
+        return np.append(np.uint32(0), self.labels)
+
     @property
     def digest(self) -> str:
         """A digest of the labels and their places."""

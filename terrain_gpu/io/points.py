@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from numbers import Real
 
 import numpy as np
@@ -54,11 +55,11 @@ def numbers_of(
 
 def _plain_numbers(points: list[Sequence[float]]) -> np.ndarray | None:
     """Convert many good pairs, or triples, of Python's numbers at once; None for all else."""
-    if not {type(point) for point in points} <= {tuple, list}:
+    if not set(map(type, points)) <= {tuple, list}:
         return None
-    if not {type(one) for point in points for one in point} <= {int, float}:
+    if not set(map(type, chain.from_iterable(points))) <= {int, float}:
         return None
-    if {len(point) for point in points} not in ({2}, {3}):
+    if set(map(len, points)) not in ({2}, {3}):
         return None
     try:
         found = np.array(points, np.float64)

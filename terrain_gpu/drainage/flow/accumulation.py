@@ -132,7 +132,7 @@ class FlowAccumulation(AlongFlow):
         drained = []
         for k, own in enumerate(columns):
             sums = np.empty(block.codes.shape, np.int64) if k else block.array(rule.sums_dtype)
-            sums[...] = rule.empty
+            sums[[0, -1]] = sums[:, [0, -1]] = rule.empty
             sums[1:-1, 1:-1] = own
             if inflow is not None:
                 flat, at = sums.ravel(), block.locally(inflow[0])

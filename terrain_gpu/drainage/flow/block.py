@@ -114,7 +114,7 @@ class FlowBlock:
 
     def stopped(self, stops: np.ndarray) -> FlowBlock:
         """This block with ways that end at more cells."""
-        return replace(self, codes=np.where(stops, np.uint8(OUTLET), self.codes))
+        return replace(self, codes=self.codes * ~stops)  # `OUTLET` is 0
 
     @cached_property
     def _order(self) -> np.ndarray:

@@ -5,7 +5,9 @@ Arrays have one ring of cells around the block. Cells are numbered flat, ring in
 Cells are put in an order in which each comes before the one it drains to: those without inflow
 first, row by row, then those that only these drain to, and so on. All else are sweeps up and down
 that order. Most neighbours in it are independent, so the processor need not wait for one to begin
-the next, and no branch is hard to predict.
+the next, and no branch is hard to predict. Some rows at a time begin, so that the cells at hand
+stay in the processor's cache. Indices are unsigned there, because signed ones may count from the
+end, which numba must check.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ MAX, TAKE, ADD, STEP = range(4)
 
 UNKNOWN, ENDED, ACTIVE = -1, -2, -3
 """Where ways leave the block: not followed yet; they end inside; being followed."""
+
+_BAND = 32
+"""Rows whose cells without inflow are put in the order at a time."""
 
 _NONE = np.uint8(0)
 _ALL = np.uint8(255)
@@ -147,23 +152,31 @@ def sort_cells(codes, inflow, order):
             ends = (own[x] == OUTLET) | (own[x] == NOWHERE)
             bits[x] = _ALL if ends else bits[x]
             expected += not ends
-    steps, flat, bits = _steps(cols), codes.ravel(), inflow.ravel()
-    count = 0
-    for at in range(cols, len(bits) - cols):
-        order[count] = at
-        count += bits[at] == 0
-    done = 0
-    while done < count:
-        at = np.int64(order[done])
-        to = at + steps[flat[at]]
-        left = bits[to] & ~flat[at]
-        bits[to] = left
-        order[count] = to
-        count += (left == 0) & (flat[to] != OUTLET)  # all eight neighbours may drain to an outlet
-        done += 1
+    flat, bits = codes.ravel(), inflow.ravel()
+    steps = _steps(cols).view(np.uint64)
+    size, band = np.uint64(len(bits)), np.uint64(_BAND * cols)
+    first = count = done = np.uint64(0)
+    while first < size:
+        last = min(first + band, size)
+        for at in range(first, last):
+            order[count] = at
+            count += np.uint64(bits[at] == 0)
+        while done < count:
+            at = np.uint64(order[done])
+            to = at + steps[flat[at]]
+            left = bits[to] & ~flat[at]
+            order[count] = to
+            # All eight neighbours may drain to an outlet.
+            count += np.uint64((left == 0) & (flat[to] != OUTLET))
+            # A later band must not take it for a cell without inflow.
+            bits[to] = left | np.uint8(-(left == 0))
+            done += np.uint64(1)
+        first = last
     if count < expected:
-        for at in range(cols, len(bits) - cols):
-            if bits[at] != 0 and steps[flat[at]] != 0:
+        ordered = np.zeros(len(bits), np.bool_)
+        ordered[order[:count]] = True
+        for at in range(len(bits)):
+            if steps[flat[at]] != 0 and not ordered[at]:
                 return count, at
     return count, -1
 
@@ -183,12 +196,15 @@ def pass_on(codes, order, sums, adds):
     adds
         Whether values are added; otherwise the larger one is kept.
     """
-    steps, flat, each = _steps(codes.shape[1]), codes.ravel(), sums.ravel()
+    flat, each = codes.ravel(), sums.ravel()
+    steps = _steps(codes.shape[1]).view(np.uint64)
     if adds:
-        for at in order:
+        for i in range(len(order)):
+            at = np.uint64(order[i])
             each[at + steps[flat[at]]] += each[at]
     else:
-        for at in order:
+        for i in range(len(order)):
+            at = np.uint64(order[i])
             to = at + steps[flat[at]]
             each[to] = max(each[to], each[at])
 
@@ -220,10 +236,11 @@ def follow_all(codes, order, how, values):
         Of the shape of the codes: the value of each cell, in the ring those of ways from there.
         Receives the values of ways.
     """
-    steps, flat, each = _steps(codes.shape[1]), codes.ravel(), values.ravel()
+    flat, each = codes.ravel(), values.ravel()
+    steps = _steps(codes.shape[1]).view(np.uint64)
     one = values.dtype.type(1)
     for i in range(len(order) - 1, -1, -1):
-        at = np.int64(order[i])
+        at = np.uint64(order[i])
         each[at] = _joined(each[at], each[at + steps[flat[at]]], one, how)
 
 

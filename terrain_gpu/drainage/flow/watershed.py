@@ -125,13 +125,16 @@ class Watershed(FlowLabels):
         stops, inner = found != 0, found[1:-1, 1:-1]
         ends = np.flatnonzero(stops).astype(np.int32)
         own = found.ravel()[ends].astype(np.int64)
-        if self.points is not None:
-            names = np.append(np.uint32(0), self.points.labels)
+        around, names = given[1], None if self.points is None else self.points.named
+        if names is not None:
+            row, col = np.divmod(ends, block.codes.shape[1])
             out[1][...] = 0
-            out[1][stops[1:-1, 1:-1]] = names[own]
-        found.ravel()[block.locally(given[0])] = given[1]
+            out[1][row - 1, col - 1] = names[own]
+            if self.table is None:  # which would need the numbers
+                found.ravel()[ends], around, names = names[own], names[around], None
+        found.ravel()[block.locally(given[0])] = around
         block.stopped(stops).follow_all(TAKE, found)
-        out[0][...] = inner if self.points is None else names[inner]
+        out[0][...] = inner if names is None else names[inner]
         if self.table is None:
             return None
         r0, r1, c0, _ = block.window
