@@ -38,6 +38,7 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.drainage.channels.line_problem import LineState, StreamLines
 from terrain_gpu.drainage.channels.operation import OnChannels
 from terrain_gpu.drainage.channels.problem import ORDERS, StreamOrders, order_dtype
+from terrain_gpu.drainage.verify import reaches
 from terrain_gpu.drainage.verify.streams import verify_orders
 from terrain_gpu.engine.proof import Limits
 from terrain_gpu.errors import InputError, OutputError, PlanError, StoreError, VerificationError
@@ -100,11 +101,12 @@ class TestHortonOrders(TestStreams):
 
 @contextmanager
 def spilling(spilled=True):
-    """Links are spilled, and their tables let go after every two pages."""
+    """Links are spilled, also by proofs, and their tables let go after every two pages."""
     with pytest.MonkeyPatch.context() as patch:
         if spilled:
             for operation in (OnChannels, StreamLines):
                 patch.setattr(operation, "each", 2**62)
+            patch.setattr(reaches, "EACH", 2**62)
             patch.setattr(paged, "_MOST", 2)
         yield
 
@@ -170,8 +172,11 @@ def test_against_plain_python(
     seed=st.integers(0, 10**6),
     threshold=st.sampled_from([1, 3, 20]),
     lower=st.booleans(),
+    spilled=st.booleans(),
 )
-def test_the_proof_refuses_a_link_of_another_horton_order(folders, shape, seed, threshold, lower):
+def test_the_proof_refuses_a_link_of_another_horton_order(
+    folders, shape, seed, threshold, lower, spilled
+):
     """All its cells have it, so that none differs from its neighbours on the link."""
     sums, codes = drains(shape, seed, 3)
     links = reference.channel_links(codes, sums, threshold)
@@ -188,8 +193,8 @@ def test_the_proof_refuses_a_link_of_another_horton_order(folders, shape, seed, 
         streams = TileStore.open(store).layer("h")
         row, col = links[k][0][0]
         wrong = f"row {row}, column {col}: order {values[k]} where {right} is right"
-        with pytest.raises(VerificationError, match=wrong):
-            verify_orders(*layers, streams, (threshold, "horton"), {}, Limits())
+        with pytest.raises(VerificationError, match=wrong), spilling(spilled):
+            verify_orders(*layers, streams, (threshold, "horton"), {}, Limits(), folder)
 
 
 def test_the_proof_of_horton_orders_refuses_circles(tmp_path):

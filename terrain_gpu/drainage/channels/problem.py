@@ -122,7 +122,7 @@ class StreamOrders(OnChannels):
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         codes, sums = self.layers
         streams, settings = run.layer(self.into), (self.least, self.kind)
-        verify_orders(codes, sums, streams, settings, found, run.proof_limits)
+        verify_orders(codes, sums, streams, settings, found, run.proof_limits, run.folder)
         return {"verified_cells": self.grid.cells}
 
 

@@ -14,18 +14,20 @@ Sums of areas may also stay the same, where an area is lost in rounding.
 
 A Horton order depends on the Strahler orders of links, whose cells may show a greater one. Cells of
 a link must have the same; and the reaches of blocks, joined from cell to cell, give the graph of
-links, from which the orders are found again, see `link_graph`. Memory is O(reaches).
+links, from which the orders are found again, see `reaches`. What does not fit memory is spilled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ...engine.plan import MB, StreamPlan, require
+from ...engine.plan import StreamPlan
 from ...engine.proof import (
     Limits,
     Read,
@@ -35,30 +37,17 @@ from ...engine.proof import (
     wrong,
     wrong_totals,
 )
-from ...grid import Block, Window
+from ...grid import Block
 from ...store import Layer, TileStore
+from ...store.scratch import scratch_folder
 from ..codes import end_ways
-from .link_graph import LINK_BYTES, find_orders, jump
-from .stream_kernels import (
-    BEGINS,
-    ENTERED,
-    FAULTS,
-    INNER,
-    OF_SUMS,
-    check_orders,
-    find_reaches,
-    follow_reaches,
-)
+from .reaches import FOLLOWED_BYTES, HELD, SHARE, BlockReaches, Reaches
+from .stream_kernels import FAULTS, OF_SUMS, check_orders
 
 RULES = ("strahler", "shreve", "hack", "topological", "link", "horton")
 """The orders, by the number of their rule."""
 _RUN_BYTES = 100
 """Of the links of a row of a block, whose numbers are checked."""
-_REACH_BYTES = LINK_BYTES + 100
-_HELD = 16 * MB
-"""Memory planned for the reaches of all blocks; more is counted as they come."""
-_SHARE, _FOLLOWED_BYTES = 16, 120
-"""Memory is planned for a reach in so many cells of a block; and its bytes there."""
 
 
 def plan_orders(codes: Any, sums: Any, streams: Any, order: str, limits: Limits) -> StreamPlan:
@@ -73,8 +62,8 @@ def plan_orders(codes: Any, sums: Any, streams: Any, order: str, limits: Limits)
     horton = order == "horton"
     cells = codes.blocks.block**2
     runs = 2 * codes.blocks.block * codes.blocks.shape[1]
-    held = _HELD if horton else _RUN_BYTES * runs * (order == "link")
-    worker = cells + horton * (cells + cells // _SHARE * _FOLLOWED_BYTES)
+    held = HELD if horton else _RUN_BYTES * runs * (order == "link")
+    worker = cells + horton * (cells + cells // SHARE * FOLLOWED_BYTES)
     return plan_proof(codes.blocks, reads, limits, worker=worker, held=held)
 
 
@@ -85,6 +74,7 @@ def verify_orders(
     settings: tuple[float, str],
     expected: Mapping[str, Any],
     limits: Limits,
+    folder: Path | None = None,
 ) -> dict[str, Any]:
     """Check the order of every cell.
 
@@ -96,6 +86,8 @@ def verify_orders(
         The least sum of a channel, and which order.
     expected
         The recorded "cells", "links", "heads" and "outlets".
+    folder
+        Where what does not fit the memory limit is spilled; that for scratch files when None.
 
     Returns
     -------
@@ -110,28 +102,29 @@ def verify_orders(
         when the memory limit is too small.
     StoreError
         when a layer is damaged.
+    OutputError
+        when the disk is full.
     """
     order = settings[1]
     plan = plan_orders(codes, sums, streams, order, limits)
     totals = np.zeros(4, np.int64)
-    of = _BlockReaches(codes, sums, streams, plan) if order == "horton" else None
-    reaches = None if of is None else _Reaches(of)
+    of = BlockReaches(codes, sums, streams, plan) if order == "horton" else None
+    reaches = None if of is None else Reaches(of, folder or scratch_folder())
     numbers = _LinkNumbers(codes, streams) if order == "link" else None
+    graphs = [graph for graph in (reaches, numbers) if graph is not None]
 
     def add(at: Block, found: tuple[np.ndarray, Any]) -> None:
         counts, more = found
         totals[:] += counts
-        for graph in (reaches, numbers):
-            if graph is not None:
-                graph.add(at, more)
+        for graph in graphs:
+            graph.add(at, more)
 
     layers = codes, sums, streams
     check, reads = partial(_check, layers, settings, of), [Read(layer, 1) for layer in layers]
-    check_blocks(plan, codes.blocks, reads, check, add, limits)
-    if numbers is not None:
-        numbers.check()
-    if reaches is not None:
-        reaches.check()
+    with nullcontext() if reaches is None else closing(reaches):
+        check_blocks(plan, codes.blocks, reads, check, add, limits)
+        for graph in graphs:
+            graph.check()
     found = dict(zip(("cells", "links", "heads", "outlets"), totals.tolist(), strict=True))
     for name, value in found.items():
         wrong_totals(streams, name, value, expected.get(name))
@@ -141,7 +134,7 @@ def verify_orders(
 def _check(
     layers: tuple[Any, Any, Any],
     settings: tuple[int | float, str],
-    reaches: _BlockReaches | None,
+    reaches: BlockReaches | None,
     at: Block,
     data: list[np.ndarray],
 ) -> tuple[np.ndarray, Any]:
@@ -226,91 +219,6 @@ class _LinkNumbers:
                     what = f"number {number} of link {before + place + 1}"
                     wrong(self._streams, what, "link", row, col)
             before += count
-
-
-class _BlockReaches(NamedTuple):
-    """Finds the reaches of blocks, see `stream_kernels`; can be sent to workers."""
-
-    codes: Any
-    sums: Any
-    streams: Any
-    plan: StreamPlan
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of reaches, with their sums and orders."""
-        kinds = {
-            **dict.fromkeys(("first", "last", "after"), np.int64),
-            "sum": self.sums.dtype,
-            "order": self.streams.dtype,
-            "begins": np.bool_,
-        }
-        return np.dtype(list(kinds.items()))
-
-    def of(self, window: Window, data: list[np.ndarray], least: Any) -> np.ndarray:
-        """The reaches of a block, in any process."""
-        codes, sums, orders = data
-        r0, r1, c0, c1 = window
-        cols = self.codes.grid.cols
-        state = np.empty((r1 - r0, c1 - c0), np.uint8)
-        find_reaches(codes, sums, least, state)
-        count = int(np.count_nonzero(state >= ENTERED))
-        beyond = max(count - self.plan.block_size**2 // _SHARE, 0)
-        self.require(beyond * _FOLLOWED_BYTES * self.plan.buffers)
-        found = np.empty(count, self.dtype)
-        first, last, after = np.empty((3, count), np.int64)
-        follow_reaches(codes, state, np.array([r0, c0, cols]), first, last, after)
-        for row, col in np.argwhere(state == INNER)[:1].tolist():
-            self.refuse_circle((r0 + row) * cols + c0 + col)
-        found["first"], found["last"], found["after"] = first, last, after
-        found["sum"] = sums[last // cols - r0 + 1, last % cols - c0 + 1]
-        found["order"] = orders[first // cols - r0 + 1, first % cols - c0 + 1]
-        found["begins"] = state[first // cols - r0, first % cols - c0] == BEGINS
-        return found
-
-    def require(self, more: int) -> None:
-        plan = self.plan
-        require(plan.memory + more, plan.memory_limit, "to verify orders of so many links")
-
-    def refuse_circle(self, cell: int) -> NoReturn:
-        row, col = divmod(cell, self.codes.grid.cols)
-        wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
-
-
-class _Reaches:
-    """The reaches of all blocks."""
-
-    def __init__(self, of: _BlockReaches) -> None:
-        self._of, self._parts = of, [np.empty(0, of.dtype)]
-        self._count = 0
-
-    def add(self, at: Block, found: np.ndarray) -> None:
-        self._parts.append(found)
-        self._count += len(found)
-        self._of.require(max(_REACH_BYTES * self._count - _HELD, 0))
-
-    def check(self) -> None:
-        """Compare the orders of all links."""
-        found = np.concatenate(self._parts)
-        self._parts = []
-        found = found[np.argsort(found["first"])]
-        first, begins = found["first"], found["begins"]
-        # Where a reach goes on: its block has marked each, for it read the same codes around it.
-        to = np.where(found["after"] < 0, -1, np.searchsorted(first, found["after"]))
-        same = (to >= 0) & ~begins[to]
-        joined = jump(np.where(same, to, np.arange(len(to))), same)
-        if isinstance(joined, int):
-            self._of.refuse_circle(int(first[joined]))
-        head = np.flatnonzero(begins)
-        tail = joined[0][head]
-        down = np.where(to[tail] < 0, -1, np.searchsorted(head, to[tail]))
-        orders = find_orders(down, found["sum"][tail], found["last"][tail])
-        if isinstance(orders, int):
-            self._of.refuse_circle(int(first[head[orders]]))
-        for k in np.flatnonzero(found["order"][head] != orders.horton)[:1].tolist():
-            row, col = divmod(int(first[head[k]]), self._of.codes.grid.cols)
-            what = f"order {found['order'][head[k]]} where {orders.horton[k]} is right"
-            wrong(self._of.streams, what, "horton", row, col)
 
 
 def recorded_channels(recorded: RunRecord) -> tuple[Layer, Layer, int | float]:
