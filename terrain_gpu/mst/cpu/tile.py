@@ -18,8 +18,6 @@ from .boruvka import add_weight, compress, edge_key, rule_at
 
 CELLS = TILE * TILE
 PAD = TILE + 1
-MANY = CELLS // 16
-"""With more components than this in a tile, they are small; measured, not critical."""
 RING = 4 * TILE - 4
 """Cells on the rim of a tile."""
 
@@ -396,25 +394,17 @@ def _least_of_components_by(least, label, active, roots, best):
 
 
 def _reduce_words(least, label, active, roots, best):
-    # Small components are unpredictable, so the loop is branch-free. In large ones, neighbouring
-    # cells mostly share a component, so runs are reduced in a register.
+    # Branch-free, because small components are unpredictable. Neighbours are mostly of one
+    # component, where each waits for the one before, so four quarters of the tile take turns.
     words, found = least[0], best[0]
     top = ~words.dtype.type(0)
     for k in range(roots):
         found[active[k]] = top
-    if roots > MANY:
-        for c in range(CELLS):
-            r = label[c + PAD]
-            found[r] = min(found[r], words[c])
-        return
-    run, word = label[PAD], top
-    for c in range(CELLS):
-        r = label[c + PAD]
-        if r != run:
-            found[run] = min(found[run], word)
-            run, word = r, top
-        word = min(word, words[c])
-    found[run] = min(found[run], word)
+    for c in range(CELLS // 4):
+        for quarter in range(4):
+            at = quarter * (CELLS // 4) + c
+            r = label[at + PAD]
+            found[r] = min(found[r], words[at])
 
 
 def _reduce_keys(least, label, active, roots, best):
