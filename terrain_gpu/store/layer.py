@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numcodecs.zstd
 import numpy as np
 
 from .. import cells
@@ -17,6 +16,7 @@ from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
 from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest
+from .codecs import decode
 from .labels import CHUNK, Labels, import_lazy
 from .objects import read_small
 from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
@@ -323,6 +323,11 @@ class Layer(Described):
                 shard.read(out.reshape(-1).view(np.uint8))
                 self._check(shard, out, np.arange(count), np.arange(count))
                 return
+            if self.compress:
+                present = np.flatnonzero(shard.offsets != ABSENT)
+                self._decode(shard, present, out, present)
+                out[shard.offsets == ABSENT] = self.fill
+                return
             tiles, slots = self._tiles(shard, np.arange(count))
             here = slots != ABSENT
             out[here] = tiles[slots[here]]
@@ -470,23 +475,22 @@ class Layer(Described):
         tiles = self._scratch(count * self._tile_bytes).view(self.dtype).reshape(-1, TILE, TILE)
         slots = np.full(ranks.shape, ABSENT)
         slots[present] = np.arange(count)
-        wanted = ranks[present]
-        for slot, (rank, stored) in enumerate(zip(wanted, shard.tiles(wanted), strict=True)):
+        self._decode(shard, ranks[present], tiles, range(count))
+        return tiles, slots
+
+    def _decode(
+        self, shard: Shard, ranks: np.ndarray, tiles: np.ndarray, slots: Iterable[int]
+    ) -> None:
+        """Check and decode the tiles with these `ranks` into the `slots` of `tiles`."""
+        for rank, slot, stored in zip(ranks, slots, shard.tiles(ranks), strict=True):
             if shard.sums is not None and crc32c(stored) != shard.sums[rank]:
                 raise self._damaged(shard, rank)
-            raw = stored
-            if self.compress:
-                try:
-                    raw = np.frombuffer(numcodecs.zstd.decompress(stored), np.uint8)
-                except RuntimeError as error:
-                    raise StoreError(f"{shard.path}: a tile does not decompress: {error}") from None
-            if raw.size != self._tile_bytes:
+            try:
+                decode(self.compress, stored, tiles[slot])
+            except ValueError as error:
                 raise StoreError(
-                    f"{shard.path}: a tile holds {raw.size} bytes, not {self._tile_bytes}; copy or "
-                    "convert the layer again"
-                )
-            tiles[slot] = raw.view(self.dtype).reshape(TILE, TILE)
-        return tiles, slots
+                    f"{shard.path}: a tile {error}; copy or convert the layer again"
+                ) from None
 
     def _check(self, shard: Shard, tiles: np.ndarray, ranks: np.ndarray, slots: np.ndarray) -> None:
         """Compare the tiles at `slots`, which have these `ranks`, with their checksums."""

@@ -8,13 +8,13 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.errors import ContainsArrayError
 
@@ -23,6 +23,7 @@ from ..described import Described
 from ..errors import InputError, StoreError
 from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
+from .codecs import BLOSC_LEVEL, ZSTD_LEVEL, shuffle_of
 from .files import new_file, sync_folder, sync_tree, write_whole
 from .layer import KEY, Layer, Number
 from .objects import ObjectPath, folder_names, is_there
@@ -32,7 +33,6 @@ FORMAT = 2
 READABLE = (1, 2)
 """Formats that can be read; format 1 had no checksums of cells."""
 
-ZSTD_LEVEL = 3
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 DIGEST = re.compile("[0-9a-f]{32}")
 SPATIAL = {
@@ -57,6 +57,9 @@ MULTISCALES = {
     "description": "Multiscale layout of zarr datasets",
 }
 FOLDER_OF_LEVELS = "overviews"
+_BLOSC = {"lz4": "blosc-lz4", "lz4hc": "blosc-lz4", "zstd": "blosc-zstd"}
+"""What blosc calls its compressors; all of them decode in the same way."""
+
 RESERVED = ("x", "y", "spatial_ref", "distance_index", FOLDER_OF_LEVELS)
 """Names in a store that are not layers."""
 
@@ -182,7 +185,7 @@ def array_json(layer: Layer) -> bytes:
         dtype=layer.dtype,
         chunks=(TILE, TILE),
         shards=(layer.block_size, layer.block_size),
-        compressors=ZstdCodec(level=ZSTD_LEVEL) if layer.compress else None,
+        compressors=_compressor(layer),
         filters=None,
         fill_value=layer.fill.item(),
         dimension_names=("y", "x"),
@@ -190,6 +193,33 @@ def array_json(layer: Layer) -> bytes:
         attributes={**attributes, **layer.attributes},
     )
     return node_json(array)
+
+
+def _compressor(layer: Layer) -> BloscCodec | ZstdCodec | None:
+    """The codec of a layer's tiles, after `bytes`."""
+    if layer.compress in (None, "zstd"):
+        return ZstdCodec(level=ZSTD_LEVEL) if layer.compress else None
+    how: Any = {"cname": layer.compress.removeprefix("blosc-"), "shuffle": shuffle_of(layer.dtype)}
+    return BloscCodec(typesize=layer.dtype.itemsize, clevel=BLOSC_LEVEL, **how)
+
+
+def _compression(codecs: Sequence[Any]) -> str | None:
+    """The name of the compression that the codecs of tiles make, as in `codecs.NAMES`."""
+    first, *more = codecs
+    if isinstance(first, BytesCodec) and not more:
+        return None
+    if isinstance(first, BytesCodec) and len(more) == 1:
+        if isinstance(more[0], ZstdCodec):
+            return "zstd"
+        if isinstance(more[0], BloscCodec) and (kind := _word(more[0].cname)) in _BLOSC:
+            return _BLOSC[kind]
+    names = [
+        f"blosc {_word(c.cname)}" if isinstance(c, BloscCodec) else type(c).__name__ for c in codecs
+    ]
+    raise InputError(
+        f"tile codecs {names} are not bytes, bytes and zstd, or bytes and blosc of "
+        f"{', '.join(_BLOSC)}"
+    )
 
 
 def _checksum(layer: Layer) -> str:
@@ -482,10 +512,7 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
         raise InputError("the shard index is not at the end")
     if [type(c) for c in sharding.index_codecs] != [BytesCodec, Crc32cCodec]:
         raise InputError("the shard index is not plain bytes with crc32c")
-    inner = [type(c) for c in sharding.codecs]
-    if inner not in ([BytesCodec], [BytesCodec, ZstdCodec]):
-        names = [codec.__name__ for codec in inner]
-        raise InputError(f"tile codecs {names} are not bytes, or bytes and zstd")
+    compress = _compression(sharding.codecs)
     for codec in (sharding.codecs[0], sharding.index_codecs[0]):
         endian = getattr(codec, "endian", None)
         if endian is not None and _word(endian) != "little":
@@ -501,7 +528,6 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     nodata = cells.from_json(own.get("nodata") if isinstance(own, dict) else None)
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)
-    compress = "zstd" if ZstdCodec in inner else None
     layer = Layer(path, grid, dtype, block, nodata, compress, attributes, separator)
     fill = np.array(metadata.fill_value, dtype)
     if not np.array_equal(layer.fill, fill, equal_nan=dtype.kind == "f"):

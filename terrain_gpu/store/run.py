@@ -18,6 +18,7 @@ from .. import cells
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
 from .checksums import sealed_line, unsealed_line
+from .codecs import NAMES
 from .files import new_file, output_errors, sync_files, sync_folder, sync_tree
 from .layer import DIGESTS, KEY, Layer, Number
 from .levels import drop_overviews
@@ -261,7 +262,7 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     block_size
         Side of a block, a power of two from 64 to 8192.
     compress
-        None or "zstd".
+        None, "blosc-lz4", "blosc-zstd" or "zstd".
     attributes
         Zarr attributes of the array, such as "units".
     settings
@@ -285,8 +286,8 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     root = absolute(path)
     _check_name(name)
     dtype = cells.layer_dtype(dtype)
-    if compress not in (None, "zstd"):
-        raise InputError(f"compression {compress!r} is not known; use zstd or none")
+    if compress not in (None, *NAMES):
+        raise InputError(f"compression {compress!r} is not known; use {', '.join(NAMES)} or None")
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)
     header = _header(grid, dtype, nodata, block_size, compress, settings or {})

@@ -83,8 +83,12 @@ class FileBytes:
         return buffer
 
     def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        data = self.map()
-        return (data[a : a + n] for a, n in zip(starts, lengths, strict=True))
+        # Not mapped: pages of a map count as memory of the process.
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            data = os.pread(self._fd, length, start)
+            if len(data) != length:
+                raise StoreError(f"{self._path}: truncated while being read")
+            yield np.frombuffer(data, np.uint8)
 
 
 class ObjectBytes:

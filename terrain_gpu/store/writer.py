@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numcodecs.zstd
 import numpy as np
 
 from .. import cells
@@ -25,9 +24,9 @@ from .checksums import (
     sealed_line,
     unsealed_line,
 )
+from .codecs import encoder, most_bytes
 from .files import new_file, output_errors, remove_file
 from .layer import KEY, Layer, Number
-from .metadata import ZSTD_LEVEL
 from .shard import ANY_DIGEST, MISSING
 from .tiles import split_bits, untile, z_view
 
@@ -192,15 +191,14 @@ class BlockWriter(Layer):
     def _encode(self, data: np.ndarray) -> tuple[list[Any], int]:
         """Encode a block as a shard: its byte buffers, and its digest."""
         if data.shape == (self.block_size, self.block_size):
-            tiles = self._scratch(self._ranks.size * self._tile_bytes)
-            tiles = tiles.view(self.dtype).reshape(-1, TILE, TILE)
-            np.copyto(z_view(tiles), split_bits(data))
-            return self._shard_of(tiles, np.arange(self._ranks.size))
+            whole = self._room(self._ranks.size)[1].view(self.dtype).reshape(-1, TILE, TILE)
+            np.copyto(z_view(whole), split_bits(data))
+            return self._shard_of(whole, np.arange(self._ranks.size))
         # At the edge of the raster, only tiles with cells; in a raster of one row these are few.
         down, across = (ceil_div(n, TILE) for n in data.shape)
         ranks = self._ranks[:down, :across].ravel()
-        tiles = self._scratch(ranks.size * self._tile_bytes)
-        tiles = tiles.view(self.dtype).reshape(down, across, TILE, TILE)
+        room = self._room(ranks.size)[1].view(self.dtype)
+        tiles = room.reshape(down, across, TILE, TILE)
         tiles[...] = self.fill
         for k in range(down):
             rows = data[k * TILE : (k + 1) * TILE]
@@ -219,18 +217,37 @@ class BlockWriter(Layer):
         sums = np.zeros(self._ranks.size, "<u4")
         places = self._order[ranks[present]]
         if self.compress:
-            codec = numcodecs.zstd.compress
-            body: list[Any] = [codec(tiles[k], ZSTD_LEVEL) for k in present]
-            lengths = np.array([len(part) for part in body], np.uint64)
-            sums[places] = [crc32c(part) for part in body]
+            coded, lengths, sums[places] = self._coded(tiles, present)
+            body: list[Any] = [coded]
         else:
             body = [tiles if present.size == len(tiles) else tiles[present]]
-            lengths = np.full(present.size, self._tile_bytes, np.uint64)
+            lengths = np.full(present.size, self._tile_bytes)
             sums[places] = crc_of_tiles(tiles, present)
         index[places, 0] = np.cumsum(lengths) - lengths
         index[places, 1] = lengths
         tail = sums.tobytes(), index.tobytes()
         return [*body, *map(seal, tail)], block_digest(*tail)
+
+    def _room(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """A byte buffer of this thread for `count` coded tiles, and its end for the tiles."""
+        most = most_bytes(self._tile_bytes) if self.compress else self._tile_bytes
+        room = self._scratch(count * most)
+        return room, room[count * (most - self._tile_bytes) :]
+
+    def _coded(self, tiles: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Code tiles: the bytes of all of them, and the length and CRC-32C of each.
+
+        Tiles in this thread's buffer are overwritten: what is coded never reaches the next of them.
+        """
+        room, code = self._room(len(tiles))[0], encoder(str(self.compress), self.dtype)
+        lengths, sums = np.zeros(present.size, np.int64), np.zeros(present.size, np.uint32)
+        end = 0
+        for n, k in enumerate(present):
+            part = code(tiles[k])
+            lengths[n], sums[n] = len(part), crc32c(part)
+            room[end : end + len(part)] = np.frombuffer(part, np.uint8)
+            end += len(part)
+        return room[:end], lengths, sums
 
     def _all_fill(self, tiles: np.ndarray) -> np.ndarray:
         """Mask of the tiles that contain only the fill value, compared bit by bit."""

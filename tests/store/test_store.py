@@ -19,6 +19,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numcodecs.blosc
 import numcodecs.zstd
 import numpy as np
 import pytest
@@ -42,12 +43,12 @@ from strategies import (
     windows,
     without_checksums,
 )
-from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, ShardingCodec, ZstdCodec
 
 from terrain_gpu import cells
 from terrain_gpu.errors import InputError, OutputError, StoreError, TerrainError
 from terrain_gpu.grid import TILE, GridSpec
-from terrain_gpu.store import TileStore, checksums, create_layer, unfinished_block_size
+from terrain_gpu.store import TileStore, checksums, codecs, create_layer, unfinished_block_size
 from terrain_gpu.store.accept import accept_changes
 from terrain_gpu.store.files import new_file
 from terrain_gpu.store.swap import withdraw
@@ -186,6 +187,10 @@ SHAPES = [  # one cell, one row, one column, primes, a cell more or less than ti
     ((127, 131), 128),
     ((257, 255), 256),
 ]
+CODED = [  # every shape uncompressed and compressed, every codec with several shapes
+    *((shape, None) for shape in SHAPES),
+    *zip(SHAPES, itertools.cycle(("blosc-lz4", "zstd", "blosc-zstd"))),
+]
 PATTERNS = {
     "empty": ("ramp", "all", False),
     "sparse": ("hills", "dense", False),
@@ -229,9 +234,7 @@ def _label(value):
     return f"{shape[0]}x{shape[1]}-{block}-{compress or 'raw'}"
 
 
-@pytest.mark.parametrize(
-    "written", list(itertools.product(SHAPES, (None, "zstd"))), indirect=True, ids=_label
-)
+@pytest.mark.parametrize("written", CODED, indirect=True, ids=_label)
 class TestConformance:
     """Every cell type, odd shape, compression and pattern, through every way of reading."""
 
@@ -312,7 +315,8 @@ class TestConformance:
                     end += length
                     body = data[offset:end]
                     if layer.compress:
-                        body = bytes(numcodecs.zstd.decompress(body))
+                        module = numcodecs.zstd if layer.compress == "zstd" else numcodecs.blosc
+                        body = bytes(module.decompress(body))
                     assert body == tile.tobytes()
                 assert end == len(data)
                 if not layer.compress:
@@ -377,7 +381,7 @@ def test_gdal_reads_the_same_or_says_that_it_cannot(tmp_path, dtype):
 @given(
     rasters(),
     block_sizes(256),
-    st.sampled_from([None, "zstd"]),
+    st.sampled_from([None, *codecs.NAMES]),
     st.data(),
 )
 def test_any_raster_comes_back(folders, no_fsync_everywhere, raster, block, compress, data):
@@ -516,7 +520,10 @@ def test_layer_names(tmp_path, name):
     ("options", "message"),
     [
         ({"block_size": 100}, "block size 100 is not a power of two"),
-        ({"compress": "gzip"}, "compression 'gzip' is not known; use zstd or none"),
+        (
+            {"compress": "gzip"},
+            "compression 'gzip' is not known; use blosc-lz4, blosc-zstd, zstd or None",
+        ),
         ({"nodata": 1.5}, "nodata value 1.5 does not fit cells of type int32"),
         ({"nodata": 2**31}, "nodata value 2147483648 does not fit"),
         ({"nodata": float("nan")}, "nodata value nan does not fit"),
@@ -552,7 +559,7 @@ def test_missing_blocks_are_counted(tmp_path):
 @settings(max_examples=25)
 def test_layers_that_zarr_python_modified(folders, no_fsync_everywhere, raster, block, data):
     """zarr-python rewrites whole shards in its own tile order, drops empty ones, adds new ones."""
-    compress = data.draw(st.sampled_from([None, "zstd"]))
+    compress = data.draw(st.sampled_from([None, *codecs.NAMES]))
     with folders() as folder:
         layer = write(folder / "s", raster, block=block, compress=compress)
         array = zarr.open_array(str(layer.path), mode="r+")
@@ -586,18 +593,24 @@ def read_by_blocks(layer):
     return whole
 
 
-@pytest.mark.parametrize("compress", [None, "zstd"])
+MADE = {
+    None: [],
+    "zstd": [ZstdCodec(level=1)],
+    "blosc-lz4": [BloscCodec(cname="lz4hc", clevel=9, shuffle="noshuffle", blocksize=256)],
+}
+
+
+@pytest.mark.parametrize("compress", MADE)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_layer_that_zarr_python_made(tmp_path, dtype, compress):
     raster = Raster(dtype, (200, 150), 0, "bits", "tiles", seed=5)
     write(tmp_path / "s", raster)
-    codecs = [BytesCodec(), ZstdCodec(level=1)] if compress else [BytesCodec()]
     array = zarr.create_array(
         str(tmp_path / "s" / "other"),
         shape=raster.shape,
         dtype=dtype,
         chunks=(128, 128),
-        serializer=ShardingCodec(chunk_shape=(TILE, TILE), codecs=codecs),
+        serializer=ShardingCodec(chunk_shape=(TILE, TILE), codecs=[BytesCodec(), *MADE[compress]]),
         compressors=None,
         fill_value=0,
     )
@@ -663,7 +676,7 @@ def test_missing_shards_are_fill(tmp_path):
     assert layer.map_tiles(1, 1).shape == (0, 64, 64)
 
 
-@pytest.mark.parametrize("compress", [None, "zstd"])
+@pytest.mark.parametrize("compress", [None, "blosc-lz4"])
 @pytest.mark.parametrize("raster", [DENSE, SPARSE], ids=["dense", "sparse"])
 def test_lost_shards_are_told_from_fill(tmp_path, raster, compress):
     layer = write(tmp_path / "s", raster, compress=compress)
@@ -724,7 +737,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("compress", [None, "zstd"])
+@pytest.mark.parametrize("compress", [None, *codecs.NAMES])
 def test_every_flipped_bit_of_a_shard_is_found(tmp_path, compress, way):
     """Whichever bit of the file differs: an error that names it, however it is read."""
     raster = Raster(np.dtype("<i2"), (128, 128), -1, "bits", seed=3)
@@ -812,7 +825,7 @@ def test_every_flipped_bit_of_metadata_is_found_or_means_nothing(tmp_path):
 @settings(max_examples=25)
 def test_identity_is_of_content(folders, no_fsync_everywhere, raster, data):
     """Equal for equal cells, another one when a single cell or what cells mean differs."""
-    compress = data.draw(st.sampled_from([None, "zstd"]))
+    compress = data.draw(st.sampled_from([None, *codecs.NAMES]))
     with folders() as folder:
         layer = write(folder / "s", raster, compress=compress)
         assert write(folder / "t", raster, compress=compress).identity == layer.identity
@@ -971,16 +984,48 @@ def test_a_folder_in_place_of_a_shard(tmp_path):
         layer.read_block(0, 0)
 
 
-@pytest.mark.parametrize(
-    "junk", [b"no zstd frame at all", bytes(numcodecs.zstd.compress(b"short"))]
-)
-def test_compressed_tiles_that_do_not_decompress(tmp_path, junk):
-    layer = without_checksums(write(tmp_path / "s", DENSE, block=64, compress="zstd"))
+def blosc(size, **change):
+    """A blosc frame of so many zeros, with other values in its header."""
+    frame = bytearray(numcodecs.blosc.compress(np.zeros(size, np.uint8), b"lz4", 1))
+    for at, value in change.items():
+        struct.pack_into("<I", frame, int(at[1:]), value)
+    return bytes(frame)
+
+
+TILE_SIZE = TILE * TILE * DENSE.dtype.itemsize
+JUNK = {  # what, the codec and the bytes of a tile, and what the message says
+    "no zstd": ("zstd", b"no zstd frame at all", "not a zstd frame"),
+    "short zstd": ("zstd", bytes(numcodecs.zstd.compress(b"short")), "holds 5 bytes"),
+    "zstd bomb": ("zstd", numcodecs.zstd.compress(bytes(1 << 28)), r"holds 268435456 bytes|takes"),
+    "bomb of unknown size": (
+        "zstd",  # repeats a byte a million times
+        b"\x28\xb5\x2f\xfd\x00\xa0" + struct.pack("<I", 1 << 20 << 3 | 3)[:3] + b"a",
+        "does not decompress",
+    ),
+    "cut zstd": ("zstd", numcodecs.zstd.compress(bytes(TILE_SIZE))[:-3], "does not decompress"),
+    "nothing": ("blosc-lz4", b"", "not a blosc frame"),
+    "no blosc": ("blosc-lz4", b"no blosc frame at all", "not a blosc frame"),
+    "short blosc": ("blosc-lz4", blosc(TILE_SIZE - 1), f"holds {TILE_SIZE - 1} bytes"),
+    "blosc bomb": ("blosc-zstd", blosc(TILE_SIZE, _4=2**31 - 1), "holds 2147483647 bytes"),
+    "no blocks": ("blosc-lz4", blosc(TILE_SIZE, _8=0), "not a blosc frame of format 2"),
+    "huge blocks": ("blosc-lz4", blosc(TILE_SIZE, _8=2**31), "not a blosc frame of format 2"),
+    "cut blosc": ("blosc-lz4", blosc(TILE_SIZE)[:-1], "truncated or padded"),
+    "wrong start": ("blosc-lz4", blosc(TILE_SIZE, _16=2**30), "does not decompress"),
+    "long": ("blosc-lz4", bytes(2 * TILE_SIZE), f"takes {2 * TILE_SIZE} bytes"),
+}
+
+
+@pytest.mark.parametrize("what", JUNK)
+def test_compressed_tiles_that_do_not_decompress(tmp_path, what):
+    compress, junk, message = JUNK[what]
+    layer = without_checksums(write(tmp_path / "s", DENSE, block=64, compress=compress))
     path = layer.shard_path(0, 0)
     raw = struct.pack("<2Q", 0, len(junk))
     path.write_bytes(junk + raw + struct.pack("<I", crc32c(raw)))
-    with pytest.raises(StoreError, match=re.escape(str(path))):
+    with pytest.raises(StoreError, match=f"{re.escape(str(path))}: a tile .*({message})"):
         layer.read_block(0, 0)
+    with pytest.raises(StoreError, match=re.escape(str(path))):
+        layer.read_tiles(0, 0, np.empty((1, TILE, TILE), layer.dtype))
 
 
 def edited(path, change):
@@ -999,7 +1044,22 @@ def put(*keys, value):
 
 
 INNER = ("codecs", 0, "configuration")
+
+
+def put_blosc(**how):
+    little = {"name": "bytes", "configuration": {"endian": "little"}}
+    usual = {"cname": "lz4", "clevel": 1, "shuffle": "shuffle", "typesize": 4, "blocksize": 0}
+    return put(*INNER, "codecs", value=[little, {"name": "blosc", "configuration": usual | how}])
+
+
 BAD_LAYERS = {
+    "blosc of another kind": put_blosc(cname="snappy"),
+    "blosc of an unknown kind": put_blosc(cname="magic"),
+    "blosc level": put_blosc(clevel=10),
+    "blosc shuffle": put_blosc(shuffle="twice"),
+    "blosc block size": put_blosc(blocksize=-1),
+    "blosc of other cells": put_blosc(typesize=0),
+    "blosc where there is none": put_blosc(),
     "other shape": put("shape", value=[130, 201]),
     "three dimensions": put("shape", value=[130, 200, 1]),
     "blocks not square": put("chunk_grid", "configuration", "chunk_shape", value=[128, 64]),

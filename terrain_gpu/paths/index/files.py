@@ -23,9 +23,10 @@ from ...errors import InputError, OutputError, StoreError
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import TileStore
 from ...store.checksums import unseal
+from ...store.codecs import ZSTD_LEVEL
 from ...store.files import output_errors
 from ...store.layer import KEY
-from ...store.metadata import ZSTD_LEVEL, node_at, node_json, separator_of
+from ...store.metadata import node_at, node_json, separator_of
 from ...store.objects import ObjectPath, is_there
 from ...store.scratch import scratch_folder
 from ..costs import CostModel

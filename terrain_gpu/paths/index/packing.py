@@ -15,7 +15,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ...compiled import jit
-from ...store.metadata import ZSTD_LEVEL
+from ...store.codecs import ZSTD_LEVEL
 from ..edges import infinity_of, join
 from .tile import RING, STEPS, Entries
 

@@ -1,0 +1,100 @@
+"""Codecs of tiles: how cells become the bytes of a shard, and cells again."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numcodecs.blosc
+import numcodecs.zstd
+import numpy as np
+
+NAMES = ("blosc-lz4", "blosc-zstd", "zstd")
+ZSTD_LEVEL, BLOSC_LEVEL = 3, 1
+
+# As zarr-python sets it. Blosc's own threads share a lock; without them any thread may code,
+# outside the interpreter's lock.
+numcodecs.blosc.use_threads = False
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_BLOSC_HEADER = struct.Struct("<4B3I")
+_BLOSC_VERSION = 2
+
+
+def shuffle_of(dtype: np.dtype) -> str:
+    """How blosc reorders cells: the bits of integers, the bytes of floats (measured best)."""
+    return "shuffle" if dtype.kind == "f" else "bitshuffle"
+
+
+def most_bytes(tile_bytes: int) -> int:
+    """The most bytes of a coded tile; a multiple of 32."""
+    return tile_bytes + tile_bytes // 128 + 64
+
+
+def encoder(name: str, dtype: np.dtype) -> Callable[[np.ndarray], bytes]:
+    """A function that codes a tile; thread-safe, and outside the interpreter's lock.
+
+    Parameters
+    ----------
+    name
+        One of `NAMES`.
+    """
+    if name == "zstd":
+        return partial(numcodecs.zstd.compress, level=ZSTD_LEVEL)
+    shuffle = getattr(numcodecs.blosc, shuffle_of(dtype).upper())
+    cname = name.removeprefix("blosc-").encode()
+    return partial(numcodecs.blosc.compress, cname=cname, clevel=BLOSC_LEVEL, shuffle=shuffle)
+
+
+def decode(name: str | None, stored: Any, out: np.ndarray) -> None:
+    """Decode the bytes of a tile into `out`, which is contiguous.
+
+    Sizes are compared first, so that damaged or hostile bytes never take more memory than a tile.
+
+    Raises
+    ------
+    ValueError
+        unless the bytes decode to exactly the size of `out`.
+    """
+    size = out.nbytes
+    if name is None:
+        if len(stored) != size:
+            raise ValueError(f"holds {len(stored)} bytes, not {size}")
+        out.reshape(-1).view(np.uint8)[...] = np.frombuffer(stored, np.uint8)
+        return
+    if len(stored) > most_bytes(size):
+        raise ValueError(f"takes {len(stored)} bytes, too many for {size} decoded ones")
+    told = _zstd_size(stored) if name == "zstd" else _blosc_size(stored)
+    if told not in (None, size):
+        raise ValueError(f"holds {told} bytes, not {size}")
+    module = numcodecs.zstd if name == "zstd" else numcodecs.blosc
+    try:
+        module.decompress(stored, out)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"does not decompress: {error}") from None
+
+
+def _zstd_size(stored: Any) -> int | None:
+    """The size that a zstd frame says it has; None if it does not say it."""
+    head = bytes(stored[:18])
+    if len(head) < 6 or head[:4] != _ZSTD_MAGIC:
+        raise ValueError("does not decompress: not a zstd frame")
+    code, single, dictionary = head[4] >> 6, head[4] >> 5 & 1, head[4] & 3
+    at = 6 - single + (0, 1, 2, 4)[dictionary]
+    width = (single, 2, 4, 8)[code]
+    told = int.from_bytes(head[at : at + width], "little") + 256 * (code == 1)
+    return told if width else None
+
+
+def _blosc_size(stored: Any) -> int:
+    """The size that a blosc frame says it has, after checks of its header."""
+    if len(stored) < _BLOSC_HEADER.size:
+        raise ValueError("does not decompress: not a blosc frame")
+    version, _, _, width, size, block, coded = _BLOSC_HEADER.unpack(stored[: _BLOSC_HEADER.size])
+    if version != _BLOSC_VERSION or not width or not 0 < block <= max(size, 1):
+        raise ValueError("does not decompress: not a blosc frame of format 2")
+    if coded != len(stored):
+        raise ValueError(f"is truncated or padded: {len(stored)} bytes of {coded}")
+    return size
