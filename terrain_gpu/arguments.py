@@ -41,7 +41,7 @@ FlowMethod = Literal["d8", "dinf", "mfd", "quinn"]
 HandMethod = Literal["d8", "dinf"]
 StreamOrder = Literal["strahler", "shreve", "horton", "hack", "topological", "link"]
 UpstreamStatistic = Literal["sum", "mean", "max", "min", "below"]
-LayerCompression = Literal["zstd"]
+LayerCompression = Literal["none", "auto", "blosc-lz4", "blosc-zstd", "zstd"]
 Resampling = Literal["average", "nearest", "min", "max", "mode"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
 Settling = Literal["error", "skip", "snap"]
@@ -493,6 +493,7 @@ _CHECKS: dict[str, Check] = {
     "clamp_min": real,
     "client": _client,
     "cog": flag,
+    "compress": word(LayerCompression),
     "conditioned": text,
     "cost_field": text,
     "connectivity": word(Connectivity),

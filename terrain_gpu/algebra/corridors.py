@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import checked, real, wrong
+from ..arguments import LayerCompression, checked, real, wrong
 from ..cells import is_nodata
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
@@ -253,6 +253,7 @@ def corridor(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -286,6 +287,8 @@ def corridor(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Check every cell, and the optima, in another pass.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -330,6 +333,7 @@ def corridor(  # noqa: PLR0913 - keyword-only
         Corridor(str(opened.path), tuple(distances), into, most, share),
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

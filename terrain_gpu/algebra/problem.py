@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import cell_type, checked, real_or_word
+from ..arguments import LayerCompression, cell_type, checked, real_or_word
 from ..cells import fits, layer_dtype
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
@@ -318,6 +318,7 @@ def calc(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -350,6 +351,8 @@ def calc(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Compute every cell in another way, and compare.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -400,6 +403,7 @@ def calc(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

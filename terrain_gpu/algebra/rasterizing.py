@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import checked, real_or_word
+from ..arguments import LayerCompression, checked, real_or_word
 from ..cells import fits
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
@@ -227,6 +227,7 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -260,6 +261,8 @@ def rasterize(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Compare every cell with what it was, and the changed ones with the features.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -327,6 +330,7 @@ def rasterize(  # noqa: PLR0913 - keyword-only
         found,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

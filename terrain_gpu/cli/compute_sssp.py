@@ -267,6 +267,7 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
     help="Use the distance index; build it first if it is missing or stale.",
 )
 @options.verify_option
+@options.compress_layers_option
 @options.resume_option
 @options.overwrite_option
 @options.progress_option

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import click
 
-from ..arguments import LayerCompression
 from ..engine.plan import format_size
 from . import options
 
@@ -48,13 +47,11 @@ class Number(click.ParamType):
 )
 @options.bounds_option
 @click.option("--crs", metavar="CRS", help="Coordinate system of inputs that have none.")
-@click.option(
-    "--compress", type=click.Choice(get_args(LayerCompression)), help="Compress the tiles."
-)
 @options.memory_limit_option
 @options.threads_option
 @options.cluster_options("io.convert_problem")
 @options.verify_option
+@options.compress_option
 @options.resume_option
 @options.overwrite_option
 @options.progress_option

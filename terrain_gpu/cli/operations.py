@@ -139,6 +139,7 @@ def command_of(operation: ModuleType) -> click.Command:
         *(gpu_options if on_gpu else []),
         options.cluster_options(*getattr(operation, "MODULES", ())),
         *([options.verify_option] if operation.PROVEN else []),
+        options.compress_layers_option,
         options.resume_option,
     ]
     return _command(operation, command, decorators, "STORE" if layers_only else "STORE|RASTER")

@@ -28,6 +28,7 @@ from ..arguments import (
     Backend,
     Connectivity,
     FileCompression,
+    LayerCompression,
     PathConnectivity,
     PathMetric,
     Wrap,
@@ -268,6 +269,19 @@ wrap_option = click.option(
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace existing output once the new one is complete."
 )
+
+
+def _compress(name: str) -> Any:
+    return click.option(
+        name,
+        type=click.Choice(get_args(LayerCompression)),
+        help="Compress the tiles of layers; auto measures whether it saves time.  [default: none]",
+    )
+
+
+compress_option = _compress("--compress")
+compress_layers_option = _compress("--compress-layers")
+"""Of commands whose --compress is that of a raster."""
 verify_option = click.option(
     "--verify", is_flag=True, help="Verify the result in a second pass over the cells."
 )
@@ -317,6 +331,8 @@ format_options = (
 def taken_format(settings: dict[str, Any], rasters: Collection[str | None]) -> dict[str, Any]:
     """Take what `format_options` gave out of the settings; refuse it if no raster is written."""
     found = {name: settings.pop(name) for name in ("cog", "compress")}
+    if "compress_layers" in settings:
+        settings["compress"] = settings.pop("compress_layers")
     for name, value in found.items():
         if value and not any(rasters):
             raise click.UsageError(f"--{name} is for the raster that -o writes: give that, too")

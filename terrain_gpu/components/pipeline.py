@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arguments import Connectivity, checked
+from ..arguments import Connectivity, LayerCompression, checked
 from ..engine.run import Here, run
 from ..errors import InputError
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
@@ -68,6 +68,7 @@ def label_components(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -101,6 +102,8 @@ def label_components(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Verify the labels in another pass over the cells; the table is not verified.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -140,6 +143,7 @@ def label_components(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import checked
+from ..arguments import LayerCompression, checked
 from ..compiled import known_types, tell_compiling
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes
@@ -131,6 +131,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -161,6 +162,8 @@ def accumulate(  # noqa: PLR0913 - keyword-only
         each worker. None: this process solves them.
     verify
         Verify the result in three more passes over the cells; needs `directions`.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -195,6 +198,7 @@ def accumulate(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import checked, real
+from ..arguments import LayerCompression, checked, real
 from ..cells import is_nodata
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
@@ -205,6 +205,7 @@ def burn(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -236,6 +237,8 @@ def burn(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -279,6 +282,7 @@ def burn(  # noqa: PLR0913 - keyword-only
         burning_of(opened, streams, depth, layer, into),
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

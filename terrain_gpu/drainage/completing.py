@@ -18,7 +18,10 @@ from ..store import TileStore
 
 log = logging.getLogger(__name__)
 
-HOW = "memory_limit", "threads", "client", "resume", "backend", "device", "gpu_memory_limit"
+HOW = (
+    *("memory_limit", "threads", "client", "compress", "resume"),
+    *("backend", "device", "gpu_memory_limit"),
+)
 """Arguments that the steps before take too."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import Backend, DepressionsMethod, FlatsMethod, checked
+from ..arguments import Backend, DepressionsMethod, FlatsMethod, LayerCompression, checked
 from ..cuda.backend import Gpu
 from ..engine.plan import StreamPlan
 from ..engine.proof import RunRecord
@@ -70,6 +70,7 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     gpu_memory_limit: int | str | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -123,6 +124,8 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Verify the result in another pass over the cells, or two.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -193,6 +196,7 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

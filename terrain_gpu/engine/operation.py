@@ -69,7 +69,7 @@ class OutputLayer:
     described
         Attributes for all readers, such as "units".
     compress
-        None or "zstd".
+        A name in `store.codecs.NAMES`; None for the one that the run is asked for.
     origin
         Origin of the cells, for messages.
     """

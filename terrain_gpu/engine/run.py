@@ -21,6 +21,7 @@ from ..report import Report
 from ..store import Layer, LayerWriter, TileStore
 from ..store.labels import Layered
 from .arrays import ArrayLayer
+from .compression import outputs_of, told_of
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from .plan import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, threads_of
 from .proof import Limits
@@ -358,7 +359,7 @@ class Run:
         return TileStore.open(self.operation.store).layer(name) if writer.finished else writer
 
 
-def run(
+def run(  # noqa: PLR0913 - keyword-only
     operation: Operation,
     *,
     memory_limit: int | str | None = None,
@@ -366,6 +367,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     verify: bool = False,
+    compress: str | None = None,
     place: Location | None = None,
     client: Any = None,
     engine: Engine | None = None,
@@ -377,6 +379,8 @@ def run(
     ----------
     verify
         Verify the outputs before they become visible.
+    compress
+        Compression of output layers, as `compression.compressed` takes it.
     place
         Where to compute, with the progress to report to; the CPU when None.
     client
@@ -399,8 +403,7 @@ def run(
     VerificationError
         when an output is wrong.
     """
-    report = report or Report(operation.command)
-    place = place or Here()
+    report, place = report or Report(operation.command), place or Here()
     _refuse_and_warn(operation, overwrite)
     cluster = None
     if client is not None:
@@ -418,7 +421,7 @@ def run(
             output.name: stack.enter_context(
                 output.open(operation, resume=resume, overwrite=overwrite)
             )
-            for output in operation.outputs
+            for output in outputs_of(operation, compress, threads, resume=resume)
         }
         resumed = np.logical_and.reduce([writer.done for writer in writers.values()]).sum()
         unfinished = [writer for writer in writers.values() if not writer.finished]
@@ -451,7 +454,7 @@ def run(
                 own = {**operation.record(found), **output.attributes, **operation.beside(made)}
                 made[output.name] = writers[output.name].commit(own)
     layers = {name: layer for name, layer in made.items() if layer is not None}
-    settings = {**operation.fingerprint(), **place.settings()}
+    settings = {**operation.fingerprint(), **place.settings(), **told_of(compress, layers)}
     if cluster is not None:
         settings["cluster"] = cluster.settings()
     report.settings = {**settings, "plan": plan_on(place.gpu).as_dict()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import arguments, cells
-from ..arguments import LayerCompression, checked, word
+from ..arguments import LayerCompression, checked
 from ..engine.plan import StreamPlan, format_size
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Here, run
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@checked(store=arguments.path, compress=word(LayerCompression))
+@checked(store=arguments.path)
 def convert_dataset(  # noqa: PLR0913 - keyword-only
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | xarray.DataArray,
     store: str | os.PathLike[str],
@@ -88,7 +88,8 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         Coordinate system of inputs that do not name one, such as ASCII grids: "EPSG:32611", WKT or
         a PROJ string. Nothing is reprojected.
     compress
-        None or "zstd".
+        None or "none"; "blosc-lz4", "blosc-zstd" or "zstd" for every tile; "auto": "blosc-lz4",
+        or none where the disk is faster than the processors code. The report says which.
     memory_limit
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     threads
@@ -135,7 +136,6 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         nodata=nodata,
         bounds=bounds,
         crs=crs,
-        compress=compress,
     )
     with gdal_environment(), problem.mosaic:
         _check_place(named(store))
@@ -157,12 +157,13 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
             resume=resume,
             overwrite=overwrite,
             verify=verify,
+            compress=compress,
             place=place,
             client=client,
         )
     report, written = result.report, result.layers[layer]
     plan = report.settings.pop("plan")
-    report.settings |= {"compress": compress, "plan": plan}
+    report.settings |= {"compress": written.compress, "plan": plan}
     report.result = {
         "store": str(store),
         "layer": layer,
@@ -172,7 +173,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     }
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     written.warn_if_empty(names[0] + more)
-    if compress is None:
+    if written.compress is None:
         _warn_of_padding(store, report.result["stored_bytes"], report.result["raw_bytes"])
     return report
 
@@ -200,7 +201,7 @@ def _refuse_text(problem: Convert) -> None:
 def _warn_of_padding(store: str | os.PathLike[str], stored: int, raw: int) -> None:
     if stored > max(8 * raw, 10**8):
         log.warning(
-            "%s: padded to tiles of 64 x 64 cells, %s for %s of cells; --compress zstd avoids this",
+            "%s: padded to tiles of 64 x 64 cells, %s for %s of cells; --compress auto avoids this",
             store,
             format_size(stored),
             format_size(raw),

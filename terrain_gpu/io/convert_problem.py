@@ -57,7 +57,6 @@ class Convert(Operation):
     nodata: float | int | None = None
     bounds: tuple[float, float, float, float] | None = None
     crs: str | None = None
-    compress: str | None = None
 
     command = "convert-dataset"
     mark = "inputs"
@@ -130,7 +129,6 @@ class Convert(Operation):
             self.recode.dtype,
             self.recode.nodata,
             described=self.mosaic.attributes,
-            compress=self.compress,
             origin=self.mosaic.inputs[0].path,
         )
         return (layer,)

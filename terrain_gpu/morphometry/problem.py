@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import checked
+from ..arguments import LayerCompression, checked
 from ..cells import is_nodata
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
@@ -173,6 +173,7 @@ def slope(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -200,6 +201,8 @@ def slope(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -240,6 +243,7 @@ def slope(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

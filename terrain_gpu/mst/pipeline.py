@@ -11,6 +11,7 @@ from ..arguments import (
     Backend,
     Connectivity,
     Devices,
+    LayerCompression,
     TreeMethod,
     TreeWeight,
     checked,
@@ -96,6 +97,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     gpu_memory_limit: int | str | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -143,6 +145,8 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         it is "auto" and all workers announce the resource GPU; `device` does not matter.
     verify
         Verify the result in a second pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -204,6 +208,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         forest,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

@@ -14,6 +14,7 @@ from ..arguments import (
     Backend,
     Cost,
     Devices,
+    LayerCompression,
     PathConnectivity,
     PathMethod,
     PathMetric,
@@ -105,6 +106,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     device: Devices = 0,
     gpu_memory_limit: int | str | None = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -203,6 +205,8 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         Bound on the memory of each GPU, bytes; nine tenths of what is free when None.
     verify
         Prove the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -264,13 +268,13 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
     limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
-    gpu = gpu_of_method(problem, limit, backend, device, gpu_memory_limit, client)
-    place = Placement(gpu, progress, passes=2 + verify)
+    where = backend, device, gpu_memory_limit
+    place = Placement(gpu_of_method(problem, limit, *where, client), progress, passes=2 + verify)
     if over_arrays:
         return _over_arrays(problem, limit, threads, place)
     again = {"build": build_index, "resume": resume, "overwrite": overwrite, "client": client}
     limit = limit if client is None else memory_limit  # by default of what all processes have
-    return _over_store(problem, limit, threads, place, (backend, device, gpu_memory_limit), **again)
+    return _over_store(problem, limit, threads, place, (*where, compress), **again)
 
 
 def _over_arrays(
@@ -309,7 +313,7 @@ def _over_store(
     warn_about_lengths(problem)
     with report.measured():
         if problem.method == "index":
-            how = dict(zip(("backend", "device", "gpu_memory_limit"), where, strict=True))
+            how = dict(zip(("backend", "device", "gpu_memory_limit"), where[:3], strict=True))
             how["device"] = numbers(how["device"])[0]
             how |= {"memory_limit": limit, "threads": threads}
             problem, built = with_index(problem, report, place, build=build, **how)
@@ -328,6 +332,7 @@ def _over_store(
                 resume=resume and not again,
                 overwrite=overwrite or again,
                 verify=problem.verified,
+                compress=where[3],
                 place=place,
                 client=client,
                 report=report,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import checked, text
+from ..arguments import LayerCompression, checked, text
 from ..compiled import jit
 from ..engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
@@ -174,7 +174,7 @@ class TiedSteps(RecordedSteps):
 
 
 @checked(distances=text)
-def tied_steps(
+def tied_steps(  # noqa: PLR0913 - keyword-only
     store: str | os.PathLike[str] | TileStore,
     distances: str = RESULTS[0],
     *,
@@ -183,6 +183,7 @@ def tied_steps(
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -209,6 +210,8 @@ def tied_steps(
     verify
         Prove the steps in another pass over the cells; distances and backlinks have their own
         proof.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -245,6 +248,7 @@ def tied_steps(
         TiedSteps(str(opened.path), distances, name),
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

@@ -376,6 +376,15 @@ def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, 
     return there.dtype.name if same else None
 
 
+def begun_compression(path: str | os.PathLike[str], name: str) -> tuple[str | None, ...]:
+    """Compression of the layer whose run would be resumed, or that is there; empty if none is."""
+    if header := _unfinished(path, name):
+        return (header.get("compress"),)
+    with contextlib.suppress(StoreError):
+        return (TileStore.open(path).layer(name).compress,)
+    return ()
+
+
 def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
     root = absolute(path)
     if isinstance(root, ObjectPath):

@@ -96,56 +96,55 @@ def store(world, capfd):
 # -- help ----------------------------------------------------------------------------------------
 
 OPTIONS = {
-    "convert-dataset": "layer band block-size round clamp-min nodata bounds crs compress "
-    "memory-limit threads workers scheduler verify resume scratch overwrite progress json quiet "
+    "convert-dataset": "layer band block-size round clamp-min nodata bounds crs memory-limit "
+    "threads workers scheduler verify compress resume scratch overwrite progress json quiet "
     "verbose version help",
     "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
-    "compress memory-limit threads workers scheduler verify resume scratch overwrite progress json "
-    "quiet verbose version help",
+    "memory-limit threads workers scheduler verify compress resume scratch overwrite progress "
+    "json quiet verbose version help",
     "compute-mst": "weight connectivity method layer output cog compress store memory-limit "
-    "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "
-    "progress json quiet verbose version help",
+    "threads backend device gpu-memory-limit workers scheduler verify compress-layers resume "
+    "scratch overwrite progress json quiet verbose version help",
     "terrain-gpu compute-mst": "weight connectivity method layer output cog compress store "
-    "memory-limit threads backend device gpu-memory-limit workers scheduler verify resume scratch "
-    "overwrite progress json quiet verbose version help",
+    "memory-limit threads backend device gpu-memory-limit workers scheduler verify "
+    "compress-layers resume scratch overwrite progress json quiet verbose version help",
     "terrain-gpu label-components": "where connectivity into table output cog compress store "
-    "memory-limit threads workers scheduler verify resume scratch overwrite progress json quiet "
-    "verbose help",
-    "terrain-gpu accumulate": "outlet outlet-rowcol outlets areas into directions output cog "
-    "compress store memory-limit threads workers scheduler verify resume scratch overwrite "
+    "memory-limit threads workers scheduler verify compress-layers resume scratch overwrite "
     "progress json quiet verbose help",
-    "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler verify "
+    "terrain-gpu accumulate": "outlet outlet-rowcol outlets areas into directions output cog "
+    "compress store memory-limit threads workers scheduler verify compress-layers resume "
     "scratch overwrite progress json quiet verbose help",
+    "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler "
+    "verify scratch overwrite progress json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
-    "reverse max-slope vertical-factor no-corner-cutting connectivity metric wrap max-cost target "
-    "target-rowcol targets "
-    "id-field target-id-field cost-field outside nodata snap stop-at-targets output dtype cog "
-    "compress backlink "
-    "allocation all-ties path layer into store memory-limit threads "
-    "backend device gpu-memory-limit workers scheduler method build-index verify resume scratch "
-    "overwrite progress json quiet verbose version help",
+    "reverse max-slope vertical-factor no-corner-cutting connectivity metric wrap max-cost "
+    "target target-rowcol targets id-field target-id-field cost-field outside nodata snap "
+    "stop-at-targets output dtype cog compress backlink allocation all-ties path layer into "
+    "store memory-limit threads backend device gpu-memory-limit workers scheduler method "
+    "build-index verify compress-layers resume scratch overwrite progress json quiet verbose "
+    "version help",
     "terrain-gpu cost-matrix": "source source-rowcol sources target target-rowcol targets "
     "id-field target-id-field cost-field outside nodata snap cost friction barriers parameter "
     "reverse max-slope vertical-factor no-corner-cutting connectivity wrap nearest max-cost "
     "max-cost-field output path layer store memory-limit threads backend device "
     "gpu-memory-limit workers scheduler verify resume scratch overwrite progress json quiet "
     "verbose help",
-    "terrain-gpu least-cost-network": "source source-rowcol sources id-field outside nodata snap "
-    "pairs nearest cost friction barriers parameter reverse max-slope vertical-factor "
+    "terrain-gpu least-cost-network": "source source-rowcol sources id-field outside nodata "
+    "snap pairs nearest cost friction barriers parameter reverse max-slope vertical-factor "
     "no-corner-cutting connectivity wrap max-cost output table layer into store memory-limit "
     "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "
     "progress json quiet verbose help",
-    "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path memory-limit "
+    "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path "
+    "memory-limit scratch overwrite progress json quiet verbose help",
+    "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
+    "cog compress store memory-limit threads workers scheduler verify compress-layers resume "
     "scratch overwrite progress json quiet verbose help",
-    "terrain-gpu streams": "threshold directions accumulation order into lines layer output cog "
-    "compress store memory-limit threads workers scheduler verify resume scratch overwrite "
-    "progress json quiet verbose help",
-    "terrain-gpu depressions": "directions min-depth min-area min-volume table into conditioned "
-    "output cog compress store memory-limit threads workers scheduler verify resume scratch "
-    "overwrite progress json quiet verbose help",
+    "terrain-gpu depressions": "directions min-depth min-area min-volume table into "
+    "conditioned output cog compress store memory-limit threads workers scheduler verify "
+    "compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "
     "accumulation directions into table output cog compress store memory-limit threads workers "
-    "scheduler verify resume scratch overwrite progress json quiet verbose help",
+    "scheduler verify compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu polygons": "layer names id-field store memory-limit threads workers scheduler "
     "scratch overwrite progress json quiet verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
@@ -154,8 +153,8 @@ OPTIONS = {
     "backend device gpu-memory-limit workers scheduler scratch progress json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
-    "backlink allocation connectivity points targets pairs flats method epsilon threshold layers "
-    "memory-limit threads workers like storage json quiet verbose help",
+    "backlink allocation connectivity points targets pairs flats method epsilon threshold "
+    "layers memory-limit threads workers like storage json quiet verbose help",
     "terrain-gpu overviews": "layer resampling remove memory-limit threads workers scheduler "
     "verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "

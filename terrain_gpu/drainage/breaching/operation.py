@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked
+from ...arguments import LayerCompression, checked
 from ...cells import is_nodata, to_json
 from ...compiled import known_types, tell_compiling
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
@@ -352,6 +352,7 @@ def breach(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -390,6 +391,8 @@ def breach(  # noqa: PLR0913 - keyword-only
         for this process, which draws the lines in any case.
     verify
         Verify the layer in two more passes over the cells, three where there are voids.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -440,6 +443,7 @@ def breach(  # noqa: PLR0913 - keyword-only
     operation = breaching_of(opened, *limits, inner_voids=inner_voids, layer=layer, into=into)
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "overwrite": overwrite}
     again: dict[str, Any] = {"resume": resume, "verify": verify, "client": client}
+    again["compress"] = compress
     if lines is None:
         return run(operation, place=Here(progress), **how, **again)
     from .lines import both, lines_of

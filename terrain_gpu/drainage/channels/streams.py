@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...arguments import StreamOrder, checked
+from ...arguments import LayerCompression, StreamOrder, checked
 from ...engine.plan import limit_of
 from ...engine.run import Here, run
 from ...io.frames import FeatureResult
@@ -75,6 +75,7 @@ def streams(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -132,6 +133,8 @@ def streams(  # noqa: PLR0913 - keyword-only
     verify
         Verify the layer in another pass over the cells; and the lines, read back from their file,
         in another one.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -203,7 +206,7 @@ def streams(  # noqa: PLR0913 - keyword-only
         "client": client,
     }
     operation = StreamOrders(str(opened.path), directions, accumulation, least, order, into)
-    result = run(operation, resume=resume, verify=verify, **how)
+    result = run(operation, resume=resume, verify=verify, compress=compress, **how)
     found, report = result.found, result.report
     if lines is not None:
         more = run(drawn, verify=verify, **{**how, "place": Here(counted)}).report

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import Backend, FlowMethod, UpstreamStatistic, checked, word
+from ...arguments import Backend, FlowMethod, LayerCompression, UpstreamStatistic, checked, word
 from ...cuda.backend import Gpu
 from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
@@ -204,6 +204,7 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     gpu_memory_limit: int | str | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -268,6 +269,8 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -334,6 +337,7 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

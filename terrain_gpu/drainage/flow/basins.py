@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked
+from ...arguments import LayerCompression, checked
 from ...engine.operation import OutputLayer, Phase, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -173,6 +173,7 @@ def basins(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -201,6 +202,8 @@ def basins(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Verify the labels in two more passes over the cells; the table is not verified.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -242,6 +245,7 @@ def basins(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import Backend, checked
+from ...arguments import Backend, LayerCompression, checked
 from ...cuda.backend import Gpu
 from ...engine.operation import Operation, OutputLayer, State
 from ...engine.plan import StreamPlan
@@ -126,6 +126,7 @@ def fill(  # noqa: PLR0913 - keyword-only
     gpu_memory_limit: int | str | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -169,6 +170,8 @@ def fill(  # noqa: PLR0913 - keyword-only
     verify
         Verify the result in two more passes over the cells; one with `epsilon`, three with
         `keep_larger_than`.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -239,6 +242,7 @@ def fill(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

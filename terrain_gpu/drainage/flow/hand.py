@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import HandMethod, checked, word
+from ...arguments import HandMethod, LayerCompression, checked, word
 from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -160,6 +160,7 @@ def hand(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -208,6 +209,8 @@ def hand(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Verify the result in two more passes over the cells ("dinf": one).
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -268,6 +271,7 @@ def hand(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked, described
+from ...arguments import LayerCompression, checked, described
 from ...cells import is_nodata
 from ...engine.operation import OutputLayer, Phase, State
 from ...engine.plan import StreamPlan
@@ -248,6 +248,7 @@ def watershed(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -293,6 +294,8 @@ def watershed(  # noqa: PLR0913 - keyword-only
         for this process.
     verify
         Verify the labels in two more passes over the cells; the table is not verified.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -363,6 +366,7 @@ def watershed(  # noqa: PLR0913 - keyword-only
         operation,
         memory_limit=memory_limit,
         threads=threads,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         verify=verify,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked
+from ...arguments import LayerCompression, checked
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
@@ -291,6 +291,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
     threads: int | None = None,
     client: Any = None,
     verify: bool = False,
+    compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -329,6 +330,8 @@ def depressions(  # noqa: PLR0913 - keyword-only
     verify
         Verify the layers and totals in two more passes over the cells, three with `min_area` or
         `min_volume`; not the table, which is written from the same totals.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
     resume
         Continue an unfinished run.
     overwrite
@@ -392,6 +395,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
         memory_limit=memory_limit,
         threads=threads,
         verify=verify,
+        compress=compress,
         resume=resume,
         overwrite=overwrite,
         place=Here(progress),

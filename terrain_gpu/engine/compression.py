@@ -1,0 +1,117 @@
+"""Choose how the layers that a run writes are compressed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..store.objects import ObjectPath
+from ..store.run import begun_compression
+from ..store.swap import absolute
+from .operation import OutputLayer
+from .plan import MB, format_size, threads_of
+
+if TYPE_CHECKING:
+    from ..store import Layer
+    from .operation import Operation
+
+log = logging.getLogger(__name__)
+
+FAST = "blosc-lz4"
+CODING = 1000 * MB
+"""Bytes that a processor codes with `FAST` in a second, see scripts/bench_codecs.py."""
+SAVED = 0.5
+"""Part of the bytes that `FAST` saves, at least, of most layers."""
+SMALL = 64 * MB
+"""Layers up to this size are not worth a measurement."""
+
+
+def outputs_of(
+    operation: Operation, compress: str | None, threads: int | None, *, resume: bool
+) -> list[Any]:
+    """Return the outputs of an operation, layers with their compression.
+
+    Parameters
+    ----------
+    compress
+        A name in `store.codecs.NAMES`; "auto"; "none" or None. Where the operation itself
+        determines the compression, that stays.
+    resume
+        Whether "auto" keeps what the run that is resumed chose.
+    """
+    found: list[Any] = list(operation.outputs)
+    name = None if compress == "none" else compress
+    for n, output in enumerate(found if name else ()):
+        if not isinstance(output, OutputLayer) or output.compress:
+            continue
+        if name != "auto":
+            found[n] = replace(output, compress=name)
+            continue
+        begun = begun_compression(operation.store, output.name) if resume else ()
+        size = operation.grid.cells * output.dtype.itemsize
+        taken = begun[0] if begun else chosen(operation.store, size, threads_of(threads))
+        found[n] = replace(output, compress=taken)
+    return found
+
+
+def told_of(compress: str | None, layers: Mapping[str, Layer]) -> dict[str, Any]:
+    """Return how layers were compressed, for the report, if that was asked for."""
+    return {"compress": {n: layer.compress for n, layer in layers.items()}} if compress else {}
+
+
+def chosen(store: str | os.PathLike[str], size: int, threads: int) -> str | None:
+    """Choose `FAST` where it saves more time of the disk than of the processors, else None.
+
+    Parameters
+    ----------
+    size
+        Bytes of the layer's cells.
+    threads
+        Number of threads that code.
+    """
+    root = absolute(store)
+    if isinstance(root, ObjectPath):
+        name: str | None = FAST
+        why = "object storage"
+    elif size <= SMALL:
+        name, why = FAST, f"at most {format_size(SMALL)}"
+    else:
+        rate = write_rate(root)
+        name = FAST if SAVED * threads * CODING > rate else None
+        coded = f"{threads} thread(s) code {format_size(threads * CODING)}/s"
+        why = f"the disk writes {format_size(rate)}/s, {coded}"
+    log.info("%s: --compress auto takes %s (%s)", root, name or "none", why)
+    return name
+
+
+def write_rate(folder: Path) -> float:
+    """Measure how many bytes the disk of a folder writes in a second, durably.
+
+    It takes 32 MB, once in a process for every disk; 0 where nothing can be written.
+    """
+    while not folder.exists():
+        folder = folder.parent
+    return _write_rate(folder.stat().st_dev, str(folder))
+
+
+@cache
+def _write_rate(device: int, folder: str) -> float:
+    data = np.random.default_rng(0).bytes(MB)  # some disks compress
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            start = time.perf_counter()
+            for _ in range(32):
+                file.write(data)
+            os.fsync(file.fileno())
+            return 32 * MB / (time.perf_counter() - start)
+    except OSError:
+        return 0.0

@@ -1,0 +1,66 @@
+"""Compressed layers in operations: the same bits, and what `auto` chooses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zarr
+from strategies import Raster, same_bits
+
+import terrain_gpu
+from terrain_gpu.engine import compression
+from terrain_gpu.errors import InputError
+from terrain_gpu.store.codecs import NAMES
+
+HEIGHTS = Raster(np.dtype("<i2"), (130, 200), -1, "hills", "lakes").cells
+
+
+def computed(store, compress):
+    """All layers of a store: heights, a spanning tree, and distances with backlinks."""
+    grid = terrain_gpu.GridSpec(*HEIGHTS.shape, (30.0, 0.0, 0.0, 0.0, -30.0, 0.0))
+    with terrain_gpu.create_layer(
+        store, "elevation", grid, "int16", nodata=-1, block_size=64, compress=compress
+    ) as writer:
+        for at in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(*at)
+            writer.write_block(*at, HEIGHTS[r0:r1, c0:c1])
+        writer.commit()
+    how = {"backend": "cpu", "compress": compress, "verify": True}
+    start = [tuple(int(n) for n in np.argwhere(HEIGHTS != -1)[0])]
+    tree = terrain_gpu.minimum_spanning_tree(store, **how)
+    terrain_gpu.shortest_paths(store, start, cost="surface", backlink=True, **how)
+    opened = terrain_gpu.TileStore.open(store)
+    return tree.report, {name: opened.layer(name) for name in opened.layers}
+
+
+def test_results_are_the_same_bits(tmp_path):
+    _, plain = computed(tmp_path / "plain", None)
+    for compress in NAMES:
+        report, layers = computed(tmp_path / compress, compress)
+        assert report.settings["compress"] == {"mst": compress}
+        assert layers.keys() == plain.keys()
+        for name, layer in layers.items():
+            cells = layer.read_window(0, 130, 0, 200)
+            assert layer.compress == compress
+            assert same_bits(cells, plain[name].read_window(0, 130, 0, 200))
+            assert same_bits(zarr.open_array(str(layer.path), mode="r")[...], cells)
+
+
+@pytest.mark.parametrize(
+    ("size", "rate", "threads", "found"),
+    [
+        (compression.SMALL, 1e12, 1, "blosc-lz4"),
+        (compression.SMALL + 1, 1e12, 1, None),
+        (compression.SMALL + 1, 4e8, 1, "blosc-lz4"),
+        (compression.SMALL + 1, 1e9, 1, None),
+        (compression.SMALL + 1, 1e9, 4, "blosc-lz4"),
+    ],
+)
+def test_what_auto_chooses(tmp_path, monkeypatch, size, rate, threads, found):
+    monkeypatch.setattr(compression, "write_rate", lambda folder: rate)
+    assert compression.chosen(tmp_path / "s.zarr", size, threads) == found
+
+
+def test_an_unknown_compression_is_refused(tmp_path):
+    with pytest.raises(InputError, match="compress 'gzip': give"):
+        terrain_gpu.minimum_spanning_tree(tmp_path / "s.zarr", compress="gzip")
