@@ -273,8 +273,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     if over_arrays:
         return _over_arrays(problem, limit, threads, place)
     again = {"build": build_index, "resume": resume, "overwrite": overwrite, "client": client}
-    limit = limit if client is None else memory_limit  # by default of what all processes have
-    return _over_store(problem, limit, threads, place, (*where, compress), **again)
+    return _over_store(problem, memory_limit, threads, place, (*where, compress), **again)
 
 
 def _over_arrays(
@@ -309,6 +308,8 @@ def _over_store(
     overwrite: bool,
     client: Any,
 ) -> ShortestPaths:
+    if client is None:  # its default is of what all processes have
+        limit = limit_of(limit)
     report, built = Report(problem.command), None
     warn_about_lengths(problem)
     with report.measured():
