@@ -174,7 +174,7 @@ class World(Commands, Processes):
             provable = paths is None or (
                 paths.options["method"] != "index" and "backlink" in paths.options
             )
-            return bool(results) and not results & self.stale and provable
+            return bool(results) and not self.truth.keys() & self.stale and provable
         odd = terrain.dtype in ("int64", "uint64", "float64") or terrain.special
         if step.do == "info" or odd or not given.get("overwrite"):
             return step.do == "info"
@@ -345,10 +345,11 @@ class World(Commands, Processes):
         wanted: dict[str, list[tuple[Truth | None, Step | None]]] = {}
         for step, outcome in pairs:
             here = [name for name in self.targets(step) if name in arrays]
-            if outcome.code == 0 or any(
-                not self._is_old(name, arrays[name], facts["layers"][name]) for name in here
+            if outcome.code == 0 or (
+                outcome.code != 2  # refused
+                and not all(self._is_old(n, arrays[n], facts["layers"][n]) for n in here)
             ):
-                others = [other for other, _ in pairs if other is not step]
+                others = [one for one, end in pairs if one is not step and end.code != 2]
                 for name, truth in self._candidates(step, others):
                     wanted.setdefault(name, []).append((truth, step))
         for name in sorted(arrays, key="distance".__ne__):  # backlinks go with it, and come later
@@ -399,7 +400,8 @@ class World(Commands, Processes):
             self.fail("wrong", f"layer {name}: nodata {nodata}, not {truth.nodata}")
         if truth is None or step is not None:
             if raster:  # the same cells, but from another run
-                self.stale |= {layer for layers in LAYERS.values() for layer in layers} - {name}
+                made = *LAYERS.values(), *FLOWS.values(), NEEDED
+                self.stale |= {layer for layers in made for layer in layers} - {name}
             elif not raster:
                 self.stale -= {name}
                 self.stale |= {"backlink", "allocation"} if name == "distance" else set()
