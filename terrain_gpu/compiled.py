@@ -4,20 +4,55 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
+import gc
+import hashlib
+import inspect
 import logging
 import os
+import re
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 log = logging.getLogger(__name__)
 
+PACKAGE = Path(__file__).parent
+STARTED = time.time()
+_FROM = re.compile(r"^from[ \t]+(\.+)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)", re.M)
+
+
+class _Compiling(event.Listener):
+    """Collects garbage rarely while numba compiles, which makes many objects that last.
+
+    With Python's threshold of 700 objects a sixth of the time is spent on them. numba compiles one
+    kernel at a time, and others within it.
+    """
+
+    def __init__(self) -> None:
+        self._before: list[tuple[int, int, int]] = []
+
+    def on_start(self, event: event.Event) -> None:
+        self._before.append(gc.get_threshold())
+        if 0 < gc.get_threshold()[0] < 20_000:
+            gc.set_threshold(20_000, 10, 100)
+
+    def on_end(self, event: event.Event) -> None:
+        gc.set_threshold(*self._before.pop())
+
+
+event.register("numba:compile", _Compiling())
+
 
 def jit(function: Callable[..., Any]) -> Any:
     """`numba.njit` of a kernel."""
-    kernel: Any = numba.njit(function, nogil=True)
+    # Without an entry for C, which nothing calls and takes 3 % of the time to compile.
+    kernel: Any = numba.njit(function, nogil=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
     # Not cached when neither the package's folder nor the user's is writable.
     with contextlib.suppress(RuntimeError):
         kernel._cache = _Cache(function)
@@ -25,28 +60,119 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 class _Cache(FunctionCache):
-    """numba's cache of a kernel, safe where several processes compile at the same time."""
+    """numba's cache of a kernel, never stale, and safe where several processes compile at once."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        source = self._impl.locator.get_source_stamp()
-        self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, source)
+        # Without the line where the kernel begins: else files of old versions would never go.
+        line = f"-{self._impl.locator.get_disambiguator()}."
+        name = ".".join(self._impl.filename_base.rsplit(line, 1))
+        self._cache_file = _CacheFile(self._cache_path, name, inspect.getfile(function))
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return *super()._index_key(sig, codegen), self._py_func.__code__.co_firstlineno
 
 
 class _CacheFile(IndexDataCacheFile):
     """The files of a kernel: an index, and one file of code for each signature.
 
+    numba calls an index stale when the file of the kernel has changed, though machine code also
+    contains what the kernel calls. Ours holds the digest of all sources that the file imports.
+
     numba reads the index, adds a line and writes it back. When two processes do this at once,
     one loses its line, and both may use the same name for their code.
+
+    If the package's folder is not writable, what lies there, made by whoever installed it, is read.
     """
 
+    def __init__(self, folder: str, name: str, source: str) -> None:
+        super().__init__(folder, name, None)
+        self._source = source
+        installed = os.path.join(os.path.dirname(source), "__pycache__")
+        self._installed = None if folder == installed else _CacheFile(installed, name, source)
+
     def save(self, key: Any, data: Any) -> None:
-        with _locked(self._cache_path, fcntl.LOCK_EX):
-            super().save(key, data)
+        if digest_of(self._source):
+            with _locked(self._cache_path, fcntl.LOCK_EX):
+                super().save(key, data)
 
     def load(self, key: Any) -> Any:
         with _locked(self._cache_path, fcntl.LOCK_SH):
-            return super().load(key)
+            found = super().load(key)
+        return self._installed.load(key) if found is None and self._installed else found
+
+    def _load_index(self) -> dict[Any, str]:
+        self._source_stamp = digest_of(self._source)
+        found: dict[Any, str] = super()._load_index() if self._source_stamp else {}
+        return found
+
+    def keys(self) -> list[Any]:
+        """Everything that this file or the installed one has."""
+        return [*self._load_index(), *(self._installed.keys() if self._installed else [])]
+
+
+@functools.cache
+def digest_of(file: str) -> str | None:
+    """Digest of a source and of all modules of the package that it imports, directly or not.
+
+    None if one of them has changed since this process started: it may have imported another one.
+    """
+    total = hashlib.sha256()
+    for path in sources_of(Path(file)):
+        if path.stat().st_ctime > STARTED:
+            return None
+        total.update(_read(path)[0])
+    return total.hexdigest()
+
+
+def sources_of(file: Path) -> list[Path]:
+    """A source and all modules of the package that it imports, directly or not, in order."""
+    found, new = {file}, [file]
+    while new:
+        more = _read(new.pop())[1] - found
+        found |= more
+        new += more
+    return sorted(found)
+
+
+@functools.cache
+def _read(file: Path) -> tuple[bytes, frozenset[Path]]:
+    """Digest of a source, and the modules of the package that it imports.
+
+    Its text is searched, which takes a fortieth of the time of parsing it. What other packages do
+    is not followed: numba's index names numba's version.
+    """
+    imported = _imports(file).items()
+    found = [path for name, home in imported for path in _homes(home, name) if path != file]
+    inside = frozenset(path for path in found if PACKAGE in path.parents)
+    return hashlib.sha256(file.read_bytes()).digest(), inside
+
+
+@functools.cache
+def _imports(file: Path) -> dict[str, Path]:
+    """The names that a source imports from its package, and where from, without suffix."""
+    found = {}
+    for dots, module, names in _FROM.findall(file.read_text()):
+        home = file.parents[len(dots) - 1].joinpath(*module.split("."))
+        found.update(dict.fromkeys(re.findall(r"\w+(?= as )|\w+", names), home))
+    return found
+
+
+def _homes(home: Path, name: str) -> list[Path]:
+    """The files of a module of that name, or else of the module that it is imported from.
+
+    If that is a package which has imported the name itself, then from where: modules beside that
+    one do not matter.
+    """
+    if files := _files(home / name):
+        return files
+    files = _files(home)
+    further = _imports(files[0]) if files and files[0].stem == "__init__" else {}
+    return _homes(further[name], name) if name in further else files
+
+
+def _files(module: Path) -> list[Path]:
+    return [path for path in (module.with_suffix(".py"), module / "__init__.py") if path.is_file()]
 
 
 @contextlib.contextmanager
@@ -62,7 +188,7 @@ def _locked(folder: str, how: int) -> Iterator[None]:
 
 def known_types(kernel: Any) -> list[tuple[Any, ...]]:
     """Argument types that a kernel is already compiled for, in memory or in numba's cache."""
-    kept = kernel._cache._cache_file._load_index() if _is_kept(kernel) else {}
+    kept = kernel._cache._cache_file.keys() if _is_kept(kernel) else []
     return [*kernel.signatures, *(key[0] for key in kept)]
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import multiprocessing
+import sys
 import time
 
 import numpy as np
+import pytest
 from numba.core import caching, config
 from test_mst import make_store
 
 import terrain_gpu
+from terrain_gpu import compiled
 from terrain_gpu.compiled import jit, known_types, tell_compiling
 from terrain_gpu.drainage import accumulation, network_problem
 
@@ -106,3 +111,114 @@ def test_kernels_are_kept_where_nothing_can_be_locked(tmp_path, monkeypatch):
     again = jit(more)
     assert again(1) == 2
     assert not again.stats.cache_misses
+
+
+KERNEL = """\
+from terrain_gpu.compiled import jit
+
+from . import other
+from .helpers import STEP, add
+
+
+@jit
+def kernel(x):
+    return add(x) + STEP
+"""
+
+HELPERS = """\
+from numba.extending import register_jitable
+
+STEP = 100
+
+
+@register_jitable
+def add(x):
+    return x + 1
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package whose kernel calls another module; loads it as a new process would."""
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    for name, text in (("__init__", ""), ("kernel", KERNEL), ("helpers", HELPERS), ("other", "")):
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(compiled, "PACKAGE", folder)
+
+    def load(started=None):
+        for name in [name for name in sys.modules if name.split(".")[0] == "kernels"]:
+            del sys.modules[name]
+        for cached in (compiled.digest_of, compiled._read, compiled._imports):
+            cached.cache_clear()
+        monkeypatch.setattr(compiled, "STARTED", started or time.time() + 1)
+        return folder, importlib.import_module("kernels.kernel").kernel
+
+    yield load
+    load()
+
+
+def changed(file, old, new):
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_a_kernel_is_compiled_again_when_what_it_calls_has_changed(package):
+    folder, first = package()
+    assert first(1) == 102
+    kept = sorted(folder.rglob("*.nb?"))
+    for old, new, found in (("x + 1", "x + 2", 103), ("STEP = 100", "STEP = 200", 203)):
+        changed(folder / "helpers.py", old, new)
+        _, again = package()
+        assert known_types(again) == []
+        assert again(1) == found
+    changed(folder / "kernel.py", "\n\n@jit", "\n# More lines.\n\n\n@jit")
+    assert package()[1](1) == 203
+    assert sorted(folder.rglob("*.nb?")) == kept  # nothing old is left
+
+
+def test_a_kernel_is_not_compiled_again_when_something_else_has_changed(package):
+    folder, first = package()
+    first(1)
+    (folder / "unused.py").write_text("x = 1")
+    changed(folder / "__init__.py", "", "from .other import *")
+    _, again = package()
+    assert again(1) == 102
+    assert not again.stats.cache_misses
+
+
+def test_a_process_that_is_older_than_the_sources_neither_reads_nor_keeps_kernels(package):
+    folder, kernel = package(started=time.time() - 60)
+    assert kernel(1) == 102
+    assert not list(folder.rglob("*.nb?"))
+    package()[1](1)
+    _, older = package(started=time.time() - 60)
+    assert older(1) == 102
+    assert older.stats.cache_misses
+
+
+def test_kernels_beside_a_package_that_is_not_writable_are_read(package, tmp_path, monkeypatch):
+    _, first = package()
+    first(1)
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "user"))
+    _, kernel = package()
+    assert len(known_types(kernel)) == 1
+    assert kernel(1) == 102
+    assert not kernel.stats.cache_misses
+    assert not list((tmp_path / "user").rglob("*.nb?"))
+    kernel(1.5)  # was not compiled by whoever installed it
+    assert len(list((tmp_path / "user").rglob("*.nbc"))) == 1
+    _, again = package()
+    assert len(known_types(again)) == 2
+
+
+def test_the_modules_that_kernels_import_are_found_as_by_a_parser():
+    kernels = [path for path in compiled.PACKAGE.rglob("*.py") if "\n@jit" in path.read_text()]
+    assert len(kernels) > 50
+    for path in {path for kernel in kernels for path in compiled.sources_of(kernel)}:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.level:
+                home = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+                named = {name.name: home for name in node.names}
+                assert named.items() <= compiled._imports(path).items(), path

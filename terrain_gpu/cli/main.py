@@ -2,98 +2,103 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+
 import click
 
-from ..morphometry import command as slope_command
-from . import accumulate as accumulate_file
-from . import (
-    basins,
-    breach,
-    burn,
-    calc,
-    contours,
-    corridor,
-    demo,
-    depressions,
-    export,
-    fill,
-    flow_accumulation,
-    flow_direction,
-    hand,
-    info,
-    layers,
-    network,
-    options,
-    overviews,
-    plan,
-    polygons,
-    rasterize,
-    streams,
-    terrain_indices,
-    verify,
-    watershed,
+from . import options
+
+COMMANDS = (
+    "convert-dataset",
+    "compute-sssp",
+    "cost-matrix",
+    "least-cost-network",
+    "build-index",
+    "query-index",
+    "info",
+    "layers",
+    "overviews",
+    "export",
+    "verify",
+    "plan",
+    "map",
+    "demo",
 )
-from . import build_index as build_index_file
-from . import compute_mst as compute_mst_file
-from . import compute_sssp as compute_sssp_file
-from . import convert_dataset as convert_dataset_file
-from . import cost_matrix as cost_matrix_file
-from . import label_components as label_components_file
-from . import least_cost_network as least_cost_network_file
-from . import map as map_file
-from . import query_index as query_index_file
-from .operations import command_of, writer_of
+"""Files with a click command."""
+
+OPERATIONS = (
+    "compute-mst",
+    "label-components",
+    "accumulate",
+    "calc",
+    "corridor",
+    "rasterize",
+    "slope",
+    "burn",
+    "breach",
+    "flow-direction",
+    "flow-accumulation",
+    "fill",
+    "hand",
+    "basins",
+    "depressions",
+    "watershed",
+    "streams",
+    "terrain-indices",
+)
+"""Files that `operations.command_of` makes a command of."""
+
+WRITERS = "network", "polygons", "contours"
+"""Files that `operations.writer_of` makes a command of."""
 
 
-@click.group(invoke_without_command=True)
+class Commands(MutableMapping[str, click.Command]):
+    """The commands by name, each imported when it is asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, click.Command | None] = dict.fromkeys(
+            (*COMMANDS, *OPERATIONS, *WRITERS)
+        )
+
+    def __getitem__(self, name: str) -> click.Command:
+        found = self._made[name]
+        if found is None:
+            found = self._made[name] = _command(name)
+        return found
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+def _command(name: str) -> click.Command:
+    """Import a command from the file of its name."""
+    file = "..morphometry.command" if name == "slope" else f".{name.replace('-', '_')}"
+    module = import_module(file, __package__)
+    if name in COMMANDS:
+        found: click.Command = module.command
+        return found
+    from .operations import command_of, writer_of
+
+    return (writer_of if name in WRITERS else command_of)(module)
+
+
+@click.group(invoke_without_command=True, commands=Commands())
 @options.version_option
 @click.pass_context
 def group(context: click.Context) -> None:
     """Analyse elevation rasters far larger than memory as grid graphs."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-for _file in (
-    convert_dataset_file,
-    compute_sssp_file,
-    cost_matrix_file,
-    least_cost_network_file,
-    build_index_file,
-    query_index_file,
-    info,
-    layers,
-    overviews,
-    export,
-    verify,
-    plan,
-    map_file,
-    demo,
-):
-    group.add_command(_file.command)
-for _operation in (
-    compute_mst_file,
-    label_components_file,
-    accumulate_file,
-    calc,
-    corridor,
-    rasterize,
-    slope_command,
-    burn,
-    breach,
-    flow_direction,
-    flow_accumulation,
-    fill,
-    hand,
-    basins,
-    depressions,
-    watershed,
-    streams,
-    terrain_indices,
-):
-    group.add_command(command_of(_operation))
-for _writer in (network, polygons, contours):
-    group.add_command(writer_of(_writer))
 
 
 def main() -> None:
@@ -103,7 +108,7 @@ def main() -> None:
 
 def convert_dataset() -> None:
     """Run the program `convert-dataset`."""
-    options.run(convert_dataset_file.command)
+    options.run(group.commands["convert-dataset"])
 
 
 def compute_mst() -> None:
@@ -113,4 +118,4 @@ def compute_mst() -> None:
 
 def compute_sssp() -> None:
     """Run the program `compute-sssp`."""
-    options.run(compute_sssp_file.command)
+    options.run(group.commands["compute-sssp"])

@@ -20,7 +20,6 @@ from ..errors import InputError, TerrainError
 from ..store import TileStore
 from ..store.labels import Labels
 from ..store.scratch import scratch_folder
-from .array_input import called, mapping_name, two_dimensions
 
 if TYPE_CHECKING:
     import xarray
@@ -96,6 +95,8 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
             raise wrong(first, data, f"a store or its path, or a DataArray, such as {made}")
         if not is_dataarray(data):
             return function(*given.args, **given.kwargs)
+        from .array_input import called, mapping_name, two_dimensions  # brings GDAL
+
         _refuse(given.arguments)
         store = WorkingStore()
         layer = given.arguments.get("layer") or HEIGHTS
@@ -138,6 +139,7 @@ def _refuse(given: dict[str, Any]) -> None:
 
 def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -> dict[str, Any]:
     """Write a DataArray and the arrays given beside it; the arguments that name them."""
+    from .array_input import called, two_dimensions
     from .convert import convert_dataset  # which needs this module
 
     how = {name: given[name] for name in ("memory_limit", "threads") if name in given}

@@ -223,9 +223,18 @@ def test_version(name):
 
 def test_help_needs_no_heavy_library():
     """The command line answers at once: what a command does not need is not imported."""
-    words = "import sys, terrain_gpu.cli.main; print(*sys.modules)"
+    words = (
+        "import sys; from terrain_gpu.cli.main import group\n"
+        "group.commands['compute-mst']; print(*sys.modules)\n"
+        "list(group.commands.values()); print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True)
-    assert not {"zarr", "rasterio", "numba", "cupy", "tqdm", "pandas"} & set(done.stdout.split())
+    one, every = (set(line.split()) for line in done.stdout.splitlines())
+    own = {f"terrain_gpu.cli.{name}" for name in ("plan", "demo", "compute_sssp")}
+    assert own <= every
+    assert not own & one
+    heavy = {"zarr", "rasterio", "numba", "dask", "distributed", "cupy", "tqdm", "pandas"}
+    assert not heavy & every
 
 
 # -- the main job --------------------------------------------------------------------------------
