@@ -54,6 +54,7 @@ LEFT_OUT = {
     "verify": "checks a store; algorithms verify their results themselves",
     "plan": "tells what a run takes, and runs nothing",
     "map": "shows a store in the browser; QGIS is a map itself",
+    "compile": "for whoever installs the program",
     "demo": "for a terminal",
 }
 """Commands that are no algorithms, and why."""

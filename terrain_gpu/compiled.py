@@ -186,6 +186,15 @@ def _locked(folder: str, how: int) -> Iterator[None]:
         yield
 
 
+def cache_folder() -> Path | None:
+    """The folder in or below which kernels of the package are kept; None if none is writable."""
+    probe = jit(_read.__wrapped__)
+    if not _is_kept(probe):
+        return None
+    folder = Path(probe._cache.cache_path)
+    return PACKAGE if PACKAGE in folder.parents else folder.parent
+
+
 def known_types(kernel: Any) -> list[tuple[Any, ...]]:
     """Argument types that a kernel is already compiled for, in memory or in numba's cache."""
     kept = kernel._cache._cache_file.keys() if _is_kept(kernel) else []

@@ -23,6 +23,7 @@ COMMANDS = (
     "verify",
     "plan",
     "map",
+    "compile",
     "demo",
 )
 """Files with a click command."""
