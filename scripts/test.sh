@@ -5,8 +5,6 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 
 install_project "[test]"
 cd "$repo"
-# numba's cache does not see changes in the modules that a kernel imports.
-find terrain_gpu -name '*.nb[ic]' -delete
 # Each of hundreds of processes would compile all modules.
 unset PYTHONDONTWRITEBYTECODE
 jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
