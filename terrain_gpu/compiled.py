@@ -82,14 +82,16 @@ class _CacheFile(IndexDataCacheFile):
     numba reads the index, adds a line and writes it back. When two processes do this at once,
     one loses its line, and both may use the same name for their code.
 
-    If the package's folder is not writable, what lies there, made by whoever installed it, is read.
+    If the package's folder is not writable, what lies there, made by whoever installed it, is read,
+    unless NUMBA_CACHE_DIR names another folder.
     """
 
     def __init__(self, folder: str, name: str, source: str) -> None:
         super().__init__(folder, name, None)
         self._source = source
         installed = os.path.join(os.path.dirname(source), "__pycache__")
-        self._installed = None if folder == installed else _CacheFile(installed, name, source)
+        elsewhere = not numba.config.CACHE_DIR and folder != installed  # type: ignore[attr-defined]
+        self._installed = _CacheFile(installed, name, source) if elsewhere else None
 
     def save(self, key: Any, data: Any) -> None:
         if digest_of(self._source):

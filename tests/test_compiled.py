@@ -201,7 +201,9 @@ def test_a_process_that_is_older_than_the_sources_neither_reads_nor_keeps_kernel
 def test_kernels_beside_a_package_that_is_not_writable_are_read(package, tmp_path, monkeypatch):
     _, first = package()
     first(1)
-    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "user"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    others = [kind for kind in caching.CacheImpl._locator_classes if "InTree" not in kind.__name__]
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", others)
     _, kernel = package()
     assert len(known_types(kernel)) == 1
     assert kernel(1) == 102
@@ -211,6 +213,9 @@ def test_kernels_beside_a_package_that_is_not_writable_are_read(package, tmp_pat
     assert len(list((tmp_path / "user").rglob("*.nbc"))) == 1
     _, again = package()
     assert len(known_types(again)) == 2
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "named"))
+    _, again = package()
+    assert known_types(again) == []
 
 
 def test_the_modules_that_kernels_import_are_found_as_by_a_parser():
