@@ -459,6 +459,11 @@ def _threads(name: str, value: Any) -> int:
     return whole(name, value, 1, MOST_THREADS)
 
 
+def _rain(name: str, value: Any) -> Any:
+    """A depth from 0 on, or the name of a layer."""
+    return value if isinstance(value, str) else float(not_negative(name, value))
+
+
 def devices(name: str, value: Any) -> Any:
     """The number of a GPU, a sequence of several, or "all"."""
     if isinstance(value, str | Integral):
@@ -541,6 +546,7 @@ _CHECKS: dict[str, Check] = {
     "path": path,
     "polygons": flag,
     "progress": _progress,
+    "rain": _rain,
     "reclass": path,
     "resampling": word(Resampling),
     "resume": flag,

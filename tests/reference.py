@@ -1350,6 +1350,87 @@ def smallest_depressions(z, found, numbers, nodata=None, connectivity=8):
     return labels
 
 
+def rested(z, outlets, rain, nodata=None, connectivity=8, lengths=None):
+    """Depths of the water of a rain at rest, and what left, in cells times height.
+
+    Water runs down the steepest way to a pool. A pool is one catchment, or several whose pools are
+    full and overflow over the same edge. One with more than it holds spills over the lowest edge
+    around it, of equal ones the first, into the pool of the catchment beyond, in any order, until
+    none has. The water that reaches an outlet is gone.
+    """
+    good = vertices(z, nodata)
+
+    def exact(value):
+        return Fraction(value.item()) if value.dtype.kind == "f" else value.item()
+
+    height = {cell: exact(z[cell]) for cell in listed(good)}
+    ways, cols = {cell: [] for cell in height}, z.shape[1]
+    tree = kruskal(z, "flow", nodata, connectivity, lengths)[0]
+    for size, first, d in edges(z, "flow", nodata, connectivity, lengths):
+        one = divmod(first, cols)
+        other = one[0] + FORWARD[d][0], one[1] + FORWARD[d][1]
+        for a, b in ((one, other), (other, one)):
+            ways[a].append((size, first, d, b, tree[one] >> d & 1))
+    beyond = {}
+    for cell, some in ways.items():
+        down = [way for way in some if height[way[3]] <= height[cell]]
+        beyond[cell] = min(down)[3] if down and cell not in outlets else None
+    for cell in sorted(beyond):  # of a flat without a way out, all cells lead to the first of two
+        if beyond[cell] and beyond[beyond[cell]] == cell:
+            beyond[cell] = None
+
+    def end(cell):
+        return cell if beyond[cell] is None else end(beyond[cell])
+
+    whose = {cell: end(cell) for cell in height}
+    pools = {pit: [] for pit in whose.values()}
+    for cell, pit in whose.items():
+        pools[pit].append(cell)
+    water = {pit: sum(exact(rain[one]) for one in own) for pit, own in pools.items()}
+
+    def spill(pit):
+        """What a pool holds, its lowest edge, and the cell beyond."""
+        around = []
+        for cell in pools[pit]:
+            for _, first, d, to, kept in ways[cell]:
+                if kept and whose[to] != pit:
+                    second = height[min(cell, to)] < height[max(cell, to)]
+                    around.append((max(height[cell], height[to]), first, d, second, to))
+        if not around:
+            return math.inf, None, None
+        top, *key, to = min(around)
+        return sum(max(top - height[cell], 0) for cell in pools[pit]), key, to
+
+    held = {pit: (math.inf, None, None) if pit in outlets else spill(pit) for pit in pools}
+    full = [pit for pit in pools if water[pit] > held[pit][0]]
+    while full:
+        pit = full.pop()
+        if pit not in pools or water[pit] <= held[pit][0]:
+            continue
+        most, key, to = held[pit]
+        other = whose[to]
+        if water[other] >= held[other][0] and held[other][1] == key:
+            for cell in pools[other]:
+                whose[cell] = pit
+            pools[pit] += pools.pop(other)
+            water[pit] += water.pop(other)
+            held[pit] = spill(pit)
+        else:
+            water[other] += water[pit] - most
+            water[pit] = most
+        full += [pit, other]
+    depth = np.where(good, 0.0, np.nan)
+    for pit in set(pools) - set(outlets):
+        cells = sorted(pools[pit], key=height.get)
+        for count in range(1, len(cells) + 1):
+            level = Fraction(water[pit] + sum(height[one] for one in cells[:count])) / count
+            if count == len(cells) or level <= height[cells[count]]:
+                break
+        for one in cells[:count]:
+            depth[one] = level - height[one]
+    return depth, sum(water[pit] for pit in set(pools) & set(outlets))
+
+
 def next_cells(codes, part):
     """NEXTXY of a part of the raster: column and row of the next cell from 1, see CaMa-Flood."""
     top, bottom, left, right = part

@@ -25,6 +25,7 @@ from .hierarchy import depressions
 from .indices import terrain_indices
 from .network import Network, extract_network
 from .network_problem import plan_network
+from .ponds import fill_spill_merge
 
 __all__ = [
     "Accumulation",
@@ -37,6 +38,7 @@ __all__ = [
     "depressions",
     "extract_network",
     "fill",
+    "fill_spill_merge",
     "flow_accumulation",
     "flow_direction",
     "hand",

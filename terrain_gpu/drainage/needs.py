@@ -117,6 +117,13 @@ def depressions(store: TileStore, show: Show, how: Settings, settings: Settings)
     return basins(store, show, how, settings)
 
 
+def fill_spill_merge(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `drainage.fill_spill_merge`."""
+    if isinstance(settings["rain"], str):
+        store.layer(settings["rain"])
+    return basins(store, show, how, settings)
+
+
 def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `drainage.watershed`."""
     _refuse_table(settings)

@@ -32,6 +32,7 @@ _MAKERS = {
     "accumulation_of": "flow-accumulation",
     "fill_of": "fill",
     "depressions_of": "depressions",
+    "water_of": "fill-spill-merge",
     "hand_of": "hand",
     "watershed_of": "watershed",
     "basins_of": "basins",

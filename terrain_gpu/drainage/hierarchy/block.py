@@ -93,7 +93,7 @@ class BlockSets:
         outlets = np.flatnonzero((self.codes == OUTLET) & block.valid[1:-1, 1:-1])
         corner = np.array((*block.window, block.cols), np.int64)
         z = self.heights
-        count, joined = kernels.catchments(z, links, outlets, self.down, self.root, work.one)
+        count, joined = self._catchments(links, outlets)
         between = edges - joined
         self.pit = np.empty(count), np.empty(count, np.int64)
         kernels.pits(z, outlets, corner, self.root, *self.pit)
@@ -102,6 +102,12 @@ class BlockSets:
         if kernels.edges_between(z, links, corner, self.root, levels, keys, ends) != between:
             raise block.no_forest()
         self._merge(levels, keys, ends)
+
+    def _catchments(self, links: np.ndarray, outlets: np.ndarray) -> tuple[int, int]:
+        """Find the catchments; return their number, and that of cells joined to another."""
+        tree = links, outlets, self.down, self.root, self.block.work.one
+        count, joined = kernels.catchments(self.heights, *tree)
+        return count, joined
 
     def _merge(self, levels: np.ndarray, keys: np.ndarray, ends: np.ndarray) -> None:
         across, across_keys = self._crossing()

@@ -19,7 +19,7 @@ from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 OCEAN = -1
 """In place of the pit of a set that has an outlet."""
 
-_IN_ORDER = np.array([5, 6, 7, 4, 0, 3, 2, 1])
+IN_ORDER = np.array([5, 6, 7, 4, 0, 3, 2, 1])
 """Neighbours in the order of the keys of the edges to them: NW, N, NE, W, E, SW, S, SE."""
 
 LOW_BITS = 30
@@ -36,6 +36,32 @@ def _edge(z, row, col, k, corner):
         row, col, here, there = r, c, there, here
     key = 2 * (4 * ((row0 + row) * cols + col0 + col) + EDGE_OF[k & 3])
     return (here, key) if here >= there else (there, key + 1)
+
+
+@register_jitable
+def roots(z, down, root, stack):
+    """Find the last cell of each way, and number these, see `catchments`."""
+    count = joined = 0
+    width = z.shape[1] - 2
+    for v in range(len(root)):
+        if down[v] > v and down[down[v]] == v:
+            down[v] = -1
+        root[v] = -1
+        joined += down[v] >= 0
+    for v in range(len(root)):
+        top, u = 0, v
+        if np.isnan(z[v // width + 1, v % width + 1]):
+            continue
+        while root[u] < 0 and down[u] >= 0:
+            stack[top] = u
+            top += 1
+            u = down[u]
+        if root[u] < 0:
+            root[u] = count
+            count += 1
+        for i in range(top):
+            root[stack[i]] = root[u]
+    return count, joined
 
 
 @jit
@@ -63,11 +89,10 @@ def catchments(z, links, outlets, down, root, stack):
         Their number, and that of cells joined to another.
     """
     rows, width = z.shape[0] - 2, z.shape[1] - 2
-    joined = 0
     for v in range(rows * width):
         down[v] = -1
         row, col = v // width, v % width
-        for k in _IN_ORDER:
+        for k in IN_ORDER:
             r, c = row + ROW_STEP[k], col + COL_STEP[k]
             if (links[v] >> k) & 1 and z[r + 1, c + 1] <= z[row + 1, col + 1]:
                 if 0 <= r < rows and 0 <= c < width:
@@ -75,26 +100,7 @@ def catchments(z, links, outlets, down, root, stack):
                 break
     for v in outlets:
         down[v] = -1
-    count = 0
-    for v in range(rows * width):
-        if down[v] > v and down[down[v]] == v:
-            down[v] = -1
-        root[v] = -1
-        joined += down[v] >= 0
-    for v in range(rows * width):
-        top, u = 0, v
-        if np.isnan(z[v // width + 1, v % width + 1]):
-            continue
-        while root[u] < 0 and down[u] >= 0:
-            stack[top] = u
-            top += 1
-            u = down[u]
-        if root[u] < 0:
-            root[u] = count
-            count += 1
-        for i in range(top):
-            root[stack[i]] = root[u]
-    return count, joined
+    return roots(z, down, root, stack)
 
 
 @jit
@@ -133,7 +139,7 @@ def edges_between(z, links, corner, root, heights, keys, ends):
 
 
 @register_jitable
-def _find(above, v):
+def root_of(above, v):
     while above[v] != v:
         above[v] = above[above[v]]
         v = above[v]
@@ -141,7 +147,7 @@ def _find(above, v):
 
 
 @register_jitable
-def _older(heights, cells, a, b):
+def older(heights, cells, a, b):
     return heights[a] < heights[b] or (heights[a] == heights[b] and cells[a] < cells[b])
 
 
@@ -185,17 +191,17 @@ def merge(order, edges, ends, pit, dead, up, node, met):
     dead[0][:], dead[1][:] = np.inf, -1
     up[:], node[:], met[:] = -1, -1, -1
     for e in order:
-        a = _find(above, ends[e, 0])
+        a = root_of(above, ends[e, 0])
         if ends[e, 1] < 0:
             if opened[a] < 0:
                 node[oldest[a]] = opened[a] = nodes
                 nodes += 1
             met[e, 0] = opened[a]
             continue
-        b = _find(above, ends[e, 1])
+        b = root_of(above, ends[e, 1])
         if a == b:
             return -1
-        if _older(heights, cells, oldest[b], oldest[a]):
+        if older(heights, cells, oldest[b], oldest[a]):
             a, b = b, a
         young = oldest[b]
         if opened[b] >= 0:
@@ -217,10 +223,10 @@ def merge_nodes(order, edges, ends, pit, dead, up):
     above, oldest = np.arange(len(cells)), np.arange(len(cells))
     dead[0][:], dead[1][:], up[:] = np.inf, -1, -1
     for e in order:
-        a, b = _find(above, ends[e, 0]), _find(above, ends[e, 1])
+        a, b = root_of(above, ends[e, 0]), root_of(above, ends[e, 1])
         if a == b:
             return False
-        if _older(heights, cells, oldest[b], oldest[a]):
+        if older(heights, cells, oldest[b], oldest[a]):
             a, b = b, a
         young = oldest[b]
         if cells[young] != OCEAN:

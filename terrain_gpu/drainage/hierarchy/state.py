@@ -145,14 +145,14 @@ class Hierarchy(State):
         rows = self._of_node[found]
         return Branches(
             number[self._closed[at]],
-            _within(found, own),
+            within(found, own),
             self._dead[found],
-            _within(found, self._up[found]),
+            within(found, self._up[found]),
             np.where(rows >= 0, number[rows] if len(number) else 0, 0),
         )
 
 
-def _within(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+def within(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     """Positions of nodes among those found, -1 for others."""
     if not len(found):
         return np.full(len(nodes), -1)

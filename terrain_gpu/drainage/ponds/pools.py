@@ -1,0 +1,263 @@
+"""The pools of all blocks, and the water in them: `AllPools`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...engine.operation import Phase, State
+from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...errors import PlanError, StoreError
+from ...grid import Block, ceil_div
+from ..hierarchy.kernels import OCEAN
+from ..hierarchy.state import within
+from . import kernels
+from .block import Catchments, Pools
+
+if TYPE_CHECKING:
+    from .operation import FillSpillMerge
+
+ROW_BYTES = 400
+"""Bytes per catchment of a block, with its edges and pools."""
+
+
+class AllPools(State):
+    """Rows and pools as in `kernels`, then the water in them.
+
+    Attributes
+    ----------
+    cells, heights, rain
+        Of rows: cell and height of the pit, and units of rain.
+    dead, keys, up
+        Of rows: height and key of the edge at which each dies, and the row that it merges into.
+    first
+        int64, rows + 1: the first pool of each row.
+    water, full, levels
+        Of pools: units of water in each, whether it is full, and the level over its cells.
+    waiting
+        Pools whose level is not known yet.
+    """
+
+    again = True  # sums of what stands on the cells are not stored
+
+    def __init__(self, operation: FillSpillMerge, memory_limit: int) -> None:
+        self._operation, self._limit = operation, memory_limit
+        self._path = operation.forest.edges.path
+        self._known: dict[Block, Catchments] = {}
+        self._held: dict[Block, np.ndarray] = {}
+        self._span: dict[Block, tuple[float, float]] = {}
+        self._rows = 0
+        self.waiting = np.empty(0, np.int64)
+        self._stands = np.zeros(3, np.int64)
+
+    # -- the tree -------------------------------------------------------------------------------
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if known is None:
+            return
+        if isinstance(known, Catchments):
+            self._known[at] = known
+            self._refuse_more(len(known.rain))
+            return
+        if phase.writes:
+            self._stands += known
+            return
+        pools, sums = known
+        if phase.joined == "settle":
+            self._held[at] = pools
+        self._sums[pools, :2] += sums[:, :2]
+        self._sums[pools, 2] = np.minimum(self._sums[pools, 2] + sums[:, 2], kernels.MOST)
+
+    def _refuse_more(self, rows: int) -> None:
+        self._rows += rows
+        needed = COMPILED_BASELINE + self._rows * ROW_BYTES
+        if needed > self._limit:
+            raise PlanError(
+                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
+                f"{self._rows:,} catchments so far; give more than {ceil_div(needed, MB)} MB, or "
+                "fill the shallow depressions first (depressions --min-depth --conditioned)"
+            )
+
+    def join(self, phase: Phase) -> None:
+        if phase.joined == "tree":
+            self._nest()
+        elif phase.joined == "settle":
+            self._settle()
+        elif phase.joined == "levels":
+            self._lower()
+
+    def _nest(self) -> None:
+        blocks = sorted(self._known)
+        known = [self._known.pop(at) for at in blocks]
+        sizes = [len(one.rain) for one in known]
+        ends = np.cumsum([0, *sizes])
+        self._span = dict(zip(blocks, (one.span for one in known), strict=True))
+        heights, cells = (np.concatenate([one.pits[k] for one in known]) for k in (0, 1))
+        rain = np.concatenate([one.rain for one in known])
+        across = [np.concatenate([one.crossing[k] for one in known]) for k in range(4)]
+        across[2] = across[2] + np.repeat(ends[:-1], [len(one.crossing[0]) for one in known])
+        order = np.argsort(across[1], kind="stable")
+        level, key, end, over = (column[order] for column in across)
+        if len(key) % 2 or (key[::2] != key[1::2]).any():
+            raise self._no_forest()
+        pairs, joined = np.stack((end[::2], end[1::2]), axis=1), over[::2] | over[1::2]
+        row = np.empty(len(rain), np.int64)
+        count = kernels.unite(pairs[joined], heights, cells, rain, row)
+        self.heights, self.cells, self.rain = heights[:count], cells[:count], rain[:count]
+        self._start = {at: row[a:b] for at, a, b in zip(blocks, ends, ends[1:], strict=False)}
+        inner = [one.between[2] + ends[k] for k, one in enumerate(known)]
+        levels, keys = (np.concatenate([one.between[k] for one in known]) for k in (0, 1))
+        apart = ~joined
+        self._merge(
+            np.append(levels, level[::2][apart]),
+            np.append(keys, key[::2][apart]),
+            row[np.concatenate((*inner, pairs[apart]))],
+        )
+
+    def _merge(self, levels: np.ndarray, keys: np.ndarray, ends: np.ndarray) -> None:
+        count, order = len(self.rain), np.lexsort((keys, levels))
+        self.dead, self.keys, self.up = np.empty(count), *np.empty((2, count), np.int64)
+        self.sides, deaths = np.full((count, 2), -1), np.empty(count, np.int64)
+        tree = (self.heights, self.cells), (self.dead, self.keys), self.up, self.sides, deaths
+        died = kernels.nest(order, (levels, keys), ends, *tree)
+        if died < 0:
+            raise self._no_forest()
+        self.deaths = deaths[:died]
+        inland = self.cells != OCEAN
+        found = int(inland.sum() + inland[self.up[self.deaths]].sum())
+        self.first, event = np.empty(count + 1, np.int64), np.empty(count, np.int64)
+        floor, top = np.empty((2, found))
+        row, merged = np.empty((2, found), np.int64)
+        self.pools = self.first, floor, top, row, merged, event
+        kernels.number_pools(self.deaths, self.cells, self.dead, self.up, *self.pools)
+        self._sums = np.zeros((found, 3), np.int64)
+        self._at, self._scales = top, np.full(found, self._operation.scale)
+
+    def _no_forest(self) -> StoreError:
+        return StoreError(
+            f"{self._path}: not a forest of these cells; compute it again (compute-mst --overwrite)"
+        )
+
+    # -- the water ------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        unit, scale, count = self._operation.units[1], self._operation.scale, len(self._sums)
+        self.room, self.water, self._below, self.passing = np.empty((4, count), np.int64)
+        self.full = np.empty(count, np.bool_)
+        sums = self._sums
+        kernels.find_rooms(self.deaths, self.pools, sums, unit, scale, self._below, self.room)
+        moved = self.room, self.water, self.full, self.passing
+        kernels.settle(self.deaths, self.up, self.sides, self.pools, self.rain, *moved)
+        _, floor, top, row, _, _ = self.pools
+        self.levels = np.full(count, -np.inf)
+        self.waiting = np.flatnonzero((self.water > 0) & ~self.full)
+        highest = max((high for _, high in self._span.values()), default=0.0)
+        above = np.nextafter(highest, np.inf)  # all cells are below
+        at = np.where(np.isfinite(top), top, above)[self.waiting]
+        self._bottom = np.maximum(floor, self.heights[row])
+        self._at = np.full(count, -np.inf)
+        self._at[self.waiting] = at
+        self._own, self._counted = sums[:, 1].copy(), np.full(count, -1)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin to sum below the levels that are waiting, in units of which no sum overflows."""
+        if not len(self.waiting):
+            return self._find_surfaces()
+        self._sums[:] = 0
+        at, unit = self.waiting, self._operation.units[1]
+        most = (self._at[at] - self._bottom[at]) * (self._own[at] * unit)
+        bits = 60 - np.frexp(np.maximum(most, 0.0))[1]
+        self._scales[at] = np.ldexp(1.0, np.minimum(bits, 1000))
+        return None
+
+    def _lower(self) -> None:
+        """Lower the levels that are waiting by a step of Newton's iteration.
+
+        The volume is a convex function of the level, so no step leads below the level looked for,
+        and the last step leads to it: the same cells are below both.
+        """
+        at, unit = self.waiting, self._operation.units[1]
+        level, bottom = self._at[at], self._bottom[at]
+        cells, own, volume = self._sums[at].T
+        area = (own + self._below[at]) * unit
+        excess = volume / self._scales[at] + (level - bottom) * (self._below[at] * unit)
+        excess -= self.water[at] / self._operation.scale
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lower = np.where(area > 0, level - excess / area, level)
+        first = (self._counted[at] < 0) & np.isinf(self.pools[2][at])
+        lower = np.where(first, lower, np.minimum(lower, level))
+        lower = np.minimum(np.maximum(lower, bottom), self.pools[2][at])
+        done = (cells == self._counted[at]) | (lower == level)
+        self.levels[at[done]] = lower[done]
+        self._at[at], self._counted[at] = lower, cells
+        self._at[at[done]] = -np.inf
+        self.waiting = at[~done]
+        self._begin()
+
+    def _find_surfaces(self) -> None:
+        endless = np.flatnonzero((self.up < 0) & (self.cells != OCEAN))
+        order = np.concatenate((endless, self.deaths[::-1]))
+        kernels.find_surfaces(order, self.pools, self.full, self.levels)
+        self._at = self.levels
+        inland = self.cells != OCEAN
+        self.surfaces = self.heights.copy()
+        at_pits = self.levels[self.first[:-1][inland]]
+        self.surfaces[inland] = np.maximum(self.surfaces[inland], at_pits)
+        self.depressions = inland & (self.dead > self.heights)
+
+    # -- for blocks -----------------------------------------------------------------------------
+
+    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
+        if phase.joined == "levels":
+            return not np.isin(self._held.get(at, self.waiting[:0]), self.waiting).any()
+        return super().finished(phase, at, written)
+
+    def given(self, phase: Phase, at: Block) -> Pools | None:
+        if phase.joined == "tree":
+            return None
+        start, inland = self._start[at], self.cells != OCEAN
+        low, high = self._span[at]
+        new = np.unique(start[inland[start]])
+        found = new[:0]
+        while len(new):
+            found = np.union1d(found, new)
+            above = self.up[new[self.dead[new] <= high]]
+            new = np.setdiff1d(above[inland[above]], found)
+        first, floor, top = self.pools[:3]
+        counts = first[found + 1] - first[found]
+        ids = np.repeat(first[found] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        known = (floor[ids] <= high) & (top[ids] > low)
+        row = np.repeat(np.arange(len(found)), counts)[known]
+        ids = ids[known]
+        return Pools(
+            within(found, start),
+            self.dead[found],
+            within(found, self.up[found]),
+            np.searchsorted(row, np.arange(len(found) + 1)),
+            floor[ids],
+            ids,
+            self._at[ids],
+            self._scales[ids],
+        )
+
+    def found(self) -> dict[str, Any]:
+        operation = self._operation
+        fell, stands = int(self.rain.sum()), int(self.water.sum())
+        wet = self.depressions & (self.surfaces > self.heights)
+        deepest = (self.surfaces[wet] - self.heights[wet]).max(initial=0.0)
+        whole = self.first[1:] - 1
+        holds = self.depressions & np.isfinite(self.dead)
+        return {
+            "rain": fell / operation.scale,
+            "water": stands / operation.scale,
+            "outflow": (fell - stands) / operation.scale,
+            "depressions": int(self.depressions.sum()),
+            "with_water": int(wet.sum()),
+            "full": int(self.full[whole[holds]].sum()),
+            "deepest": float(deepest),
+            "wet_cells": int(self._stands[0]),
+            "area": float(self._stands[1] * operation.units[1]),
+            "on_cells": int(self._stands[2]) / operation.scale,
+        }
