@@ -29,7 +29,7 @@ FOLDER = "terrain_gpu_processing"
 GROUPS = {
     "Drainage": (
         "fill", "breach", "burn", "flow-direction", "flow-accumulation", "streams", "watershed",
-        "basins", "hand", "depressions", "accumulate", "network",
+        "basins", "hand", "depressions", "fill-spill-merge", "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network"),
     "Terrain": ("slope", "terrain-indices", "compute-mst", "contours"),
@@ -39,6 +39,7 @@ TITLES = {
     "calc": "Cell by cell",
     "compute-mst": "Minimum spanning tree",
     "compute-sssp": "Cost distance",
+    "fill-spill-merge": "Fill, spill, merge",
     "hand": "Height above nearest drainage",
     "network": "Spanning tree as lines",
 }
@@ -113,6 +114,7 @@ REPLACED = {
     "units of the layer": "units of the raster",
     "Cell type of the layer": "Cell type of the raster",
     "as in the store": "as computed",
+    "a number, a layer, or a raster on the same grid": "a number, or an aligned raster",
     "Layer of frictions, 0 or more, or an aligned raster": "Aligned raster of frictions, 0 or more",
     r" \(name --layer itself if that holds them\)": "",
     ", or by the name of a layer without this option": "",
@@ -140,6 +142,7 @@ STYLES = {
     ("accumulate", "OUTPUT"): "accumulation",
     ("compute-sssp", "OUTPUT"): "distance",
     ("hand", "OUTPUT"): "distance",
+    ("fill-spill-merge", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",
     ("basins", "OUTPUT"): "labels",
     ("watershed", "OUTPUT"): "labels",
@@ -255,6 +258,11 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
         yield made | {"kind": "choice", "choices": models}
         formula = {"name": "COST_FORMULA", "label": "Cost as a formula", "kind": "text"}
         yield {**made, **formula, "default": None, "advanced": True}
+    elif metavar.startswith("DEPTH|"):
+        made["optional"] = True
+        yield made | {"kind": "number", "min": 0}
+        as_raster = {"name": f"{made['name']}_RASTER", "label": f"{made['label']}, as a raster"}
+        yield made | as_raster | {"kind": "raster_in"}
     elif option in FEATURES:
         if "raster" in made["help"]:
             made["optional"] = True

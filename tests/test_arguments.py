@@ -194,6 +194,10 @@ CALLS = {
         terrain_gpu.depressions,
         lambda s: {"store": s / "s.zarr", "overwrite": True},
     ),
+    "fill_spill_merge": (
+        terrain_gpu.fill_spill_merge,
+        lambda s: {"store": s / "s.zarr", "rain": 1.5, "overwrite": True},
+    ),
     "basins": (terrain_gpu.basins, lambda s: {"store": s / "s.zarr", "overwrite": True}),
     "watershed": (
         terrain_gpu.watershed,

@@ -73,6 +73,7 @@ RUNS = {
     "burn": lambda s, p: terrain_gpu.burn(s, [(0, 0)], depth=1, verify=True, progress=p),
     "depressions": lambda s, p: terrain_gpu.depressions(s, verify=True, progress=p),
     "large": lambda s, p: terrain_gpu.depressions(s, min_area=9, verify=True, progress=p),
+    "rain": lambda s, p: terrain_gpu.fill_spill_merge(s, rain=0.5, verify=True, progress=p),
     "basins": lambda s, p: terrain_gpu.basins(s, verify=True, progress=p),
     "watershed": lambda s, p: terrain_gpu.watershed(s, [(0, 0)], verify=True, progress=p),
     "hand": lambda s, p: terrain_gpu.hand(s, streams="elevation", verify=True, progress=p),
@@ -104,7 +105,17 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_counts_to_its_total(name, store):
     along = ("flow", "divided", "fill", "hand", "basins", "watershed", "indices", "depressions")
-    along += ("large", "averages", "epsilon", "lakes", "mean", "streams", "stream lines", "links")
+    along += (
+        "large",
+        "averages",
+        "epsilon",
+        "lakes",
+        "mean",
+        "streams",
+        "stream lines",
+        "links",
+        "rain",
+    )
     if name == "epsilon":
         store = make(store.parent / "floats.zarr", "float32")
     if name in ("accumulate", "network", "directions", "gradient", *along):

@@ -477,6 +477,7 @@ CASES = {
     "basins": {"TABLE": "basins.geojson"},
     "hand": {"THRESHOLD": "200"},
     "depressions": {"MIN_DEPTH": 5, "TABLE": "depressions.gpkg"},
+    "fill-spill-merge": {"RAIN": 0.5, "TABLE": "water.gpkg"},
     "accumulate": {"OUTLETS": {"file": "streams.gpkg", "filter": "strahler = 4"}},
     "network": {"MIN_LENGTH": 5000},
     "compute-sssp": {

@@ -44,6 +44,7 @@ OPERATIONS = (
     "hand",
     "basins",
     "depressions",
+    "fill-spill-merge",
     "watershed",
     "streams",
     "terrain-indices",

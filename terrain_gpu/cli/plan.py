@@ -41,6 +41,7 @@ PURPOSES = (
     "hand",
     "basins",
     "depressions",
+    "fill-spill-merge",
     "watershed",
     "network",
     "polygons",
@@ -470,6 +471,10 @@ def _plan_drainage(
         from ..drainage.hierarchy.operation import plan_depressions
 
         return plan_depressions(blocks, cells, [labels], **limits)
+    if purpose == "fill-spill-merge":
+        from ..drainage.ponds.operation import plan_fill_spill_merge
+
+        return plan_fill_spill_merge(blocks, cells, [], **limits)
     if purpose == "breach":
         from ..drainage import plan_breach
 

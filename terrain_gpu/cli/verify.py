@@ -396,6 +396,10 @@ _PROOFS = {
     "depressions_of": _LayerProof(
         "drainage.verify.nesting:verify_stored_depressions", _depressions
     ),
+    "water_of": _LayerProof(
+        "drainage.verify.ponds:verify_stored_water",
+        lambda found: f"{found['cells']:,} cells under water",
+    ),
     "breach_of": _LayerProof(
         "drainage.verify.breach:verify_stored_breach",
         lambda found: f"{found['breached']:,} pits breached",

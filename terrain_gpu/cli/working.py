@@ -162,25 +162,11 @@ class Given:
 
         A layer of the same file is left as it is.
         """
-        from ..errors import StoreError
-
         for option in LAYERS:
             file = settings[option]
-            if file is None or not _is_file(file):
-                continue
-            name = _layer_called(file)
-            try:
-                with naming(f"--{option}"):
-                    _add(file, store, name, settings, barriers=option == "barriers")
-            except StoreError:
-                if name not in store.layers:
-                    raise
-                raise StoreError(
-                    f"--{option} {file}: layer {name!r}, which it would become, holds something "
-                    "else; rename the file, or name a layer"
-                ) from None
-            self.files[option] = name, file
-            settings[option] = name
+            if file is not None and _is_file(file):
+                settings[option] = layer_of(option, store, settings)
+                self.files[option] = settings[option], file
         return type(store).open(store.path) if self.files else store
 
     def name(self, report: Report) -> None:
@@ -191,6 +177,27 @@ class Given:
         if self.temporary:
             for key in ("store", "layers"):
                 report.result.pop(key, None)
+
+
+def layer_of(option: str, store: TileStore, settings: dict[str, Any]) -> str:
+    """The layer that an option names, made from its file if it names that."""
+    from ..errors import StoreError
+
+    given: str = settings[option]
+    if not _is_file(given):
+        return given
+    name = _layer_called(given)
+    try:
+        with naming(f"--{option}"):
+            _add(given, store, name, settings, barriers=option == "barriers")
+    except StoreError:
+        if name not in store.layers:
+            raise
+        raise StoreError(
+            f"--{option} {given}: layer {name!r}, which it would become, holds something "
+            "else; rename the file, or name a layer"
+        ) from None
+    return name
 
 
 def files_read(settings: dict[str, Any]) -> dict[str, str | None]:

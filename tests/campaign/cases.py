@@ -52,6 +52,8 @@ FLOWS = {
     "burn --depth 3": ("burned",),
     "depressions": ("depressions",),
     "depressions --min-depth 2 --into deep --conditioned smooth --table d.csv": ("deep", "smooth"),
+    "fill-spill-merge --rain 0.5": ("water",),
+    "fill-spill-merge --rain elevation --into wet --table w.csv": ("wet",),
     "basins": ("basins",),
     "basins --table b.gpkg": ("basins",),
     "hand --threshold 9 --distance away": ("hand", "away"),

@@ -142,6 +142,9 @@ OPTIONS = {
     "terrain-gpu depressions": "directions min-depth min-area min-volume table into "
     "conditioned output cog compress store memory-limit threads workers scheduler verify "
     "compress-layers resume scratch overwrite progress json quiet verbose help",
+    "terrain-gpu fill-spill-merge": "rain directions table into output cog compress store "
+    "memory-limit threads workers scheduler verify compress-layers resume scratch overwrite "
+    "progress json quiet verbose help",
     "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "
     "accumulation directions into table output cog compress store memory-limit threads workers "
     "scheduler verify compress-layers resume scratch overwrite progress json quiet verbose help",

@@ -54,6 +54,7 @@ flow-accumulation {store} --method dinf --into divided
 terrain-indices {store} --twi twi --spi spi --ls ls --accumulation areas
 basins {store} --table {out}/basins.csv
 depressions {store} --table {out}/depressions.csv --min-depth 2 --conditioned flat
+fill-spill-merge {store} --rain friction --table {out}/water.csv
 streams {store} --threshold 90 --lines {out}/streams.geojson
 streams {store} --threshold 90 --order link --into links
 hand {store} --threshold 90 --distance far

@@ -9,7 +9,14 @@ import pytest
 from click.testing import CliRunner
 from contract import make_store
 
-from terrain_gpu import fill, flow_accumulation, flow_direction, hand, minimum_spanning_tree
+from terrain_gpu import (
+    fill,
+    fill_spill_merge,
+    flow_accumulation,
+    flow_direction,
+    hand,
+    minimum_spanning_tree,
+)
 from terrain_gpu.cli.plan import command
 
 LIMITS = {"memory_limit": 10**9, "threads": 2}
@@ -39,6 +46,7 @@ VARIANTS = {
     "hand --method dinf": lambda s: hand(
         s, threshold=9, method="dinf", into="c", distance="d", **LIMITS
     ),
+    "fill-spill-merge": lambda s: fill_spill_merge(s, rain=0.1, **LIMITS),
     "fill --epsilon": lambda s: fill(s, epsilon=True, into="e", **LIMITS),
 }
 
@@ -68,7 +76,12 @@ def test_options_of_other_commands_are_refused(words, message):
 
 
 def test_there_is_no_forecast_of_what_was_not_measured():
-    for words in ("fill --epsilon", "flow-direction --flats gradient", "hand --method dinf"):
+    for words in (
+        "fill --epsilon",
+        "fill-spill-merge",
+        "flow-direction --flats gradient",
+        "hand --method dinf",
+    ):
         done = CliRunner().invoke(command, ["900x900", "--for", *words.split(), "--workers", "4"])
         assert done.exit_code == 0
         assert "no forecast" in done.output

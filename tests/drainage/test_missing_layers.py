@@ -46,6 +46,7 @@ CASES = {
     "fill": ({}, "mst, flow_direction"),
     "basins": ({}, "mst, flow_direction"),
     "depressions": ({}, "mst, flow_direction"),
+    "fill_spill_merge": ({"rain": 0.5}, "mst, flow_direction"),
     "watershed": ({"pour_points": [(40, 30)]}, "mst, flow_direction"),
     "watershed snapped": (
         {"pour_points": [(40, 30)], "snap": 50.0, "snap_area": "100m2"},

@@ -14,6 +14,7 @@ from terrain_gpu import (
     breach,
     depressions,
     fill,
+    fill_spill_merge,
     flow_accumulation,
     flow_direction,
     hand,
@@ -72,6 +73,7 @@ def chain(store, outlets, cells):
         "mfd": flow_accumulation(store, method="mfd", into="mfd", verify=True),
         "basins": basins(store, verify=True),
         "depressions": depressions(store, verify=True),
+        "water": fill_spill_merge(store, rain=0.7, verify=True),
         "hand": hand(store, to_outlets=True, verify=True),
     }
     for statistic in ("mean", "max"):

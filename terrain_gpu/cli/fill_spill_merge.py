@@ -1,0 +1,73 @@
+"""terrain-gpu fill-spill-merge: where the water of a rain comes to rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .flow_accumulation import directions_option
+
+NAME = "fill-spill-merge"
+PROVEN = True
+READS = ("rain",)
+MODULES = "mst.problem", "drainage.ponds", "drainage.flow", "drainage.directions"
+HELP = """Find how deep the water of a rain stands, once it rests, over STORE, or a raster (then
+give -o): fill, spill, merge (Barnes, Callaghan and Wickert 2021).
+
+Water runs down the steepest way. Depressions fill, and spill into the next one over the lowest edge
+around them; two that are full become one. What reaches an outlet leaves. Outlets are those of the
+flow directions, which are computed if they are not there.
+
+\b
+terrain-gpu fill-spill-merge dem.zarr --rain 0.02 --table water.csv
+terrain-gpu fill-spill-merge dem.zarr --rain runoff
+terrain-gpu fill-spill-merge dem.tif --rain runoff.tif -o water.tif
+"""
+OPTIONS = [
+    click.option(
+        "--rain",
+        required=True,
+        metavar="DEPTH|LAYER|RASTER",
+        help="Depth of the water that falls, in units of the heights: a number, a layer, or a "
+        "raster on the same grid.",
+    ),
+    directions_option,
+    click.option(
+        "--table",
+        metavar="FILE",
+        help="Also write a table of the depressions, with inflow, water and level: .csv, .parquet, "
+        ".geojson or .gpkg.",
+    ),
+    click.option(
+        "--into",
+        default="water",
+        show_default=True,
+        metavar="NAME",
+        help="Layer to write the depths to.",
+    ),
+]
+
+
+def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]) -> Any:
+    """Make the rain a number or a layer, and compute the layers that are missing."""
+    from ..drainage import needs
+    from .working import layer_of
+
+    try:
+        settings["rain"] = float(settings["rain"])
+    except ValueError:
+        settings["rain"] = layer_of("rain", store, settings)
+        store = type(store).open(store.path)
+    return needs.fill_spill_merge(store, show, how, settings)
+
+
+def run(store: Any, **settings: Any) -> Any:
+    from ..drainage.ponds import fill_spill_merge
+
+    return fill_spill_merge(store, **settings)
+
+
+def tell(found: Any) -> str:
+    share = found.found["water"] / (found.found["rain"] or 1)
+    return f"{share:.1%} of the rain stands, up to {found.found['deepest']:.3g} deep"
