@@ -152,11 +152,11 @@ OPTIONS = {
     "scratch overwrite progress json quiet verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
     "threads workers scheduler scratch overwrite progress json quiet verbose help",
-    "terrain-gpu verify": "workers data file layer heights accept-changes memory-limit threads "
+    "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads "
     "backend device gpu-memory-limit workers scheduler scratch progress json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
-    "backlink allocation connectivity points targets pairs flats method epsilon threshold "
+    "backlink allocation connectivity metric points targets pairs flats method epsilon threshold "
     "layers memory-limit threads workers like storage json quiet verbose help",
     "terrain-gpu overviews": "layer resampling remove memory-limit threads workers scheduler "
     "verify resume scratch overwrite progress json quiet verbose help",

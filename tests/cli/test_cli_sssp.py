@@ -51,8 +51,8 @@ OPTIONS = (
     "vertical-factor no-corner-cutting connectivity metric wrap max-cost target target-rowcol "
     "targets id-field target-id-field cost-field outside nodata snap stop-at-targets "
     "output dtype cog compress backlink allocation all-ties path layer into store memory-limit "
-    "threads backend device gpu-memory-limit workers scheduler method build-index verify resume "
-    "scratch overwrite progress json quiet verbose version help"
+    "threads backend device gpu-memory-limit workers scheduler method build-index verify "
+    "compress-layers resume scratch overwrite progress json quiet verbose version help"
 )
 
 

@@ -78,7 +78,7 @@ plan {store} --for mst
 """
 ALONE = {"export", "query-index", "info", "layers", "plan"}
 """Commands that do not use workers."""
-ELSEWHERE = {"demo", "map"}
+ELSEWHERE = {"compile", "demo", "map"}
 """Commands without a store, or that write nothing."""
 UNLIKE = {"out: layers.json"}
 """Files that tell times and places."""
