@@ -52,6 +52,8 @@ share kernels; chains run side by side, longest first."""
 
 NAMES = tuple(name for chain in CHAINS for name in chain)
 DTYPES = "int16", "uint16", "int32", "float32", "float64"
+SIDE = 130
+"""Of the rasters that commands run over, in cells."""
 
 
 @click.command("compile")
@@ -72,6 +74,7 @@ DTYPES = "int16", "uint16", "int32", "float32", "float64"
     metavar="N",
     help="Number of commands at a time.  [default: all cores]",
 )
+@options.progress_option
 @options.verbosity_options
 def command(
     commands: tuple[str, ...], dtypes: tuple[str, ...], verify: bool, threads: int | None
@@ -87,7 +90,7 @@ def command(
     terrain-gpu compile compute-sssp --dtype uint16
     """
     if unknown := [name for name in commands if name not in NAMES]:
-        raise InputError(f"{unknown[0]}: is not among the commands: {', '.join(NAMES)}")
+        raise InputError(f"no kernels of {unknown[0]!r} to compile; choose from {', '.join(NAMES)}")
     before, start = _kept(), time.perf_counter()
     chosen = commands or NAMES
     chains = [{name: chain[name] for name in chain if name in chosen} for chain in CHAINS]
@@ -95,6 +98,7 @@ def command(
     with (
         tempfile.TemporaryDirectory(prefix="terrain-gpu-") as folder,
         _pool(threads or available_threads()) as pool,
+        options.progress_of("compile") as progress,
     ):
         runs = []
         for k, (chain, dtype) in enumerate(jobs):
@@ -104,6 +108,7 @@ def command(
             runs.append(pool.submit(_run, chain, place, verify))
         for run in as_completed(runs):  # so that the first error ends it
             run.result()
+            progress(SIDE**2, len(jobs) * SIDE**2)
     made = len(_kept() - before)
     options.say(
         f"{made} kernel{'s' * (made != 1)} compiled for {', '.join(dict.fromkeys(dtypes))} in "
@@ -172,12 +177,12 @@ def _make_store(path: Path, dtype: str) -> None:
     from ..grid import GridSpec
     from ..store import create_layer
 
-    row, col = np.ogrid[:130, :130]
+    row, col = np.ogrid[:SIDE, :SIDE]
     heights = (300 + 90 * np.sin(row / 9) * np.cos(col / 7) + row + (row * col) % 5).astype(dtype)
     heights[40:60, 70:90] = 0
     friction = (1 + (row + col) % 3).astype(np.float32)
     layers = {"elevation": heights, "friction": friction, "classes": (heights > 300).astype("u1")}
-    grid = GridSpec(130, 130, (30.0, 0.0, 5e5, 0.0, -30.0, 5e6))
+    grid = GridSpec(SIDE, SIDE, (30.0, 0.0, 5e5, 0.0, -30.0, 5e6))
     for name, data in layers.items():
         with create_layer(path, name, grid, data.dtype, nodata=0, block_size=64) as writer:
             for i, j in writer.blocks.ids():
