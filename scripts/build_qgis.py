@@ -75,6 +75,7 @@ ADVANCED = {
     "--memory-limit", "--threads",
     "--backend", "--device", "--gpu-memory-limit", "--verify", "--inner-voids", "--parameter",
     "--vertical-factor", "--no-corner-cutting", "--exponent", "--base", "--cog", "--compress",
+    "--compress-layers",
 }  # fmt: skip
 BASIC = {("flow-accumulation", "--method"), ("hand", "--method"), ("watershed", "--snap")}
 FEATURES = {

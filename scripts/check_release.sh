@@ -33,7 +33,8 @@ tag=$(git -C "$repo" tag --points-at HEAD 'v*')
 [[ -z $tag || $tag == "v$version" ]] || { echo "the tag is $tag, the version $version" && exit 1; }
 
 step "addresses"
-left=$(grep -oHE '[^ (=]*example\.(org|com)[^ ),]*' SECURITY.md qgis/terrain_gpu/metadata.txt || true)
+left=$(grep -oHE '[^ (=]*example\.(org|com)[^ ),]*|terrain-gpu-authors' SECURITY.md qgis/terrain_gpu/metadata.txt recipe/recipe.yaml || true)
+grep -q '^repository-code:' CITATION.cff || left+=$'\nCITATION.cff: no repository-code'
 grep -q '^\[project.urls\]' pyproject.toml || left+=$'\npyproject.toml: no [project.urls]'
 relative=$(grep -oE '\]\([^)]*\)' README.md | grep -cvE '\((https?:|#)' || true)
 ((relative == 0)) || left+=$'\n'"README.md: $relative relative links, which lead nowhere on a package index"

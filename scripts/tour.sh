@@ -6,10 +6,13 @@
 set -uo pipefail
 repo=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 bin=${TERRAIN_GPU:-$repo/.venv/bin}
-[[ -x $bin/terrain-gpu ]] || bin=$(dirname -- "$(command -v terrain-gpu)") || {
-    echo "terrain-gpu is not installed: bash scripts/demo.sh does it" >&2
-    exit 1
-}
+if [[ ! -x $bin/terrain-gpu ]]; then
+    found=$(command -v terrain-gpu) || {
+        echo "terrain-gpu is not installed: bash scripts/demo.sh does it" >&2
+        exit 1
+    }
+    bin=$(dirname -- "$found")
+fi
 export PATH=$bin:$PATH QT_QPA_PLATFORM=offscreen
 python=$bin/python
 if [[ -n ${1-} ]]; then
@@ -170,6 +173,7 @@ PYTHON
 in_qgis() {
     local qgis
     qgis=$(command -v qgis_process.bin || command -v qgis_process) || without "QGIS: apt install qgis" || return
+    rm -rf qgis/plugins/terrain_gpu_processing
     mkdir -p qgis/plugins && cp -r "$repo/qgis/terrain_gpu" qgis/plugins/terrain_gpu_processing
     # The Python of QGIS is not that of terrain_gpu.
     local clean=(env -u PYTHONPATH -u PYTHONHOME -u VIRTUAL_ENV PATH=/usr/bin:/bin HOME="$out/qgis")

@@ -345,7 +345,7 @@ def store(name: str, value: Any) -> Any:
 
 def raster_or_store(name: str, value: Any) -> Any:
     """A 2-D array of numbers or nested lists; or a store, or its path."""
-    if isinstance(value, np.ndarray | list | tuple | HasDeviceMemory):
+    if isinstance(value, np.ndarray | list | tuple) or _on_device(value):
         return raster(name, value)
     try:
         return store(name, value)
@@ -383,9 +383,16 @@ class HasDeviceMemory(Protocol):
     def __cuda_array_interface__(self) -> Any: ...
 
 
+def _on_device(value: Any) -> bool:
+    try:
+        return isinstance(value, HasDeviceMemory)
+    except RuntimeError:  # PyTorch's, of a tensor that needs gradients
+        return False
+
+
 def from_device(value: Any) -> Any:
     """An array on a GPU as one of numpy, which is a copy; other values as they are."""
-    if not isinstance(value, HasDeviceMemory):
+    if not _on_device(value):
         return value
     for name in ("get", "copy_to_host", "cpu"):  # of CuPy, numba and PyTorch
         if callable(copy := getattr(value, name, None)):
@@ -418,6 +425,9 @@ def array(name: str, value: Any) -> Any:
 
 def raster_or_layer(name: str, value: Any) -> Any:
     """The name of a layer, or an array."""
+    if is_dataarray(value):
+        array = "the name of a layer; beside an array, its numpy array (.to_numpy())"
+        raise wrong(name, value, array)
     return value if isinstance(value, str) else raster(name, value)
 
 

@@ -23,8 +23,20 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parent
-STARTED = time.time()
 _FROM = re.compile(r"^from[ \t]+(\.+)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)", re.M)
+
+
+def _started() -> float:
+    """When this process started, or the one that it was forked from: modules were read later."""
+    now = time.time()
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        words = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        since_boot = int(words[19]) / os.sysconf("SC_CLK_TCK")
+        return min(now, now - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot)
+    return now
+
+
+STARTED = _started()
 
 
 class _Compiling(event.Listener):

@@ -116,8 +116,8 @@ def command(
     )
 
 
-def _kept() -> set[Path]:
-    """The files of machine code."""
+def _kept() -> set[tuple[Path, int]]:
+    """The files of machine code, and when they were written: new code may replace old."""
     from ..compiled import PACKAGE, cache_folder
 
     folder = cache_folder()
@@ -125,7 +125,7 @@ def _kept() -> set[Path]:
         raise OutputError(
             f"{PACKAGE}: no folder for compiled kernels is writable; set NUMBA_CACHE_DIR to one"
         )
-    return set(folder.rglob("*.nbc"))
+    return {(file, file.stat().st_mtime_ns) for file in folder.rglob("*.nbc")}
 
 
 @contextmanager
@@ -142,10 +142,9 @@ def _run(chain: dict[str, tuple[str, ...]], folder: Path, verify: bool) -> None:
     """Run the commands of a chain, each as a process."""
     for words in command_lines(chain, folder, verify):
         program = "from terrain_gpu.cli.main import main; main()"
-        # In that folder: modules beside the user's files are not ours.
+        # Safe path: modules beside the user's files are not ours.
         done = subprocess.run(
-            [sys.executable, "-c", program, *words],
-            cwd=folder,
+            [sys.executable, "-P", "-c", program, *words],
             check=False,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..store.objects import ObjectPath
 from ..store.run import begun_compression
 from ..store.swap import absolute
@@ -56,11 +57,21 @@ def outputs_of(
         if name != "auto":
             found[n] = replace(output, compress=name)
             continue
-        begun = begun_compression(operation.store, output.name) if resume else ()
+        given = operation.store, output.name, operation.fingerprint()
+        begun = begun_compression(*given) if resume else ()
         size = operation.grid.cells * output.dtype.itemsize
         taken = begun[0] if begun else chosen(operation.store, size, threads_of(threads))
         found[n] = replace(output, compress=taken)
     return found
+
+
+def refuse_for_arrays(compress: str | None) -> None:
+    """Refuse a compression of results that are arrays."""
+    if compress not in (None, "none"):
+        raise InputError(
+            f"compress={compress!r}: results of arrays are arrays, which are not compressed; "
+            "leave it out, or give a store"
+        )
 
 
 def told_of(compress: str | None, layers: Mapping[str, Layer]) -> dict[str, Any]:
@@ -96,7 +107,7 @@ def chosen(store: str | os.PathLike[str], size: int, threads: int) -> str | None
 def write_rate(folder: Path) -> float:
     """Measure how many bytes the disk of a folder writes in a second, durably.
 
-    It takes 32 MB, once in a process for every disk; 0 where nothing can be written.
+    It takes 32 MB, once in a process for every folder; 0 where nothing can be written.
     """
     while not folder.exists():
         folder = folder.parent

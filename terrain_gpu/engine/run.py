@@ -380,7 +380,7 @@ def run(  # noqa: PLR0913 - keyword-only
     verify
         Verify the outputs before they become visible.
     compress
-        Compression of output layers, as `compression.compressed` takes it.
+        Compression of output layers, as `compression.outputs_of` takes it.
     place
         Where to compute, with the progress to report to; the CPU when None.
     client

@@ -209,7 +209,7 @@ def _check_units(array: Any, crs: CRS | None, name: str) -> None:
     """Refuse coordinates in another unit than that of their coordinate system."""
     for dim in array.dims:
         unit = str(array.coords[dim].attrs.get("units", "") if dim in array.coords else "")
-        size, degrees = units.metres_of(unit), unit in units.DEGREES
+        size, degrees = units.metres_of(unit), unit.lower() in units.DEGREES
         if not (size or degrees):
             continue
         size = size or 1.0

@@ -128,7 +128,8 @@ def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator
             .replace(os.path.join(store.path, layer), what)
             .replace(store.path, of or what)
         )
-        raise type(error)(text, *error.args[1:]) from None
+        error.args = text, *error.args[1:]
+        raise
 
 
 def _refuse(given: dict[str, Any]) -> None:

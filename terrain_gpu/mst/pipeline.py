@@ -23,6 +23,7 @@ from ..arguments import (
 from ..cuda.backend import Placement, find_gpu
 from ..cuda.workers import cluster_on_gpus
 from ..engine.arrays import ArrayLayer, fitting_block
+from ..engine.compression import refuse_for_arrays
 from ..engine.plan import NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
 from ..errors import InputError
@@ -178,6 +179,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     if method != "frozen":
         backend = "cpu"
     if isinstance(data, np.ndarray):
+        refuse_for_arrays(compress)
         limit = NO_LIMIT if memory_limit is None else limit_of(memory_limit)
         grid = GridSpec(*data.shape)
         block = fitting_block(*data.shape) if block_size is None else block_size

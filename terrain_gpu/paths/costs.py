@@ -304,8 +304,8 @@ def cuda_name(cost: Any) -> str:
     model = model_of(cost)
     if isinstance(cost, Formula) and cost.signed:
         raise PlanError(
-            "a GPU takes formulas that are at least 0 for all cells; write max(0, ...), or use "
-            "--backend cpu, which looks at every step"
+            "a GPU takes formulas, also those that --max-slope makes, that are at least 0 for all "
+            "cells; write max(0, ...), or use --backend cpu, which looks at every step"
         )
     if model.cuda is None:
         raise PlanError(f"cost {model.name!r} is not available on a GPU; use --backend cpu")

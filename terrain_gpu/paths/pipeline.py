@@ -27,6 +27,7 @@ from ..arguments import (
 )
 from ..cuda.backend import Placement
 from ..cuda.device import numbers
+from ..engine.compression import refuse_for_arrays
 from ..engine.plan import CUDA_BASELINE, NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
 from ..errors import InputError
@@ -271,6 +272,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     where = backend, device, gpu_memory_limit
     place = Placement(gpu_of_method(problem, limit, *where, client), progress, passes=2 + verify)
     if over_arrays:
+        refuse_for_arrays(compress)
         return _over_arrays(problem, limit, threads, place)
     again = {"build": build_index, "resume": resume, "overwrite": overwrite, "client": client}
     return _over_store(problem, memory_limit, threads, place, (*where, compress), **again)

@@ -376,12 +376,16 @@ def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, 
     return there.dtype.name if same else None
 
 
-def begun_compression(path: str | os.PathLike[str], name: str) -> tuple[str | None, ...]:
-    """Compression of the layer whose run would be resumed, or that is there; empty if none is."""
+def begun_compression(
+    path: str | os.PathLike[str], name: str, settings: Mapping[str, Any]
+) -> tuple[str | None, ...]:
+    """As `begun_dtype`, the compression; empty if there is no such run."""
     if header := _unfinished(path, name):
         return (header.get("compress"),)
     with contextlib.suppress(StoreError):
-        return (TileStore.open(path).layer(name).compress,)
+        there = TileStore.open(path).layer(name)
+        if there.info.get("settings") == json.loads(json.dumps(dict(settings))):
+            return (there.compress,)
     return ()
 
 

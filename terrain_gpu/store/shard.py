@@ -172,7 +172,9 @@ class Shard:
     order
         Position in the index of every rank.
     tile_bytes
-        Size of a tile; 0 if sizes vary.
+        Size of a tile, or the most of a compressed one.
+    compressed
+        Whether sizes vary.
     digest
         The recorded digest of the block; `ANY_DIGEST` for a block that is being written; None if
         none is recorded and tiles have no checksums.
@@ -195,6 +197,8 @@ class Shard:
         order: np.ndarray,
         tile_bytes: int,
         digest: int | None,
+        *,
+        compressed: bool = False,
     ) -> None:
         self.source, self.path = source, path
         index_bytes = 16 * order.size + 4
@@ -227,8 +231,7 @@ class Shard:
         absent = pairs[:, 0] == MISSING
         ends = pairs.sum(axis=1)
         sane = (ends >= pairs[:, 0]) & (ends <= self.data_bytes)
-        if tile_bytes:
-            sane &= pairs[:, 1] == tile_bytes
+        sane &= pairs[:, 1] <= tile_bytes if compressed else pairs[:, 1] == tile_bytes
         if not (sane | absent).all():
             raise StoreError(
                 f"{path}: corrupt shard index (a tile lies outside the file); convert it again"

@@ -97,6 +97,16 @@ def several():
 
 
 @needs_compiler
+def test_emulated_sources_wake_the_tiles_that_knights_reach(lanes):
+    """The cells between cost too much, and the target lies in the next tile, two columns away."""
+    data = np.full((40, 70), -9999, np.int16)
+    data[10, 30], data[10, 31], data[11, 31], data[11, 32] = 0, 100, -100, 0
+    how = {"cost": "absdiff", "connectivity": 16, "max_cost": 50.0, "nodata": -9999}
+    found = both(data, [(10, 30)], [(11, 32)], **how)
+    assert found.columns()["cost"].tolist() == [0]
+
+
+@needs_compiler
 @pytest.mark.parametrize("name", ["friction", "flats", "knights", "knights on flats", "seam"])
 def test_emulated_passes_and_lines(lanes, tmp_path, monkeypatch, name):
     """Planes are used again, a place has several cells, and paths are kept in parts."""

@@ -228,7 +228,7 @@ def _prove(
         join,
         compute=check,
         buffers=slots,
-        readers=len(lanes),
+        readers=min(len(lanes), readers),
         workers=len(lanes),
         done=finished,
     )
@@ -330,11 +330,12 @@ class GpuProof:
         # Any other edge is the largest of a cycle.
         if picked + np.count_nonzero(tree) != found.edges:
             return None
-        return self._piece(slot, ids, keys, us, vs, tree, tally), tally
+        return self._piece(slot, near, ids, keys, us, vs, tree, tally), tally
 
     def _piece(
         self,
         slot: HeldRegion,
+        near: tuple[bool, ...],
         ids: np.ndarray,
         keys: np.ndarray,
         us: np.ndarray,
@@ -350,8 +351,9 @@ class GpuProof:
         cells, mask = slot.arrays()
         ends = (0,), (-1,), (slice(None), 0), (slice(None), -1)
         sides = []
-        for end, cell in zip(ends, (*at, *beside), strict=True):
-            data, bits = (a[end].get() for a in (cells, mask))
+        for there, end, line in zip(near, ends, (*at, *beside), strict=True):
+            cell = line[: None if there else 0]
+            data, bits = (a[end][: len(cell)].get() for a in (cells, mask))
             valid = valid_cells(data, checker.nodata)
             operands = checker.weight.operands(data[None])[0]
             sides.append((operands, bits, np.where(valid, cell, -1)))
@@ -428,7 +430,7 @@ class GpuProof:
         if sides:
             self._launch("let_pick", np.int64(rows * cols), self._parent, self._best)
             self._rounds(graph, mask, (listed, count))
-        ids = np.unique(listed.get()[: int(count.get()[0])])
+        ids = np.unique(listed[: int(count.get()[0])].get())
         listed = self.cupy.asarray(ids)
         keys, us, vs = (self.cupy.empty(ids.size, np.uint64) for _ in range(3))
         tree = self.cupy.empty(ids.size, np.uint8)

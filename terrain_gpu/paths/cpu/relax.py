@@ -410,7 +410,7 @@ class Relaxation:
         )
 
     def _note_targets(self, at: Block, field: Field) -> None:
-        if self.targets is None:
+        if self.targets is None or not len(self.targets):
             return
         mine = self._targets_in(at)
         rows, cols = (a[mine] % self.blocks.block for a in (self.targets.rows, self.targets.cols))

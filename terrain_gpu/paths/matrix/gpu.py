@@ -171,9 +171,9 @@ class PlaneStack:
         )
         self._roots = cupy.array(first), cupy.array(cells), cupy.array(starts)
         down, across = self.shape.tiles
-        found = []
-        for dy in range(-1, 2):
-            for dx in range(-1, 2):
+        reach, found = (-self.shape.halo, 0, self.shape.halo), []  # of steps
+        for dy in reach:
+            for dx in reach:
                 i, j = (rows + dy) // SIDE, (cols + dx) // SIDE
                 there = (i >= 0) & (i < down) & (j >= 0) & (j < across)
                 own = (i == rows // SIDE) & (j == cols // SIDE)

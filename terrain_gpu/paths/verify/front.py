@@ -118,10 +118,11 @@ class FrontBlocks:
                     for share in SHARES:
                         rest = 1.0 - share
                         square = rest * (beside * beside) + share * (diagonal * diagonal)
-                        length = np.sqrt(square - share * rest * (across * across))
+                        with np.errstate(invalid="ignore"):  # cells wider than a quarter turn
+                            length = np.sqrt(square - share * rest * (across * across))
                         through = rest * (a + wa * (length / beside))
                         through = through + share * (d + wd * (length / diagonal))
-                        inner = np.minimum(inner, through)
+                        inner = np.fmin(inner, through)
                     best = np.minimum(best, np.maximum(inner, NEXT * np.maximum(a, d)))
         return best, steps // 2  # two triangles share each step
 
