@@ -11,6 +11,7 @@ import io
 import os
 import re
 import subprocess
+import sys
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,6 +85,8 @@ def test_the_page_prints_what_it_says(page, home, monkeypatch):
     folder, begin = home
     shell(begin, folder, folder)
     monkeypatch.chdir(folder / "guide")
+    # The environment of the reader is active.
+    monkeypatch.setenv("PATH", f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}")
     said, names, compared = "", {}, 0
     for file, language, block in BLOCK.findall(page_text(page)):
         if language == "json" and file:

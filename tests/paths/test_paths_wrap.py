@@ -424,16 +424,6 @@ def test_the_proof_refuses_a_wrong_cut(world, monkeypatch):
     assert least_cost_network(store, places, folder / "n.gpkg", **how).links == 1
 
 
-def test_a_gpu_does_not_join_a_matrix(world):
-    store, folder = world
-    places = [(3, 70), (4, 2)]
-    for wrap in ("auto", "yes"):
-        with pytest.raises(InputError, match=r"a GPU does not join the sides .*--backend cpu"):
-            cost_matrix(store, places, wrap=wrap, backend="cuda")
-        with pytest.raises(InputError, match=r"a GPU does not join the sides .*--backend cpu"):
-            least_cost_network(store, places, folder / "n.gpkg", nearest=1, backend="cuda")
-
-
 def test_the_commands_of_many_places(world, capfd):
     store, folder = world
     places = ["--source-rowcol", "3,70", "--source-rowcol", "4,2", "--cost", "surface"]
