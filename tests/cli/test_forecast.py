@@ -61,7 +61,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from make_terrain import terrain_window
 
 SIDE, BLOCK = 1536, 512
-ON_WORKERS = [purpose for purpose in PURPOSES if purpose != "export"]
+ON_WORKERS = [purpose for purpose in PURPOSES if purpose not in ("export", "fill-spill-merge")]
 """What has a forecast for workers."""
 POINTS = {key: ["--points", "40"] for key in ("cost-matrix", "least-cost-network")}
 """Options without which there is no plan."""
@@ -391,7 +391,7 @@ def test_what_runs_in_one_process_has_no_forecast():
 def test_what_has_not_been_measured_has_no_forecast():
     for words in (
         *("flow-direction --flats gradient", "fill --epsilon"),
-        *("flow-accumulation --method dinf", "hand --method dinf"),
+        *("flow-accumulation --method dinf", "hand --method dinf", "fill-spill-merge"),
     ):
         purpose = words.split()[0]
         done = CliRunner().invoke(command, ["3000x3000", "--workers", "2", "--for", *words.split()])
@@ -533,6 +533,9 @@ def test_a_plan_for_every_operation(purpose, dtype):
     words = ["3000x2000", "--for", purpose, "--dtype", dtype, "--json", "-"]
     words += POINTS.get(purpose, [])
     done = CliRunner().invoke(command, words)
+    if (purpose, dtype) == ("fill-spill-merge", "float64"):
+        assert "cells of at most 32 bits, these are float64" in str(done.exception)
+        return
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["result"]["memory"] > 0
 
