@@ -272,15 +272,19 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     where = backend, device, gpu_memory_limit
     place = Placement(gpu_of_method(problem, limit, *where, client), progress, passes=2 + verify)
     if over_arrays:
-        refuse_for_arrays(compress)
-        return _over_arrays(problem, limit, threads, place)
+        return _over_arrays(problem, limit, threads, place, compress)
     again = {"build": build_index, "resume": resume, "overwrite": overwrite, "client": client}
     return _over_store(problem, memory_limit, threads, place, (*where, compress), **again)
 
 
 def _over_arrays(
-    problem: CostDistance, limit: int, threads: int | None, place: Placement
+    problem: CostDistance,
+    limit: int,
+    threads: int | None,
+    place: Placement,
+    compress: LayerCompression | None,
 ) -> ShortestPaths:
+    refuse_for_arrays(compress)
     report = Report(problem.command)
 
     def solve(problem: CostDistance, again: bool) -> dict[str, np.ndarray]:

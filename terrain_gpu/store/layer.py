@@ -16,7 +16,7 @@ from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
 from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest
-from .codecs import decode, most_bytes
+from .codecs import decode
 from .labels import CHUNK, Labels, import_lazy
 from .objects import read_small
 from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
@@ -537,9 +537,8 @@ class Layer(Described):
             except OSError as error:
                 raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
             try:
-                size = most_bytes(self._tile_bytes) if self.compress else self._tile_bytes
-                given = source, path, self.path, self._order, size, expected
-                yield Shard(*given, compressed=self.compress is not None)
+                how = self._order, self._tile_bytes, expected
+                yield Shard(source, path, self.path, *how, compress=self.compress)
             except TerrainError:
                 raise
             except OSError as error:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import StoreError
 from .checksums import block_digest, unseal
+from .codecs import most_bytes
 from .objects import ObjectPath
 
 ABSENT = -1
@@ -172,9 +173,9 @@ class Shard:
     order
         Position in the index of every rank.
     tile_bytes
-        Size of a tile, or the most of a compressed one.
-    compressed
-        Whether sizes vary.
+        Size of a tile that is not compressed.
+    compress
+        The compression of tiles, whose sizes vary then.
     digest
         The recorded digest of the block; `ANY_DIGEST` for a block that is being written; None if
         none is recorded and tiles have no checksums.
@@ -198,7 +199,7 @@ class Shard:
         tile_bytes: int,
         digest: int | None,
         *,
-        compressed: bool = False,
+        compress: str | None = None,
     ) -> None:
         self.source, self.path = source, path
         index_bytes = 16 * order.size + 4
@@ -231,10 +232,17 @@ class Shard:
         absent = pairs[:, 0] == MISSING
         ends = pairs.sum(axis=1)
         sane = (ends >= pairs[:, 0]) & (ends <= self.data_bytes)
-        sane &= pairs[:, 1] <= tile_bytes if compressed else pairs[:, 1] == tile_bytes
+        if not compress:
+            sane &= pairs[:, 1] == tile_bytes
         if not (sane | absent).all():
             raise StoreError(
                 f"{path}: corrupt shard index (a tile lies outside the file); convert it again"
+            )
+        longest = pairs[~absent, 1].max(initial=0)
+        if compress and longest > most_bytes(tile_bytes):
+            raise StoreError(
+                f"{path}: a tile takes {longest} bytes, and none of {tile_bytes} does when it is "
+                "compressed; copy or convert the layer again"
             )
         self.offsets = np.where(absent, np.uint64(0), pairs[:, 0]).astype(np.int64)
         self.offsets[absent] = ABSENT
