@@ -10,7 +10,6 @@ Labelling twice is cheaper than storing labels in between, because they are larg
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,11 +19,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..compiled import known_types, tell_compiling
-from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.operation import (
+    Operation,
+    OutputLayer,
+    Phase,
+    SolvedBlock,
+    State,
+    refuse_without_table,
+)
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ..engine.proof import Limits
 from ..engine.run import Run
-from ..errors import StoreError
 from ..grid import MIN_BLOCK, Block, BlockGrid, Window
 from ..grid.lengths import Measured
 from ..primitives.grid_components import label_block, most_labels
@@ -216,11 +221,7 @@ class LabelComponents(Operation):
         }
 
     def refuse_finished(self) -> None:
-        if self.table is not None and not os.path.exists(self.table):
-            raise StoreError(
-                f"{self.store}: layer {self.into!r} is complete but {self.table} is missing; "
-                "--overwrite without --resume computes both again"
-            )
+        refuse_without_table(self)
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None

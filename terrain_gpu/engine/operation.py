@@ -9,6 +9,7 @@ collects that knowledge in the process that runs the operation.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid, GridSpec, Window
 from ..grid.lengths import Measured
 from ..store import Layer, LayerWriter, TileStore, create_layer
@@ -449,3 +450,12 @@ class Unit(NamedTuple):
         data = operation.read(self.at, operation.new_buffer())
         work = operation.new_work()
         return operation.solve_read(self.phase, self.at, data, self.given, work)
+
+
+def refuse_without_table(operation: Any) -> None:
+    """Refuse a layer that is complete, if the table of the operation is missing."""
+    if operation.table is not None and not os.path.exists(operation.table):
+        raise StoreError(
+            f"{operation.store}: layer {operation.into!r} is complete but {operation.table} is "
+            "missing; --overwrite without --resume computes both again"
+        )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 
 import numpy as np
 
-from ...engine.operation import Phase
-from ...errors import StoreError
+from ...engine.operation import Phase, refuse_without_table
 from ...grid.lengths import Measured, area_units
 from .block import FlowBlock
 from .operation import AlongFlow
@@ -35,11 +33,7 @@ class FlowLabels(AlongFlow):
         return () if self.table is None else ("areas",)
 
     def refuse_finished(self) -> None:
-        if self.table is not None and not os.path.exists(self.table):
-            raise StoreError(
-                f"{self.store}: layer {self.into!r} is complete but {self.table} is missing; "
-                "--overwrite without --resume computes both again"
-            )
+        refuse_without_table(self)
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from ...arguments import LayerCompression, checked
-from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.operation import (
+    Operation,
+    OutputLayer,
+    Phase,
+    SolvedBlock,
+    State,
+    refuse_without_table,
+)
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Here, Result, Run, run
@@ -85,11 +92,7 @@ class FillSpillMerge(Operation):
         }
 
     def refuse_finished(self) -> None:
-        if self.table is not None and not os.path.exists(self.table):
-            raise StoreError(
-                f"{self.store}: layer {self.into!r} is complete but {self.table} is missing; "
-                "--overwrite without --resume computes both again"
-            )
+        refuse_without_table(self)
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
