@@ -1,12 +1,16 @@
 """Strong scaling of operations over worker processes of one host, beside what `plan` predicts.
 
     python scripts/bench_scaling.py FILE.json --folder FOLDER [--side 30000] [--workers 1 4 16 32]
+        [--like 12288]
     python scripts/bench_scaling.py FILE.json                  # print the tables again
     python scripts/bench_scaling.py FILE.json --plot OUT.png   # draw them; needs matplotlib
 
 The first form makes a raster in FOLDER and runs every operation with every number of workers, most
 workers first. FILE is written after each run, so the same command goes on where one ended. What
 would not end within --seconds is left out. Layers are deleted when nothing needs them any more.
+
+Predictions take the storage as measured here, with as many writers as workers, and with --like SIDE
+the speed of this host's cores from runs over a raster of that side with the most workers.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -155,7 +160,7 @@ def host(folder: Path, workers: list[int]) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
-        "speeds": {count: speeds(folder, count) for count in workers},
+        "speeds": {str(count): speeds(folder, count) for count in workers},
     }
 
 
@@ -168,7 +173,8 @@ class Bench:
     Attributes
     ----------
     found
-        side, memory_limit, host, and runs: by operation, then by number of workers.
+        side, memory_limit, host, like (reports of a smaller raster, by operation), and runs: by
+        operation, then by number of workers.
     most
         The most workers, which also make what other runs need.
     """
@@ -177,7 +183,13 @@ class Bench:
         self, file: Path, folder: Path, side: int, memory_limit: str, most: int, deadline: float
     ) -> None:
         self.file, self.folder, self.most, self.deadline = file, folder, most, deadline
-        self.found = {"side": side, "memory_limit": memory_limit, "host": {}, "runs": {}}
+        self.found = {
+            "side": side,
+            "memory_limit": memory_limit,
+            "host": {},
+            "like": {},
+            "runs": {},
+        }
         if file.exists():
             self.found |= read(file)
         if (self.found["side"], self.found["memory_limit"]) != (side, memory_limit):
@@ -303,8 +315,14 @@ def prediction(found: dict[str, Any], name: str, workers: int) -> dict[str, Any]
         f"{side}x{side} --dtype uint16 --block-size {BLOCK} --for {OPERATIONS[name].plan}"
         f" --workers {workers} --memory-limit {limit} --json -"
     )
+    if speeds := found["host"].get("speeds", {}).get(str(workers)):
+        words += ["--storage", f"{speeds['write']:.2f}GB"]
     told = io.StringIO()
-    with contextlib.redirect_stdout(told):
+    with contextlib.redirect_stdout(told), tempfile.NamedTemporaryFile("w") as like:
+        if report := found.get("like", {}).get(name):
+            json.dump(report, like)
+            like.flush()
+            words += ["--like", like.name]
         try:
             command.main(words, standalone_mode=False)
         except Exception as error:
@@ -396,6 +414,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16, 32])
     parser.add_argument("--operations", nargs="+", choices=OPERATIONS, default=list(OPERATIONS))
     parser.add_argument("--memory-limit", default="4GB", help="of each process")
+    parser.add_argument(
+        "--like", type=int, metavar="SIDE", help="of a raster for the speed of cores"
+    )
     parser.add_argument("--seconds", type=float, default=540, help="for all of this call")
     parser.add_argument("--plot", type=Path, metavar="OUT.png")
     asked = parser.parse_args()
@@ -425,6 +446,14 @@ def measure(asked: argparse.Namespace) -> None:
     bench = Bench(asked.file, asked.folder, asked.side, limit, most, deadline)
     if not bench.found["host"]:
         bench.found["host"] = host(asked.folder, sorted(asked.workers))
+        write(asked.file, bench.found)
+    if asked.like and not bench.found["like"]:
+        folder = asked.folder / "like"
+        model = Bench(asked.folder / "like.json", folder, asked.like, limit, most, deadline)
+        if model.prepare(asked.operations):
+            for name in asked.operations:
+                bench.found["like"][name] = model.run(name, most)
+        shutil.rmtree(folder)
         write(asked.file, bench.found)
     if bench.prepare(asked.operations):
         for workers in sorted(asked.workers, reverse=True):
