@@ -131,12 +131,14 @@ def speeds(folder: Path, threads: int) -> dict[str, float]:
         return 8 * to[k].nbytes / 1e9
 
     def write(k: int) -> float:
-        for _ in range(16):
-            with files[k].open("wb") as out:
+        names = [files[k].with_suffix(f".{n}") for n in range(16)]
+        for name in names:
+            with name.open("wb") as out:
                 out.write(chunk)
                 os.fsync(out.fileno())
-        files[k].unlink()
-        return 16 * len(chunk) / 1e9
+        for name in names:
+            name.unlink()
+        return len(names) * len(chunk) / 1e9
 
     found = {}
     with ThreadPoolExecutor(threads) as pool:

@@ -69,13 +69,13 @@ class Case(NamedTuple):
         return reach_of(self.connectivity)
 
 
-TASK_COST = 4e-3
-"""Seconds of the scheduler and of the process that starts the run for each task, on two cores."""
+TASK_COST = 3e-3
+"""Seconds of the scheduler and of the process that starts the run for each task."""
 ALONE, CROWD = 0.7, 16
 """How long one worker of a host takes for what takes one of so many a second."""
 WAIT = 1.5e-9
-"""Seconds until a byte is on the disk that no other worker uses."""
-FIRST, LATER = 0.5, 0.02
+"""Seconds until a byte is on the disk that no other worker uses, if --storage is not faster."""
+FIRST, LATER = 0.4, 0.1
 """Seconds of a worker's first task of a run, which loads kernels, and of a later phase."""
 FILES = 4e9
 """Bytes of files that a host keeps in memory for each worker: the measured ones have 8 GB for each
@@ -115,13 +115,14 @@ class Forecast:
         at_once: float = math.inf, tasks: int | None = None,
     ) -> int:  # fmt: skip
         """Add a phase whose items take so many seconds of one core; return its tasks."""
-        loads = FIRST if name != "convert" and not self.seconds else LATER
-        spent, first = self.slower * work + WAIT * written, self.slower * loads
+        loads = LATER if self.seconds else 0.0 if name == "convert" else FIRST
+        first = self.slower * loads
         if self.kept and (self.seconds or not self.cold):
             read = 0
         self.fetched += read
         busy = max(min(self.workers, items, at_once), 1)
         stored = (read + written) / self.storage if self.storage else 0.0
+        spent = self.slower * work + max(WAIT * written - stored, 0.0)
         shared = shared_seconds(busy, spent, stored)
         if tasks is None:
             tasks = tasks_of(items, busy * shared, self.workers, first)
