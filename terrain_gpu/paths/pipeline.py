@@ -241,7 +241,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     (cost, parameters, friction), stated = stated_cost(data, cost, *own), cost
     path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)
     heights, names = inputs[0], [None if found is None else found.name for found in inputs]
-    joined, backend = joining(heights.grid, wrap, path, backend, connectivity, method)
+    joined = joining(heights.grid, wrap, path, connectivity, method)
     begin, ends = places_on(heights, sources, targets, needed=stop_at_targets)
     problem = CostDistance(
         path,

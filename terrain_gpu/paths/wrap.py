@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
 
 from ..arguments import Wrap
 from ..errors import InputError
@@ -97,11 +96,10 @@ def joining(
     grid: GridSpec,
     wrap: Wrap,
     path: str,
-    backend: Any,
     connectivity: int,
     method: str = "relax",
-) -> tuple[bool, Any]:
-    """Whether to join the sides of a raster, see `wraps`; also the backend that does.
+) -> bool:
+    """Whether to join the sides of a raster, see `wraps`.
 
     Parameters
     ----------
@@ -111,19 +109,13 @@ def joining(
     Raises
     ------
     InputError
-        when the method or backend that is asked for does not join them.
+        when the method does not join them.
     """
-    how: dict[str, Any] = {"connectivity": connectivity, "array": not path}
-    if not wraps(grid, wrap, path or "the array", **how):
-        return False, backend
+    if not wraps(grid, wrap, path or "the array", connectivity=connectivity, array=not path):
+        return False
     if method not in ("relax", "dijkstra"):
         raise InputError(
             f"method {method!r} does not join the sides of a raster that goes round the Earth; "
             "use method relax, or wrap no (--wrap no)"
         )
-    if connectivity == 16 and backend == "cuda":
-        raise InputError(
-            "a GPU does not join the sides of a raster that goes round the Earth in knight's "
-            "moves; use backend cpu (--backend cpu), or wrap no (--wrap no)"
-        )
-    return True, "cpu" if connectivity == 16 else backend
+    return True

@@ -114,11 +114,12 @@ def test_a_move_over_a_corner(lanes, regions, monkeypatch, turns, flip):
 # Of few kernels: each has to be compiled.
 MODES = ["friction", "absdiff", "walls", "edge"]
 NEIGHBOURS = {"16": {"connectivity": 16}, "seam": {"wrap": "yes"}}
+NEIGHBOURS["both"] = NEIGHBOURS["16"] | NEIGHBOURS["seam"]
 
 
 @pytest.mark.parametrize("way", NEIGHBOURS)
 @given(
-    shape=shapes(200, 6000).filter(lambda shape: shape[1] >= 3),
+    shape=shapes(200, 6000).filter(lambda shape: shape[1] >= 5),
     mode=st.sampled_from(MODES),
     side=st.sampled_from([1, 2, 9]),
     block=st.sampled_from([64, 128]),
@@ -133,6 +134,21 @@ def test_any_shape(lanes, way, shape, mode, side, block, bound, fill, seed):
         patch.setattr(relaxing, "_FILL", fill)
         how = {**NEIGHBOURS[way], "max_cost": bound, "block_size": block}
         as_the_cpu(shape, mode, seed=seed, **how)
+
+
+@pytest.mark.parametrize("cols", [65, 129])
+@pytest.mark.parametrize("side", [1, 2])
+def test_moves_pass_a_block_of_one_column(lanes, monkeypatch, cols, side):
+    """In a maze whose ways cross the seam by moves over a last block of one column."""
+    usual = gpu.Problem.plan
+    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
+    rng = np.random.default_rng(cols)
+    f = np.where(rng.random((70, cols)) < 0.42, np.nan, rng.integers(1, 99, (70, cols)))
+    f[:, 20:40] = np.nan
+    f[20, 41] = 1
+    how = {"cost": "friction", "friction": f, "threads": 1, "block_size": 64}
+    found = both(f, [(20, 41)], **NEIGHBOURS["both"], **how)
+    assert np.isfinite(found.distance()[:, :20]).any()
 
 
 @pytest.mark.parametrize("way", NEIGHBOURS)
@@ -168,6 +184,7 @@ def stored(tmp_path, no_fsync):
 
 
 STORED = {"16": {"connectivity": 16, "wrap": "no"}, "seam": {"wrap": "auto"}}
+STORED["both"] = {"connectivity": 16, "wrap": "auto"}
 
 
 @pytest.mark.parametrize("way", STORED)
@@ -198,7 +215,7 @@ def test_a_stopped_run_goes_on_elsewhere(lanes, stored, monkeypatch, way, first,
 def test_proofs_are_left_to_the_cpu(lanes, stored, way):
     how = {"threads": 1, "verify": True, **STORED[way]}
     result = shortest_paths(*stored, **how, backend="cuda").report.result
-    assert result["wrap"] == (way == "seam")
+    assert result["wrap"] == (way != "16")
     assert result["verified_on"] == "cpu"
     found = verify_stored(TileStore.open(stored[0]), backend="cuda", threads=1)
     assert found["backend"] == "cpu"

@@ -267,7 +267,6 @@ def test_arrays_wrap_only_when_asked():
     [
         ({"method": "index"}, "'index' does not join the sides .* use method relax, or wrap no"),
         ({"method": "tournament"}, "'tournament' does not join the sides"),
-        ({"connectivity": 16, "backend": "cuda"}, "knight's moves; use backend cpu .*--wrap no"),
     ],
 )
 @pytest.mark.parametrize("wrap", ["auto", "yes"])

@@ -214,16 +214,17 @@ extern "C" __global__ void receive(
     }
 }
 
-// Pass distances from both sides of a whole raster to the columns beyond its seam, where they are
-// less; of each plane, which has `tiles` rows of tiles.
+// Pass distances from both sides of a whole raster to the columns beyond its seam, HALO on each side,
+// where they are less; of each plane, which has `tiles` rows of tiles.
 extern "C" __global__ void seam(
     i64 height, i64 width, i64 padded, i64 pitch, dist* distances, i64 tiles, i64 down, i64 across,
     order* keys, u32* flags, u32* lists, State* state
 ) {
     const Pending q = {down, across, keys, flags, lists, state};
-    for (i64 k = thread(); k < down / tiles * 2 * height; k += threads()) {
-        i64 plane = k / (2 * height), row = k / 2 % height;
-        i64 from = k & 1 ? 0 : width - 1, to = k & 1 ? width : -1;
+    const i64 lines = 2 * HALO;
+    for (i64 k = thread(); k < down / tiles * lines * height; k += threads()) {
+        i64 plane = k / (lines * height), row = k / lines % height, n = k % lines / 2;
+        i64 from = k & 1 ? n : width - 1 - n, to = k & 1 ? width + n : -1 - n;
         i64 first = (plane * padded + row + 1) * pitch + 1;
         dist d = distances[first + from];
         if (!(d < distances[first + to])) continue; // absent is neither

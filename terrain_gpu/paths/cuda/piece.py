@@ -164,10 +164,11 @@ class Piece:
         for i in range(ring[0] // b, ceil_div(ring[1], b)):
             for j in range(ring[2] // b, ceil_div(ring[3], b)):
                 yield (i, j), clip(blocks.window(i, j), ring), 0
-            for here, there in blocks.beyond_seam(self.window):
-                j, shift = (blocks.shape[1], blocks.cols) if here else (-1, -blocks.cols)
-                rows = max(i * b, ring[0]), min((i + 1) * b, ring[1])
-                yield (i, j), (*rows, there, there + 1), shift
+            beyond = blocks.beyond_seam(self.window, h)
+            rows = max(i * b, ring[0]), min((i + 1) * b, ring[1])
+            for right, j, shift in (0, -1, -blocks.cols), (1, blocks.shape[1], blocks.cols):
+                if there := [col for here, col in beyond if (here >= h) == right]:
+                    yield (i, j), (*rows, there[0], there[-1] + 1), shift
 
     def around(self) -> set[Block]:
         """The blocks that overlap only the ring."""
@@ -268,7 +269,7 @@ class Piece:
         kernel = kernels.get_function("seam")
         size = shape.rows, shape.cols, shape.padded, shape.pitch
         given = *size, cells, shape.tiles[0], *relaxing.pending
-        return lambda: launch(kernel, 2 * shape.rows * relaxing.planes, *given)
+        return lambda: launch(kernel, 2 * shape.halo * shape.rows * relaxing.planes, *given)
 
     def at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """Distances of cells of the window; the largest value at absent cells."""

@@ -115,7 +115,8 @@ class Problem:
     def memory(self, side: int) -> int:
         """Bytes of GPU memory for regions of `side` x `side` blocks."""
         rows = min(side * self.blocks.block, self.blocks.rows)
-        cols = min(side * self.blocks.block, self.blocks.cols)
+        # The last region may be wider, see `regions.region_windows`.
+        cols = min(side * self.blocks.block + self.halo - 1, self.blocks.cols)
         shape = Shape(rows, cols, self.halo)
         cell, friction = self.cell_dtypes()
         item = self.ground.dtype.itemsize
@@ -123,7 +124,7 @@ class Problem:
         each = cell.itemsize + (friction.itemsize if friction else 0) + item
         if linked:
             each += 1 + self.halo + 4  # codes, steps of flats, hops
-        if "allocation" in self.names and (rows, cols) == (self.blocks.rows, self.blocks.cols):
+        if "allocation" in self.names and side >= max(self.blocks.shape):
             each = max(each, item + 1 + 8)
         tiles = shape.tiles[0] * shape.tiles[1]
         lists = tiles * (8 + 4 + 12 + (4 + 4 + 12 if linked else 0))

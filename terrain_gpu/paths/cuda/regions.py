@@ -30,7 +30,7 @@ from .memory import BlockStaging
 from .piece import Piece, PieceLayer, field_kernels
 from .problem import Problem, Read, Write
 from .relaxing import CHANGED
-from .rims import Region, Rims
+from .rims import Region, Rims, region_windows
 from .variants import SIDE, launch
 
 _EXCHANGE = 0.02
@@ -214,18 +214,9 @@ class Regions:
         self.farthest = problem.farthest
         blocks = problem.blocks
         cells = side * blocks.block
-        down, across = ceil_div(blocks.rows, cells), ceil_div(blocks.cols, cells)
-        self.windows = {
-            (i, j): (
-                i * cells,
-                min((i + 1) * cells, blocks.rows),
-                j * cells,
-                min((j + 1) * cells, blocks.cols),
-            )
-            for i in range(down)
-            for j in range(across)
-        }
         self.cells = cells
+        self.windows = region_windows(blocks, cells, problem.halo)
+        self._across = max(j for _, j in self.windows) + 1
         self.lanes = Lanes(problem, self.windows, tick)
         self.lock = threading.Lock()
         self.visits = self.tile_visits = self.waves = self.blocks_read = 0
@@ -324,7 +315,7 @@ class Regions:
 
     def _region(self, at: Block) -> Region:
         side = self.cells // self.problem.blocks.block
-        return at[0] // side, at[1] // side
+        return at[0] // side, min(at[1] // side, self._across - 1)
 
     def _relax(self, field: RegionField) -> None:
         for at, key in self._starts():

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ...grid import Window
+from ...grid import BlockGrid, Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..edges import infinity_of
 
 Region = tuple[int, int]
+
+
+def region_windows(blocks: BlockGrid, side: int, halo: int) -> dict[Region, Window]:
+    """The windows of regions, squares of `side` cells.
+
+    Steps across a seam reach `halo` columns, so a last region that is narrower belongs to the one
+    before it.
+    """
+    rows, cols = range(0, blocks.rows, side), list(range(0, blocks.cols, side))
+    if blocks.wraps and len(cols) > 1 and blocks.cols - cols[-1] < halo:
+        cols.pop()
+    down, across = pairwise([*rows, blocks.rows]), list(pairwise([*cols, blocks.cols]))
+    return {(i, j): (*r, *c) for i, r in enumerate(down) for j, c in enumerate(across)}
 
 
 class Rims:

@@ -207,16 +207,24 @@ class PlaneStack:
         """The distances of a plane in a block, with their halo; from any thread."""
         import cupy
 
-        r0, r1, c0, c1 = self.problem.blocks.window(*at)
+        blocks = self.problem.blocks
+        r0, r1, c0, c1 = window = blocks.window(*at)
         shape, h = self.shape, self.shape.halo
         rows, cols = (r0 - h, r1 + h), (c0 - h, c1 + h)
         ring = clip((*rows, *cols), (-1, shape.rows + 1, -1, shape.cols + 1))
         with cupy.cuda.Device(self.piece.relaxing.device):
             cells = self.stack[plane].reshape(shape.padded, shape.pitch)
             found = cells[ring[0] + 1 : ring[1] + 1, ring[2] + 1 : ring[3] + 1].get()
+            across = [
+                (here, cells[ring[0] + 1 : ring[1] + 1, there + 1].get())
+                for here, there in blocks.beyond_seam(window, h)
+            ]
         # The stack has one ring around the raster; what lies further out is absent, too.
         missing = np.abs(np.subtract((*rows, *cols), ring)).reshape(2, 2)
-        return np.pad(found, missing, mode="edge")
+        found = np.pad(found, missing, mode="edge")
+        for here, column in across:
+            found[:, here] = np.pad(column, missing[0], mode="edge")
+        return found
 
     # -- paths -----------------------------------------------------------------------------
 

@@ -233,7 +233,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     given = nodata, cell_size, None
     where, inputs = opened_inputs(data, (layer, friction, barriers), given, LAYERS[0])
     starts = _some_places(inputs[0], sources, "sources")
-    joined, backend = joining(inputs[0].grid, wrap, where, backend, connectivity)
+    joined = joining(inputs[0].grid, wrap, where, connectivity)
     names = [None if found is None else found.name for found in inputs[1:]]
     problem = MatrixProblem(
         where,

@@ -241,7 +241,7 @@ vertical_factor, layer, wrap
     if nearest is not None and pairs != "mst":
         raise InputError(f"nearest {nearest} is in place of pairs {pairs!r}; give one of them")
     if nearest is not None or pairs == "all":
-        joined, how["backend"] = joining(inputs[0].grid, wrap, where, backend, connectivity)
+        joined = joining(inputs[0].grid, wrap, where, connectivity)
         paired = PairedPlaces(
             where, layer, beside, **steps, sources=found, nearest=nearest, max_cost=most,
             verified=verify, wrap=joined, stated=stated,
