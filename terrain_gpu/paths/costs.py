@@ -228,7 +228,7 @@ MODELS: dict[str, Model] = {
             *("absdiff", AbsDiff, _absdiff, "ABSDIFF"),
             lengths=False,
             integer=True,
-            formula="max(z_from, z_to) - min(z_from, z_to)",
+            formula="abs(dz)",
         ),
         Model(
             *("friction", Friction, _friction, "FRICTION_MODEL", "needed"),
@@ -302,11 +302,6 @@ def cuda_name(cost: Any) -> str:
         when the model is not available on a GPU.
     """
     model = model_of(cost)
-    if isinstance(cost, Formula) and cost.signed:
-        raise PlanError(
-            "a GPU takes formulas, also those that --max-slope makes, that are at least 0 for all "
-            "cells; write max(0, ...), or use --backend cpu, which looks at every step"
-        )
     if model.cuda is None:
         raise PlanError(f"cost {model.name!r} is not available on a GPU; use --backend cpu")
     return model.cuda

@@ -47,7 +47,7 @@ COSTS = {
     "slope": {"cost": "tobler", "reverse": True},
     "absdiff": {"cost": "absdiff"},
     "minimax": {"cost": "minimax"},
-    "formula": {"cost": "friction * length * exp(2 * abs(slope))", "friction": "friction"},
+    "formula": {"cost": "(friction + 4) * length - dz", "friction": "friction", "reverse": True},
     "walls": {"cost": "absdiff", "barriers": "walls", "corner_cutting": False},
     "edge": {"cost": "surface", "source_edge": True},
 }
@@ -228,6 +228,21 @@ def test_a_cell_that_is_also_beyond_the_seam_is_named(lanes, col):
     for backend in ("cuda", "cpu"):
         with pytest.raises(InputError, match=rf"friction -1\.0 at row 4, column {col} is negative"):
             shortest_paths(f, [(0, 30)], cost="friction", friction=f, wrap="yes", backend=backend)
+
+
+@pytest.mark.parametrize("way", NEIGHBOURS)
+def test_a_negative_cost_is_named_as_by_the_cpu(lanes, regions, way):
+    """Of the cells in the last block, none of which is near the source."""
+    z = np.zeros((130, 140), np.int16)
+    z[:, 40:120] = -1
+    z[129, 138] = 11
+    how = {**COSTS["formula"], "friction": np.full(z.shape, 5, np.uint8), **NEIGHBOURS[way]}
+    how |= {"nodata": -1, "block_size": 64, "threads": 1}
+    for backend in ("cuda", "cpu"):
+        with pytest.raises(InputError, match=r"the step .* to row 129, column 138 costs -2, but"):
+            shortest_paths(z, [(3, 130)], backend=backend, **how)
+    z[129, 138] = 8
+    both(z, [(3, 130)], **how)
 
 
 @pytest.mark.gpu

@@ -122,15 +122,6 @@ def test_formulas_have_the_same_bits(text):
     assert_same(found.get(), right)
 
 
-def test_a_formula_that_may_be_negative_is_left_to_the_cpu():
-    z = hills(300, 300)
-    how = {"cost": "length * (1 + 1e-4 * dz)", "nodata": None}
-    with pytest.raises(PlanError, match="at least 0 for all cells"):
-        shortest_paths(z, [(0, 0)], **how, backend="cuda")
-    found = shortest_paths(z, [(0, 0)], **how, verify=True)
-    assert found.report.settings["backend"] == "cpu"
-
-
 # -- whole problems --------------------------------------------------------------------------------
 
 
@@ -158,6 +149,8 @@ CASES = [
     ("length * exp(abs(dz) ** 0.7) + log(1 + abs(z_to))", np.float64, {}),
     ("friction_from * max(0, length + dz)", np.float32, {"corner_cutting": False}),
     ("minimax", np.uint8, {"source_edge": True, "connectivity": 4}),
+    ("absdiff", np.int32, {"max_slope": 3.0}),
+    ("length * (1 + 1e-4 * dz)", np.float32, {"corner_cutting": False}),
 ]
 
 

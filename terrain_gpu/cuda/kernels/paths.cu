@@ -704,3 +704,36 @@ extern "C" __global__ void predecessors(
     }
 }
 #endif
+
+// -- costs below 0 ----------------------------------------------------------------------------
+
+#ifdef SIGNED
+#include "notes.cuh"
+
+// Note the least id, first + row * cols + col, of a cell with a step into it that costs less than 0.
+extern "C" __global__ void find_negative(
+    const CELL* heights, const FRICTION* frictions, const f64* lengths, i64 rows, i64 pitch,
+    const dist* distances, const f64* p, i64 height, i64 width, i64 first, i64 cols, Notes* notes
+) {
+    const Parameters parameters = parameters_of(p);
+    const Terrain terrain = {heights, frictions, lengths, rows, pitch};
+    for (i64 k = thread(); k < height * width; k += threads()) {
+        i64 row = k / width + 1, col = k % width, at = row * pitch + col + 1;
+        if (is_absent(distances[at])) continue;
+        bool below = false;
+        for (int n = 0; n < 8 * HALO; n++) {
+#if !DIAGONAL
+            if (n & 1) continue;
+#endif
+            if (is_absent(distances[at + row_step_16(n) * pitch + col_step_16(n)])) continue;
+#if KNIGHTS
+            below |= (n < 8 ? cost_of(terrain, parameters, distances, row, at, n)
+                            : cost_of_move(terrain, parameters, distances, row, at, n)) < 0;
+#else
+            below |= cost_of(terrain, parameters, distances, row, at, n) < 0;
+#endif
+        }
+        if (below) atomicMin(&notes->below, (u64)(first + (row - 1) * cols + col));
+    }
+}
+#endif

@@ -9,15 +9,14 @@ struct Terrain {
 };
 
 #if KNIGHTS && MODEL != HOPS
-// As `is_tight`, for the knight's moves, k from 8 to 15.
-__device__ __forceinline__ bool is_tight_move(
-    const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, int k, dist here,
-    dist there
+// As `cost_of`, for the knight's moves, k from 8 to 15.
+__device__ __forceinline__ dist cost_of_move(
+    const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, int k
 ) {
     int dy = row_step_16(k), one = k - 8, other = (k - 7) % 8;
     i64 u = at + row_step(one) * t.pitch + col_step(one);
     i64 v = at + row_step(other) * t.pitch + col_step(other);
-    if (is_absent(distances[u]) || is_absent(distances[v])) return false;
+    if (is_absent(distances[u]) || is_absent(distances[v])) return top();
     f64 length = 0;
 #if HAS_LENGTH
     length = t.lengths[(dy == 1 || dy == -1 ? 3 : 4) * t.rows + (dy < 0 ? row + dy : row)];
@@ -33,23 +32,28 @@ __device__ __forceinline__ bool is_tight_move(
 #else
     const CELL* f = z;
 #endif
-    f64 cost = move_cost(
-        p, z[from], z[to], f[from], f[to], z[u], z[v], f[u], f[v], length
-    );
-    return join(there, cost) == here;
+    return move_cost(p, z[from], z[to], f[from], f[to], z[u], z[v], f[u], f[v], length);
+}
+
+// As `is_tight`, for the knight's moves, k from 8 to 15.
+__device__ __forceinline__ bool is_tight_move(
+    const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, int k, dist here,
+    dist there
+) {
+    return join(there, cost_of_move(t, p, distances, row, at, k)) == here;
 }
 #endif
 
-// Whether the step from the neighbour in direction k to the cell at `at` gives its exact distance.
-__device__ __forceinline__ bool is_tight(
-    const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, int k, dist here,
-    dist there
+// Cost of the step from the neighbour in direction k to the cell at `at`, both present; top() if
+// there is none.
+__device__ __forceinline__ dist cost_of(
+    const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, int k
 ) {
     int dy = row_step(k), dx = col_step(k);
     i64 other = at + dy * t.pitch + dx;
 #if !CORNERS
     bool beside = is_absent(distances[at + dx]) && is_absent(distances[at + dy * t.pitch]);
-    if (dx && dy && beside) return false;
+    if (dx && dy && beside) return top();
 #endif
     f64 length = 0;
 #if HAS_LENGTH
@@ -66,5 +70,14 @@ __device__ __forceinline__ bool is_tight(
 #else
     f64 fa = (f64)a, fb = (f64)b;
 #endif
-    return join(there, edge(p, a, b, fa, fb, length)) == here;
+    return edge(p, a, b, fa, fb, length);
+}
+
+// Whether the step from the neighbour in direction k to the cell at `at` gives its exact distance,
+// less than top().
+__device__ __forceinline__ bool is_tight(
+    const Terrain& t, const Parameters& p, const dist* distances, i64 row, i64 at, int k, dist here,
+    dist there
+) {
+    return join(there, cost_of(t, p, distances, row, at, k)) == here;
 }

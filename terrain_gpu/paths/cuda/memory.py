@@ -67,8 +67,8 @@ def padded(shape: Shape, dtype: np.dtype, value: Any, planes: int = 1) -> Any:
     return cupy.full(size + shape.front, value, dtype)[shape.front :]
 
 
-NOTES = ("negative", "far", "blocked", "reached", "valid", "flats", "lost")
-LEAST_NOTES = 3
+NOTES = ("negative", "far", "blocked", "below", "reached", "valid", "flats", "lost")
+LEAST_NOTES = 4
 """How many of the notes in kernels/notes.cuh are minima; the others are counts."""
 
 

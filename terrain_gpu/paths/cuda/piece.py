@@ -151,6 +151,8 @@ class Piece:
             done=None if done is None else lambda item: None if item[2] else done(item[0]),
         )
         self._refuse()
+        if blocks is None and "SIGNED" in self.relaxing.macros:
+            self._refuse_negative_costs()
 
     def _parts(self) -> Iterator[tuple[Block, Window, int]]:
         """The blocks that overlap the window or its ring, the overlaps, and their shift.
@@ -235,6 +237,31 @@ class Piece:
             )
         if noted["negative"] != 2**64 - 1:
             self.ground.refuse_negative(*divmod(noted["negative"], cols))
+
+    def _refuse_negative_costs(self) -> None:
+        """Price every step; the CPU names one that costs less than 0."""
+        blocks, shape = self.problem.blocks, self.shape
+        launch(
+            self.relaxing.module.get_function("find_negative"),
+            shape.rows * shape.cols,
+            self.heights,
+            self.frictions,
+            self.lengths,
+            shape.padded,
+            shape.pitch,
+            self.distances,
+            self.relaxing.parameters,
+            shape.rows,
+            shape.cols,
+            self.window[0] * blocks.cols + self.window[2],
+            blocks.cols,
+            self.notes,
+        )
+        below = self.noted()["below"]
+        if below != 2**64 - 1:
+            row, col = divmod(below, blocks.cols)
+            self.ground.load((row // blocks.block, col // blocks.block))
+            raise AssertionError("the CPU does not see the negative cost that a GPU sees: a bug")
 
     # -- relaxing --------------------------------------------------------------------------
 

@@ -75,8 +75,10 @@ def step_macros(
     """Macros that define the cost of a step; parameters as for `variant`."""
     model = model_of(cost)
     diagonal, corners, reverse = options
-    formula = {"FORMULA_STEPS": in_c(cost)} if isinstance(cost, Formula) else {}
-    return formula | {
+    more: dict[str, Any] = {}
+    if isinstance(cost, Formula):
+        more |= {"FORMULA_STEPS": in_c(cost)} | ({"SIGNED": 1} if cost.signed else {})
+    return more | {
         "MODEL": cuda_name(cost),
         "SCALED": int(isinstance(cost, Scaled)),
         "HAS_LENGTH": int(model.lengths and distance.kind == "f"),
@@ -125,6 +127,8 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
     for name in PRESETS:
         kernel = CostModel(name, True, {}, 0.5).kernel
         found.append(("paths", variant(kernel, f32, f32, f64, every[1], shared)))
+    signed = CostModel("length - dz", False, {}).kernel
+    found.append(("paths", variant(signed, f64, None, f64, every[1], shared)))
     absdiff = MODELS["absdiff"].kernel()
     for cell, integer in ((np.uint16, np.uint32), (np.int64, np.uint64)):
         types = np.dtype(cell), None, np.dtype(integer)
@@ -161,7 +165,7 @@ def _for_knights(shared: int) -> list[tuple[str, dict[str, Any]]]:
         found.append(("paths", variant(model.kernel(), f32, friction, f64, ways[k % 2], shared)))
     scaled = Scaled(MODELS["surface"].kernel())
     found.append(("paths", variant(scaled, f64, f32, f64, ways[0], shared)))
-    formula = CostModel(next(iter(PRESETS)), True, {}, 0.5).kernel
+    formula = CostModel("friction * length - dz", True, {}).kernel
     found += [("walk", how) for _, how in found[:2]]
     return [*found, ("paths", variant(formula, f32, f32, f64, ways[1], shared))]
 
