@@ -256,7 +256,7 @@ metric_option = click.option(
     default="steps",
     show_default=True,
     help="Paths go from neighbour to neighbour (steps), or in any direction (continuous): for "
-    "--cost friction, distances only, on the CPU.",
+    "--cost friction, distances only.",
 )
 wrap_option = click.option(
     "--wrap",

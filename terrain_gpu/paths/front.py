@@ -52,3 +52,27 @@ class Front(NamedTuple):
     """
 
     ratios: np.ndarray
+
+
+def ratios_of(lengths: np.ndarray) -> np.ndarray:
+    """`Front.ratios` of all rows, float64 (8 * len(SHARES), rows), for a GPU.
+
+    Parameters
+    ----------
+    lengths
+        float64 (4, rows), see `lengths.step_lengths`. The first and the last row are around.
+    """
+    found = np.ones((4, 2, len(SHARES), lengths.shape[1]))
+    own = slice(1, -1)
+    for kind in range(4):
+        upward, vertical = kind % 2 == 0, kind < 2
+        edge, other = (slice(-2), slice(-2)) if upward else (own, slice(2, None))
+        along, down, diagonal = lengths[0, own], lengths[2, edge], lengths[3, edge]
+        beside, across = (down, lengths[0, other]) if vertical else (along, down)
+        for k, share in enumerate(SHARES):
+            rest = 1.0 - share
+            square = rest * (beside * beside) + share * (diagonal * diagonal)
+            length = np.sqrt(square - share * rest * (across * across))
+            with np.errstate(divide="ignore", invalid="ignore"):  # a step along a pole has none
+                found[kind, :, k, own] = length / beside, length / diagonal
+    return found.reshape(-1, lengths.shape[1])

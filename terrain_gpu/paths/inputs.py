@@ -146,7 +146,7 @@ def check_start_costs(problem: Any) -> None:
             raise InputError(f"start cost {most:g} exceeds 2**62; give a smaller one")
 
 
-def check_metric(problem: CostDistance, backend: str) -> None:
+def check_metric(problem: CostDistance) -> None:
     """Refuse what the continuous metric does not have."""
     if problem.metric == "steps":
         return
@@ -157,7 +157,6 @@ def check_metric(problem: CostDistance, backend: str) -> None:
         also=(
             (problem.max_slope is not None, "max_slope", "no limit of slope"),
             (problem.method != "relax", f"method {problem.method!r}", "method relax"),
-            (backend == "cuda", "backend cuda", "backend cpu"),
         ),
     )
 
@@ -248,9 +247,7 @@ def gpu_of_method(
 ) -> Gpu | None:
     """The GPU that a problem's method runs on; None for the CPU."""
     method, heights = problem.method, problem.layers[0]
-    if problem.metric == "continuous":
-        check_metric(problem, backend)
-        backend = "cpu"
+    check_metric(problem)
     if problem.connectivity == 16 and method != "relax":
         raise InputError(
             f"method {method!r} takes 4 or 8 neighbours; use method relax, or connectivity 8"

@@ -144,7 +144,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     metric
         "steps": paths go from neighbour to neighbour. "continuous": in any direction, as the
         eikonal equation ``|grad T| = friction`` has it, see `paths.front`; for cost "friction",
-        with frictions above 0, distances alone and method "relax", on the CPU. `connectivity` is 8.
+        with frictions above 0, distances alone and method "relax". `connectivity` is 8.
     corner_cutting
         False forbids diagonal steps between two absent cells.
     reverse

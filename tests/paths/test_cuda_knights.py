@@ -1,4 +1,4 @@
-"""16 neighbours, and rasters that go round the Earth, on a GPU: the same bits as on the CPU.
+"""16 neighbours, seams and the continuous metric on a GPU: the same bits as on the CPU.
 
 Runs without a GPU, too, in emulated lanes.
 """
@@ -15,16 +15,19 @@ import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import make_layers, round_the_earth
-from strategies import shapes
+from strategies import WGS84, shapes
 from test_cuda_paths import ALL, assert_equal, both
 
 from terrain_gpu import GridSpec, InputError, TileStore, shortest_paths
 from terrain_gpu.cuda import device
+from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import from_rowcol
+from terrain_gpu.paths.cpu import front
 from terrain_gpu.paths.cpu.relax import Relaxation
 from terrain_gpu.paths.cuda import problem as gpu
 from terrain_gpu.paths.cuda import relaxing
 from terrain_gpu.paths.cuda.regions import RegionSpill
+from terrain_gpu.paths.front import ratios_of
 from terrain_gpu.paths.verify import verify_stored
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
@@ -243,6 +246,71 @@ def test_a_negative_cost_is_named_as_by_the_cpu(lanes, regions, way):
             shortest_paths(z, [(3, 130)], backend=backend, **how)
     z[129, 138] = 8
     both(z, [(3, 130)], **how)
+
+
+# -- the continuous metric -------------------------------------------------------------------------
+
+
+def by_the_continuous_metric(shape, seed=1, **how):
+    """Frictions of many sizes, with gaps and walls between some."""
+    rng = np.random.default_rng(seed)
+    f = (10.0 ** rng.integers(-3, 3, shape)).astype(np.float32)
+    f[:, ::5] = 1
+    f[rng.random(shape) < 0.1] = np.nan
+    walls = rng.random(shape) < 0.1
+    good = np.argwhere(~np.isnan(f) & ~walls)
+    sources = [(*good[k].tolist(), 2.5 * k) for k in rng.integers(len(good), size=2)]
+    how = {"cost": "friction", "friction": f, "barriers": walls, "metric": "continuous", **how}
+    how = {"threads": 1, "block_size": 64, "cell_size": (1.0, 0.75), **how}
+    found = [shortest_paths(f, sources, **how, backend=b) for b in ("cuda", "cpu")]
+    assert [f.report.settings["backend"] for f in found] == ["cuda", "cpu"]
+    assert strategies.same_bits(*(f.distance() for f in found))
+    return found[0]
+
+
+@given(
+    shape=shapes(200, 6000).filter(lambda shape: shape[1] >= 3 and np.prod(shape) > 9),
+    side=st.sampled_from([1, 2, 9]),
+    wrap=st.sampled_from(["yes", "no"]),
+    bound=st.sampled_from([None, 12.5]),
+    fill=st.sampled_from([1.0, 50.0]),
+    seed=st.integers(0, 99),
+)
+def test_the_continuous_metric(lanes, shape, side, wrap, bound, fill, seed):
+    usual = gpu.Problem.plan
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
+        patch.setattr(relaxing, "_FILL", fill)
+        by_the_continuous_metric(shape, seed, wrap=wrap, max_cost=bound)
+
+
+def test_the_continuous_metric_around_corners(lanes, regions):
+    assert by_the_continuous_metric((65, 70), corner_cutting=False, verify=True).reached > 2000
+
+
+def test_ratios_have_the_bits_of_the_cpu():
+    lengths = step_lengths(GridSpec(80, 9, (40.0, 0, 0, 0, -2.0, 91), WGS84))
+    lengths = np.pad(lengths, ((0, 0), (1, 65)), mode="edge")
+    for row in (0, 16):
+        theirs = front._front(lengths, row).ratios
+        mine = ratios_of(lengths)[:, row + 1 : row + 65].reshape(8, 7, 64).swapaxes(1, 2)
+        assert strategies.same_bits(np.ascontiguousarray(mine), theirs)
+
+
+def test_a_friction_that_is_none_is_named_as_by_the_cpu(lanes):
+    f = np.ones((9, 70), np.float32)
+    f[4, 69] = 0
+    how = {"metric": "continuous", "cost": "friction", "friction": f}
+    for backend in ("cuda", "cpu"):
+        with pytest.raises(InputError, match="the friction at row 4, column 69 is less than 1e-30"):
+            shortest_paths(f, [(0, 30)], backend=backend, **how)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("wrap", ["yes", "no"])
+@pytest.mark.parametrize("shape", [(700, 1100), (3, 5000), (3001, 33)])
+def test_large_continuous(regions, shape, wrap):
+    by_the_continuous_metric(shape, wrap=wrap, threads=4, block_size=256)
 
 
 @pytest.mark.gpu

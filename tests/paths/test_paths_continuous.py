@@ -199,7 +199,6 @@ def call(capfd, words):
         ({"method": "dijkstra"}, "method 'dijkstra'"),
         ({"backlink": True}, "backlinks, allocation, ties or paths"),
         ({"allocation": True}, "backlinks, allocation, ties or paths"),
-        ({"backend": "cuda"}, "backend cuda"),
         ({"metric": "euclidean"}, "metric 'euclidean'"),
     ],
 )

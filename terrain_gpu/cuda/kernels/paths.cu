@@ -4,7 +4,7 @@
 // `pitch` cells. Pointers lead to the corner of the inner ring. An absent cell has the distance
 // absent(). Macros: those of costs.cuh, DIAGONAL, KNIGHTS (16 neighbours), CORNERS (whether diagonal
 // steps may pass between two absent cells), REVERSE, HAS_FRICTION, WARPS (per block), TILE_BYTES
-// (the size of Tile).
+// (the size of Tile). SIGNED if costs may be negative, CONTINUOUS for the metric of paths/front.py.
 //
 // A warp relaxes a tile of 32 x 32 cells in its own part of shared memory, by sweeps like those of
 // the CPU: down and up row by row, with a lane per column; between them right and left, with a lane
@@ -19,6 +19,10 @@
 #define ABSENT_BITS (KNIGHTS || !CORNERS)
 #define ALL 0xffffffffu
 #define MOST_STEPS 192 // of one visit: a wave lasts as long as its slowest tile
+#ifdef CONTINUOUS
+#define SHARES 7                // as in paths/front.py
+#define NEXT 1.0000000000000002 // 1 + 2^-52
+#endif
 
 // Rasters of distances that are relaxed together, one after another in memory; tiles are numbered
 // through all of them.
@@ -55,6 +59,10 @@ struct Sweep {
     u32 column, row; // per lane: absent cells of its column and of its row; bit k: k + 1
     f64 east;        // per lane: length of the step E in its row
     u32 steps;
+#ifdef CONTINUOUS
+    const f64* ratios; // see `between`
+    i64 rows;
+#endif
 
     __device__ __forceinline__ void all() { down = right = up = left = ~0u; }
     __device__ __forceinline__ bool quiet() const { return !(down | right | up | left); }
@@ -97,19 +105,61 @@ __device__ __forceinline__ dist step(
 #endif
 }
 
-// The distance of the cell in row y, column x by way of its neighbour in direction K.
+// Distance behind a step. By the continuous metric, it is greater than what it comes from.
+__device__ __forceinline__ dist behind(dist distance, dist cost) {
+    dist found = join(distance, cost);
+#ifdef CONTINUOUS
+    found = NEXT * distance > found ? NEXT * distance : found;
+#endif
+    return found;
+}
+
+// Cost of the step to the cell in row y, column x from its neighbour in direction K.
 template <int K>
-__device__ __forceinline__ dist by_way_of(
+__device__ __forceinline__ dist cost_by(
     const Tile& t, const Parameters& p, int y, int x, f64 length
 ) {
     constexpr int dy = row_step(K), dx = col_step(K);
-    int i = place(y, x), j = i + dy * PITCH + dx;
-    dist found = join(t.distances[j], step(t, p, i, j, K, length));
+    int i = place(y, x);
+    dist found = step(t, p, i, i + dy * PITCH + dx, K, length);
 #if !CORNERS
     if (dx && dy && gone(t, y, x + dx) && gone(t, y + dy, x)) found = top();
 #endif
     return found;
 }
+
+// The distance of the cell in row y, column x by way of its neighbour in direction K.
+template <int K>
+__device__ __forceinline__ dist by_way_of(
+    const Tile& t, const Parameters& p, int y, int x, f64 length
+) {
+    dist found = t.distances[place(y + row_step(K), x + col_step(K))];
+    return behind(found, cost_by<K>(t, p, y, x, length));
+}
+
+#ifdef CONTINUOUS
+// The distance of the cell in row y, column x straight from a point between its neighbours in the
+// directions A, beside it, and D, diagonal: as `_between` in paths/cpu/front.py.
+template <int A, int D>
+__device__ __forceinline__ dist between(
+    const Tile& t, const Parameters& p, const Sweep& s, int y, int x, f64 beside, f64 diagonal
+) {
+    constexpr int kind = A == 6 ? 0 : A == 2 ? 2 : row_step(D) < 0 ? 4 : 6;
+    dist a = t.distances[place(y + row_step(A), x + col_step(A))];
+    dist d = t.distances[place(y + row_step(D), x + col_step(D))];
+    dist cost_a = cost_by<A>(t, p, y, x, beside), cost_d = cost_by<D>(t, p, y, x, diagonal);
+    const f64* ratios = s.ratios + kind * SHARES * s.rows + y;
+    dist best = top();
+#pragma unroll
+    for (int k = 0; k < SHARES; k++) {
+        const f64 share = (k + 1) / (SHARES + 1.0);
+        f64 to_a = __ldg(ratios + k * s.rows), to_d = __ldg(ratios + (SHARES + k) * s.rows);
+        best = lesser(best, (1.0 - share) * (a + cost_a * to_a) + share * (d + cost_d * to_d));
+    }
+    dist least = NEXT * (d > a ? d : a);
+    return least > best ? least : best;
+}
+#endif
 
 #if KNIGHTS
 // The same for the knight's move K, 8 to 15.
@@ -188,6 +238,14 @@ __device__ __forceinline__ void relax_rows(Tile& t, const Parameters& p, Sweep& 
         best = lesser(best, by_way_of<RIGHT>(t, p, y, x, length));
         best = lesser(best, by_way_of<LEFT>(t, p, y, x, length));
 #endif
+#ifdef CONTINUOUS
+        // All triangles with a cell of that row, so that columns need not be relaxed for it.
+        f64 straight = straight_length(t, y, -ahead), east = __shfl_sync(ALL, s.east, y - 1);
+        best = lesser(best, between<K, RIGHT>(t, p, s, y, x, straight, length));
+        best = lesser(best, between<K, LEFT>(t, p, s, y, x, straight, length));
+        best = lesser(best, between<0, RIGHT>(t, p, s, y, x, east, length));
+        best = lesser(best, between<4, LEFT>(t, p, s, y, x, east, length));
+#endif
 #if KNIGHTS
         constexpr int M = K == 6 ? 12 : 8;
         best = by_moves<M, M + 1, M + 2, M + 3>(best, t, p, y, x);
@@ -220,12 +278,21 @@ __device__ __forceinline__ void relax_columns(Tile& t, const Parameters& p, Swee
         while (true) {
             fresh &= ~(1u << (x - 1));
             dist old = t.distances[row + x];
-            dist by = join(before, step(t, p, row + x, row + x - ahead, K, s.east));
+            dist by = behind(before, step(t, p, row + x, row + x - ahead, K, s.east));
+#ifdef CONTINUOUS
+            constexpr int ABOVE = K == 4 ? 5 : 7, BELOW = K == 4 ? 3 : 1;
+            f64 above = diagonal_length(t, lane + 1, -1), below = diagonal_length(t, lane + 1, 1);
+            by = lesser(by, between<K, ABOVE>(t, p, s, lane + 1, x, s.east, above));
+            by = lesser(by, between<K, BELOW>(t, p, s, lane + 1, x, s.east, below));
+#endif
             bool better = by < old && !(s.row >> (x - 1) & 1);
             before = better ? by : old;
             if (better) t.distances[row + x] = by;
             rows |= better;
             s.steps++;
+#ifdef CONTINUOUS
+            __syncwarp(); // the next column reads other lanes' cells of this one
+#endif
             // Only onward: going back never shortens a distance.
             if (__any_sync(ALL, better)) fresh |= K == 4 ? 2u << (x - 1) : 1u << (x - 1) >> 1;
             x += ahead;
@@ -251,6 +318,17 @@ __device__ __forceinline__ void relax_sides(Tile& t, const Parameters& p, Sweep&
     new_first = lesser(new_first, by_way_of<3>(t, p, y, 1, below));
     new_last = lesser(new_last, by_way_of<7>(t, p, y, SIDE, above));
     new_last = lesser(new_last, by_way_of<1>(t, p, y, SIDE, below));
+#endif
+#ifdef CONTINUOUS
+    f64 north = straight_length(t, y, -1), south = straight_length(t, y, 1);
+    new_first = lesser(new_first, between<4, 5>(t, p, s, y, 1, s.east, above));
+    new_first = lesser(new_first, between<4, 3>(t, p, s, y, 1, s.east, below));
+    new_first = lesser(new_first, between<6, 5>(t, p, s, y, 1, north, above));
+    new_first = lesser(new_first, between<2, 3>(t, p, s, y, 1, south, below));
+    new_last = lesser(new_last, between<0, 7>(t, p, s, y, SIDE, s.east, above));
+    new_last = lesser(new_last, between<0, 1>(t, p, s, y, SIDE, s.east, below));
+    new_last = lesser(new_last, between<6, 7>(t, p, s, y, SIDE, north, above));
+    new_last = lesser(new_last, between<2, 1>(t, p, s, y, SIDE, south, below));
 #endif
 #if KNIGHTS
     new_first = by_moves<10, 11, 12, 13>(new_first, t, p, y, 1);
@@ -342,6 +420,9 @@ __device__ __forceinline__ void load(
 #if HAS_LENGTH
     const f64* lengths = terrain.lengths + row;
     s.east = __ldg(lengths + 1 + lane);
+#ifdef CONTINUOUS
+    s.ratios = lengths + 3 * terrain.rows, s.rows = terrain.rows;
+#endif
     f64 diagonal = __ldg(lengths + terrain.rows + lane);
     f64 south = __ldg(lengths + 2 * terrain.rows + lane);
     if (lane == 0) {
@@ -705,21 +786,27 @@ extern "C" __global__ void predecessors(
 }
 #endif
 
-// -- costs below 0 ----------------------------------------------------------------------------
+// -- costs that are refused -------------------------------------------------------------------
 
-#ifdef SIGNED
+#if defined(SIGNED) || defined(CONTINUOUS)
 #include "notes.cuh"
 
-// Note the least id, first + row * cols + col, of a cell with a step into it that costs less than 0.
-extern "C" __global__ void find_negative(
+// Note the least id, first + row * cols + col, of a cell with a step into it that costs less than 0;
+// for the continuous metric, of one with less than the least friction.
+extern "C" __global__ void find_refused(
     const CELL* heights, const FRICTION* frictions, const f64* lengths, i64 rows, i64 pitch,
     const dist* distances, const f64* p, i64 height, i64 width, i64 first, i64 cols, Notes* notes
 ) {
+#ifndef CONTINUOUS
     const Parameters parameters = parameters_of(p);
     const Terrain terrain = {heights, frictions, lengths, rows, pitch};
+#endif
     for (i64 k = thread(); k < height * width; k += threads()) {
         i64 row = k / width + 1, col = k % width, at = row * pitch + col + 1;
         if (is_absent(distances[at])) continue;
+#ifdef CONTINUOUS
+        bool below = (f64)frictions[at] < 1e-30; // as in paths/front.py
+#else
         bool below = false;
         for (int n = 0; n < 8 * HALO; n++) {
 #if !DIAGONAL
@@ -733,6 +820,7 @@ extern "C" __global__ void find_negative(
             below |= cost_of(terrain, parameters, distances, row, at, n) < 0;
 #endif
         }
+#endif
         if (below) atomicMin(&notes->below, (u64)(first + (row - 1) * cols + col));
     }
 }

@@ -14,6 +14,7 @@ from ...grid import Block, BlockGrid, Window, ceil_div, clip
 from ..costs import cuda_name
 from ..cpu.relax import GUARDS
 from ..edges import infinity_of
+from ..front import Continuous, ratios_of
 from ..ground import Raster
 from ..knights import mask_dtype
 from .memory import NOTES, BlockStaging, Shape, padded
@@ -87,7 +88,11 @@ class Piece:
             self.frictions = padded(self.shape, friction, 0)
         halo, first = self.shape.halo, self.window[0]
         steps = _STEPS[: 3 if halo == 1 else None]
-        lengths = g.lengths[steps, first : first + self.shape.padded]
+        lengths = g.lengths[:, first : first + self.shape.padded]
+        if isinstance(problem.options, Continuous):
+            lengths = np.concatenate((lengths[steps], ratios_of(lengths)))
+        else:
+            lengths = lengths[steps]
         self.lengths = cupy.array(np.ascontiguousarray(lengths).reshape(-1))[halo - 1 :]
         self.relaxing = Relaxing(
             self.shape,
@@ -151,8 +156,8 @@ class Piece:
             done=None if done is None else lambda item: None if item[2] else done(item[0]),
         )
         self._refuse()
-        if blocks is None and "SIGNED" in self.relaxing.macros:
-            self._refuse_negative_costs()
+        if blocks is None and {"SIGNED", "CONTINUOUS"} & set(self.relaxing.macros):
+            self._refuse_costs()
 
     def _parts(self) -> Iterator[tuple[Block, Window, int]]:
         """The blocks that overlap the window or its ring, the overlaps, and their shift.
@@ -238,11 +243,11 @@ class Piece:
         if noted["negative"] != 2**64 - 1:
             self.ground.refuse_negative(*divmod(noted["negative"], cols))
 
-    def _refuse_negative_costs(self) -> None:
-        """Price every step; the CPU names one that costs less than 0."""
+    def _refuse_costs(self) -> None:
+        """Look for costs that are refused, below 0 or none; the CPU names one."""
         blocks, shape = self.problem.blocks, self.shape
         launch(
-            self.relaxing.module.get_function("find_negative"),
+            self.relaxing.module.get_function("find_refused"),
             shape.rows * shape.cols,
             self.heights,
             self.frictions,
@@ -261,7 +266,7 @@ class Piece:
         if below != 2**64 - 1:
             row, col = divmod(below, blocks.cols)
             self.ground.load((row // blocks.block, col // blocks.block))
-            raise AssertionError("the CPU does not see the negative cost that a GPU sees: a bug")
+            raise AssertionError("the CPU takes the costs that a GPU refuses: a bug")
 
     # -- relaxing --------------------------------------------------------------------------
 

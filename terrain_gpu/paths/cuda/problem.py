@@ -15,6 +15,7 @@ from ...engine.plan import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
 from ...errors import InputError, PlanError
 from ...grid import Block, BlockGrid, ceil_div
 from ...io.places import Places
+from ..front import SHARES, Continuous
 from ..ground import Raster, Terrain
 from ..knights import Options, halo_of
 from .memory import Shape
@@ -128,7 +129,8 @@ class Problem:
             each = max(each, item + 1 + 8)
         tiles = shape.tiles[0] * shape.tiles[1]
         lists = tiles * (8 + 4 + 12 + (4 + 4 + 12 if linked else 0))
-        rims = self.halo * 8 * 4 * (rows + cols) + 48 * shape.padded
+        lengths = 8 * len(SHARES) if isinstance(self.options, Continuous) else 0
+        rims = self.halo * 8 * 4 * (rows + cols) + (48 + 8 * lengths) * shape.padded
         if self.method != "relax":
             lists += shape.cells // 8 + 48 * tiles  # flags; keys, and the search for pending ones
         sources = 24 * len(self.ground.sources)

@@ -12,6 +12,7 @@ from ...grid import ceil_div
 from ..costs import MODELS, CostModel, Hops, Scaled, cuda_name, is_directed, model_of
 from ..formula.presets import PRESETS
 from ..formula.program import Formula, in_c
+from ..front import Continuous
 from ..ground import Raster
 from ..knights import Knights, Options, halo_of, mask_dtype
 
@@ -78,6 +79,8 @@ def step_macros(
     more: dict[str, Any] = {}
     if isinstance(cost, Formula):
         more |= {"FORMULA_STEPS": in_c(cost)} | ({"SIGNED": 1} if cost.signed else {})
+    if isinstance(options, Continuous):
+        more["CONTINUOUS"] = 1
     return more | {
         "MODEL": cuda_name(cost),
         "SCALED": int(isinstance(cost, Scaled)),
@@ -129,6 +132,10 @@ def variants() -> list[tuple[str, dict[str, Any]]]:
         found.append(("paths", variant(kernel, f32, f32, f64, every[1], shared)))
     signed = CostModel("length - dz", False, {}).kernel
     found.append(("paths", variant(signed, f64, None, f64, every[1], shared)))
+    friction = MODELS["friction"].kernel()
+    for corners, of in ((True, None), (False, f32)):
+        how = Continuous(True, corners, False)
+        found.append(("paths", variant(friction, f32, of, f64, how, shared)))
     absdiff = MODELS["absdiff"].kernel()
     for cell, integer in ((np.uint16, np.uint32), (np.int64, np.uint64)):
         types = np.dtype(cell), None, np.dtype(integer)
