@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -46,6 +47,18 @@ def encoder(name: str, dtype: np.dtype) -> Callable[[np.ndarray], bytes]:
     shuffle = getattr(numcodecs.blosc, shuffle_of(dtype).upper())
     cname = name.removeprefix("blosc-").encode()
     return partial(numcodecs.blosc.compress, cname=cname, clevel=BLOSC_LEVEL, shuffle=shuffle)
+
+
+def together(name: str | None) -> Any:
+    """The module `codec_kernel`, which codes many tiles at once; None where that cannot be.
+
+    It needs numba, which takes longer to import than most layers to code: only where it is loaded.
+    """
+    if name is None or "numba" not in sys.modules:
+        return None
+    from . import codec_kernel
+
+    return codec_kernel if codec_kernel.can(name) else None
 
 
 def decode(name: str | None, stored: Any, out: np.ndarray) -> None:

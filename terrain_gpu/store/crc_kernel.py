@@ -45,7 +45,7 @@ def _kernel(words, slots, out):  # type: ignore[no-untyped-def]
         out[k], out[k1], out[k2], out[k3] = a ^ start, b ^ start, c ^ start, d ^ start
 
 
-def _has_instruction() -> bool:
+def has_instruction() -> bool:
     # If numba compiles for another processor, LLVM would abort the process.
     if numba.config.CPU_NAME or numba.config.CPU_FEATURES:  # type: ignore[attr-defined]
         return False
@@ -55,4 +55,4 @@ def _has_instruction() -> bool:
         return False
 
 
-kernel = jit(_kernel) if _has_instruction() else None
+kernel = jit(_kernel) if has_instruction() else None

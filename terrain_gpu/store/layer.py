@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
 from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest
-from .codecs import decode
+from .codecs import decode, together
 from .labels import CHUNK, Labels, import_lazy
 from .objects import read_small
 from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
@@ -31,6 +31,9 @@ KEY = "terrain_gpu"
 """Key of this package's own attributes."""
 
 TILE_CELLS = TILE * TILE
+
+BATCH = 1 << 19
+"""Bytes of compressed tiles that are read and decoded at once, for each thread."""
 
 DIGESTS = "digests"
 """Name of the file with the digests of all blocks of a layer."""
@@ -475,22 +478,42 @@ class Layer(Described):
         tiles = self._scratch(count * self._tile_bytes).view(self.dtype).reshape(-1, TILE, TILE)
         slots = np.full(ranks.shape, ABSENT)
         slots[present] = np.arange(count)
-        self._decode(shard, ranks[present], tiles, range(count))
+        self._decode(shard, ranks[present], tiles, np.arange(count))
         return tiles, slots
 
     def _decode(
-        self, shard: Shard, ranks: np.ndarray, tiles: np.ndarray, slots: Iterable[int]
+        self, shard: Shard, ranks: np.ndarray, tiles: np.ndarray, slots: np.ndarray
     ) -> None:
         """Check and decode the tiles with these `ranks` into the `slots` of `tiles`."""
-        for rank, slot, stored in zip(ranks, slots, shard.tiles(ranks), strict=True):
-            if shard.sums is not None and crc32c(stored) != shard.sums[rank]:
-                raise self._damaged(shard, rank)
-            try:
-                decode(self.compress, stored, tiles[slot])
-            except ValueError as error:
-                raise StoreError(
-                    f"{shard.path}: a tile {error}; copy or convert the layer again"
-                ) from None
+        kernels = together(self.compress) if shard.source.mapped else None
+        if kernels is None:
+            for rank, slot, stored in zip(ranks, slots, shard.tiles(ranks), strict=True):
+                if shard.sums is not None and crc32c(stored) != shard.sums[rank]:
+                    raise self._damaged(shard, rank)
+                self._decode_tile(shard, stored, tiles[slot])
+            return
+        buffer = self._scratch(min(BATCH, int(shard.lengths[ranks].sum())), "coded")
+        for some, data, starts, lengths in shard.batches(ranks, buffer):
+            if shard.sums is not None:
+                wrong = kernels.crc_of_parts(data, starts, lengths) != shard.sums[ranks[some]]
+                if wrong.any():
+                    raise self._damaged(shard, int(ranks[some[np.argmax(wrong)]]))
+            n = 0
+            while n < some.size:
+                rest = starts[n:], lengths[n:], tiles, slots[some[n:]]
+                n += kernels.decode_tiles(self.compress, data, *rest)
+                if n < some.size:
+                    stored = data[starts[n] : starts[n] + lengths[n]]
+                    self._decode_tile(shard, stored, tiles[slots[some[n]]])
+                    n += 1
+
+    def _decode_tile(self, shard: Shard, stored: np.ndarray, out: np.ndarray) -> None:
+        try:
+            decode(self.compress, stored, out)
+        except ValueError as error:
+            raise StoreError(
+                f"{shard.path}: a tile {error}; copy or convert the layer again"
+            ) from None
 
     def _check(self, shard: Shard, tiles: np.ndarray, ranks: np.ndarray, slots: np.ndarray) -> None:
         """Compare the tiles at `slots`, which have these `ranks`, with their checksums."""
@@ -580,11 +603,12 @@ class Layer(Described):
             raise InputError(f"block ({i}, {j}) is outside the {down} x {across} blocks")
         return self.blocks.window(i, j)
 
-    def _scratch(self, size: int) -> np.ndarray:
+    def _scratch(self, size: int, name: str = "cells") -> np.ndarray:
         """A byte buffer of this thread, reused from call to call."""
-        have = getattr(self._local, "scratch", None)
+        have = getattr(self._local, name, None)
         if have is None or have.size < size:
-            have = self._local.scratch = np.empty(size, np.uint8)
+            have = np.empty(size, np.uint8)
+            setattr(self._local, name, have)
         return have[:size]
 
 

@@ -19,6 +19,8 @@ from .objects import ObjectPath
 
 ABSENT = -1
 MISSING = np.uint64(2**64 - 1)
+GAP = 1 << 14
+"""Bytes between tiles that are read rather than skipped: another request takes as long."""
 ANY_DIGEST = -1
 
 
@@ -56,6 +58,9 @@ class ShardBytes(Protocol):
     def read(self, buffer: np.ndarray) -> np.ndarray:
         """Read the first bytes, as many as fit `buffer`."""
 
+    def near(self, start: int, buffer: np.ndarray) -> np.ndarray:
+        """As many bytes from `start` on as `buffer` has, in it or elsewhere in memory."""
+
     def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Yield parts of the bytes, in the given order."""
 
@@ -75,9 +80,12 @@ class FileBytes:
         return np.frombuffer(mmap.mmap(self._fd, 0, prot=mmap.PROT_READ), np.uint8)
 
     def read(self, buffer: np.ndarray) -> np.ndarray:
+        return self.near(0, buffer)
+
+    def near(self, start: int, buffer: np.ndarray) -> np.ndarray:
         done = 0
         while done < buffer.size:
-            got = os.preadv(self._fd, [buffer[done:].data], done)
+            got = os.preadv(self._fd, [buffer[done:].data], start + done)
             if got == 0:
                 raise StoreError(f"{self._path}: truncated while being read")
             done += got
@@ -124,6 +132,9 @@ class ObjectBytes:
         else:
             buffer[...] = self._data[: buffer.size]
         return buffer
+
+    def near(self, start: int, buffer: np.ndarray) -> np.ndarray:
+        return self.map()[start : start + buffer.size]
 
     def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
         if self._data is None:
@@ -259,3 +270,32 @@ class Shard:
     def tiles(self, ranks: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the bytes of some tiles, which must be present."""
         return self.source.parts(self.offsets[ranks], self.lengths[ranks])
+
+    def batches(
+        self, ranks: np.ndarray, buffer: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Read the bytes of some tiles, which must be present, in few pieces.
+
+        Parameters
+        ----------
+        buffer
+            Bytes, at least as many as the longest tile has.
+
+        Yields
+        ------
+        some, data, starts, lengths
+            Positions in `ranks`; bytes; where the tiles at these positions lie in them.
+        """
+        order = np.argsort(self.offsets[ranks], kind="stable")
+        starts, lengths = self.offsets[ranks[order]], self.lengths[ranks[order]]
+        ends = np.maximum.accumulate(starts + lengths)
+        breaks = 1 + np.flatnonzero(starts[1:] - ends[:-1] > GAP)
+        first = 0
+        while first < order.size:
+            last = np.searchsorted(ends, starts[first] + buffer.size, "right")
+            following = breaks[np.searchsorted(breaks, first, "right") :][:1]
+            last = int(min((last, *following)))
+            start = int(starts[first])
+            data = self.source.near(start, buffer[: ends[last - 1] - start])
+            yield order[first:last], data, starts[first:last] - start, lengths[first:last]
+            first = last

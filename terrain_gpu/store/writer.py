@@ -24,7 +24,7 @@ from .checksums import (
     sealed_line,
     unsealed_line,
 )
-from .codecs import encoder, most_bytes
+from .codecs import encoder, most_bytes, together
 from .files import new_file, output_errors, remove_file
 from .layer import KEY, Layer, Number
 from .shard import ANY_DIGEST, MISSING
@@ -239,7 +239,15 @@ class BlockWriter(Layer):
 
         Tiles in this thread's buffer are overwritten: what is coded never reaches the next of them.
         """
-        room, code = self._room(len(tiles))[0], encoder(str(self.compress), self.dtype)
+        room, name = self._room(len(tiles))[0], str(self.compress)
+        kernels = together(name)
+        if kernels is not None:
+            lengths = kernels.code_tiles(name, self.dtype, tiles, present, room)
+            if lengths is not None:
+                room = room[: lengths.sum()]
+                starts = np.cumsum(lengths) - lengths
+                return room, lengths, kernels.crc_of_parts(room, starts, lengths)
+        code = encoder(name, self.dtype)
         lengths, sums = np.zeros(present.size, np.int64), np.zeros(present.size, np.uint32)
         end = 0
         for n, k in enumerate(present):

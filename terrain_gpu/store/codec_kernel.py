@@ -1,0 +1,274 @@
+"""Code and decode the tiles of a shard in one call, without the interpreter's lock.
+
+A loop over tiles in Python takes 5 us for each, most of it with the lock, so threads wait for each
+other. The kernels here loop over the C functions in numcodecs' libraries, whose addresses are
+arguments, so that kernels can be cached. They read and write the same bytes as `codecs`. A tile
+that is not as expected is left to it, and so are its messages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+import numcodecs.blosc
+import numcodecs.zstd
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ..compiled import jit
+from .codecs import BLOSC_LEVEL, ZSTD_LEVEL, most_bytes, shuffle_of
+from .crc_kernel import has_instruction
+
+log = logging.getLogger(__name__)
+
+_OVERHEAD = 16
+"""Bytes that blosc adds to a tile that it cannot compress."""
+
+
+@intrinsic
+def _call(typing: Any, function: Any, arguments: Any) -> Any:
+    """Call the C function at an address; its arguments are integers and addresses of 64 bits.
+
+    64-bit Linux passes narrower integers in the same places.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        word = ir.IntType(64)
+        values = cgutils.unpack_tuple(builder, given[1], len(arguments))
+        kind = ir.FunctionType(word, [word] * len(values))
+        return builder.call(builder.inttoptr(given[0], kind.as_pointer()), values)
+
+    return types.int64(types.int64, arguments), emit
+
+
+@intrinsic
+def _word(typing: Any, address: Any) -> Any:
+    """The eight bytes at an address."""
+
+    def emit(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        pointer = builder.inttoptr(given[0], ir.IntType(64).as_pointer())
+        return builder.load(pointer, align=1)
+
+    return types.int64(types.int64), emit
+
+
+def _crc_step(name: str, crc: ir.IntType, data: ir.IntType) -> Any:
+    """The processor's instruction that continues a CRC-32C."""
+
+    @intrinsic
+    def step(typing: Any, before: Any, after: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            kind = ir.FunctionType(crc, [crc, data])
+            return builder.call(builder.module.declare_intrinsic(name, fnty=kind), given)
+
+        return before(before, after), emit
+
+    return step
+
+
+_add_word = _crc_step("llvm.x86.sse42.crc32.64.64", ir.IntType(64), ir.IntType(64))
+_add_byte = _crc_step("llvm.x86.sse42.crc32.32.8", ir.IntType(32), ir.IntType(8))
+
+
+@jit
+def _rest_of_crc(crc, data, start, done, length):  # type: ignore[no-untyped-def]
+    """Complete the CRC-32C of some bytes, of which the first ones are done."""
+    for at in range(done, length // 8 * 8, 8):
+        crc = _add_word(crc, _word(data.ctypes.data + start + at))
+    last = np.uint32(crc)
+    for at in range(length // 8 * 8, length):
+        last = _add_byte(last, data[start + at])
+    return ~last
+
+
+@jit
+def _crc_of_parts(data, starts, lengths, out):  # type: ignore[no-untyped-def]
+    """CRC-32C of parts of some bytes; four at a time, as in `crc_kernel`."""
+    begin, last = np.uint64(0xFFFFFFFF), starts.size - 1
+    base = data.ctypes.data
+    for k in range(0, starts.size, 4):
+        k1, k2, k3 = min(k + 1, last), min(k + 2, last), min(k + 3, last)
+        i0, i1, i2, i3 = starts[k], starts[k1], starts[k2], starts[k3]
+        least = min(lengths[k], lengths[k1], lengths[k2], lengths[k3]) // 8 * 8
+        a = b = c = d = begin
+        for at in range(0, least, 8):
+            a = _add_word(a, _word(base + i0 + at))
+            b = _add_word(b, _word(base + i1 + at))
+            c = _add_word(c, _word(base + i2 + at))
+            d = _add_word(d, _word(base + i3 + at))
+        out[k] = _rest_of_crc(a, data, i0, least, lengths[k])
+        out[k1] = _rest_of_crc(b, data, i1, least, lengths[k1])
+        out[k2] = _rest_of_crc(c, data, i2, least, lengths[k2])
+        out[k3] = _rest_of_crc(d, data, i3, least, lengths[k3])
+
+
+@jit
+def _decode(function, context, data, starts, lengths, out, slots):  # type: ignore[no-untyped-def]
+    """Decode tiles up to one that is not as expected; return its number, or how many there are.
+
+    With a context by zstd, else by blosc.
+    """
+    size, one = out.shape[1], np.int64(1)
+    source, target = data.ctypes.data, out.ctypes.data
+    for n in range(starts.size):
+        at, length, to = source + starts[n], lengths[n], target + slots[n] * size
+        if context:
+            done = _call(function, (context, to, size, at, length))
+        else:
+            if length < _OVERHEAD:
+                return n
+            # Format, flags, width of an element, bytes of the tile; bytes of a block, and of all.
+            first, second = _word(at), _word(at + 8)
+            block, coded = second & 0xFFFFFFFF, second >> 32 & 0xFFFFFFFF
+            if first & 0xFF != 2 or first >> 24 & 0xFF == 0 or not 0 < block <= size:
+                return n
+            if first >> 32 & 0xFFFFFFFF != size or coded != length:
+                return n
+            done = np.int64(np.int32(_call(function, (at, to, size, one))))
+        if done != size:
+            return n
+    return starts.size
+
+
+@jit
+def _code(function, context, how, tiles, slots, room, lengths):  # type: ignore[no-untyped-def]
+    """Code tiles one after another into `room`; return whether all were.
+
+    Tiles may lie in `room`, if what is coded never reaches the next of them.
+    """
+    size, most, end = tiles.shape[1], how[-1], np.int64(0)
+    part = np.empty(most, np.uint8)
+    source, target, zero, one = tiles.ctypes.data, part.ctypes.data, np.int64(0), np.int64(1)
+    level, shuffle, width, name = how[:4]
+    for n in range(slots.size):
+        at = source + slots[n] * size
+        if context:
+            length = _call(function, (context, target, most, at, size, level))
+        else:
+            given = level, shuffle, width, size, at, target, size + _OVERHEAD, name, zero, one
+            length = np.int64(np.int32(_call(function, given)))
+        if not 0 < length <= most:
+            return False
+        room[end : end + length] = part[:length]
+        lengths[n] = length
+        end += length
+    return True
+
+
+def crc_of_parts(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """CRC-32C of parts of some bytes; uint32."""
+    found = np.empty(starts.size, np.uint32)
+    _crc_of_parts(data, starts, lengths, found)
+    return found
+
+
+class _Functions(NamedTuple):
+    """C functions of a codec: to code, to decode, to make and to free a context for either."""
+
+    code: Any
+    decode: Any
+    contexts: tuple[tuple[Any, Any], tuple[Any, Any]] | None = None
+
+
+@cache
+def _functions(codec: str) -> _Functions | None:
+    """Find the C functions of blosc or zstd in numcodecs' libraries; None if they are hidden."""
+    if not has_instruction():
+        return None
+    try:
+        if codec == "blosc":
+            library = ctypes.CDLL(numcodecs.blosc.__file__)
+            return _Functions(library.blosc_compress_ctx, library.blosc_decompress_ctx)
+        library = ctypes.CDLL(numcodecs.zstd.__file__)
+        pairs = (
+            (library.ZSTD_createCCtx, library.ZSTD_freeCCtx),
+            (library.ZSTD_createDCtx, library.ZSTD_freeDCtx),
+        )
+        for make, free in pairs:
+            make.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+        return _Functions(library.ZSTD_compressCCtx, library.ZSTD_decompressDCtx, pairs)
+    except (OSError, AttributeError) as error:
+        log.debug("tiles are coded one by one: %s", error)
+        return None
+
+
+@contextmanager
+def _context(functions: _Functions, which: int) -> Iterator[int]:
+    """Yield the address of a context; 0 where none is needed."""
+    if functions.contexts is None:
+        yield 0
+        return
+    make, free = functions.contexts[which]
+    if not (context := make()):
+        raise MemoryError("no memory for a context of zstd")
+    try:
+        yield context
+    finally:
+        free(context)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def can(name: str | None) -> bool:
+    """Whether tiles with this compression can be coded and decoded here."""
+    return name is not None and _functions(name.partition("-")[0]) is not None
+
+
+def decode_tiles(
+    name: str,
+    data: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    out: np.ndarray,
+    slots: np.ndarray,
+) -> int:
+    """Decode tiles that lie at `starts` in some bytes into the `slots` of `out`.
+
+    Returns
+    -------
+    int
+        Number of the first tile that is not as expected; how many there are if all is well.
+    """
+    functions = _functions(name.partition("-")[0])
+    assert functions is not None
+    with _context(functions, 1) as context:
+        rows = out.view(np.uint8).reshape(len(out), -1)
+        address = _address(functions.decode)
+        return int(_decode(address, context, data, starts, lengths, rows, slots))
+
+
+def code_tiles(
+    name: str, dtype: np.dtype, tiles: np.ndarray, slots: np.ndarray, room: np.ndarray
+) -> np.ndarray | None:
+    """Code the tiles at `slots` one after another into `room`.
+
+    Tiles may lie in `room`, if what is coded never reaches the next of them.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        int64, length of each tile's bytes; None if a tile cannot be coded.
+    """
+    codec, _, inner = name.partition("-")
+    functions = _functions(codec)
+    assert functions is not None
+    rows = tiles.view(np.uint8).reshape(len(tiles), -1)
+    shuffle = getattr(numcodecs.blosc, shuffle_of(dtype).upper())
+    level = BLOSC_LEVEL if inner else ZSTD_LEVEL
+    word = ctypes.create_string_buffer(inner.encode())
+    how = level, shuffle, dtype.itemsize, ctypes.addressof(word), most_bytes(rows.shape[1])
+    lengths = np.empty(slots.size, np.int64)
+    with _context(functions, 0) as context:
+        address = _address(functions.code)
+        done = _code(address, context, how, rows, slots, room, lengths)
+    return lengths if done else None

@@ -1,0 +1,78 @@
+"""Tiles that are coded and decoded together: the same bytes and cells as one by one."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import numba  # noqa: F401 - only where it is loaded are tiles coded together
+import numpy as np
+import pytest
+from strategies import Raster, same_bits
+from test_store import write
+
+from terrain_gpu.grid import TILE
+from terrain_gpu.store import codec_kernel, codecs, layer, writer
+
+RASTERS = {
+    "uint8": Raster(np.dtype("u1"), (260, 331), 0, "hills", "dense"),
+    "int16": Raster(np.dtype("<i2"), (257, 320), -1, "hills", "lakes"),
+    "noise": Raster(np.dtype("<u2"), (256, 200), None, "bits", "none"),
+    "float64": Raster(np.dtype("<f8"), (193, 129), -9999.0, "ties", "tiles", True),
+}
+
+
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """A function that turns the kernels off."""
+
+    def off():
+        monkeypatch.setattr(layer, "together", lambda name: None)
+        monkeypatch.setattr(writer, "together", lambda name: None)
+
+    return off
+
+
+def everything(found):
+    """All cells of a layer, read in every way."""
+    count = (found.block_size // TILE) ** 2
+    for at in found.blocks.ids():
+        tiles = np.empty((count, TILE, TILE), found.dtype)
+        found.read_tiles(*at, tiles)
+        found.check_block(*at)
+        yield tiles
+        yield found.read_block(*at, halo=1)
+    rows, cols = found.grid.shape
+    yield found.read_window(0, rows, 0, cols)
+    yield found.read_window(100, 101, 0, cols)
+    yield found.read_window(0, rows, 70, 71)
+
+
+@pytest.mark.parametrize("batch", [1 << 19, 40_000])
+@pytest.mark.parametrize("name", codecs.NAMES)
+@pytest.mark.parametrize("raster", RASTERS)
+def test_the_same_bytes_and_cells(tmp_path, monkeypatch, one_by_one, raster, name, batch):
+    monkeypatch.setattr(layer, "BATCH", batch)
+    assert codecs.together(name) is codec_kernel
+    fast = write(tmp_path / "fast", RASTERS[raster], block=256, compress=name)
+    found = list(everything(fast))
+    one_by_one()
+    plain = write(tmp_path / "plain", RASTERS[raster], block=256, compress=name)
+    assert fast.identity == plain.identity
+    for at in fast.blocks.ids():
+        assert fast.shard_path(*at).read_bytes() == plain.shard_path(*at).read_bytes()
+    for one, other in zip(found, everything(fast), strict=True):
+        assert same_bits(one, other)
+
+
+def test_where_it_cannot_be(monkeypatch, caplog):
+    assert codecs.together(None) is None
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "numba")
+        assert codecs.together("zstd") is None
+    codec_kernel._functions.cache_clear()
+    monkeypatch.setattr(codec_kernel.numcodecs.blosc, "__file__", codec_kernel.numcodecs.zstd.__file__)
+    with caplog.at_level(logging.DEBUG):
+        assert codecs.together("blosc-lz4") is None
+    assert "tiles are coded one by one" in caplog.text
+    codec_kernel._functions.cache_clear()
