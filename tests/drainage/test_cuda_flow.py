@@ -131,13 +131,14 @@ def test_the_sample(tmp_path):
     assert cpu[1:] == gpu[1:]
 
 
-def test_the_same_files(tmp_path):
+@pytest.mark.parametrize("compress", [None, "blosc-lz4"])
+def test_the_same_files(tmp_path, compress):
     data = np.random.default_rng(3).integers(0, 50, (300, 200)).astype(np.int16)
     data[:130, :130] = -1
     files = []
     for backend in ("cpu", "cuda"):
-        store = make_tree(tmp_path / backend, data, -1)
-        chain(store, backend, verify=False)
+        store = make_tree(tmp_path / backend, data, -1, compress=compress)
+        chain(store, backend, verify=False, compress=compress)
         made = {p.relative_to(store): p.read_bytes() for p in store.rglob("c/*/*")}
         files.append(made)
     assert len(files[0]) > 50

@@ -71,7 +71,9 @@ def test_where_it_cannot_be(monkeypatch, caplog):
         patch.delitem(sys.modules, "numba")
         assert codecs.together("zstd") is None
     codec_kernel._functions.cache_clear()
-    monkeypatch.setattr(codec_kernel.numcodecs.blosc, "__file__", codec_kernel.numcodecs.zstd.__file__)
+    monkeypatch.setattr(
+        codec_kernel.numcodecs.blosc, "__file__", codec_kernel.numcodecs.zstd.__file__
+    )
     with caplog.at_level(logging.DEBUG):
         assert codecs.together("blosc-lz4") is None
     assert "tiles are coded one by one" in caplog.text
