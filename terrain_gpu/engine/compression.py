@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..errors import InputError
 from ..store.objects import ObjectPath
 from ..store.run import begun_compression
@@ -34,6 +32,8 @@ SAVED = 0.5
 """Part of the bytes that `FAST` saves, at least, of most layers."""
 SMALL = 64 * MB
 """Layers up to this size are not worth a measurement."""
+PIECES = 4, 4, 8, 16
+"""MB that are written to measure a disk, until it is known to be fast."""
 
 
 def outputs_of(
@@ -57,8 +57,9 @@ def outputs_of(
         if name != "auto":
             found[n] = replace(output, compress=name)
             continue
-        given = operation.store, output.name, operation.fingerprint()
-        begun = begun_compression(*given) if resume else ()
+        begun: tuple[str | None, ...] = ()
+        if resume:
+            begun = begun_compression(operation.store, output.name, operation.fingerprint())
         size = operation.grid.cells * output.dtype.itemsize
         taken = begun[0] if begun else chosen(operation.store, size, threads_of(threads))
         found[n] = replace(output, compress=taken)
@@ -96,33 +97,40 @@ def chosen(store: str | os.PathLike[str], size: int, threads: int) -> str | None
     elif size <= SMALL:
         name, why = FAST, f"at most {format_size(SMALL)}"
     else:
-        rate = write_rate(root)
-        name = FAST if SAVED * threads * CODING > rate else None
+        enough = SAVED * threads * CODING
+        rate = write_rate(root, enough)
+        name = FAST if rate < enough else None
         coded = f"{threads} thread(s) code {format_size(threads * CODING)}/s"
         why = f"the disk writes {format_size(rate)}/s, {coded}"
     log.info("%s: --compress auto takes %s (%s)", root, name or "none", why)
     return name
 
 
-def write_rate(folder: Path) -> float:
+def write_rate(folder: Path, enough: float) -> float:
     """Measure how many bytes the disk of a folder writes in a second, durably.
 
-    It takes 32 MB, once in a process for every folder; 0 where nothing can be written.
+    A few MB show that a disk is fast. Where they take longer than at the rate `enough`, more are
+    written, so that neither the delay of a request nor another program's counts; the best rate is
+    returned, 0 where nothing can be written. Done once in a process for every folder.
     """
     while not folder.exists():
         folder = folder.parent
-    return _write_rate(folder.stat().st_dev, str(folder))
+    return _write_rate(folder.stat().st_dev, str(folder), enough)
 
 
 @cache
-def _write_rate(device: int, folder: str) -> float:
-    data = np.random.default_rng(0).bytes(MB)  # some disks compress
+def _write_rate(device: int, folder: str, enough: float) -> float:
+    data, best = os.urandom(MB), 0.0  # some disks compress
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            start = time.perf_counter()
-            for _ in range(32):
-                file.write(data)
-            os.fsync(file.fileno())
-            return 32 * MB / (time.perf_counter() - start)
+            for count in PIECES:
+                start = time.perf_counter()
+                for _ in range(count):
+                    file.write(data)
+                os.fsync(file.fileno())
+                best = max(best, count * MB / (time.perf_counter() - start))
+                if best >= enough:
+                    break
     except OSError:
         return 0.0
+    return best

@@ -32,7 +32,7 @@ KEY = "terrain_gpu"
 
 TILE_CELLS = TILE * TILE
 
-BATCH = 1 << 19
+BATCH = 1 << 20
 """Bytes of compressed tiles that are read and decoded at once, for each thread."""
 
 DIGESTS = "digests"

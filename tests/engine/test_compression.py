@@ -57,8 +57,43 @@ def test_results_are_the_same_bits(tmp_path):
     ],
 )
 def test_what_auto_chooses(tmp_path, monkeypatch, size, rate, threads, found):
-    monkeypatch.setattr(compression, "write_rate", lambda folder: rate)
+    monkeypatch.setattr(compression, "write_rate", lambda folder, enough: rate)
     assert compression.chosen(tmp_path / "s.zarr", size, threads) == found
+
+
+class Disk:
+    """A disk, and the clock of whoever waits for it."""
+
+    def __init__(self, monkeypatch, rate, delay):
+        self.now, self.written = 0.0, 0
+        self._rate, self._delay = rate, delay
+        monkeypatch.setattr(compression.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(compression.os, "fsync", self.fsync)
+        compression._write_rate.cache_clear()
+
+    def fsync(self, fd):
+        size = compression.os.fstat(fd).st_size
+        self.now += (size - self.written) / self._rate + self._delay
+        self.written = size
+
+
+@pytest.mark.parametrize(
+    ("rate", "delay", "megabytes", "fast"),
+    [
+        (3e9, 0, 4, True),
+        (3e9, 0.003, 16, True),  # a delay hides the rate of few bytes
+        (0.9e9, 0, 32, False),
+        (2e9, 0.05, 32, False),
+    ],
+)
+def test_a_fast_disk_is_measured_by_few_bytes(tmp_path, monkeypatch, rate, delay, megabytes, fast):
+    disk = Disk(monkeypatch, rate, delay)
+    found = compression.write_rate(tmp_path / "not" / "there", 1e9)
+    assert (found >= 1e9) == fast
+    assert found <= rate
+    assert disk.written == megabytes * compression.MB
+    assert compression.write_rate(tmp_path, 1e9) == found  # not measured again
+    assert disk.written == megabytes * compression.MB
 
 
 def test_an_unknown_compression_is_refused(tmp_path):

@@ -48,7 +48,7 @@ def everything(found):
     yield found.read_window(0, rows, 70, 71)
 
 
-@pytest.mark.parametrize("batch", [1 << 19, 40_000])
+@pytest.mark.parametrize("batch", [1 << 20, 40_000])
 @pytest.mark.parametrize("name", codecs.NAMES)
 @pytest.mark.parametrize("raster", RASTERS)
 def test_the_same_bytes_and_cells(tmp_path, monkeypatch, one_by_one, raster, name, batch):
