@@ -242,11 +242,9 @@ class BlockWriter(Layer):
         room, name = self._room(len(tiles))[0], str(self.compress)
         kernels = together(name)
         if kernels is not None:
-            lengths = kernels.code_tiles(name, self.dtype, tiles, present, room)
-            if lengths is not None:
-                room = room[: lengths.sum()]
-                starts = np.cumsum(lengths) - lengths
-                return room, lengths, kernels.crc_of_parts(room, starts, lengths)
+            done = kernels.code_tiles(name, self.dtype, tiles, present, room)
+            if done is not None:
+                return room[: done[0].sum()], *done
         code = encoder(name, self.dtype)
         lengths, sums = np.zeros(present.size, np.int64), np.zeros(present.size, np.uint32)
         end = 0
