@@ -2,7 +2,7 @@
 
 `Slots` are parts of one file. The file NAME.saved beside NAME holds a record of 8 bytes for each
 slot: 1, and the CRC-32C of the saved data. A slot that was only partly written, or lost in a power
-cut, does not match its record and counts as empty.
+cut, does not match its record and counts as empty. `CodedSlots` are compressed.
 
 `SlotFiles` are files, for the processes of a cluster.
 """
@@ -14,14 +14,17 @@ import re
 import struct
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..errors import StoreError
+from ..grid import ceil_div
 from .checksums import crc32c
+from .codecs import decode, encoder, most_bytes
 from .files import output_errors, sync_folder
 from .swap import withdraw
 
@@ -77,14 +80,17 @@ class Slots:
         OutputError
             when the disk is full.
         """
-        data = array.reshape(-1).view(np.uint8)
-        crc = crc32c(data)
+        self._put(slot, [array.reshape(-1).view(np.uint8)])
+
+    def _put(self, slot: int, parts: Sequence[Any]) -> None:
+        crc, offset = 0, slot * self._slot_bytes
         with output_errors(self.path):
             file, records = self._open()
-            rest, offset = memoryview(data.data), slot * self._slot_bytes
-            while rest:
-                written = os.pwrite(file, rest, offset)
-                rest, offset = rest[written:], offset + written
+            for part in parts:
+                crc, rest = crc32c(part, crc), memoryview(part)
+                while rest:
+                    written = os.pwrite(file, rest, offset)
+                    rest, offset = rest[written:], offset + written
             os.pwrite(records, _RECORD.pack(1, crc), slot * _RECORD.size)
         self.sums[slot] = crc
 
@@ -104,18 +110,24 @@ class Slots:
 
     def is_whole(self, slot: int, array: np.ndarray) -> bool:
         """As `load`, but returns whether the slot matches its checksum; if not, it is emptied."""
-        data = array.reshape(-1).view(np.uint8)
-        rest, offset = memoryview(data.data), slot * self._slot_bytes
+        whole = self._get(slot, array.reshape(-1).view(np.uint8))
+        if not whole:
+            self.sums.pop(slot, None)
+        return whole
+
+    def _get(self, slot: int, data: np.ndarray) -> bool:
+        return self._read(slot, 0, data) and crc32c(data) == self.sums.get(slot)
+
+    def _read(self, slot: int, start: int, data: np.ndarray) -> bool:
+        """Fill an array with bytes of a slot from `start` on; return whether there are so many."""
+        rest, offset = memoryview(data.data), slot * self._slot_bytes + start
         with output_errors(self.path):
             while rest:
                 read = os.preadv(self._open()[0], [rest], offset)
                 if not read:
-                    break
+                    return False
                 rest, offset = rest[read:], offset + read
-        whole = not rest and crc32c(data) == self.sums.get(slot)
-        if not whole:
-            self.sums.pop(slot, None)
-        return whole
+        return True
 
     def sync(self) -> None:
         """Sync everything saved to the disk, so that it survives a power cut."""
@@ -135,6 +147,48 @@ class Slots:
         if not keep:
             self.path.unlink(missing_ok=True)
             self._records.unlink(missing_ok=True)
+
+
+PART = 1 << 20
+"""Bytes of an array that `CodedSlots` codes at a time."""
+
+
+class CodedSlots(Slots):
+    """Slots for arrays that are compressed with blosc-lz4.
+
+    The file has holes: it takes as much of the disk as was saved. A slot holds the lengths of the
+    coded parts (uint32), then the parts. Saving and loading take the memory of one more array at
+    most.
+    """
+
+    def __init__(
+        self, path: Path, count: int, slot_bytes: int, dtype: np.dtype, *, resume: bool = False
+    ) -> None:
+        self._dtype, self._code = dtype, encoder("blosc-lz4", dtype)
+        most = ceil_div(slot_bytes, PART) * (4 + most_bytes(min(PART, slot_bytes)))
+        super().__init__(path, count, most, resume=resume)
+
+    def save(self, slot: int, array: np.ndarray) -> None:
+        cells = array.reshape(-1)
+        step = PART // self._dtype.itemsize
+        parts = [self._code(cells[k : k + step]) for k in range(0, len(cells), step)]
+        self._put(slot, [np.array([*map(len, parts)], "<u4").tobytes(), *parts])
+
+    def _get(self, slot: int, data: np.ndarray) -> bool:
+        lengths = np.empty(ceil_div(len(data), PART), "<u4")
+        if not self._read(slot, 0, lengths.view(np.uint8)) or lengths.max() > most_bytes(PART):
+            return False
+        coded = np.empty(lengths.sum(dtype=np.int64), np.uint8)
+        if not self._read(slot, lengths.nbytes, coded):
+            return False
+        if crc32c(coded, crc32c(lengths.view(np.uint8))) != self.sums.get(slot):
+            return False
+        starts = range(0, len(data), PART)
+        with suppress(ValueError):
+            for start, part in zip(starts, np.split(coded, np.cumsum(lengths[:-1])), strict=True):
+                decode("blosc-lz4", part, data[start : start + PART])
+            return True
+        return False
 
 
 _SLOT_FILE = re.compile("([0-9]{1,18})-[0-9a-f]{32}")

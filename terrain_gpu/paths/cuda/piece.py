@@ -41,6 +41,26 @@ def field_kernels(problem: Problem) -> Any:
     return module("fields", fields_macros(*given))
 
 
+def blocks_in(blocks: BlockGrid, window: Window) -> Iterator[Block]:
+    """The blocks of a window that ends between blocks."""
+    (r0, r1, c0, c1), b = window, blocks.block
+    for i, j in BlockGrid(r1 - r0, c1 - c0, b).ids():
+        yield i + r0 // b, j + c0 // b
+
+
+def each(
+    pool: list[BlockStaging],
+    work: Callable[[Block, BlockStaging], None],
+    blocks: Iterable[Block],
+    done: Callable[[Block], None] | None = None,
+) -> None:
+    """Call `work` for blocks, in a thread for each of the staging buffers."""
+    import cupy
+
+    cupy.cuda.Device().synchronize()
+    stream(blocks, work, lambda at, _: None, buffers=pool, readers=len(pool), done=done)
+
+
 class Piece:
     """A window of the raster on the device, with a ring of cells around it.
 
@@ -349,9 +369,7 @@ class Piece:
 
     def blocks(self) -> Iterator[Block]:
         """The blocks of the window."""
-        b = self.problem.blocks.block
-        for i, j in BlockGrid(self.shape.rows, self.shape.cols, b).ids():
-            yield i + self.window[0] // b, j + self.window[2] // b
+        return blocks_in(self.problem.blocks, self.window)
 
     def move(
         self,
@@ -381,17 +399,7 @@ class Piece:
         blocks: Iterable[Block] | None = None,
     ) -> None:
         """Call `work` for blocks, in threads; for all blocks of the window when None."""
-        import cupy
-
-        cupy.cuda.Device().synchronize()
-        stream(
-            self.blocks() if blocks is None else blocks,
-            work,
-            lambda at, _: None,
-            buffers=self.pool,
-            readers=len(self.pool),
-            done=done,
-        )
+        each(self.pool, work, self.blocks() if blocks is None else blocks, done)
 
     def distance_output(self, farthest: Any) -> PieceLayer:
         """The layer of distances; writing it counts reached and valid cells."""

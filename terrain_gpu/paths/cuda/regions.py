@@ -20,14 +20,14 @@ import numpy as np
 
 from ...grid import Block, BlockGrid, Window, ceil_div
 from ...report import Report
-from ...store.spill import Slots
+from ...store.spill import CodedSlots
 from ..cpu.relax import Overflow
 from ..edges import infinity_of
 from .allocate import Allocation
 from .flats import FlatDistance
 from .lanes import Lane, Lanes
 from .memory import BlockStaging
-from .piece import Piece, PieceLayer, field_kernels
+from .piece import Piece, PieceLayer, blocks_in, each, field_kernels
 from .problem import Problem, Read, Write
 from .relaxing import CHANGED
 from .rims import Region, Rims, region_windows
@@ -38,7 +38,7 @@ _EXCHANGE = 0.02
 
 
 class RegionSpill:
-    """The distances of blocks in a file.
+    """The distances of blocks in a file, compressed: writing and reading cost more than coding.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class RegionSpill:
     def __init__(self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool) -> None:
         self.blocks, self.dtype = blocks, dtype
         size = blocks.block**2 * dtype.itemsize
-        self._slots = Slots(path, blocks.count, size, resume=resume)
+        self._slots = CodedSlots(path, blocks.count, size, dtype, resume=resume)
         across = blocks.shape[1]
         self.saved: set[Block] = set()
         for slot in list(self._slots.sums):
@@ -67,6 +67,13 @@ class RegionSpill:
 
     def restore(self, at: Block, cells: np.ndarray) -> None:
         self._slots.load(self._slot(at), cells)
+
+    def staged(self, at: Block, staging: BlockStaging) -> np.ndarray:
+        """Restore a block into a host buffer."""
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        cells = staging.array((r1 - r0, c1 - c0), self.dtype)
+        self.restore(at, cells)
+        return cells
 
     def close(self, *, keep: bool) -> None:
         try:
@@ -113,15 +120,14 @@ class RegionField:
         self, piece: Piece, cells: Any, kernels: Any
     ) -> Callable[[Block, BlockStaging], None]:
         """Return a function that copies a saved block back to a piece on the GPU."""
-        inside, dtype = set(piece.blocks()), self.rims.dtype
+        inside = set(piece.blocks())
         kernel = kernels.get_function("restore")
 
         def restore(block: Block, staging: BlockStaging) -> None:
             if block not in self.spill.saved or block not in inside:
                 return
-            r0, r1, c0, c1 = piece.problem.blocks.window(*block)
-            host = staging.array((r1 - r0, c1 - c0), dtype)
-            self.spill.restore(block, host)
+            r0, _, c0, _ = piece.problem.blocks.window(*block)
+            host = self.spill.staged(block, staging)
             place = *host.shape, r0 - piece.window[0], c0 - piece.window[2], piece.shape.pitch
             with staging:
                 staging.copy(host.nbytes, back=False)
@@ -284,16 +290,6 @@ class Regions:
             piece.seed()
         return piece
 
-    def _found(self, lane: Lane, at: Region, field: RegionField) -> Piece:
-        """Load a region's distances; blocks without any are read, to tell nodata from unreached."""
-        if self.lanes.own:
-            return self._load(lane, at, field)
-        piece = self._piece(lane, at)
-        saved = field.spill.saved & set(piece.blocks())
-        piece.read(blocks=set(piece.blocks()) - saved)
-        piece.each(field.restorer(piece, piece.distances, piece.kernels), blocks=saved)
-        return piece
-
     def _piece(self, lane: Lane, at: Region) -> Piece:
         lane.piece = lane.resident = None  # their memory is needed
         piece = Piece(self.problem, self.windows[at], lane.pool, lane.notes)
@@ -430,8 +426,15 @@ class Regions:
         uneven: dict[Region, int],
     ) -> None:
         """Write a region's distances, and its backlinks unless it has flats."""
-        whole = hops is not None or at not in field.begun  # also checks the sources
-        piece = self._load(lane, at, field) if whole else self._found(lane, at, field)
+        blocks = None
+        if hops is None and at in field.begun and not self.lanes.own:
+            blocks = self._pass_on(lane, at, field)
+            if not blocks:
+                return
+            piece = self._piece(lane, at)
+            piece.read(blocks=blocks)  # to tell nodata from unreached
+        else:  # also checks the sources
+            piece = self._load(lane, at, field)
         outputs = [piece.distance_output(self.farthest)]
         if hops is not None:
             piece.link(self.farthest)
@@ -443,7 +446,29 @@ class Regions:
                 outputs.append(piece.backlink_output())
             hops.put(at, piece, hopping.hops, hopping.kernels)
             del hopping
-        piece.move(outputs, self.write, self._done)
+        piece.move(outputs, self.write, self._done, blocks)
+
+    def _pass_on(self, lane: Lane, at: Region, field: RegionField) -> set[Block]:
+        """Write the distances of a region's saved blocks; return the other blocks."""
+        lane.piece = lane.resident = None
+        blocks = list(blocks_in(self.problem.blocks, self.windows[at]))
+        saved = [block for block in blocks if block in field.spill.saved]
+        kernel = field_kernels(self.problem).get_function("finish")
+        bound = field.rims.dtype.type(self.farthest)
+
+        def finish(block: Block, staging: BlockStaging) -> None:
+            cells = field.spill.staged(block, staging)
+            rows, cols = cells.shape
+            place = rows, cols, -1, -1, cols  # an array without rings
+            with staging:
+                staging.copy(cells.nbytes, back=False)
+                given = staging.device, *place, bound, staging.device, lane.notes
+                launch(kernel, cells.size, *given)
+                staging.copy(cells.nbytes, back=True)
+            self.write("distance", block, cells)
+
+        each(lane.pool, finish, saved, self._done)
+        return set(blocks) - field.spill.saved
 
     def _done(self, at: Block) -> None:
         r0, r1, c0, c1 = self.problem.blocks.window(*at)
