@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import region_standin
+import test_mst
 from hypothesis import given
 from hypothesis import strategies as st
 
+from terrain_gpu import shortest_paths
+from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.cuda.device import source
+from terrain_gpu.engine.plan import CUDA_BASELINE
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.paths.cuda.regions import RegionSpill, ResidentBlocks, Rims, _beside
+from terrain_gpu.mst.verify import gpu as tree_proof
+from terrain_gpu.paths.cuda.regions import RegionSpill
 from terrain_gpu.paths.cuda.relaxing import AWAY, CHANGED
+from terrain_gpu.paths.cuda.resident import ResidentBlocks, _beside
+from terrain_gpu.paths.cuda.rims import Rims
 from terrain_gpu.paths.cuda.variants import SIDE
+from terrain_gpu.paths.verify.checker import threads_within
+from terrain_gpu.paths.verify.gpu import Proof
+from terrain_gpu.store import spill
 
 
 def test_flags_are_those_of_the_kernels():
@@ -48,13 +61,104 @@ def test_blocks_of_tiles(waiting, block, row, col):
     piece = SimpleNamespace(
         problem=SimpleNamespace(blocks=SimpleNamespace(block=block)),
         window=(row * block, row * block + rows, col * block, col * block + cols),
-        shape=SimpleNamespace(rows=rows, cols=cols, tiles=(down, across)),
+        shape=SimpleNamespace(rows=rows, cols=cols, tiles=(down, across), halo=1),
         relaxing=relaxing,
+        around=lambda: {(row - 1, col), (row - 1, col + 3), (row, col - 1)},
     )
     resident = ResidentBlocks(piece, whole=False)
     needed = {(row + i // each, col + j // each) for i, j in np.argwhere(_beside(waiting)).tolist()}
     assert set(resident.wanted()) == needed
     assert ResidentBlocks(piece, whole=True).wanted() == []
+    near = {(row, col), (row - 1, col), (row, col - 1)}
+    assert resident.with_around([(row, col)]) == near  # once
+    assert resident.with_around([(row, col)]) == {(row, col)}
+
+
+@given(st.integers(0, 10**4), st.integers(1, 2), st.integers(1, 300), st.integers(1, 300))
+def test_blocks_beside_lowered_cells(k, halo, rows, cols):
+    """They hold every tile that a lowered cell around the region reaches, and those beside it."""
+    problem = SimpleNamespace(blocks=SimpleNamespace(block=64))
+    shape = SimpleNamespace(rows=rows, cols=cols, halo=halo)
+    relaxing = SimpleNamespace(send_away=lambda: None)
+    given = {"problem": problem, "window": (64, 64 + rows, 128, 128 + cols), "shape": shape}
+    piece = SimpleNamespace(**given, relaxing=relaxing, around=set)
+    ring = [*range(-halo, 0)], [*range(rows, rows + halo)], [*range(-halo, 0)], [cols]
+    places = [(r, c) for r in ring[0] + ring[1] for c in range(-halo, cols + halo)]
+    places += [(r, c) for c in (*ring[2], *range(cols, cols + halo)) for r in range(rows)]
+    k %= len(places)
+    lowered = np.zeros(len(places), bool)
+    lowered[k] = True
+    reached = np.pad(np.zeros((-(-rows // 32), -(-cols // 32)), bool), 1)
+    row, col = places[k]
+    for i in (row - halo, row + halo):
+        for j in (col - halo, col + halo):
+            reached[max(i // 32 + 1, 0), max(j // 32 + 1, 0)] = True
+    needed = _beside(reached[1:-1, 1:-1])
+    found = set(ResidentBlocks(piece, whole=False).beside(lowered))
+    assert {(1 + i // 2, 2 + j // 2) for i, j in np.argwhere(needed).tolist()} <= found
+    assert len(found) <= 6
+    assert ResidentBlocks(piece, whole=False).beside(lowered & False) == []
+
+
+def rough(rows, cols):
+    """Waves with noise: paths wander to and fro between regions."""
+    i, j = np.ogrid[:rows, :cols]
+    noise = np.random.default_rng(0).integers(0, 12, (rows, cols))
+    return (30 * (np.sin(i / 9) * np.cos(j / 7) + 1) + noise).astype(np.uint16)
+
+
+@pytest.mark.parametrize("how", [{"wrap": "yes"}, {"nodata": 90, "max_cost": 700}])
+def test_distances_region_by_region(monkeypatch, how):
+    z = rough(150, 200)
+    z[60:90, 40:190] = 90
+    run = partial(shortest_paths, z, [(3, 5)], block_size=64, threads=2, **how)
+    expected = run()
+    region_standin.install(monkeypatch, 1)
+    found = run()
+    assert found.report.result["regions"] == 12
+    assert found.report.result["region_visits"] > 20
+    assert found.reached == expected.reached
+    assert found.report.valid_cells == expected.report.valid_cells
+    assert np.array_equal(found.distance(), expected.distance())
+
+
+def test_regions_resume_from_what_was_saved(tmp_path, no_fsync, monkeypatch):
+    z = rough(150, 200)
+    store = test_mst.make_store(tmp_path / "s.zarr", z, None, 64)
+    run = partial(shortest_paths, store, [(3, 5)], threads=2)
+    expected = shortest_paths(z, [(3, 5)], block_size=64).distance()
+    save, calls = RegionSpill.save, itertools.count()
+
+    def failing(self, *given):
+        if next(calls) == 14:
+            raise KeyboardInterrupt
+        save(self, *given)
+
+    with monkeypatch.context() as patch:
+        region_standin.install(patch, 1)
+        patch.setattr(RegionSpill, "save", failing)
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    region_standin.install(monkeypatch, 2)  # a resumed run may use other regions
+    found = run(resume=True)
+    assert found.report.result["blocks_resumed"] > 0
+    assert np.array_equal(found.distance(), expected)
+    assert not (store / ".incomplete").exists()
+
+
+def test_proofs_of_ten_thousand_million_cells_fit_8_gb():
+    gpu, u16 = Gpu(0, 8 * 10**9, given=True, wanted=True), np.dtype(np.uint16)
+    for block in (1024, 2048):
+        blocks = BlockGrid(100_000, 100_000, block)
+        assert tree_proof.region_side(blocks, u16, gpu) >= 16_384
+        heights = SimpleNamespace(dtype=u16)
+        terrain = SimpleNamespace(heights=heights, friction=None, barriers=None, sources=[0])
+        settings = {"terrain": terrain, "blocks": blocks, "dtype": np.dtype(np.uint32), "gpu": gpu}
+        proof = SimpleNamespace(**settings, joins=True, read_backlink=None)
+        proof._items = Proof._items.fget(proof)
+        proof.memory = partial(Proof.memory, proof)
+        assert Proof.side(proof) >= 16_384
+        assert threads_within(blocks, 4, "8GB", 16, CUDA_BASELINE) == 16
 
 
 @pytest.fixture
@@ -83,6 +187,36 @@ def test_a_spill_is_found_again(tmp_path, blocks):
     ):
         spill.restore((0, 0), np.empty((64, 64)))
     spill.close(keep=False)
+
+
+@pytest.mark.parametrize("dtype", ["u4", "f8"])
+def test_saved_distances_are_compressed(tmp_path, monkeypatch, dtype):
+    monkeypatch.setattr(spill, "PART", 1024)
+    path, lengths = tmp_path / "slots", (1, 255, 256, 257, 16_384)
+    slots = spill.CodedSlots(path, 3, 16_384 * 8, np.dtype(dtype))
+    slots.save(1, np.arange(16_384).astype(dtype))
+    assert path.stat().st_size - slots._slot_bytes < 16_384 * np.dtype(dtype).itemsize / 2
+    noise = np.random.default_rng(1)
+    for length in (*lengths, *lengths[::-1]):
+        for cells in (np.arange(length), noise.integers(0, 2**62, length)):
+            given = (cells % 2**31).astype(dtype)
+            slots.save(1, given)
+            found = np.empty_like(given)
+            slots.load(1, found)
+            assert np.array_equal(found, given)
+    slots.save(1, noise.integers(0, 2**31, 16_384).astype(dtype))
+    whole = path.read_bytes()
+    for at in (0, 3, 5000, 50_000):  # lengths of parts, and parts
+        with path.open("r+b") as file:
+            file.seek(slots._slot_bytes + at)
+            file.write(bytes([whole[slots._slot_bytes + at] ^ 255]))
+        again = spill.CodedSlots(path, 3, 16_384 * 8, np.dtype(dtype), resume=True)
+        assert list(again) == [1]
+        assert not again.is_whole(1, np.empty(16_384, dtype))
+        assert list(again) == []
+        again.close()
+        path.write_bytes(whole)
+    slots.close(keep=False)
 
 
 def test_rims_keep_what_is_away():

@@ -29,9 +29,9 @@ from .lanes import Lane, Lanes
 from .memory import BlockStaging
 from .piece import Piece, PieceLayer, blocks_in, each, field_kernels
 from .problem import Problem, Read, Write
-from .relaxing import CHANGED
+from .resident import ResidentBlocks
 from .rims import Region, Rims, region_windows
-from .variants import SIDE, launch
+from .variants import launch
 
 _EXCHANGE = 0.02
 """Seconds between exchanges of regions that are relaxed at the same time."""
@@ -137,70 +137,17 @@ class RegionField:
 
     def receive(self, at: Region, piece: Piece, cells: Any, kernels: Any, pending: Any) -> None:
         """Take the distances that neighbours have lowered since the last visit."""
-        import cupy
-
-        ring, seen = map(cupy.array, self.rims.ring(at))
-        size = piece.shape.rows, piece.shape.cols, piece.shape.pitch
-        launch(kernels.get_function("receive"), len(ring), ring, seen, *size, cells, *pending)
+        receive(*self.rims.ring(at), piece, cells, kernels, pending)
 
 
-class ResidentBlocks:
-    """Keeps track of which blocks of a piece are on the GPU, if they are read on demand."""
+def receive(
+    ring: np.ndarray, seen: np.ndarray, piece: Piece, cells: Any, kernels: Any, pending: Any
+) -> None:
+    """Set the distances around a piece; tiles beside lower ones than were seen become pending."""
+    import cupy
 
-    def __init__(self, piece: Piece, *, whole: bool) -> None:
-        side = piece.problem.blocks.block
-        self.piece, self._first = piece, (piece.window[0] // side, piece.window[2] // side)
-        self._tiles = side // SIDE
-        self._here = np.full(BlockGrid(piece.shape.rows, piece.shape.cols, side).shape, whole)
-        self._told = 0
-        if not whole:
-            piece.relaxing.send_away()
-
-    def arrived(self) -> int:
-        """Return the number of blocks that were read since the last call."""
-        here = int(np.count_nonzero(self._here))
-        new, self._told = here - self._told, here
-        return new
-
-    def wanted(self) -> list[Block]:
-        """Missing blocks that pending tiles need, including the cells around the tiles."""
-        if self._here.all():
-            return []
-        return self._chosen(_beside(self.piece.relaxing.waiting()), ~self._here)
-
-    def changed(self) -> list[Block]:
-        """Blocks with distances that were lowered."""
-        return self._chosen(self.piece.relaxing.flagged(CHANGED))
-
-    def _chosen(self, tiles: np.ndarray, among: Any = True) -> list[Block]:
-        for axis in (0, 1):
-            starts = np.arange(0, tiles.shape[axis], self._tiles)
-            tiles = np.logical_or.reduceat(tiles, starts, axis=axis)
-        row, col = self._first
-        return [(row + i, col + j) for i, j in np.argwhere(tiles & among).tolist()]
-
-    def admit(self, blocks: list[Block]) -> None:
-        """Add blocks, and release tiles whose cells and surrounding cells are all present."""
-        import cupy
-
-        for i, j in blocks:
-            self._here[i - self._first[0], j - self._first[1]] = True
-        down, across = self.piece.shape.tiles
-        tiles = self._here.repeat(self._tiles, 0).repeat(self._tiles, 1)[:down, :across]
-        ready = cupy.array(~_beside(~tiles))
-        self.piece.launch("admit", ready.size, ready, *self.piece.relaxing.pending)
-
-
-def _beside(tiles: np.ndarray) -> np.ndarray:
-    """Tiles, and all tiles that touch them."""
-    found = tiles.copy()
-    for axis in (0, 1):
-        near = found.copy()
-        to, of = np.moveaxis(near, axis, 0), np.moveaxis(found, axis, 0)
-        to[1:] |= of[:-1]
-        to[:-1] |= of[1:]
-        found = near
-    return found
+    given = *map(cupy.array, (ring, seen)), piece.shape.rows, piece.shape.cols, piece.shape.pitch
+    launch(kernels.get_function("receive"), len(ring), *given, cells, *pending)
 
 
 class Regions:
@@ -334,7 +281,7 @@ class Regions:
 
     def _visit(self, lane: Lane, at: Region, field: RegionField) -> None:
         """Relax a region until nothing in it is pending; after the first visit, read on demand."""
-        first = at not in field.begun
+        first, ring = at not in field.begun, None
         if first:
             piece = self._load(lane, at, field)
             if self.resumed:
@@ -346,16 +293,16 @@ class Regions:
                     *piece.relaxing.pending,
                 )
             lane.resident = ResidentBlocks(piece, whole=True)
-        elif self.lanes.has(lane, at):
-            piece = lane.piece
-            piece.relaxing.farthest = self.farthest
-            self._receive(at, piece, field)
         else:
-            piece = self._piece(lane, at)
-            lane.resident = ResidentBlocks(piece, whole=False)
-            piece.read(blocks=piece.around())
-            self._receive(at, piece, field)
-        self._relax_piece(lane, at, piece, field)
+            if self.lanes.has(lane, at):
+                piece = lane.piece
+                piece.relaxing.farthest = self.farthest
+            else:
+                piece = self._piece(lane, at)
+                lane.resident = ResidentBlocks(piece, whole=False)
+            ring, seen = field.rims.ring(at)
+            self._fetch(lane, field, lane.resident.beside(ring < seen), ring, seen)
+        self._relax_piece(lane, at, piece, field, ring)
         changed = [] if self.lanes.own else lane.resident.changed()
         field.evict(at, piece, piece.distances, piece.kernels, changed)
         self._look_at_targets(piece)
@@ -368,9 +315,24 @@ class Regions:
         field.put(at, piece, piece.distances, piece.kernels)
         self._receive(at, piece, field)
 
-    def _relax_piece(self, lane: Lane, at: Region, piece: Piece, field: RegionField) -> None:
+    @staticmethod
+    def _fetch(
+        lane: Lane, field: RegionField, blocks: list[Block], ring: np.ndarray, seen: np.ndarray
+    ) -> None:
+        """Read blocks and what lies around them; then distances around the region are known."""
+        piece = lane.piece
+        given = piece.distances, piece.kernels
+        if blocks:
+            some = lane.resident.with_around(blocks)
+            piece.read(blocks=some, then=field.restorer(piece, *given))
+        receive(ring, seen, piece, *given, piece.relaxing.pending)
+        if blocks:
+            lane.resident.admit(blocks)
+
+    def _relax_piece(
+        self, lane: Lane, at: Region, piece: Piece, field: RegionField, ring: np.ndarray | None
+    ) -> None:
         """Relax the region on a GPU, and read blocks when pending tiles need them."""
-        restore = field.restorer(piece, piece.distances, piece.kernels)
         before = piece.relaxing.state()
         while True:
             if self.lanes.own:
@@ -378,10 +340,9 @@ class Regions:
             else:
                 state = piece.relax(self.lanes.check)
             blocks = lane.resident.wanted()
-            if not blocks:
+            if not blocks or ring is None:  # or the whole region is there
                 break
-            piece.read(blocks=set(blocks), then=restore)
-            lane.resident.admit(blocks)
+            self._fetch(lane, field, blocks, ring, ring)
         with self.lock:
             self.visits += 1
             self.tile_visits += int(state["visits"]) - int(before["visits"])
