@@ -3,6 +3,7 @@
     python scripts/bench_gpu_mst.py --side 16384 --work /tmp
     python scripts/bench_gpu_mst.py --programs --huge 60000 --work /tmp
     python scripts/bench_gpu_mst.py --huge 200704x100352 --limit "" --devices all --work /tmp
+    python scripts/bench_gpu_mst.py --growth 16384 30000 60000 100000 --verify mst distance
 
 Prints one line for each case. "floor" is the same bytes read by parallel pread and written with
 fsync, in the same run.
@@ -179,8 +180,11 @@ def new_store(store: Path, rows: int, cols: int, block: int) -> None:
     cupy.get_default_memory_pool().free_all_blocks()
 
 
-def program(command: str, store: Path) -> None:
-    """Run a command as users do, in its own process, on a store with a cold cache."""
+def program(command: str, store: Path) -> dict[str, Any] | None:
+    """Run a command as users do, in its own process, on a store with a cold cache.
+
+    Returns its report, with "process", the seconds of the process.
+    """
     cold()
     report = Path(f"{store}.json")
     words = f"{command.format(store)} --json {report}".split()
@@ -195,6 +199,8 @@ def program(command: str, store: Path) -> None:
         side = found["settings"].get("plan", {}).get("unit_rows")
         print(f"    {phases}; side {side}; peak {found['peak_rss_bytes'] / 1e6:.0f} MB")
         print(f"    {found['result']}", flush=True)
+        return {**found, "process": wall}
+    return None
 
 
 MST = "compute-mst {} --backend cuda --overwrite"
@@ -230,6 +236,40 @@ def out_of_core(work: Path, shape: str, limit: str, devices: str, verify: list[s
         shutil.rmtree(store / layer, ignore_errors=True)
 
 
+def growth(work: Path, sides: list[int], limit: str, more: str, verify: list[str]) -> None:
+    """Distances, and proofs, of rasters of growing size under the same limits: rows of a table."""
+    limits = f" --memory-limit {limit} --gpu-memory-limit {limit}"
+    rows, store = [], work / "growth.zarr"
+    for side in sides:
+        block = BLOCK if side <= 30000 else 2 * BLOCK
+        new_store(store, side, side, block)
+        made = {"distance": PATHS + more, "mst": MST}
+        for layer, command in made.items():
+            commands = {layer: command} if layer == "distance" or layer in verify else {}
+            if layer in verify:
+                commands[f"proof of {layer}"] = "verify {} --backend cuda"
+            for name, words in commands.items():
+                found = program(words + limits, store)
+                if found is not None:
+                    rows.append(growth_row(name, side, block, found))
+            shutil.rmtree(store / layer, ignore_errors=True)
+    shutil.rmtree(store, ignore_errors=True)
+    phases = "relax s | finalise s | total s | ns a cell | process s | peak MB"
+    print(f"| | raster | regions | visits | reads of a block | {phases} |")
+    print("|" + " --- |" * 11)
+    print("\n".join(rows), flush=True)
+
+
+def growth_row(name: str, side: int, block: int, found: dict[str, Any]) -> str:
+    result, seconds = found["result"], found["seconds"]
+    blocks = (-(-side // block)) ** 2
+    reads = f"{result['blocks_read'] / blocks:.2f}" if "blocks_read" in result else "-"
+    cells = [name, f"{side}^2", result.get("regions", "-"), result.get("region_visits", "-"), reads]
+    cells += [f"{seconds[k]:.1f}" if k in seconds else "-" for k in ("relax", "finalise", "total")]
+    cells += [f"{seconds['total'] / side**2 * 1e9:.2f}", f"{found['process']:.1f}"]
+    return f"| {' | '.join(map(str, cells))} | {found['peak_rss_bytes'] / 1e6:.0f} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--side", type=int, default=16384)
@@ -244,7 +284,14 @@ def main() -> None:
     parser.add_argument(
         "--verify", nargs="*", default=[], metavar="LAYER", help="Prove these, too."
     )
+    parser.add_argument(
+        "--growth", nargs="*", type=int, metavar="SIDE", help="Distances of these under --limit."
+    )
+    parser.add_argument("--more", default="", help="Options of compute-sssp for --growth.")
     args = parser.parse_args()
+    if args.growth:
+        growth(args.work, args.growth, args.limit, f" {args.more}", args.verify)
+        return
     if args.programs:
         programs(args.work)
     if args.huge:
