@@ -161,6 +161,11 @@ def coding(work: Path, codecs: list[str], shape: tuple[int, int]) -> None:
                 print(f"| {name} {what} {layer.compress} | {ratio:.2f} | {told} |", flush=True)
 
 
+def middle(store: Path) -> tuple[int, int]:
+    grid = TileStore.open(store).grid
+    return grid.rows // 2, grid.cols // 2
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--side", type=int, default=16384, help="A multiple of 1024.")
@@ -172,7 +177,6 @@ def main() -> None:
     work, side = args.work / "bench-gpu-codecs", args.side
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    middle = [(side // 2, side // 2)]
     tree = partial(minimum_spanning_tree, backend=args.backend)
     runs: dict[str, tuple[str, int, Callable[..., Any]]] = {
         "directions": ("flow_direction", 1, partial(flow_direction, backend=args.backend)),
@@ -180,7 +184,7 @@ def main() -> None:
         "distances": (
             "distance", 4,
             lambda store, **how: distances(
-                store, middle, cost="absdiff", backend=args.backend, **how
+                store, [middle(store)], cost="absdiff", backend=args.backend, **how
             ),
         ),
     }  # fmt: skip

@@ -227,5 +227,6 @@ class Relaxing:
             if not state["waves"][int(state["number"]) % 3]["candidates"]:
                 return state
             seconds = time.perf_counter() - start
-            waves = int(np.clip(waves * every / seconds, waves / 2, waves * 4)) + 1
+            # Launches between seams are short, and many: without a bound it would leave 64 bits.
+            waves = min(int(np.clip(waves * every / seconds, waves / 2, waves * 4)) + 1, 1 << 40)
             between()
