@@ -411,7 +411,6 @@ class Regions:
 
     def _pass_on(self, lane: Lane, at: Region, field: RegionField) -> set[Block]:
         """Write the distances of a region's saved blocks; return the other blocks."""
-        lane.piece = lane.resident = None
         blocks = list(blocks_in(self.problem.blocks, self.windows[at]))
         saved = [block for block in blocks if block in field.spill.saved]
         kernel = field_kernels(self.problem).get_function("finish")
