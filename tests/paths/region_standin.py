@@ -13,11 +13,13 @@ from types import SimpleNamespace
 import numpy as np
 
 from terrain_gpu.paths.cuda import lanes, piece, regions, solve
+from terrain_gpu.paths.cuda.memory import NOTES
 from terrain_gpu.paths.cuda.relaxing import AWAY, CHANGED
 from terrain_gpu.paths.cuda.variants import SIDE
 from terrain_gpu.paths.problem import CostDistance
 
 TOP, ABSENT, NONE = 2**31 - 1, 2**32 - 1, 2**32 - 1
+REACHED = NOTES.index("reached")
 STEPS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
 
 
@@ -70,6 +72,8 @@ class Staging:
 
 class Relaxing:
     """Pending tiles, as `relaxing.Relaxing`."""
+
+    macros = ()
 
     def __init__(self, shape, cost, cell, friction, dtype, options, farthest, planes):
         self.shape, self.farthest, self.visits = shape, farthest, 0
@@ -199,7 +203,7 @@ class Kernel:
         d = given[self.cells(h, w, row, col, pitch)]
         there = (d < TOP) & (d <= farthest)
         with Kernel.lock:
-            notes[3:5] += np.array([there.sum(), (d != ABSENT).sum()], np.uint64)
+            notes[REACHED : REACHED + 2] += np.uint64([there.sum(), (d != ABSENT).sum()])
         block.cells[:] = np.where(there, d, ABSENT)
 
 
