@@ -58,7 +58,7 @@ HOW = {
     "integers": (ROUGH.astype(np.int64) * 10**9, {"cost": "absdiff", "nearest": 2}),
     "minimax": (ROUGH.astype(np.float64), {"cost": "minimax", "connectivity": 4}),
     "formula": (ROUGH, {"cost": "length * exp(abs(slope) / 9)", "max_slope": 60.0}),
-    "bounded": (ROUGH, {"cost": "surface", "max_cost": 900.0}),
+    "bounded": (ROUGH, {"cost": "surface", "max_cost": {1: 400.0, 3: 371.8}}),
     "knights": (HOLES, {"cost": "friction", "friction": HOLES, "connectivity": 16}),
     "knights uphill": (ROUGH, {"cost": "tobler", "reverse": True, "connectivity": 16}),
     "knights on flats": (FLAT, {"cost": "absdiff", "connectivity": 16}),
