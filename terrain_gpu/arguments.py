@@ -437,6 +437,15 @@ def is_dataarray(value: Any) -> bool:
     return xarray is not None and isinstance(value, xarray.DataArray)
 
 
+def is_raster(value: Any) -> bool:
+    """Whether it is the path of a raster, as GDAL has it, and not that of a store."""
+    if not isinstance(value, str | os.PathLike):
+        return False
+    named = os.fspath(value)
+    remote = isinstance(named, str) and named.startswith(("/vsi", "http://", "https://"))
+    return remote or os.path.isfile(named)
+
+
 def _inputs(name: str, value: Any) -> list[Any]:
     if is_dataarray(value):
         return [value]

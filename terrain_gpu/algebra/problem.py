@@ -328,7 +328,7 @@ def calc(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path.
+        A store or a raster (a path), or a DataArray.
     expression
         Arithmetic over its layers, such as ``"distance + 0.5 * other"``; see `arithmetic`.
     into

@@ -237,7 +237,7 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path.
+        A store or a raster (a path), or a DataArray.
     features
         Cells, in the forms that `shortest_paths` accepts as sources; ``io.places.from_vector`` with
         `all_touched` finds those of lines and polygons.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..arguments import is_raster
 from . import options
 from .places import file_and_layer, from_file, is_vector, naming
 
@@ -86,8 +87,7 @@ class Given:
     @classmethod
     def of(cls, path: str, written: list[str], settings: dict[str, Any]) -> Given:
         """Check the argument and the settings about it; take --store out of the settings."""
-        remote = path.startswith(("/vsi", "http://", "https://"))
-        raster, kept = remote or os.path.isfile(path), settings.pop("kept", None)
+        raster, kept = is_raster(path), settings.pop("kept", None)
         if kept is not None and not raster:
             raise click.UsageError(f"--store {kept} is for a raster, and {path} is not a file")
         called = "" if "://" in path else Path(path).suffix

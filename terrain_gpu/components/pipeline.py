@@ -81,7 +81,7 @@ def label_components(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path.
+        A store or a raster (a path), or a DataArray.
     where
         A condition on its layers, such as ``"0 < elevation <= 100"``; see `expression`.
     connectivity

@@ -145,7 +145,8 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. "mst" of weight "flow" is computed if it is missing.
+        A store or a raster (a path), or a DataArray. "mst" of weight "flow" is computed if it is
+        missing.
     outlets
         Cells, in the forms that `shortest_paths` accepts as sources. Trees without an outlet drain
         nowhere. None: all cells at the edge of the raster and next to cells without a value.

@@ -86,9 +86,9 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. Missing layers of default names that it needs are computed: "mst" of
-        weight "flow"; with gradients "filled", along "flow_direction_tree"; and with depressions
-        "breach", where there is no tree, "breached" with the default limits.
+        A store or a raster (a path), or a DataArray. Missing layers of default names that it needs
+        are computed: "mst" of weight "flow"; with gradients "filled", along "flow_direction_tree";
+        and with depressions "breach", where there is no tree, "breached" with the default limits.
     outlets
         "edge": the cells at the raster's edge and beside voids (cells without a value, joined over
         eight neighbours) that reach it. "border": beside inner voids too. Or cells, in the forms

@@ -195,8 +195,8 @@ def terrain_indices(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. "slope" and "flow_accumulation" (areas), and what these need, are
-        computed if they are missing.
+        A store or a raster (a path), or a DataArray. "slope" and "flow_accumulation" (areas), and
+        what these need, are computed if they are missing.
     twi
         Layer to write the topographic wetness index to: ln(a / tan b).
     spi

@@ -84,7 +84,8 @@ def extract_network(
     Parameters
     ----------
     store
-        A store, or its path. "mst" of weight "flow" is computed if it is missing.
+        A store or a raster (a path), or a DataArray. "mst" of weight "flow" is computed if it is
+        missing.
     path
         A .geojson, .json, .parquet or .gpkg file (layer "network"); see `write_paths`. None for a
         temporary file, which `Network.to_geodataframe` reads.

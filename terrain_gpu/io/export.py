@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .. import cells
 from ..arguments import FileCompression, FloatType, FlowEncoding, checked, word
+from ..arguments import store as a_store
 from ..engine.run import Here, run
 from ..errors import InputError
 from ..grid.neighbours import DEGREES
 from ..progress import Progress, silent
 from ..report import Report
-from ..store import TileStore
+from ..store import Layer, TileStore
 from ..store.file_writer import writable_file
 from .export_problem import Export
 from .gdal import gdal_environment
 from .nextxy import NEXTXY
 
 
-@checked(compress=word(FileCompression), dtype=word(FloatType), encoding=word(FlowEncoding))
+def _store_or_layer(name: str, value: Any) -> Any:
+    return value if isinstance(value, Layer) else a_store(name, value)
+
+
+@checked(
+    store=_store_or_layer,
+    compress=word(FileCompression),
+    dtype=word(FloatType),
+    encoding=word(FlowEncoding),
+)
 def export_layer(  # noqa: PLR0913 - keyword-only
-    store: str | os.PathLike[str] | TileStore,
+    store: str | os.PathLike[str] | TileStore | Layer,
     path: str | os.PathLike[str],
     *,
     layer: str = "elevation",
@@ -42,10 +53,12 @@ def export_layer(  # noqa: PLR0913 - keyword-only
 
     Parameters
     ----------
+    store
+        A store, or its path; or a layer, as results have them in `layers`.
     path
         The file; it appears only when complete.
     layer
-        Name of the layer.
+        Name of the layer; that of the layer given.
     bounds
         (west, south, east, north) in the store's CRS; writes the cells they touch. All when None.
     cog
@@ -85,6 +98,8 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     VerificationError
         when the proof fails; nothing is written or replaced then.
     """
+    if isinstance(store, Layer):
+        layer, store = store.name, store.path.parent
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     opened.layer(layer)
     target = checked_target(path, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""Functions that take DataArrays where they take a store: `takes_dataarrays`."""
+"""Functions that take DataArrays and rasters where they take a store: `takes_dataarrays`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from ..arguments import HasDeviceMemory, is_dataarray, wrong
+from ..arguments import HasDeviceMemory, is_dataarray, is_raster, wrong
 from ..errors import InputError, TerrainError
 from ..store import TileStore
 from ..store.labels import Labels
@@ -34,10 +34,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 HEIGHTS = "elevation"
-"""The layer that a DataArray becomes, if none is named."""
+"""The layer that a DataArray or a raster becomes, if none is named."""
 
 RASTERS = "friction", "barriers"
-"""Arguments that may be arrays beside a DataArray; they become layers of their names."""
+"""Arguments that may be arrays or rasters beside the heights; they become layers of their names."""
 
 
 _WORKING: weakref.WeakValueDictionary[str, WorkingStore] = weakref.WeakValueDictionary()
@@ -76,10 +76,11 @@ def _remove(folder: str, owner: int) -> None:
 
 
 def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function of a store or an array also take a DataArray, or a masked array.
+    """Let a function of a store or an array also take a DataArray, a raster, or a masked array.
 
-    A DataArray is written, block by block, into a working store, which lives as long as the result.
-    Layers of the result have its coordinates: `Layer.to_xarray` is lazy.
+    A DataArray, or the raster at a path, is written, block by block, into a working store, which
+    lives as long as the result. Layers of the result have the coordinates of the DataArray:
+    `Layer.to_xarray` is lazy.
     """
     signature = inspect.signature(function)
     first = next(iter(signature.parameters))
@@ -93,23 +94,37 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(data, np.ndarray) and first == "store":
             made = "xarray.DataArray(array, dims=('y', 'x'))"
             raise wrong(first, data, f"a store or its path, or a DataArray, such as {made}")
-        if not is_dataarray(data):
+        if not (is_dataarray(data) or is_raster(data)):
             return function(*given.args, **given.kwargs)
-        from .array_input import called, mapping_name, two_dimensions  # brings GDAL
-
-        _refuse(given.arguments)
+        what = _called(data)
+        _refuse(what, given.arguments)
         store = WorkingStore()
         layer = given.arguments.get("layer") or HEIGHTS
         given.arguments |= _stored(store, first, data, given.arguments)
-        with _named(store, layer, called(data)):
+        with _named(store, layer, what):
             result = function(*given.args, **given.kwargs)
-        template = two_dimensions(data, None, called(data))
         for layer in getattr(result, "layers", {}).values():
-            layer.labels = Labels(template.coords, template.dims, mapping_name(template), store)
+            layer.labels = _labels(store, data)
         vars(result)["_store"] = store  # links and tables may be read from it later
         return result
 
     return call
+
+
+def _called(data: Any) -> str:
+    """What messages call a DataArray or a raster."""
+    from .array_input import called  # brings GDAL
+
+    return called(data) if is_dataarray(data) else os.fspath(data)
+
+
+def _labels(store: WorkingStore, data: Any) -> Labels:
+    from .array_input import called, mapping_name, two_dimensions
+
+    if not is_dataarray(data):
+        return Labels(store)
+    template = two_dimensions(data, None, called(data))
+    return Labels(store, template.coords, template.dims, mapping_name(template))
 
 
 def opened_store(store: RasterLike) -> TileStore:
@@ -132,34 +147,35 @@ def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator
         raise
 
 
-def _refuse(given: dict[str, Any]) -> None:
+def _refuse(what: str, given: dict[str, Any]) -> None:
     for name in ("resume", "client"):
         if given.get(name):
-            raise InputError(f"{name} needs a store; convert_dataset makes one of a DataArray")
+            raise InputError(f"{name} needs a store; convert_dataset makes one of {what}")
 
 
 def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Write a DataArray and the arrays given beside it; the arguments that name them."""
-    from .array_input import called, two_dimensions
+    """Write a DataArray or raster and those given beside it; the arguments that name them."""
+    from .array_input import two_dimensions
     from .convert import convert_dataset  # which needs this module
 
     how = {name: given[name] for name in ("memory_limit", "threads") if name in given}
     nodata = given.pop("nodata", None)
-    name = given.get("layer") or HEIGHTS
-    with _named(store, name, called(data)):
+    name, what = given.get("layer") or HEIGHTS, _called(data)
+    with _named(store, name, what):
         convert_dataset(data, store.path, layer=name, nodata=nodata, **how)
     named: dict[str, Any] = {first: store.path}
     for one in RASTERS:
         array: Any = given.get(one)
-        if isinstance(array, np.ndarray):
-            plain = two_dimensions(data, None, called(data))
+        if isinstance(array, np.ndarray) and is_dataarray(data):
+            plain = two_dimensions(data, None, what)
             if array.shape != plain.shape:
                 raise InputError(f"{one} must be an array of shape {plain.shape}, like the heights")
             array = plain.copy(data=array).rename(one)
             array.attrs = {}
         if is_dataarray(array):
             array = array.rename(one)
-            with _named(store, one, called(array), called(data)):
+        if is_dataarray(array) or is_raster(array):
+            with _named(store, one, _called(array), what):
                 convert_dataset(array, store.path, layer=one, **how)
             named[one] = one
     return named

@@ -183,7 +183,7 @@ def slope(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path.
+        A store or a raster (a path), or a DataArray.
     layer
         Layer of heights, in map units; in metres for a geographic CRS, whose cells are measured on
         the ellipsoid.

@@ -112,7 +112,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     data
-        A store, its path, or a 2-D array (or nested lists).
+        A store or a raster (a path), a DataArray, or a 2-D array (or nested lists).
     weight
         "max": the higher of the two cells, so that paths in the tree cross the lowest passes;
         "absdiff": their absolute difference; "flow": as "max", but of edges with one weight the

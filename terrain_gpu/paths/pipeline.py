@@ -121,7 +121,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     data
-        A store, its path, or a 2-D array (or nested lists).
+        A store or a raster (a path), a DataArray, or a 2-D array (or nested lists).
     sources
         Sequence or array of (row, col) or (row, col, start cost), or `Places` (see
         `io.places`).

@@ -15,22 +15,22 @@ CHUNK = 1024
 
 
 class Labels(NamedTuple):
-    """What a layer has of the DataArray that it was computed from.
+    """What a layer has of the DataArray or raster that it was computed from.
 
     Attributes
     ----------
+    store
+        What must live as long as the layer: its temporary store.
     coords, dims
-        Its coordinates, and its dimensions, rows first.
+        Coordinates and dimensions of the DataArray, rows first; None for those of the grid.
     mapping
         Name of the coordinate that tells the coordinate system.
-    store
-        What must live as long as the layer: its store, where that is temporary.
     """
 
-    coords: Any
-    dims: tuple[str, str]
-    mapping: str
     store: Any
+    coords: Any = None
+    dims: tuple[str, str] = ("y", "x")
+    mapping: str = "spatial_ref"
 
 
 class Layered(Described):

@@ -64,7 +64,7 @@ class Layer(Described):
     attributes
         All Zarr attributes of the array.
     labels
-        `Labels` of the DataArray that it was computed from, if any; not pickled.
+        `Labels` of the DataArray or raster that it was computed from, if any; not pickled.
     """
 
     labels: Labels | None = None

@@ -58,7 +58,7 @@ class LayerArray(BackendArray):
 def to_dataarray(layer: Layer, chunks: int | None, *, masked: bool) -> xarray.DataArray:
     """A layer as a DataArray; see `Layer.to_xarray`."""
     coords, dims, mapping = coordinates(layer.grid), ("y", "x"), "spatial_ref"
-    if layer.labels is not None:
+    if layer.labels is not None and layer.labels.coords is not None:
         own = dict(layer.labels.coords)
         mapping, dims = layer.labels.mapping, layer.labels.dims
         reference = coords["spatial_ref"]

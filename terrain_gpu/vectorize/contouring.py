@@ -84,7 +84,7 @@ def contours(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path.
+        A store or a raster (a path), or a DataArray.
     path
         A .gpkg (layer "contours") or .parquet file (GeoParquet), in the CRS of the raster; or a
         .geojson or .json file, in longitude and latitude; see `write_paths`. None for a temporary

@@ -103,7 +103,7 @@ def polygons(
     Parameters
     ----------
     store
-        A store, or its path.
+        A store or a raster (a path), or a DataArray.
     path
         A .gpkg (layer "polygons") or .parquet file (GeoParquet), in the CRS of the raster; or a
         .geojson or .json file, whose corners are reprojected to longitude and latitude; see

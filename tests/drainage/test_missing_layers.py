@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 
 import numpy as np
 import pytest
+import rasterio
 from contract import whole
 from rasterio.crs import CRS
 from test_network import make_store
@@ -146,9 +149,59 @@ def test_what_cannot_be_is_refused_before_the_work(tmp_path, no_fsync, case, mor
     assert TileStore.open(store).layers == ["elevation"]
 
 
-@pytest.mark.parametrize("case", sorted({case.split()[0] for case in CASES}))
-def test_a_raster_is_no_store(tmp_path, case):
+PLAIN = sorted(case for case in CASES if " " not in case)
+
+
+@pytest.fixture(scope="module")
+def raster(tmp_path_factory):
+    """The same heights as a store, and as a GeoTIFF beside it."""
+    folder = tmp_path_factory.mktemp("raster")
+    store = write(folder / "s.zarr", heights())
+    terrain_gpu.export_layer(store, folder / "dem.tif")
+    return folder
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_a_raster_or_dataarray_in_place_of_a_store(raster, tmp_path, no_fsync, monkeypatch, case):
+    """Results have the same bits and places, and leave nothing behind."""
+    pytest.importorskip("xarray")
+    monkeypatch.setenv("TERRAIN_GPU_SCRATCH", str(tmp_path))
+    shutil.copytree(raster / "s.zarr", tmp_path / "s.zarr")
+    expected = compute(case, tmp_path / "s.zarr").to_xarray(None)
+    dem = terrain_gpu.open(raster / "s.zarr", masked=False).elevation
+    for given in (str(raster / "dem.tif"), dem):
+        found = compute(case, given)
+        layers = list(found.layers.values())
+        assert found.to_xarray(None).drop_attrs().identical(expected.drop_attrs())
+        del found
+        gc.collect()
+        assert [whole(one).tobytes() for one in layers]  # which keep the working store
+        del layers
+        gc.collect()
+        assert os.listdir(tmp_path) == ["s.zarr"]
+    with pytest.raises(InputError, match=r"^resume needs a store; .* one of .*dem.tif$"):
+        compute(case, raster / "dem.tif", resume=True)
+
+
+def test_rasters_beside_a_raster(raster, tmp_path, no_fsync, monkeypatch):
+    monkeypatch.setenv("TERRAIN_GPU_SCRATCH", str(tmp_path))
+    cost = {"cost": "friction", "backend": "cpu"}
+    found = terrain_gpu.shortest_paths(
+        raster / "dem.tif", [(3, 3)], friction=raster / "dem.tif", **cost
+    )
+    store = shutil.copytree(raster / "s.zarr", tmp_path / "s.zarr")
+    expected = terrain_gpu.shortest_paths(store, [(3, 3)], friction="elevation", **cost)
+    assert np.array_equal(found.distance(), expected.distance(), equal_nan=True)
+    terrain_gpu.export_layer(found.layers["distance"], tmp_path / "d.tif")
+    with rasterio.open(tmp_path / "d.tif") as file:
+        assert np.array_equal(file.read(1), expected.distance(), equal_nan=True)
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_what_is_no_raster_is_named(tmp_path, case):
     path = tmp_path / "dem.tif"
     path.write_bytes(b"II*\0")
-    with pytest.raises(StoreError, match=r"a file, not a store; .* \(in Python: convert_dataset\)"):
+    with pytest.raises(InputError, match=r"dem\.tif: not a raster that GDAL can read"):
         compute(case, path)
+    with pytest.raises(StoreError, match=r"none\.tif: no such store; convert-dataset makes one"):
+        compute(case, tmp_path / "none.tif")

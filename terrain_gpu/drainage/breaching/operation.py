@@ -368,7 +368,7 @@ def breach(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path.
+        A store or a raster (a path), or a DataArray.
     max_distance
         How many rows and columns a way may lead away from its pit.
     max_depth

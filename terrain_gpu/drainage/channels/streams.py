@@ -103,8 +103,8 @@ def streams(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. Missing layers of default names that it needs are computed: "mst",
-        "flow_direction" and "flow_accumulation".
+        A store or a raster (a path), or a DataArray. Missing layers of default names that it needs
+        are computed: "mst", "flow_direction" and "flow_accumulation".
     threshold
         Least sum of a channel: a number of cells, or an area as text: "5km2", "300ha", "90000m2".
         For sums of other quantities, a number in their unit.

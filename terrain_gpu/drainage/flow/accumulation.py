@@ -214,8 +214,8 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. Missing layers of default names that it needs are computed: "mst",
-        "flow_direction" and "filled".
+        A store or a raster (a path), or a DataArray. Missing layers of default names that it needs
+        are computed: "mst", "flow_direction" and "filled".
     directions
         Layer of flow directions, uint8: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at
         outlets, 255 (or the layer's nodata) at cells that do not drain. Ways also end where the

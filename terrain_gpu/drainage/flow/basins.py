@@ -183,7 +183,8 @@ def basins(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. "mst" and "flow_direction" are computed if they are missing.
+        A store or a raster (a path), or a DataArray. "mst" and "flow_direction" are computed if
+        they are missing.
     directions
         Layer of flow directions, see `flow_accumulation`. Outlets are the cells where ways end.
     into

@@ -170,8 +170,8 @@ def hand(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. Missing layers of default names that it needs are computed: "mst",
-        "flow_direction", "flow_accumulation" and "filled".
+        A store or a raster (a path), or a DataArray. Missing layers of default names that it needs
+        are computed: "mst", "flow_direction", "flow_accumulation" and "filled".
     threshold
         Cells are streams where the accumulation is at least this: a number of cells, or an area as
         text such as "5km2".

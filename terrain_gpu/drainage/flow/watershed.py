@@ -258,8 +258,8 @@ def watershed(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. Missing layers of default names that it needs are computed: "mst",
-        "flow_direction" and "flow_accumulation".
+        A store or a raster (a path), or a DataArray. Missing layers of default names that it needs
+        are computed: "mst", "flow_direction" and "flow_accumulation".
     pour_points
         Cells, in the forms that `shortest_paths` accepts as sources. Their ids are the labels: 1,
         2, ... in the given order, or those of a `Places`. Several points in one cell have the label

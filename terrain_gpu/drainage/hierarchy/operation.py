@@ -308,7 +308,8 @@ def depressions(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. "mst" and "flow_direction" are computed if they are missing.
+        A store or a raster (a path), or a DataArray. "mst" and "flow_direction" are computed if
+        they are missing.
     directions
         Layer of flow directions that `flow_direction` made; its outlets hold.
     into

@@ -248,7 +248,8 @@ def fill_spill_merge(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path. "mst" and "flow_direction" are computed if they are missing.
+        A store or a raster (a path), or a DataArray. "mst" and "flow_direction" are computed if
+        they are missing.
     rain
         Depth of the water that falls, in units of the heights: a number, or the name of a layer,
         of which cells without a value get none. Evaporation and seepage are to be subtracted.

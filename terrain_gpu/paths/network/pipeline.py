@@ -134,7 +134,7 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     Parameters
     ----------
     store
-        A store, or its path.
+        A store or a raster (a path), or a DataArray.
     places
         As the sources of `shortest_paths`, at least two, without start costs. Two places may share
         a cell: they are joined there.
