@@ -1,15 +1,18 @@
 """Time hydrology on a fractal DEM, from store to store, beside pyflwdir and TopoToolbox in memory.
 
     taskset -c 0,1 python scripts/bench_hydrology.py 8192 /tmp/hydrology
+    taskset -c 0,1 python scripts/bench_hydrology.py 4096 /tmp/hydrology --others
 
 Peers run if they are installed; their inputs are in memory before the clock starts. Medians of
 seconds. Results are compared: filled heights with TopoToolbox's, cell for cell; accumulation along
-pyflwdir's directions with its own.
+pyflwdir's directions with its own. `--others`: operations that no peer has, or that run on the CPU
+only, without peers, over the same terrain rounded to metres, where half of the cells are flat.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import resource
 import statistics
@@ -20,11 +23,13 @@ from typing import Any
 
 import numpy as np
 from make_terrain import terrain_window
+from rasterio.crs import CRS
 
 import terrain_gpu
 from terrain_gpu.grid import GridSpec
 
 RUNS = 3
+UTM = CRS.from_epsg(32633).to_wkt()
 
 
 def cpu() -> float:
@@ -51,7 +56,7 @@ def timed(name: str, cells: int, work: Callable[[], Any], runs: int = RUNS) -> A
 
 
 def make(path: Path, z: np.ndarray) -> None:
-    grid = GridSpec(*z.shape, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0))
+    grid = GridSpec(*z.shape, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0), UTM)
     with terrain_gpu.create_layer(path, "elevation", grid, z.dtype, block_size=1024) as target:
         for at in target.blocks.ids():
             r0, r1, c0, c1 = target.block_window(*at)
@@ -95,6 +100,45 @@ def ours(path: Path, z: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
+def others(path: Path, z: np.ndarray) -> None:
+    make(path, z)
+    one = terrain_gpu
+    one.minimum_spanning_tree(path, weight="flow", backend="cpu", overwrite=True)
+    one.flow_direction(path, overwrite=True)
+    one.flow_accumulation(path, areas=True, overwrite=True)
+    one.fill(path, overwrite=True)
+    lines = path.with_suffix(".gpkg")
+    works: dict[str, Callable[..., Any]] = {
+        "reading and writing (calc)": lambda **how: one.calc(path, "elevation + 0", **how),
+        "basins": lambda **how: one.basins(path, **how),
+        "watershed, one point": lambda **how: one.watershed(path, [(9, 9)], **how),
+        "streams, 1000 cells, with lines": lambda **how: one.streams(
+            path, "0.1km2", lines=lines, **how
+        ),
+        "hand, 1000 cells": lambda **how: one.hand(path, "0.1km2", **how),
+        "flow-direction, gradient": lambda **how: one.flow_direction(
+            path, flats="gradient", into="gradient", **how
+        ),
+        "fill, epsilon": lambda **how: one.fill(path, epsilon=True, into="sloping", **how),
+        "flow-accumulation, dinf": lambda **how: one.flow_accumulation(
+            path, method="dinf", into="dinf", **how
+        ),
+        "flow-accumulation, mfd": lambda **how: one.flow_accumulation(
+            path, method="mfd", into="mfd", **how
+        ),
+        "hand, dinf": lambda **how: one.hand(path, "0.1km2", method="dinf", into="averages", **how),
+        "breach": lambda **how: one.breach(path, **how),
+        "depressions": lambda **how: one.depressions(path, **how),
+        "fill-spill-merge": lambda **how: one.fill_spill_merge(path, 0.1, **how),
+        "slope": lambda **how: one.slope(path, **how),
+        "terrain-indices, three": lambda **how: one.terrain_indices(
+            path, twi="twi", spi="spi", ls="ls", **how
+        ),
+    }
+    for name, work in works.items():
+        timed(name, z.size, functools.partial(work, overwrite=True))
+
+
 def topotoolbox(z: np.ndarray, found: dict[str, np.ndarray]) -> None:
     try:
         from topotoolbox import _grid
@@ -133,10 +177,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("side", type=int)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--others", action="store_true")
     asked = parser.parse_args()
     print(f"{asked.side} x {asked.side} float32, {len(os.sched_getaffinity(0))} cores")
     z = terrain_window(0, asked.side, 0, asked.side, lakes=True)
     path = asked.folder / f"hydrology{asked.side}.zarr"
+    if asked.others:
+        others(path, np.rint(z))
+        return
     found = ours(path, z)
     topotoolbox(z, found)
     pyflwdir(z, path)

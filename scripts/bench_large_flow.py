@@ -1,6 +1,9 @@
 """Time hydrology of a raster beyond the memory limits: raw DEM to directions and sums, proven.
 
-    taskset -c 0-15 python scripts/bench_large_flow.py 60000 /tmp --memory-limit 8GB
+    taskset -c 0-15 python scripts/bench_large_flow.py 60000 --work /tmp --memory-limit 8GB
+    taskset -c 0,1 python scripts/bench_large_flow.py 4096 8192 16384 32768 60000 --no-proof
+
+With several sides, the last table shows whether time grows with the number of cells.
 
 Makes fractal float32 terrain with lakes, and runs each command as users do, in a process of its
 own, with a cold disk cache where that may be dropped. Seconds of the proofs are given apart. A
@@ -19,6 +22,7 @@ import sys
 import time
 from pathlib import Path
 
+SMALL = 600
 COMMANDS = "compute-mst --weight flow", "flow-direction", "flow-accumulation"
 
 
@@ -32,16 +36,16 @@ def make(side: int, store: Path, block: int) -> None:
     print(f"made {side} x {side} in {time.perf_counter() - begin:.1f} s", flush=True)
 
 
-def run(command: str, store: Path, limits: list[str], show: bool) -> tuple[float, float]:
-    """Run a command with its proof; return the seconds of both."""
+def run(command: str, store: Path, more: list[str], show: bool) -> tuple[float, float]:
+    """Run a command; return its seconds, and those of its proof."""
     os.sync()
     with contextlib.suppress(OSError):
         Path("/proc/sys/vm/drop_caches").write_text("3")
     report = store.with_suffix(".json")
-    name, *more = command.split()
     start = "from terrain_gpu.cli.main import main as f; f()"
-    words = [name, str(store), *more, *limits, "--overwrite", "--verify", "-q", "--json", report]
-    subprocess.run([sys.executable, "-c", start, *map(str, words)], check=True)
+    name, *own = command.split()
+    words = [name, str(store), *own, *more, "--overwrite", "-q", "--json", str(report)]
+    subprocess.run([sys.executable, "-c", start, *words], check=True)
     found = json.loads(report.read_text())
     seconds, plan = found["seconds"], found["settings"]["plan"]
     proof = seconds.get("verify", 0.0)
@@ -56,22 +60,26 @@ def run(command: str, store: Path, limits: list[str], show: bool) -> tuple[float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("side", type=int)
-    parser.add_argument("work", type=Path)
+    parser.add_argument("sides", type=int, nargs="+")
+    parser.add_argument("--work", type=Path, default=Path("/tmp"))
     parser.add_argument("--block-size", type=int, default=1024)
     parser.add_argument("--memory-limit", default="8GB")
     parser.add_argument("--more", default="", help="Further options of the commands.")
+    parser.add_argument("--no-proof", action="store_true")
     asked = parser.parse_args()
-    limits = ["--memory-limit", asked.memory_limit, *asked.more.split()]
-    print(f"{asked.side} x {asked.side} float32, {len(os.sched_getaffinity(0))} cores")
-    for side, name in ((600, "small"), (asked.side, "large")):
-        store = asked.work / f"{name}.zarr"
+    more = ["--memory-limit", asked.memory_limit, *asked.more.split()]
+    more += [] if asked.no_proof else ["--verify"]
+    print(f"float32, {len(os.sched_getaffinity(0))} cores")
+    rows = []
+    for side in (SMALL, *asked.sides):
+        store = asked.work / f"side{side}.zarr"
         make(side, store, min(asked.block_size, side // 4 & -64))
-        found = [run(command, store, limits, name == "large") for command in COMMANDS]
+        found = [run(command, store, more, side != SMALL) for command in COMMANDS]
         shutil.rmtree(store)
-    work, proof = map(sum, zip(*found, strict=True))
-    rate = asked.side**2 / work / 1e6
-    print(f"DEM to accumulation {work:.1f} s, {rate:.1f} M cells/s; proofs {proof:.1f} s")
+        work, proof = map(sum, zip(*found, strict=True))
+        rows.append(f"| {side}^2 | {work:.2f} | {side**2 / work / 1e6:.1f} | {proof:.1f} |")
+    print("| side | DEM to accumulation, s | M cells/s | proofs, s |\n| --- | --- | --- | --- |")
+    print("\n".join(rows[1:]))
 
 
 if __name__ == "__main__":
