@@ -1,12 +1,13 @@
-"""Time hydrology on a fractal DEM, from store to store, beside pyflwdir and TopoToolbox in memory.
+"""Time hydrology on a fractal DEM, from store to store, beside other programs in memory.
 
     taskset -c 0,1 python scripts/bench_hydrology.py 8192 /tmp/hydrology
     taskset -c 0,1 python scripts/bench_hydrology.py 4096 /tmp/hydrology --others
 
-Peers run if they are installed; their inputs are in memory before the clock starts. Medians of
-seconds. Results are compared: filled heights with TopoToolbox's, cell for cell; accumulation along
-pyflwdir's directions with its own. `--others`: operations that no peer has, or that run on the CPU
-only, without peers, over the same terrain rounded to metres, where half of the cells are flat.
+Peers (pyflwdir, TopoToolbox, r.watershed) run if they are installed; their inputs are in memory
+before the clock starts. Medians of seconds. Results are compared: filled heights with
+TopoToolbox's, cell for cell; accumulation along pyflwdir's directions with its own. `--others`:
+operations that no peer has, or that run on the CPU only, without peers, over the same terrain
+rounded to metres, where half of the cells are flat.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ import argparse
 import functools
 import os
 import resource
+import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import rasterio
+from affine import Affine
 from make_terrain import terrain_window
 from rasterio.crs import CRS
 
@@ -173,6 +178,26 @@ def pyflwdir(z: np.ndarray, path: Path) -> None:
     print("sums along its directions are equal:", np.array_equal(own, sums))
 
 
+def watershed_of_grass(z: np.ndarray, folder: Path) -> None:
+    """Directions and accumulation by r.watershed, in memory, without its import of the raster."""
+    if not shutil.which("grass"):
+        return
+    place = {"width": z.shape[1], "height": z.shape[0], "transform": Affine(10, 0, 0, 0, -10, 0)}
+    with rasterio.open(
+        folder / "z.tif", "w", driver="GTiff", count=1, dtype=z.dtype, **place
+    ) as file:
+        file.write(z, 1)
+    script = (
+        f"r.in.gdal -o {folder / 'z.tif'} output=z --q; g.region raster=z; "
+        "TIMEFORMAT='%R s, %U s of processors'; time "
+        "r.watershed -s elevation=z drainage=d accumulation=a --q"
+    )
+    command = ["grass", "--tmp-location", "XY", "--exec", "bash", "-c", script]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    told = next(line for line in done.stderr.splitlines() if line.endswith("s of processors"))
+    print("r.watershed, directions and accumulation:", told, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("side", type=int)
@@ -188,6 +213,7 @@ def main() -> None:
     found = ours(path, z)
     topotoolbox(z, found)
     pyflwdir(z, path)
+    watershed_of_grass(z, asked.folder)
 
 
 if __name__ == "__main__":

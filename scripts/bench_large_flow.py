@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -36,8 +37,14 @@ def make(side: int, store: Path, block: int) -> None:
     print(f"made {side} x {side} in {time.perf_counter() - begin:.1f} s", flush=True)
 
 
-def run(command: str, store: Path, more: list[str], show: bool) -> tuple[float, float]:
-    """Run a command; return its seconds, and those of its proof."""
+def processors() -> float:
+    """Seconds of processors that finished processes have used, with their start."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(command: str, store: Path, more: list[str], show: bool) -> tuple[float, float, float]:
+    """Run a command; return its seconds, those of its proof, and of processors in all."""
     os.sync()
     with contextlib.suppress(OSError):
         Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -45,7 +52,9 @@ def run(command: str, store: Path, more: list[str], show: bool) -> tuple[float, 
     start = "from terrain_gpu.cli.main import main as f; f()"
     name, *own = command.split()
     words = [name, str(store), *own, *more, "--overwrite", "-q", "--json", str(report)]
+    before = processors()
     subprocess.run([sys.executable, "-c", start, *words], check=True)
+    used = processors() - before
     found = json.loads(report.read_text())
     seconds, plan = found["seconds"], found["settings"]["plan"]
     proof = seconds.get("verify", 0.0)
@@ -55,7 +64,7 @@ def run(command: str, store: Path, more: list[str], show: bool) -> tuple[float, 
         on = found["settings"].get("backend", "cpu")
         peak = found["peak_rss_bytes"] / 1e6
         print(f"{command}: {phases}; on {on}, {pool}; peak {peak:.0f} MB", flush=True)
-    return seconds["total"] - proof, proof
+    return seconds["total"] - proof, proof, used
 
 
 def main() -> None:
@@ -76,10 +85,12 @@ def main() -> None:
         make(side, store, min(asked.block_size, side // 4 & -64))
         found = [run(command, store, more, side != SMALL) for command in COMMANDS]
         shutil.rmtree(store)
-        work, proof = map(sum, zip(*found, strict=True))
-        rows.append(f"| {side}^2 | {work:.2f} | {side**2 / work / 1e6:.1f} | {proof:.1f} |")
-    print("| side | DEM to accumulation, s | M cells/s | proofs, s |\n| --- | --- | --- | --- |")
-    print("\n".join(rows[1:]))
+        work, proof, used = map(sum, zip(*found, strict=True))
+        rows.append((f"{side}^2", work, side**2 / work / 1e6, proof, used, used / side**2 * 1e9))
+    print("| raster | DEM to accumulation, s | M cells/s | proofs, s | processor s | ns per cell |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for name, *figures in rows[1:]:
+        print(f"| {name} | {' | '.join(f'{one:.1f}' for one in figures)} |")
 
 
 if __name__ == "__main__":
