@@ -134,7 +134,7 @@ def others(path: Path, z: np.ndarray) -> None:
         "hand, dinf": lambda **how: one.hand(path, "0.1km2", method="dinf", into="averages", **how),
         "breach": lambda **how: one.breach(path, **how),
         "depressions": lambda **how: one.depressions(path, **how),
-        "fill-spill-merge": lambda **how: one.fill_spill_merge(path, 0.1, **how),
+        "fill-spill-merge": lambda **how: one.fill_spill_merge(path, rain=0.1, **how),
         "slope": lambda **how: one.slope(path, **how),
         "terrain-indices, three": lambda **how: one.terrain_indices(
             path, twi="twi", spi="spi", ls="ls", **how

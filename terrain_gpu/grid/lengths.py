@@ -16,8 +16,8 @@ from .neighbours import COL_STEP_16, DIRECTIONS, ROW_STEP_16
 
 log = logging.getLogger(__name__)
 
-Measured = Literal["lengths", "areas", "slopes"]
-"""What a projection may distort."""
+Measured = Literal["lengths", "areas", "slopes", "directions"]
+"""What a projection may distort; Mercator's keeps directions of steepest descent."""
 
 _WRONG: dict[Measured, str] = {
     "lengths": "lengths are up to {0:.3g} times too long",
@@ -133,13 +133,15 @@ def warn_of_mercator(grid: GridSpec, measured: Sequence[Measured]) -> None:
     """Warn if what is measured in a raster is wrong because of Mercator's projection, or no CRS."""
     if measured and looks_like_degrees(grid):
         log.warning(
-            "the raster names no coordinate system, and its bounds look like degrees: lengths, "
-            "areas and slopes take them as map units; name it: convert-dataset --crs EPSG:4326"
+            "the raster names no coordinate system, and its bounds look like degrees, which %s "
+            "take as plain map units; name it: convert-dataset --crs EPSG:4326",
+            " and ".join(measured),
         )
-    if measured and (stretch := mercator_stretch(grid)):
+    wrong = [_WRONG[one] for one in measured if one in _WRONG]
+    if wrong and (stretch := mercator_stretch(grid)):
         log.warning(
             "Mercator's projection: %s; reproject the raster, for instance to UTM",
-            ", ".join(_WRONG[one].format(stretch, stretch**2) for one in measured),
+            ", ".join(one.format(stretch, stretch**2) for one in wrong),
         )
 
 

@@ -29,6 +29,7 @@ from ..engine.run import Run
 from ..engine.schedule import missing
 from ..errors import CellError, InputError
 from ..grid import TILE, Block, BlockGrid, RegionGrid
+from ..grid.lengths import Measured
 from ..grid.neighbours import FORWARD_EDGES
 from .levels import (
     METHODS,
@@ -76,6 +77,10 @@ class SpanningForest(Operation):
     def outputs(self) -> tuple[OutputLayer, ...]:
         encoded = {"encoding": FORWARD_EDGES}
         return (OutputLayer(LAYER, np.dtype(np.uint8), None, "edges", encoded),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("directions",) if self.weight == "flow" else ()
 
     @property
     def source(self) -> Any:
