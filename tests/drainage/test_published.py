@@ -149,6 +149,34 @@ def test_what_pyflwdir_makes_of_its_directions(tmp_path):
     assert np.abs(far - lengths)[inside].max() <= 5e-4  # theirs have three decimals
 
 
+def test_a_saddle_of_barnes(tmp_path):
+    """His example of filling: water spills from the upper pit at 3, and from both at 4.
+
+    There, the upper pit holds 4 units, and both hold 19 before water runs into the ditch around.
+    Here, of equally deep pits the first one stands for the parent.
+    """
+    z = np.pad(
+        grid_of("""
+        6 6 6 6 6 6 6 6
+        6 1 6 1 1 6 1 6
+        6 1 6 3 3 6 1 6
+        6 1 6 2 1 4 1 6
+        6 1 6 1 1 6 1 6
+        6 1 6 6 6 6 1 6
+        6 1 1 1 1 1 1 6
+        6 6 6 6 6 6 6 6
+        """),
+        1,
+        constant_values=-9,
+    )
+    store = make_store(tmp_path / "s.zarr", z, None, 64)
+    depressions(store, table=tmp_path / "t.csv", verify=True)
+    with open(tmp_path / "t.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = sorted((float(row["spill_height"]), float(row["volume"]) / 200) for row in rows)
+    assert found == [(3, 7), (4, 19), (6, 117)]
+
+
 def test_hierarchy_of_barnes(tmp_path):
     """The first example in the tests of fill-spill-merge (Barnes and others 2021).
 
@@ -180,34 +208,6 @@ def test_hierarchy_of_barnes(tmp_path):
         found = [float(row[key]) for key in ("height", "spill_height", "volume")]
         assert found == [pit, spill, volume * area]
     assert (small["parent"], large["parent"]) == (large["id"], "0")
-
-
-def test_a_saddle_of_barnes(tmp_path):
-    """His example of filling: water spills from the upper pit at 3, and from both at 4.
-
-    There, the upper pit holds 4 units, and both hold 19 before water runs into the ditch around.
-    Here, of equally deep pits the first one stands for the parent.
-    """
-    z = np.pad(
-        grid_of("""
-        6 6 6 6 6 6 6 6
-        6 1 6 1 1 6 1 6
-        6 1 6 3 3 6 1 6
-        6 1 6 2 1 4 1 6
-        6 1 6 1 1 6 1 6
-        6 1 6 6 6 6 1 6
-        6 1 1 1 1 1 1 6
-        6 6 6 6 6 6 6 6
-        """),
-        1,
-        constant_values=-9,
-    )
-    store = make_store(tmp_path / "s.zarr", z, None, 64)
-    depressions(store, table=tmp_path / "t.csv", verify=True)
-    with open(tmp_path / "t.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    found = sorted((float(row["spill_height"]), float(row["volume"]) / 200) for row in rows)
-    assert found == [(3, 7), (4, 19), (6, 117)]
 
 
 def test_of_three_streams_only_one_with_the_highest_order(tmp_path):
