@@ -18,6 +18,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
 from ..store.file_writer import writable_file
+from .encodings import KNIGHTS_TOO, has_knights
 from .export_problem import Export
 from .gdal import gdal_environment
 from .nextxy import NEXTXY
@@ -72,8 +73,8 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         For a layer of flow directions, the encoding of the file: "esri" (also when None), "grass",
         "taudem", "whitebox", "saga", "ldd"; or "nextxy": two bands of int32, the column and the row
         of the next cell. For backlinks also "esri-backlink", 1 to 8 clockwise from E; and in int16
-        "esri-degrees", azimuths, and "r.cost", degrees counterclockwise from E. The tag
-        FLOW_DIRECTION_ENCODING of the first band names it.
+        "esri-degrees", azimuths, and "r.cost", degrees counterclockwise from E. With 16 neighbours
+        only "r.cost", in float32. The tag FLOW_DIRECTION_ENCODING of the first band names it.
     memory_limit, threads, progress
         As for `convert_dataset`.
     verify
@@ -110,8 +111,13 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         raise InputError(
             f"{opened.path}: layer {layer!r} does not hold flow directions; leave out --encoding"
         )
+    if encoding and has_knights(opened.layer(layer)) and encoding != KNIGHTS_TOO:
+        raise InputError(
+            f"{opened.path}: layer {layer!r} has steps to 16 neighbours, and encoding "
+            f"{encoding!r} no values for them; take {KNIGHTS_TOO!r}, or leave out --encoding"
+        )
     if encoding in (NEXTXY, *DEGREES) and dtype:
-        raise InputError(f"encoding {encoding!r} has whole numbers; leave out the dtype")
+        raise InputError(f"encoding {encoding!r} has a type of its own; leave out the dtype")
     operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype, encoding)
     with gdal_environment():
         result = run(

@@ -24,13 +24,12 @@ from ..grid.neighbours import (
     DEGREES,
     FLOW_DIRECTIONS,
     FORWARD_EDGES,
-    encoded,
-    encoding_dtype,
     no_direction,
     symmetric,
 )
 from ..store import Layer
 from . import nextxy
+from .encodings import encoded, encoding_dtype
 from .geotiff import OutputProfile, RasterOutput
 from .nextxy import NEXTXY
 from .verify.nextxy import PLANNED, plan_next_cells, verify_next_cells
@@ -73,8 +72,8 @@ class Export(Operation):
     @property
     def kind(self) -> np.dtype:
         """Dtype of the cells in the file."""
-        if self.encoding in DEGREES:
-            return encoding_dtype(self.encoding)
+        if self.encoding is not None and self.encoding in DEGREES:
+            return encoding_dtype(self.source, self.encoding)
         return nextxy.DTYPE if self.bands == 2 else np.dtype(self.dtype or self.source.dtype)
 
     @property
@@ -249,9 +248,9 @@ class Export(Operation):
     def _encoded(self, at: Block, data: np.ndarray) -> np.ndarray:
         """Flow directions in another encoding."""
         assert self.encoding is not None
-        found = encoded(self.encoding)[data]
+        found = encoded(self.source, self.encoding)[data]
         self._refuse_others(at, data, found < -1)
-        return found.astype(encoding_dtype(self.encoding))
+        return found.astype(encoding_dtype(self.source, self.encoding))
 
     def _refuse_others(self, at: Block, data: np.ndarray, wrong: np.ndarray) -> None:
         """Refuse values that are no flow directions."""

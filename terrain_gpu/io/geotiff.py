@@ -115,6 +115,9 @@ class RasterOutput(FileWriter):
         self.profile = profile
         self._blocks, self._part = blocks, part
         self._dtype = dtype
+        # An average of codes, degrees or classes is meaningless: take one of them.
+        average = dtype.kind == "f" and not attributes.get("encoding")
+        self._overviews = "average" if average else "nearest"
         self._written = array("q")
         """Window and checksum of every write, five numbers each."""
         options = profile.plain.creation_options(dtype)
@@ -215,8 +218,7 @@ class RasterOutput(FileWriter):
                     self.part,
                     driver="COG",
                     **self.profile.creation_options(self._dtype) | {"predictor": "yes"},
-                    # An average of codes or classes is meaningless: for integers take one of them.
-                    overview_resampling="average" if self._dtype.kind == "f" else "nearest",
+                    overview_resampling=self._overviews,
                     bigtiff="if_safer",
                 )
             self._check(self.part)

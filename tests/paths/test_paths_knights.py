@@ -10,6 +10,7 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 import pytest
+import rasterio
 import strategies
 from click.testing import CliRunner
 from hypothesis import given
@@ -27,8 +28,10 @@ from terrain_gpu import GridSpec, InputError, VerificationError, export_layer, t
 from terrain_gpu.cli import options
 from terrain_gpu.cli.compute_sssp import command as compute_sssp
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.proof import Limits
 from terrain_gpu.grid import neighbours
 from terrain_gpu.grid.lengths import step_lengths
+from terrain_gpu.io.verify.raster import verify_exported
 from terrain_gpu.paths.cpu.relax import Relaxation
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.verify import ring_of, verify_paths
@@ -133,10 +136,36 @@ COSTS = """
 """What r.cost -k of GRASS 8.2.1 makes of them, from row 4, column 5, over cells of 1 x 1."""
 
 
-def test_r_cost_with_knights_agrees():
-    f, costs = (np.array(text.split(), float).reshape(9, 12) for text in (FRICTIONS, COSTS))
-    found = shortest_paths(f, [(4, 5)], cost="friction", friction=f, connectivity=16)
+OUTDIR = """
+360 360 315 270 180 -1 247.5 225 180 180 -1 270 315 270 360 292.5 292.5 270 225 -1 -1 -1 270 225
+360 360 360 315 292.5 270 -1 225 180 180 225 202.5 337.5 315 45 -1 315 270 225 -1 225 180 180 180
+-1 360 360 360 360 -1 180 180 180 180 180 135 45 90 22.5 45 -1 90 135 135 135 -1 270 225
+360 45 45 90 45 90 112.5 135 180 135 180 180 45 90 67.5 -1 360 90 45 90 135 90 90 135
+67.5 90 90 360 45 -1 -1 90 135 180 180 112.5
+"""
+"""Its directions; -1 is null."""
+
+
+def test_r_cost_with_knights_agrees(tmp_path):
+    f, costs, outdir = (
+        np.array(text.split(), float).reshape(9, 12) for text in (FRICTIONS, COSTS, OUTDIR)
+    )
+    outdir[4, 5] = 0  # the source, null there
+    store = str(tmp_path / "s.zarr")
+    with create_layer(store, "elevation", GridSpec(*f.shape), f.dtype, nodata=np.nan) as writer:
+        writer.write_block(0, 0, f)
+        writer.commit()
+    how = {"cost": "friction", "friction": "elevation", "connectivity": 16, "backlink": True}
+    found = shortest_paths(store, [(4, 5)], **how)
     np.testing.assert_allclose(found.distance(), costs, rtol=1e-11)
+    for cog in (False, True):
+        how = {"layer": "backlink", "encoding": "r.cost", "cog": cog, "overwrite": True}
+        export_layer(store, tmp_path / "d.tif", verify=True, **how)
+        with rasterio.open(tmp_path / "d.tif") as file:
+            assert (file.dtypes[0], file.nodata) == ("float32", -1)
+            np.testing.assert_array_equal(file.read(1), outdir)
+        limits = Limits(1 << 30, 1)
+        verify_exported(tmp_path / "d.tif", TileStore.open(store).layer("backlink"), limits)
 
 
 @pytest.mark.parametrize(("connectivity", "most"), [(4, 0.4143), (8, 0.0824), (16, 0.0275)])
@@ -218,8 +247,21 @@ def stored(tmp_path):
 def test_ties_and_encodings_are_refused(stored):
     with pytest.raises(InputError, match="tied-steps takes steps to 4 or 8 neighbours"):
         tied_steps(stored)
-    with pytest.raises(InputError, match="is not a flow direction; leave out --encoding"):
-        export_layer(stored, stored.parent / "b.tif", layer="backlink", encoding="r.cost")
+    for encoding in ("taudem", "esri-degrees", "nextxy"):
+        with pytest.raises(InputError, match=r"16 neighbours, and encoding .* take 'r.cost'"):
+            export_layer(stored, stored.parent / "b.tif", layer="backlink", encoding=encoding)
+
+
+def test_overviews_have_no_averages_of_degrees(tmp_path):
+    z = np.arange(600, dtype=np.int16) % 7 + np.zeros((600, 1), np.int16)
+    with create_layer(tmp_path / "s.zarr", "elevation", GridSpec(*z.shape), z.dtype) as writer:
+        writer.write_block(0, 0, z)
+        writer.commit()
+    shortest_paths(tmp_path / "s.zarr", [(300, 200)], connectivity=16, backlink=True)
+    file = tmp_path / "b.tif"
+    export_layer(tmp_path / "s.zarr", file, layer="backlink", encoding="r.cost", cog=True)
+    with rasterio.open(file) as data, rasterio.open(file, overview_level=0) as coarse:
+        assert {*coarse.read(1).ravel().tolist()} <= {*data.read(1).ravel().tolist()}
 
 
 @pytest.mark.parametrize("linked", [False, True])

@@ -24,10 +24,9 @@ from ...grid.neighbours import (
     ENCODINGS,
     FORWARD_EDGES,
     NEIGHBOUR,
-    encoded,
-    encoding_dtype,
     no_direction,
 )
+from ..encodings import encoded, encoding_dtype
 from ..gdal import GdalInput, gdal_environment
 from ..nextxy import NEXTXY
 from .header import check_header, refused
@@ -109,7 +108,8 @@ def verify_raster(
         if file.encoding != encoding:
             what = f"its flow directions are of {file.encoding}, not {encoding}"
             raise refused(at.path, what, "encoding")
-        codes = None if encoding in (None, "esri") else encoded(str(encoding)).astype(dtype)
+        plain = encoding is None or encoding == "esri"
+        codes = None if plain else encoded(layer, str(encoding)).astype(dtype)
         masked = dtype.kind != "f" and nodata is not None
 
         def check(window: Window, found: np.ndarray, data: np.ndarray) -> None:
@@ -173,7 +173,7 @@ def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) ->
             raise refused(path, "does not lie where the layer does", "transform")
         dtype = file.dtype if file.dtype.kind == "f" else layer.dtype
         if file.encoding in DEGREES:
-            dtype = encoding_dtype(file.encoding)
+            dtype = encoding_dtype(layer, file.encoding)
         if file.encoding == NEXTXY and layer.dtype == np.uint8:
             return verify_next_cells(path, layer, part, limits)
         if file.encoding not in (None, *ENCODINGS) or (file.encoding and layer.dtype != np.uint8):
