@@ -10,6 +10,7 @@ import numpy as np
 import pyogrio
 import pytest
 import reference
+import shapely
 from contract import FileContract, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,6 +163,7 @@ def test_lines_are_marching_squares_for_all_blocks(folders, data, levels, transf
         contours(store, folder / "t.geojson", breaks=levels)
         elsewhere = lines_of(folder / "t.geojson")
     assert len(texts) == 1
+    assert all(shapely.is_valid(shapely.LineString(line)) for _, line in lines)
     assert segments_of(lines) == expected_segments(data, 99, levels)
     assert [level for level, _ in lines] == sorted(level for level, _ in lines)
     assert found.features == len(lines) == len(elsewhere)
@@ -208,6 +210,7 @@ def areas_of(path, shape):
     """The areas of a file with their attributes, painted one by one; checks rings."""
     found = []
     for one in json.loads(path.read_text())["features"]:
+        assert shapely.is_valid(shapely.geometry.shape(one["geometry"]))
         several = one["geometry"]["coordinates"]
         for rings in several:
             check_rings(rings)
