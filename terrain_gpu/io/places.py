@@ -494,8 +494,10 @@ def values_at(layer: Layer, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
     return found
 
 
-def refuse_nodata(sources: Places, layer: Layer) -> None:
+def refuse_nodata(sources: Places, layer: Layer, *, snapped: bool = False) -> None:
     """Check that every cell has a value in a layer; reads only tiles around the cells.
+
+    `snapped`: whether the command has --snap and --nodata, which the message then names.
 
     Raises
     ------
@@ -523,6 +525,10 @@ def refuse_nodata(sources: Places, layer: Layer) -> None:
         raise InputError(
             f"{layer.path}: {void.sum()} of {len(void)} given cells are nodata: {names}; move them "
             "to cells with a value"
+            + (
+                ", with --snap CELLS of the command, or leave them out, with --nodata skip"
+                * snapped
+            )
         )
 
 

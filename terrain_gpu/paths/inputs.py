@@ -98,7 +98,7 @@ def valid_places(heights: Layer | ArrayLayer, given: PlacesLike, what: str) -> P
     found = as_places(heights.grid, given, what)
     if isinstance(heights, Layer):
         if len(found):
-            refuse_nodata(found, heights)
+            refuse_nodata(found, heights, snapped=True)
         return found
     void = is_nodata(heights.data[found.rows, found.cols], heights.nodata)
     if void.any():

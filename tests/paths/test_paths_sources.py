@@ -249,12 +249,13 @@ def test_cells_on_nodata_are_refused(tmp_path, no_fsync):
     layer = layer_of(tmp_path / "s", data, -1)
     refuse_nodata(from_rowcol(GRID, [(0, 0), (4, 4), (9, 11)]), layer)
     with pytest.raises(InputError) as error:
-        refuse_nodata(from_rowcol(GRID, [(0, 0), (4, 11), (4, 5)]), layer)
+        refuse_nodata(from_rowcol(GRID, [(0, 0), (4, 11), (4, 5)]), layer, snapped=True)
     assert str(error.value) == (
         f"{tmp_path}/s/elevation: 2 of 3 given cells are nodata: row 4, column 5 (x 500165.0, "
         "y 4999865.0; nearest cell with a value: row 3, column 5, 1 cell away), row 4, column 11 "
         "(x 500345.0, y 4999865.0; nearest cell with a value: row 3, column 11, 1 cell away); move "
-        "them to cells with a value"
+        "them to cells with a value, with --snap CELLS of the command, or leave them out, with "
+        "--nodata skip"
     )
 
 
