@@ -34,6 +34,12 @@ LAYER = "corridor"
 _STRIP = 1 << 16
 """Cells that are computed at a time, so that temporaries stay in the cache."""
 
+STEPS = (
+    "cost", "parameters", "friction", "barriers", "layer", "connectivity", "metric",
+    "corner_cutting", "max_slope", "wrap",
+)  # fmt: skip
+"""Settings of distances that tell what steps cost."""
+
 OPTIMUM, CORRIDOR = Phase("optimum"), Phase("corridor", writes=True)
 
 
@@ -326,6 +332,7 @@ def corridor(  # noqa: PLR0913 - keyword-only
     >>> corridor("dem.zarr", ["from_a", "to_b"], within="5%")
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    _tell_other_steps(opened, distances)
     percent = isinstance(within, str)
     share = float(within[:-1]) / 100 if isinstance(within, str) else None
     most = None if percent or within is None else float(within)
@@ -344,3 +351,22 @@ def corridor(  # noqa: PLR0913 - keyword-only
         if pair["optimum"] is None:
             log.warning("no way joins the sources of %s and %s", pair["from"], pair["to"])
     return found
+
+
+def _tell_other_steps(store: TileStore, distances: Sequence[str]) -> None:
+    """Warn of distances whose steps cost something else than those of the first ones."""
+    known = {
+        name: own
+        for name in distances
+        if name in store and isinstance(own := store.layer(name).info.get("settings"), dict)
+        and "cost" in own
+    }  # fmt: skip
+    for name, own in list(known.items())[1:]:
+        first, like = next(iter(known.items()))
+        if other := [key for key in STEPS if own.get(key) != like.get(key)]:
+            told = ", ".join(f"{key} {like.get(key)} and {own.get(key)}" for key in other)
+            log.warning(
+                "%s and %s were computed with different steps (%s), so their sum is not the cost "
+                "of a way",
+                *(first, name, told),
+            )

@@ -191,3 +191,17 @@ def test_the_command_and_what_it_refuses(tmp_path, monkeypatch, capfd, caplog):
     assert set(TileStore.open("s.zarr").layers) == {
         "corridor", "east", "elevation", "south", "west",
     }  # fmt: skip
+
+
+def test_distances_with_other_steps_are_told(tmp_path, caplog):
+    store = make_store(tmp_path / "s.zarr", np.arange(36.0).reshape(6, 6), None, 64)
+    shortest_paths(store, [(0, 0)], cost="surface", into="a")
+    shortest_paths(store, [(5, 5)], cost="surface", into="b", reverse=True, max_cost=99)
+    corridor(store, ["a", "b"])
+    assert not caplog.records
+    shortest_paths(store, [(5, 5)], cost="tobler", into="c", connectivity=4)
+    corridor(store, ["a", "b", "c"], overwrite=True)
+    (told,) = [one.getMessage() for one in caplog.records if "steps" in one.getMessage()]
+    assert told.startswith(
+        "a and c were computed with different steps (cost surface and tobler, connectivity 8 and 4)"
+    )
