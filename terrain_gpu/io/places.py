@@ -495,9 +495,7 @@ def values_at(layer: Layer, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
 
 
 def refuse_nodata(sources: Places, layer: Layer, *, snapped: bool = False) -> None:
-    """Check that every cell has a value in a layer; reads only tiles around the cells.
-
-    `snapped`: whether the command has --snap and --nodata, which the message then names.
+    """Check that every cell has a value; the message names --snap if the command has it.
 
     Raises
     ------
