@@ -239,3 +239,60 @@ class Paged:
         self._tables = []
         for file in self._files:
             file.close()
+
+
+class Gathered:
+    """Rows that are appended and then become a table; all is spilled if they do not fit.
+
+    Parameters
+    ----------
+    dtype
+        Of the rows.
+    room, each
+        Bytes of memory, and those that a row will take in all tables and lists together.
+
+    Attributes
+    ----------
+    count
+        Number of rows.
+    """
+
+    def __init__(self, paged: Paged, dtype: np.dtype, room: int, each: int) -> None:
+        self._paged, self._dtype, self._room, self._each = paged, dtype, room, each
+        self._parts: list[np.ndarray] = []
+        self._file: IO[bytes] | None = None
+        self.count = 0
+
+    def append(self, rows: np.ndarray) -> None:
+        """Append an array, which must not change from now on.
+
+        Raises
+        ------
+        OutputError
+            when the disk is full.
+        """
+        self.count += len(rows)
+        self._parts.append(rows)
+        if self.count * self._each > self._room:
+            self._write()
+
+    def _write(self) -> IO[bytes]:
+        if self._file is None:
+            self._paged.spill()
+            self._file = self._paged.file()
+        for part in self._parts:
+            self._paged.write(self._file, part)
+        self._parts = []
+        return self._file
+
+    def table(self) -> PagedTable:
+        """Return the table of all rows."""
+        if self._file is not None:
+            return self._paged.mapped(self._write(), self._dtype)
+        rows, done = np.empty(self.count, self._dtype), 0
+        self._parts.reverse()
+        while self._parts:
+            part = self._parts.pop()
+            rows[done : done + len(part)] = part
+            done += len(part)
+        return self._paged.held(rows)

@@ -19,7 +19,7 @@ from rasterio.crs import CRS
 from strategies import shapes
 from test_flow import call
 from test_network import rewrite
-from test_streams import GRID, drains, make_flow, write
+from test_streams import GRID, drains, make_flow, spilling, write
 
 from terrain_gpu import TileStore, streams
 from terrain_gpu.drainage.channels.line_problem import StreamLines
@@ -64,8 +64,11 @@ def draw(store, path, **more):
     block=st.sampled_from([64, 128, 256]),
     kind=st.sampled_from(["geojson", "gpkg", "parquet"]),
     how=st.sampled_from(["", "degrees", "areas", "ties", "flat", "voids"]),
+    spilled=st.booleans(),
 )
-def test_it_accepts_right_files(folders, shape, seed, outlets, threshold, block, kind, how):
+def test_it_accepts_right_files(
+    folders, shape, seed, outlets, threshold, block, kind, how, spilled
+):
     sums, codes = drains(shape, seed, outlets)
     heights = np.random.default_rng(seed).integers(-9, 9, shape).astype(np.float32)
     if how == "ties":  # sums that never differ by much, and often not at all
@@ -79,7 +82,7 @@ def test_it_accepts_right_files(folders, shape, seed, outlets, threshold, block,
     if not ((codes != 255) & (sums >= threshold)).any():
         return
     grid = GridSpec(*shape, *(DEGREES if how == "degrees" else (GRID,)))
-    with folders() as folder:
+    with folders() as folder, spilling(spilled):
         store = make_flow(folder / "s.zarr", codes, sums, block, grid)
         write(store, "elevation", heights, None, 64, grid)
         found = streams(store, threshold, lines=folder / f"l.{kind}", verify=True)
@@ -231,7 +234,7 @@ def test_it_refuses(store, tmp_path, monkeypatch, name):
     path = tmp_path / "l.geojson"
     path.write_text("an older file")
     spoil(monkeypatch, lambda file: rewrite(file, how))
-    with pytest.raises(VerificationError, match=words) as error:
+    with pytest.raises(VerificationError, match=words) as error, spilling():
         draw(store, path, overwrite=True)
     assert str(path) in str(error.value)
     assert path.read_text() == "an older file"

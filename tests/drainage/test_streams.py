@@ -38,7 +38,7 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.drainage.channels.line_problem import LineState, StreamLines
 from terrain_gpu.drainage.channels.operation import OnChannels
 from terrain_gpu.drainage.channels.problem import ORDERS, StreamOrders, order_dtype
-from terrain_gpu.drainage.verify import reaches
+from terrain_gpu.drainage.verify import link_graph, reaches
 from terrain_gpu.drainage.verify.streams import verify_orders
 from terrain_gpu.engine.proof import Limits
 from terrain_gpu.errors import InputError, OutputError, PlanError, StoreError, VerificationError
@@ -106,7 +106,8 @@ def spilling(spilled=True):
         if spilled:
             for operation in (OnChannels, StreamLines):
                 patch.setattr(operation, "each", 2**62)
-            patch.setattr(reaches, "EACH", 2**62)
+            for proof in (reaches, link_graph):
+                patch.setattr(proof, "EACH", 2**62)
             patch.setattr(paged, "_MOST", 2)
         yield
 

@@ -93,7 +93,7 @@ def plan_network_proof(forest: Forest, limits: Limits) -> StreamPlan:
     """
     blocks = forest.cells.blocks
     nodes = 5 * blocks.line_cells // 2
-    held = nodes * _NODE_BYTES + _FILE_BYTES + VECTOR_BYTES + 32 * blocks.rows
+    held = nodes * _NODE_BYTES + _FILE_BYTES + VECTOR_BYTES + 32 * blocks.rows + 8 * blocks.count
     # For each cell the reach of eight edges, ends, work space; cells of lines, as read and checked.
     one = 64 + 24 + 2 * (_RECORD.itemsize + 20 + forest.cells.dtype.itemsize)
     worker = (blocks.block + 2) ** 2 * one
@@ -138,7 +138,7 @@ def verify_network(
     with ExitStack() as stack:
         folder = files[1].parent
         memory = plan.memory, plan.memory_limit
-        scratch = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(2)]
+        scratch = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(3)]
         checker = _NetworkChecker(forest, files, min_length, kept, memory, scratch)
         checker.sort_cells()
         blocks, reads = forest.cells.blocks, _reads(forest)
@@ -184,8 +184,8 @@ class _NetworkChecker:
         self.least = _ENDLESS
         if min_length is not None:
             self.least = math.ceil(min(min_length / unit, _ENDLESS))
-        records, self.results = (file.fileno() for file in scratch)
-        self.records = BlockRecords(records, _RECORD, self.blocks)
+        records, chains, self.results = (file.fileno() for file in scratch)
+        self.records = BlockRecords((records, chains), _RECORD, self.blocks)
         self.result = np.dtype([("height", forest.cells.dtype), ("node", "?")])
         self.known: dict[Block, _Paths] = {}
         self.reaches: dict[Block, tuple[np.ndarray, ...]] = {}
@@ -203,8 +203,6 @@ class _NetworkChecker:
             found = np.empty(len(batch.cells), _RECORD)
             found["cell"], found["edges"] = batch.cells, self._edges(batch)
             self.records.put(found)
-            needed = self.memory + self.records.memory
-            require(needed, self.limit, f"to verify {self.records.total:,} or more cells of lines")
 
     def _edges(self, batch: Batch) -> np.ndarray:
         """The edges of each cell along its line, as D8 bits."""
@@ -337,7 +335,7 @@ class _NetworkChecker:
         degree = np.bitwise_count(bits[local])
         told["node"] = (degree != 2) | (ends[local] > 0)
         done = 0
-        for first, count in self.records.where.get(at, []):
+        for first, count in self.records.parts(at):
             write_records(self.results, told[done : done + count], first)
             done += count
 

@@ -16,7 +16,7 @@ from ...engine.plan import MB, StreamPlan, require
 from ...engine.proof import wrong
 from ...errors import StoreError
 from ...grid import Block, Window
-from ...store.paged import Paged, PagedTable
+from ...store.paged import Gathered, Paged
 from .reach_kernels import (
     ReachColumns,
     climb_reaches,
@@ -96,42 +96,16 @@ class Reaches:
 
     def __init__(self, of: BlockReaches, folder: Path) -> None:
         self._of, self._blocks = of, of.codes.blocks
-        self._room = of.plan.memory_limit - of.plan.memory + HELD
-        self._paged = Paged(folder, self._room)
-        self._parts: list[np.ndarray] = []
-        self._file: Any = None
+        room = of.plan.memory_limit - of.plan.memory + HELD
+        self._paged = Paged(folder, room)
+        self._rows = Gathered(self._paged, REACH, room, EACH)
         self._spans = np.zeros((self._blocks.count, 2), np.int64)
-        self._count = 0
 
     def add(self, at: Block, found: np.ndarray) -> None:
         """Add the reaches of a block."""
-        block = at[0] * self._blocks.shape[1] + at[1]
-        self._spans[block] = self._count, self._count + len(found)
-        self._count += len(found)
-        self._parts.append(found)
-        if self._count * EACH > self._room:
-            self._write()
-
-    def _write(self) -> None:
-        """Spill the reaches that are in memory."""
-        if self._file is None:
-            self._paged.spill()
-            self._file = self._paged.file()
-        for part in self._parts:
-            self._paged.write(self._file, part)
-        self._parts = []
-
-    def _table(self) -> PagedTable:
-        if self._file is not None:
-            self._write()
-            return self._paged.mapped(self._file, REACH)
-        rows, done = np.empty(self._count, REACH), 0
-        self._parts.reverse()
-        while self._parts:
-            part = self._parts.pop()
-            rows[done : done + len(part)] = part
-            done += len(part)
-        return self._paged.held(rows)
+        block, count = at[0] * self._blocks.shape[1] + at[1], self._rows.count
+        self._spans[block] = count, count + len(found)
+        self._rows.append(found)
 
     def check(self) -> None:
         """Compare the orders of all links.
@@ -145,9 +119,9 @@ class Reaches:
         OutputError
             when the disk is full.
         """
-        if not self._count:
+        if not self._rows.count:
             return
-        table, blocks, paged = self._table(), self._blocks, self._paged
+        table, blocks, paged = self._rows.table(), self._blocks, self._paged
         columns: dict[str, Any] = {name: table.rows[name] for name in ReachColumns._fields[:-1]}
         reaches = ReachColumns(**columns, pages=table.pages)
         place = np.array([blocks.cols, blocks.block, blocks.shape[1]])
@@ -159,7 +133,7 @@ class Reaches:
         for chunk in paged.filled(climb_reaches, reaches, state=np.array([0, -1, 0])):
             order.append(chunk)
             known += len(chunk)
-        if known < self._count:
+        if known < self._rows.count:
             state = np.array([0, beyond])
             paged.run(first_waiting, reaches, state)
             self._of.refuse_circle(int(state[1]))

@@ -206,15 +206,12 @@ LINE_FAULTS = (
     "begins where no link does",
     "a link begins between its ends",
     "takes a cell of another line",
-    "is on a channel and on no line",
 )
-UNDRAWN = 7
-"""The fault of a cell without a line."""
 
 
 @jit
 def check_steps(codes, state, cells, steps, own, taken):
-    """Compare the cells of lines in a block with its channels.
+    """Compare some cells of lines in a block with its channels.
 
     Parameters
     ----------
@@ -228,15 +225,14 @@ def check_steps(codes, state, cells, steps, own, taken):
     own
         bool, receives whether a cell belongs to the link of the line.
     taken
-        bool, shape (rows, cols), receives whether a cell belongs to a line.
+        bool, shape (rows, cols), whether a cell belongs to a line; receives those of these.
 
     Returns
     -------
     int, int
-        Which of `LINE_FAULTS`, and which of `cells`; or the cell of the block on no line.
+        Which of `LINE_FAULTS`, and which of `cells`.
     """
     cols = state.shape[1]
-    taken[:] = False
     for k in range(len(cells)):
         at = cells[k] // cols, cells[k] % cols
         step = steps[k] & 15
@@ -257,8 +253,4 @@ def check_steps(codes, state, cells, steps, own, taken):
         if taken[at]:
             return 6, k
         taken[at] = True
-    for row in range(state.shape[0]):
-        for col in range(cols):
-            if state[row, col] != NO_CHANNEL and not taken[row, col]:
-                return UNDRAWN, row * cols + col
     return 0, 0

@@ -13,7 +13,8 @@ elevations, and the lengths of steps. The file is right exactly when
 
 The file is read twice. First the cells of lines are sorted by blocks on disk, and blocks are read
 once to check (1) and (2); there, sums and elevations of the ends of links are found. The second
-time, attributes are compared. Memory is O(links), and some 65 536 cells of lines.
+time, attributes are compared. Memory holds some 65 536 cells of lines, and links that fit the
+limit; others are spilled.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -46,9 +48,19 @@ from ...io.verify.line_files import (
     wrong_line,
 )
 from ...store import TileStore
+from ...store.files import output_errors
 from ..codes import end_ways
-from .link_graph import LINK_BYTES, BasinCodes, find_orders
-from .stream_kernels import BEFORE, END, FIRST, LINE_FAULTS, UNDRAWN, check_steps, find_reaches
+from .link_graph import HELD, LINK, LinkGraph
+from .link_kernels import LAST
+from .stream_kernels import (
+    BEFORE,
+    END,
+    FIRST,
+    LINE_FAULTS,
+    NO_CHANNEL,
+    check_steps,
+    find_reaches,
+)
 from .streams import recorded_channels
 
 LAYERS = "streams", "junctions"
@@ -62,13 +74,10 @@ JUNCTION_FIELDS = "id", "kind", "upstream", "downstream", "elevation"
 _RECORD = np.dtype([("cell", "<i8"), ("line", "<i8"), ("step", "u1")])
 _FILE_BYTES = 48 * MB
 """Of a batch of lines, in Python's objects."""
-_LINK_BYTES = LINK_BYTES + 100
-_HELD = 16 * MB
-"""Memory planned for links; more is counted as they come."""
-_SHARE, _CELL_BYTES = 16, 100
-"""Memory is planned for a cell of lines in so many of a block; and its bytes there."""
+_CELLS, _CELL_BYTES = 1 << 14, 150
+"""Cells of lines in a block that are checked at a time, and bytes for each."""
 _POINTS = 1 << 14
-"""Junctions compared at a time."""
+"""Links looked at, and junctions compared, at a time."""
 
 
 class Channels(NamedTuple):
@@ -89,15 +98,8 @@ class Channels(NamedTuple):
         return max((read.layer.blocks for read in self.reads), key=lambda blocks: blocks.block)
 
 
-def plan_lines_proof(
-    channels: Channels, path: str, limits: Limits, more: int = 0, most: int = 0
-) -> StreamPlan:
+def plan_lines_proof(channels: Channels, path: str, limits: Limits) -> StreamPlan:
     """How blocks stream through the proof of the lines of their channels.
-
-    Parameters
-    ----------
-    more, most
-        Bytes for links beyond what is planned, and the most cells of lines in a block, once known.
 
     Raises
     ------
@@ -105,9 +107,8 @@ def plan_lines_proof(
         when the limit is too small.
     """
     blocks = channels.blocks
-    cells = blocks.block**2
-    held = _HELD + more + _FILE_BYTES + library_bytes(path) + 128 * blocks.rows
-    worker = 2 * cells + max(cells // _SHARE, most) * _CELL_BYTES
+    held = HELD + _FILE_BYTES + library_bytes(path) + 128 * blocks.rows + 8 * blocks.count
+    worker = 3 * blocks.block**2 + _CELLS * _CELL_BYTES
     return plan_proof(blocks, channels.reads, limits, worker=worker, held=held)
 
 
@@ -137,13 +138,15 @@ def verify_lines(
     StoreError
         when a layer is damaged.
     """
-    how = channels, str(files[1]), limits
-    plan = plan_lines_proof(*how, _beyond(expected["links"]))
-    with tempfile.TemporaryFile(dir=files[1].parent) as scratch:
-        checker = _LinesChecker(channels, files, plan, scratch.fileno())
-        checker.sort_cells(expected["links"])
-        lines, most = len(checker.first), checker.most
-        plan = plan_lines_proof(*how, _beyond(lines) + checker.records.memory, most)
+    plan, folder = plan_lines_proof(channels, str(files[1]), limits), files[1].parent
+    graph = LinkGraph(folder, plan.memory_limit - plan.memory + HELD)
+    with ExitStack() as stack:
+        stack.enter_context(closing(graph))
+        with output_errors(folder):
+            scratch = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(2)]
+        records, chains = (file.fileno() for file in scratch)
+        checker = _LinesChecker(channels, files, plan, graph, (records, chains))
+        checker.sort_cells()
         reads, add = channels.reads, lambda at, known: None
         check_blocks(plan, channels.blocks, reads, checker.check, add, limits)
         return checker.check_links(expected)
@@ -183,76 +186,62 @@ def verify_stored_lines(
     return verify_lines(channels, (path, path), recorded.result, limits)
 
 
-def _beyond(links: int) -> int:
-    """Bytes for so many links beyond those planned."""
-    return max(links * _LINK_BYTES - _HELD, 0)
-
-
 class _LinesChecker:
-    """Its arrays have an element for each line, that is, for each link."""
-
     def __init__(
-        self, channels: Channels, files: tuple[Path, Path], plan: StreamPlan, scratch: int
+        self,
+        channels: Channels,
+        files: tuple[Path, Path],
+        plan: StreamPlan,
+        graph: LinkGraph,
+        scratch: tuple[int, int],
     ) -> None:
         self.channels, self.grid, self.blocks = channels, channels.codes.grid, channels.blocks
-        self.path, self.plan = files[1], plan
+        self.path, self.plan, self.graph = files[1], plan, graph
         self.lines = LineFile(*files, self.grid, LAYERS[0], FIELDS, gaps=True)
         self.records = BlockRecords(scratch, _RECORD, self.blocks)
         self.lengths = step_lengths(self.grid)
+        self.south = np.concatenate(([0.0], np.cumsum(self.lengths[2])))
         self.units, self.unit = whole_lengths(self.grid, self.lengths)
-        # First, last but one and last cells, how many there are, and lengths in units; then
-        # elevations of first and last cells, sums of the last two, and whether it is an outlet.
-        self.first = self.before = self.end = self.positions = self.span = np.empty(0, np.int64)
-        self.top = self.bottom = np.empty(0)
-        self.sums = np.empty((2, 0))
-        self.outlet = np.empty(0, bool)
-        self.most = 0
-
-    def _require(self, more: int, what: str) -> None:
-        require(self.plan.memory + more, self.plan.memory_limit, what)
 
     def _room(self, size: int) -> None:
         """Refuse a line that takes so many bytes if they do not fit the memory."""
-        self._require(max(size - _FILE_BYTES, 0), "to verify a line of so many cells")
+        needed = self.plan.memory + max(size - _FILE_BYTES, 0)
+        require(needed, self.plan.memory_limit, "to verify a line of so many cells")
 
     # -- lines as cells -------------------------------------------------------------------------
 
-    def sort_cells(self, links: int) -> None:
-        """Write the cells of lines by blocks, and keep where lines begin and end.
-
-        `links` is how many are planned.
-        """
-        found: list[np.ndarray] = [np.empty((5, 0), np.int64)]
-        lines, cells = 0, self.grid.cells
+    def sort_cells(self) -> None:
+        """Write the cells of lines by blocks, and keep where lines begin and end."""
+        before = -1
         for read in read_lines(self.lines, self._room):
-            batch, alone = self._with_alone(read, cells)
+            batch, alone = self._with_alone(read, self.grid.cells)
             step = batch.steps(self.path, self.grid.cols)
             begin, end = batch.starts[:-1], batch.starts[1:] - 1
             records = np.empty(len(step), _RECORD)
             records["cell"], records["step"] = batch.cells, step
-            records["line"] = lines + np.repeat(np.arange(len(begin)), np.diff(batch.starts))
+            records["line"] = np.repeat(np.arange(len(begin)), np.diff(batch.starts))
+            records["line"] += batch.number - 1
             records["step"][begin] |= FIRST
             records["step"][end[~alone]] |= END
-            before = np.where(alone, end, end - 1)
-            records["step"][before[~alone]] |= BEFORE
-            self.records.put(records)
-            span = self._spans(batch, step)
-            ends = (batch.cells[place] for place in (begin, before, end))
-            found.append(np.stack((*ends, end - begin + 1, span)))
-            lines += len(begin)
-            more = max(lines - links, 0) * _LINK_BYTES + self.records.memory
-            self._require(more, f"to verify {lines:,} or more lines")
-        self.first, self.before, self.end, self.positions, self.span = np.concatenate(found, axis=1)
-        for k in np.flatnonzero(np.diff(self.first) <= 0)[:1].tolist():
+            last = np.where(alone, end, end - 1)
+            records["step"][last[~alone]] |= BEFORE
+            with output_errors(self.path.parent):
+                self.records.put(records)
+            rows = np.zeros(len(begin), LINK)
+            rows["cells"], rows["span"] = np.diff(batch.starts), self._spans(batch, step)
+            for name, place in (("first", begin), ("end", end), ("last", last)):
+                rows[name] = batch.cells[place]
+            self._refuse_order(batch.number, np.append(before, rows["first"]))
+            before = rows["first"][-1]
+            self.graph.add(rows)
+        self.graph.complete()
+
+    def _refuse_order(self, number: int, first: np.ndarray) -> None:
+        for k in np.flatnonzero(np.diff(first) <= 0)[:1].tolist():
             what = "is not in row-major order of first cells"
-            if self.first[k] == self.first[k + 1]:
+            if first[k] == first[k + 1]:
                 what = "begins where the one before it does"
-            wrong_line(self.path, k + 2, what, "order")
-        self.top, self.bottom = np.zeros((2, lines))
-        self.sums = np.zeros((2, lines), self.channels.sums.dtype)
-        self.outlet = np.zeros(lines, bool)
-        parts = self.records.where.values()
-        self.most = max((sum(count for _, count in own) for own in parts), default=0)
+            wrong_line(self.path, number + k, what, "order")
 
     def _with_alone(self, batch: Batch, cells: int) -> tuple[Batch, np.ndarray]:
         """Put its cell into each line without positions; also tell which lines these are."""
@@ -283,114 +272,112 @@ class _LinesChecker:
         codes, sums, heights = data
         r0, r1, c0, c1 = window = self.blocks.window(*at)
         end_ways(self.channels.codes, self.grid, window, codes)
-        state, taken = np.empty((r1 - r0, c1 - c0), np.uint8), np.empty((r1 - r0, c1 - c0), bool)
+        shape = r1 - r0, c1 - c0
+        state, taken = np.empty(shape, np.uint8), np.zeros(shape, bool)
         find_reaches(codes, sums, sums.dtype.type(self.channels.least), state)
-        records = self.records.of(at)
-        row, col = np.divmod(records["cell"], self.grid.cols)
-        row, col = row - r0, col - c0
-        step, own = np.ascontiguousarray(records["step"]), np.empty(len(records), bool)
-        fault, k = check_steps(codes, state, row * (c1 - c0) + col, step, own, taken)
-        if fault == UNDRAWN:
-            self._undrawn(r0 + k // (c1 - c0), c0 + k % (c1 - c0))
-        if fault:
-            what = f"{LINE_FAULTS[fault]} at row {r0 + row[k]}, column {c0 + col[k]}"
-            wrong_line(self.path, int(records["line"][k]) + 1, what, "channel")
-        # 0.0 for -0.0, which SQLite does not have.
-        line, height = records["line"], heights[row, col].astype(np.float64) + 0.0
-        through = sums[row + 1, col + 1]
-        begin, before, last = step & FIRST != 0, step & BEFORE != 0, own & (step & 15 == 8)
-        self.top[line[begin]] = height[begin]
-        self.sums[0, line[before]] = through[before]
-        self.sums[1, line[last]], self.bottom[line[last]] = through[last], height[last]
-        self.outlet[line[last]] = True
-
-    def _undrawn(self, row: int, col: int) -> NoReturn:
-        raise VerificationError(
-            f"{self.path}: row {row}, column {col}: {LINE_FAULTS[UNDRAWN]}; write it again with "
-            "--overwrite",
-            "channel",
-            row,
-            col,
-        )
+        for records in self.records.some(at, _CELLS):
+            row, col = np.divmod(records["cell"], self.grid.cols)
+            row, col = row - r0, col - c0
+            step, own = np.ascontiguousarray(records["step"]), np.empty(len(records), bool)
+            fault, k = check_steps(codes, state, row * shape[1] + col, step, own, taken)
+            if fault:
+                what = f"{LINE_FAULTS[fault]} at row {r0 + row[k]}, column {c0 + col[k]}"
+                wrong_line(self.path, int(records["line"][k]) + 1, what, "channel")
+            marks = step & (FIRST | BEFORE) | np.where(own & (step & 15 == 8), LAST, 0)
+            some = np.flatnonzero(marks)
+            row, col = row[some], col[some]
+            through = sums[row + 1, col + 1]
+            # Bits of positive numbers have the order of the numbers.
+            real = through.dtype.kind == "f"
+            through = through.astype(np.float64).view(np.int64) if real else through
+            # 0.0 for -0.0, which SQLite does not have.
+            height = heights[row, col].astype(np.float64) + 0.0
+            lines = records["line"][some]
+            self.graph.mark(lines, marks[some], through.astype(np.int64), height)
+        for row, col in np.argwhere((state != NO_CHANNEL) & ~taken)[:1].tolist():
+            raise VerificationError(
+                f"{self.path}: row {r0 + row}, column {c0 + col}: is on a channel and on no line; "
+                "write it again with --overwrite",
+                "channel",
+                r0 + row,
+                c0 + col,
+            )
 
     # -- the links ------------------------------------------------------------------------------
 
     def check_links(self, expected: Mapping[str, Any]) -> dict[str, Any]:
         """Compare attributes, junctions and totals with what follows from the lines."""
-        down = np.where(self.outlet, -1, np.searchsorted(self.first, self.end))
-        sums = self.sums[self.outlet.astype(np.int64), np.arange(len(down))]
-        last = np.where(self.outlet, self.end, self.before)
-        orders = find_orders(down, sums, last)
-        if isinstance(orders, int):
-            wrong_line(self.path, orders + 1, "leads round in a circle", "acyclic")
-        columns = self._columns(down, sums)
-        for name in ("strahler", "shreve", "horton", "hack", "topological"):
-            columns[name] = getattr(orders, name)
-        columns["outlet"] = orders.outlet + 1
-        codes = BasinCodes(down, sums, last, orders.main)
-        lines = 0
+        fault = self.graph.solve()
+        if fault is not None:
+            wrong_line(self.path, fault[0] + 1, fault[1], "acyclic")
+        totals: dict[str, Any] = dict.fromkeys(
+            ("links", "cells", "heads", "outlets", "length", "strahler"), 0
+        )
         for batch in read_lines(self.lines, self._room):
-            part = slice(lines, lines + len(batch.attributes))
-            rows = zip(*(column[part].tolist() for column in columns.values()), strict=True)
+            first, count = batch.number - 1, len(batch.attributes)
+            found = self.graph.rows(first, count)
+            columns = self._columns(first, found)
+            columns["pfafstetter"] = self.graph.codes(first, count)
+            rows = zip(*columns.values(), strict=True)
             for k, (own, row) in enumerate(zip(batch.attributes, rows, strict=True)):
-                right = dict(zip(columns, row, strict=True)) | {"pfafstetter": codes.of(lines + k)}
+                right = dict(zip(columns, row, strict=True))
                 check_attributes(self.path, batch.number + k, own, right)
-            lines += len(batch.attributes)
-        inflows = np.bincount(down[down >= 0], minlength=len(down))
+            totals["links"] += count
+            totals["cells"] += sum(columns["cells"])
+            totals["heads"] += int((found["inflows"] == 0).sum())
+            totals["outlets"] += int(found["ends"].sum())
+            totals["length"] += int(found["span"].sum())
+            totals["strahler"] = max(totals["strahler"], int(found["strahler"].max(initial=0)))
         if is_geopackage(self.path):
-            self._check_junctions(inflows)
-        found = {
-            "links": len(down),
-            "cells": int(columns["cells"].sum()),
-            "heads": int((inflows == 0).sum()),
-            "outlets": int(self.outlet.sum()),
-            "length": int(self.span.sum()) * self.unit,
-            "strahler": int(orders.strahler.max(initial=0)),
-        }
-        for name, value in found.items():
+            self._check_junctions(totals["links"], totals["outlets"])
+        totals["length"] *= self.unit
+        for name, value in totals.items():
             wrong_totals(self, name, value, expected.get(name))
-        return found
+        return totals
 
-    def _columns(self, down: np.ndarray, sums: np.ndarray) -> dict[str, np.ndarray]:
-        """Attributes of links by name, but orders and codes."""
-        low = np.where(self.outlet, self.bottom, self.top[down])
-        length = self.span * self.unit
+    def _columns(self, first: int, found: np.ndarray) -> dict[str, list[Any]]:
+        """Attributes of links by name, but codes."""
+        length, dtype = found["span"] * self.unit, self.channels.sums.dtype
+        sums = found["sums"].copy()
         with np.errstate(invalid="ignore", divide="ignore"):
-            drop = self.top - low
+            drop = found["top"] - found["low"]
             slope = np.where(length > 0, drop / length, 0.0)
-            bends = np.where(length > 0, np.maximum(length / self._straight(), 1.0), 1.0)
-        return {
-            "id": np.arange(1, len(down) + 1),
-            "downstream": down + 1,
-            "start": self.first,
-            "end": self.end,
-            "cells": self.positions - ~self.outlet,
+            bends = np.where(length > 0, np.maximum(length / self._straight(found), 1.0), 1.0)
+        columns = {
+            "id": np.arange(first + 1, first + 1 + len(found)),
+            "downstream": found["down"] + 1,
+            "start": found["first"],
+            "end": found["end"],
+            "cells": found["cells"] - ~found["ends"],
             "length": length,
             "drop": drop,
             "slope": slope,
             "sinuosity": bends,
-            "accumulation": sums,
+            "accumulation": sums.view(np.float64) if dtype.kind == "f" else sums,
+            "outlet": found["outlet"] + 1,
         }
+        orders = ("strahler", "shreve", "horton", "hack", "topological")
+        columns |= {name: found[name] for name in orders}
+        return {name: column.tolist() for name, column in columns.items()}
 
-    def _straight(self) -> np.ndarray:
+    def _straight(self, found: np.ndarray) -> np.ndarray:
         """Distances between the ends of lines: down the meridian, along the middle parallel."""
         (row, col), (to_row, to_col) = (
-            np.divmod(cells, self.grid.cols) for cells in (self.first, self.end)
+            np.divmod(found[name], self.grid.cols) for name in ("first", "end")
         )
-        east, south = self.lengths[0], np.concatenate(([0.0], np.cumsum(self.lengths[2])))
+        east = self.lengths[0]
         across = (east[(row + to_row) // 2] + east[(row + to_row + 1) // 2]) / 2
-        return np.hypot(south[to_row] - south[row], (to_col - col) * across)
+        return np.hypot(self.south[to_row] - self.south[row], (to_col - col) * across)
 
     # -- the junctions --------------------------------------------------------------------------
 
-    def _check_junctions(self, inflows: np.ndarray) -> None:
-        count, outlets = len(inflows), np.flatnonzero(self.outlet)
+    def _check_junctions(self, links: int, outlets: int) -> None:
         names = LAYERS[1], JUNCTION_FIELDS
         found = read_geopackage(self.lines.file, self.path, *names)
-        for number, right in enumerate(self._junctions(inflows, outlets), 1):
+        for number, right in enumerate(self._junctions(links), 1):
             blob, *own = next(found, (None,))
             if blob is None:
-                wrong_junction(self.path, number, f"is missing; {count + len(outlets):,} are right")
+                wrong_junction(self.path, number, f"is missing; {links + outlets:,} are right")
             point, *values = right
             if well_known(blob) != struct.pack("<BIdd", 1, 1, *point):
                 wrong_junction(self.path, number, "is not at the centre of its cell")
@@ -398,21 +385,20 @@ class _LinesChecker:
                 if not same_value(one, value):
                     wrong_junction(self.path, number, f"{name} is {one!r} where {value!r} is right")
         if next(found, None) is not None:
-            wrong_junction(self.path, count + len(outlets) + 1, "is one too many")
+            wrong_junction(self.path, links + outlets + 1, "is one too many")
 
-    def _junctions(self, inflows: np.ndarray, outlets: np.ndarray) -> Iterator[tuple[Any, ...]]:
+    def _junctions(self, links: int) -> Iterator[tuple[Any, ...]]:
         """The place and the attributes of each, those of first cells before outlets."""
-        heads = np.where(inflows > 0, "junction", "head")
-        for number in range(0, len(inflows), _POINTS):
-            own = slice(number, number + _POINTS)
-            ids = np.arange(1, len(inflows) + 1)[own]
-            columns = self.first[own], ids, heads[own], inflows[own], ids, self.top[own]
-            yield from self._placed(*columns)
-        for number in range(0, len(outlets), _POINTS):
-            some = outlets[number : number + _POINTS]
-            ids = len(inflows) + 1 + number + np.arange(len(some))
-            same = np.full(len(some), "outlet"), np.ones_like(some), np.zeros_like(some)
-            yield from self._placed(self.end[some], ids, *same, self.bottom[some])
+        for first, found in self.graph.chunks(_POINTS):
+            ids = np.arange(first + 1, first + 1 + len(found))
+            heads = np.where(found["inflows"] > 0, "junction", "head")
+            yield from self._placed(found["first"], ids, heads, found["inflows"], ids, found["top"])
+        for _, found in self.graph.chunks(_POINTS):
+            ends = found[found["ends"]]
+            ids = np.arange(links + 1, links + 1 + len(ends))
+            same = np.full(len(ends), "outlet"), np.ones_like(ids), np.zeros_like(ids)
+            yield from self._placed(ends["end"], ids, *same, ends["low"])
+            links += len(ends)
 
     def _placed(self, cells: np.ndarray, *columns: np.ndarray) -> Iterator[tuple[Any, ...]]:
         places = cell_centres(self.grid, np.stack(np.divmod(cells, self.grid.cols), axis=1))

@@ -8,7 +8,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -29,6 +28,9 @@ _ENVELOPES = (0, 32, 48, 48, 64)
 PARSED, COLUMNAR = 18, 4
 """Bytes in memory for each of a line in its file: 10 measured for GeoPackage, 17 for GeoJSON; and
 of a row group of GeoParquet before that."""
+
+_PART = np.dtype([("before", "<i8"), ("first", "<i8"), ("count", "<i8")])
+"""A part of the records of a block: the part before it, or -1, its first record, and how many."""
 
 Room = Callable[[int], None]
 """Is called with the bytes that a line takes in memory; refuses those that it has no room for."""
@@ -328,20 +330,24 @@ def _parquet(of: LineFile, room: Room) -> Iterator[Line]:
 class BlockRecords:
     """Records of the cells of lines on disk, batch by batch, in each of these sorted by blocks.
 
+    A batch has a part for each block that it meets. Where the parts of a block are is a chain from
+    the last one to the first, on disk too: memory holds 8 bytes for each block.
+
+    Parameters
+    ----------
+    files
+        For the records, and for the chains.
+
     Attributes
     ----------
-    where
-        For each block, where its records are: the number of the first, and how many.
     total
         Number of records.
     """
 
-    _PART_BYTES = 160
-    """Of the records that a batch has in a block, of which memory holds the place on disk."""
-
-    def __init__(self, file: int, kind: np.dtype, blocks: BlockGrid) -> None:
-        self._file, self.kind, self.blocks = file, kind, blocks
-        self.where: dict[Block, list[tuple[int, int]]] = {}
+    def __init__(self, files: tuple[int, int], kind: np.dtype, blocks: BlockGrid) -> None:
+        self._file, self._chains = files
+        self.kind, self.blocks = kind, blocks
+        self._last = np.full(blocks.count, -1)
         self.total = self._parts = 0
 
     def order(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -355,21 +361,32 @@ class BlockRecords:
         """Keep the records of a batch, which have a field "cell"."""
         order, owner = self.order(found["cell"])
         write_records(self._file, found[order], self.total)
-        cuts = np.flatnonzero(np.diff(owner)) + 1
-        for first, last in pairwise([0, *cuts.tolist(), len(owner)] if len(owner) else []):
-            at = divmod(int(owner[first]), self.blocks.shape[1])
-            self.where.setdefault(at, []).append((self.total + first, last - first))
-        self.total, self._parts = self.total + len(found), self._parts + len(cuts) + 1
+        block, first, count = np.unique(owner, return_index=True, return_counts=True)
+        parts = np.empty(len(block), _PART)
+        parts["before"], parts["first"], parts["count"] = self._last[block], first, count
+        parts["first"] += self.total
+        write_records(self._chains, parts, self._parts)
+        self._last[block] = self._parts + np.arange(len(block))
+        self.total, self._parts = self.total + len(found), self._parts + len(block)
+
+    def parts(self, at: Block) -> list[tuple[int, int]]:
+        """Where the records of a block are: the number of the first, and how many."""
+        found, part = [], int(self._last[at[0] * self.blocks.shape[1] + at[1]])
+        while part >= 0:
+            part, first, count = read_records(self._chains, _PART, part, 1)[0].tolist()
+            found.append((first, count))
+        return found[::-1]
 
     def of(self, at: Block) -> np.ndarray:
         """The records of a block."""
-        parts = (read_records(self._file, self.kind, *part) for part in self.where.get(at, []))
+        parts = (read_records(self._file, self.kind, *part) for part in self.parts(at))
         return np.concatenate([np.empty(0, self.kind), *parts])
 
-    @property
-    def memory(self) -> int:
-        """Bytes for what memory holds."""
-        return self._parts * self._PART_BYTES
+    def some(self, at: Block, most: int) -> Iterator[np.ndarray]:
+        """Yield the records of a block, at most so many at a time."""
+        for first, count in self.parts(at):
+            for k in range(0, count, most):
+                yield read_records(self._file, self.kind, first + k, min(most, count - k))
 
 
 def write_records(file: int, data: np.ndarray, first: int) -> None:
