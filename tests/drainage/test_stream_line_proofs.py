@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
 from functools import partial
@@ -14,7 +15,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import MB, within
+from memory import MB, measured, within
 from rasterio.crs import CRS
 from strategies import shapes
 from test_flow import call
@@ -23,6 +24,7 @@ from test_streams import GRID, drains, make_flow, spilling, write
 
 from terrain_gpu import TileStore, streams
 from terrain_gpu.drainage.channels.line_problem import StreamLines
+from terrain_gpu.drainage.verify.link_graph import EACH, HELD
 from terrain_gpu.drainage.verify.stream_lines import FIELDS
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import PlanError, VerificationError
@@ -431,12 +433,20 @@ def test_memory(tmp_path, name):
     assert peak <= limit
 
 
-def test_memory_is_refused_beforehand_or_for_more_links(tmp_path):
+def test_memory_is_refused_beforehand_and_holds_any_number_of_links(tmp_path):
+    """The links of these, 300 bytes each, do not fit what is planned for them."""
     sums, codes = drains((1000, 300), 5, 400)
     store = make_flow(tmp_path / "s.zarr", codes, sums, 256)
     write(store, "elevation", np.zeros(codes.shape), None, 256, GridSpec(1000, 300))
     lines = StreamLines(str(store), *NAMES, 1, str(tmp_path / "l.geojson"))
-    with pytest.raises(PlanError, match=r"to verify.*at least \d+ MB"):
+    with pytest.raises(PlanError, match=r"to verify.*at least \d+ MB") as refused:
         lines.plan_verify(150 * MB, 1)
     assert "streams" not in TileStore.open(store).layers
-    streams(store, 1, order="horton", lines=lines.path, verify=True)
+    links = streams(store, 1, order="horton", lines=lines.path).links
+    limit = int(re.search(r"at least (\d+) MB", str(refused.value))[1]) * MB
+    assert links * EACH > 3 * HELD
+    command = f"terrain-gpu verify s.zarr --file l.geojson --threads 1 --memory-limit {limit}B"
+    code, peak, err = measured(tmp_path, command, limit)
+    assert code == 0, err
+    assert peak <= limit
+    assert sorted(os.listdir(tmp_path)) == ["l.geojson", "s.zarr"]
