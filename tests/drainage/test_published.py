@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from contract import make_store, whole
+from test_fill_spill_merge import add_rain
 from test_flow import store_of_codes
 
 from terrain_gpu import (
     TileStore,
     depressions,
     fill,
+    fill_spill_merge,
     flow_accumulation,
     flow_direction,
     hand,
@@ -208,6 +210,55 @@ def test_hierarchy_of_barnes(tmp_path):
         found = [float(row[key]) for key in ("height", "spill_height", "volume")]
         assert found == [pit, spill, volume * area]
     assert (small["parent"], large["parent"]) == (large["id"], "0")
+
+
+def rest(folder, z, rain):
+    """Depths of the water of a rain at rest; cells of 1 x 1, outlets at the edge."""
+    store = make_store(folder / "s.zarr", np.array(z, np.float32), None, 64, cell=(1.0, 1.0))
+    add_rain(store, np.array(rain, np.float32))
+    return whole(fill_spill_merge(store, rain="rain", verify=True).layers["water"])
+
+
+@pytest.mark.parametrize(("water", "level"), [(3, 2.5), (19, 4)])
+def test_fill_spill_merge_of_barnes_over_a_saddle(tmp_path, water, level):
+    """Of its tests "FillDepressions": "Standard Case", and "Passes over a saddle"."""
+    z = np.pad(
+        grid_of("""
+        6 6 6 6 6 6 6 6
+        6 1 6 1 1 6 1 6
+        6 1 6 3 3 6 1 6
+        6 1 6 2 1 4 1 6
+        6 1 6 1 1 6 1 6
+        6 1 6 6 6 6 1 6
+        6 1 1 1 1 1 1 6
+        6 6 6 6 6 6 6 6
+        """),
+        1,
+        constant_values=-9,
+    )
+    rain = np.zeros(z.shape)
+    rain[2, 4] = water
+    right = np.zeros(z.shape)
+    inner = slice(2, 6 if water == 19 else 3), slice(4, 6)
+    right[inner] = level - z[inner]
+    assert right.sum() == water
+    assert np.array_equal(rest(tmp_path, z, rain), right.astype(np.float32))
+
+
+def test_fill_spill_merge_of_richdem_along_a_valley(tmp_path):
+    """RichDEM's FillSpillMerge (c5a183a) gives these depths; 22 of 79 leave.
+
+    Flow has one way, so definitions agree.
+    """
+    valley = [-1, 7, 1, 4, 2, 9, 0, 5, 3, 8, 1, 6, 2, 12, 3, 5, 4, 10, -1]
+    water = {2: 1, 4: 9, 8: 6, 9: 2, 12: 21, 16: 40}
+    thirds = [0, 0, 14, 5, 11, 0, 22, 7, 13, 0, 21, 6, 18, 0, 21, 15, 18, 0, 0]
+    z = np.full((5, len(valley) + 2), 99)
+    z[2, 1:-1], z[[0, -1]], z[:, [0, -1]] = valley, -9, -9
+    rain, right = np.zeros((2, *z.shape))
+    rain[2, [1 + col for col in water]] = list(water.values())
+    right[2, 1:-1] = np.array(thirds) / 3
+    assert np.abs(rest(tmp_path, z, rain) - right).max() < 1e-6
 
 
 def test_of_three_streams_only_one_with_the_highest_order(tmp_path):
