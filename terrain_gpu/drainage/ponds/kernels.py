@@ -107,12 +107,12 @@ def nest(order, edges, ends, pit, dead, up, sides, deaths):
     order
         Edges in their order.
     edges, ends
-        Their heights and keys, and rows at both ends.
+        Their heights, and the rows at both ends.
     pit
         Heights and cells of the pits of rows.
     dead, up
-        Receive the height and key of the edge at which each row dies, infinity and -1 if it does
-        not, and the row that it merges into.
+        Receive the height of the edge at which each row dies, infinity if it does not, and the row
+        that it merges into, -1 if none.
     sides
         int64, shape (rows, 2). Receives the rows at the ends of that edge: within the set that
         dies, and beyond.
@@ -126,7 +126,7 @@ def nest(order, edges, ends, pit, dead, up, sides, deaths):
     """
     heights, cells = pit
     above, oldest = np.arange(len(cells)), np.arange(len(cells))
-    dead[0][:], dead[1][:], up[:], count = np.inf, -1, -1, 0
+    dead[:], up[:], count = np.inf, -1, 0
     for e in order:
         near, far = ends[e, 0], ends[e, 1]
         a, b = root_of(above, far), root_of(above, near)
@@ -136,7 +136,7 @@ def nest(order, edges, ends, pit, dead, up, sides, deaths):
             a, b, near, far = b, a, far, near
         young = oldest[b]
         if cells[young] != OCEAN:
-            dead[0][young], dead[1][young], up[young] = edges[0][e], edges[1][e], oldest[a]
+            dead[young], up[young] = edges[e], oldest[a]
             sides[young, 0], sides[young, 1] = near, far
             deaths[count] = young
             count += 1
@@ -151,7 +151,7 @@ def number_pools(deaths, cells, dead, up, first, floor, top, row, merged, event)
     Parameters
     ----------
     deaths, cells, dead, up
-        Of `nest`: `dead` are heights.
+        Of `nest`.
     first
         int64, rows + 1. Receives the first pool of each row.
     floor, top, row, merged
@@ -250,8 +250,8 @@ def whole(volume):
 
 
 @jit
-def find_rooms(deaths, pools, sums, unit, scale, below, room):
-    """Find what each pool holds above those that it lies upon.
+def areas_below(deaths, pools, own):
+    """The area of what each pool lies upon, in units.
 
     Parameters
     ----------
@@ -259,27 +259,38 @@ def find_rooms(deaths, pools, sums, unit, scale, below, room):
         Rows in the order in which they die.
     pools
         first, floor, top, row, merged and event of `number_pools`.
-    sums
-        From `fill_below`, up to the tops.
-    unit, scale
-        Area of a unit, and water in units of volume.
-    below
-        int64. Receives the area of what each pool lies upon, in units.
-    room
-        int64. Receives the units of water; `MOST` for those without a top.
+    own
+        int64, area of the cells of each pool, in units.
     """
-    first, floor, top, _, _, event = pools
-    for s in range(len(room)):
-        below[s], room[s] = 0, sums[s, 2] if top[s] < np.inf else MOST
+    first, event, below = pools[0], pools[5], np.zeros_like(own)
     for p in deaths:
         s = event[p]
-        if s < 0:
-            continue
-        a, b = first[p + 1] - 1, s - 1
-        below[s] = below[a] + sums[a, 1] + below[b] + sums[b, 1]
-        if top[s] < np.inf:
-            more = (top[s] - floor[s]) * (below[s] * unit) * scale
-            room[s] = plus(room[s], whole(more))
+        if s >= 0:
+            a, b = first[p + 1] - 1, s - 1
+            below[s] = below[a] + own[a] + below[b] + own[b]
+    return below
+
+
+@jit
+def find_rooms(pools, below, unit, scale, room):
+    """Find what each pool holds above those that it lies upon.
+
+    Parameters
+    ----------
+    below
+        Of `areas_below`.
+    unit, scale
+        Area of a unit, and water in units of volume.
+    room
+        int64, the volume above the cells of each pool, up to its top, in units of water. Receives
+        all; `MOST` for those without a top.
+    """
+    floor, top = pools[1], pools[2]
+    for s in range(len(room)):
+        if not top[s] < np.inf:
+            room[s] = MOST
+        elif below[s] > 0:
+            room[s] = plus(room[s], whole((top[s] - floor[s]) * (below[s] * unit) * scale))
 
 
 @register_jitable
@@ -303,7 +314,8 @@ def _pour(amount, into, most, pools, sides, state):
     room, water, full, passing, jump = state
     while first[into] < first[into + 1]:  # no outlet
         start = first[into]
-        passing[start] += amount
+        if len(passing):
+            passing[start] += amount
         s = jump[start]
         while True:
             above, other = _beside(pools, s)
@@ -324,7 +336,8 @@ def _pour(amount, into, most, pools, sides, state):
         if above < 0:
             into = sides[row[s], 1]
         else:
-            passing[above] -= amount
+            if len(passing):
+                passing[above] -= amount
             into = sides[row[s], 1] if _is_last(pools, s) else sides[merged[above], 0]
     return 0
 
@@ -355,16 +368,17 @@ def settle(deaths, up, sides, pools, rain, room, water, full, passing):
         holds; both 0 unless those are full.
     passing
         int64. Receives numbers whose sum over a pool and all that it lies upon is the water that
-        arrived there, by rain or over an edge.
+        arrived there, by rain or over an edge. Empty if nobody asks.
     """
-    first, event = pools[0], pools[5]
+    first, event, told = pools[0], pools[5], len(passing) > 0
     jump, over = np.arange(len(room)), np.zeros(len(rain), np.int64)
     state = room, water, full, passing, jump
     water[:], full[:], passing[:] = 0, False, 0
     for r in range(len(rain)):
         s = first[r]
         if s < first[r + 1]:
-            passing[s] = rain[r]
+            if told:
+                passing[s] = rain[r]
             water[s] = min(rain[r], room[s])
             over[r], full[s] = rain[r] - water[s], water[s] == room[s]
     for p in deaths:
@@ -374,10 +388,12 @@ def settle(deaths, up, sides, pools, rain, room, water, full, passing):
             continue
         a, b = first[p + 1] - 1, s - 1
         if over[p] > 0 and not full[b]:
-            passing[s] -= over[p]
+            if told:
+                passing[s] -= over[p]
             over[p] = _pour(over[p], sides[p, 1], b, pools, sides, state)
         elif over[q] > 0 and not full[a]:
-            passing[s] -= over[q]
+            if told:
+                passing[s] -= over[q]
             over[q] = _pour(over[q], sides[p, 0], a, pools, sides, state)
         if full[a] and full[b]:
             rest = over[p] + over[q]

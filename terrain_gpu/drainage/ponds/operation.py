@@ -265,7 +265,7 @@ def fill_spill_merge(  # noqa: PLR0913 - keyword-only
         their spill_height is infinite.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None. Each
-        catchment of a block takes about 400 bytes.
+        catchment of a block takes about 260 bytes.
     threads
         Number of threads; all processors when None.
     client

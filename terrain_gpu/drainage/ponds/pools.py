@@ -18,8 +18,10 @@ from .block import Catchments, Pools
 if TYPE_CHECKING:
     from .operation import FillSpillMerge
 
-ROW_BYTES = 400
+ROW_BYTES = 260
 """Bytes per catchment of a block, with its edges and pools."""
+_SOME = 1 << 16
+"""Levels that are lowered at a time."""
 
 
 class AllPools(State):
@@ -27,10 +29,10 @@ class AllPools(State):
 
     Attributes
     ----------
-    cells, heights, rain
-        Of rows: cell and height of the pit, and units of rain.
-    dead, keys, up
-        Of rows: height and key of the edge at which each dies, and the row that it merges into.
+    cells, heights
+        Of rows: cell and height of the pit.
+    dead, up
+        Of rows: height of the edge at which each dies, and the row that it merges into.
     first
         int64, rows + 1: the first pool of each row.
     water, full, levels
@@ -66,8 +68,12 @@ class AllPools(State):
         pools, sums = known
         if phase.joined == "settle":
             self._held[at] = pools
-        self._sums[pools, :2] += sums[:, :2]
-        self._sums[pools, 2] = np.minimum(self._sums[pools, 2] + sums[:, 2], kernels.MOST)
+            self._own[pools] += sums[:, 1]
+            self.room[pools] = np.minimum(self.room[pools] + sums[:, 2], kernels.MOST)
+            return
+        waiting = np.searchsorted(self.waiting, pools)
+        self._sums[waiting, :2] += sums[:, :2]
+        self._sums[waiting, 2] = np.minimum(self._sums[waiting, 2] + sums[:, 2], kernels.MOST)
 
     def _refuse_more(self, rows: int) -> None:
         self._rows += rows
@@ -90,13 +96,17 @@ class AllPools(State):
     def _nest(self) -> None:
         blocks = sorted(self._known)
         known = [self._known.pop(at) for at in blocks]
-        sizes = [len(one.rain) for one in known]
-        ends = np.cumsum([0, *sizes])
         self._span = dict(zip(blocks, (one.span for one in known), strict=True))
-        heights, cells = (np.concatenate([one.pits[k] for one in known]) for k in (0, 1))
-        rain = np.concatenate([one.rain for one in known])
-        across = [np.concatenate([one.crossing[k] for one in known]) for k in range(4)]
-        across[2] = across[2] + np.repeat(ends[:-1], [len(one.crossing[0]) for one in known])
+        ends = np.cumsum([0, *(len(one.rain) for one in known)])
+        # Columns of all blocks; what is joined is let go.
+        parts = [[*one.pits, one.rain, *one.between, *one.crossing] for one in known]
+        columns = list(zip(*parts, strict=True))[::-1]
+        del known, parts
+        heights, cells, rain, levels, keys = (np.concatenate(columns.pop()) for _ in range(5))
+        inner = np.concatenate([one + end for one, end in zip(columns.pop(), ends, strict=False)])
+        shift = np.repeat(ends[:-1], [len(one) for one in columns[-1]])
+        across = [np.concatenate(columns.pop()) for _ in range(4)]
+        across[2] = across[2] + shift
         order = np.argsort(across[1], kind="stable")
         level, key, end, over = (column[order] for column in across)
         if len(key) % 2 or (key[::2] != key[1::2]).any():
@@ -104,35 +114,35 @@ class AllPools(State):
         pairs, joined = np.stack((end[::2], end[1::2]), axis=1), over[::2] | over[1::2]
         row = np.empty(len(rain), np.int64)
         count = kernels.unite(pairs[joined], heights, cells, rain, row)
-        self.heights, self.cells, self.rain = heights[:count], cells[:count], rain[:count]
+        self.heights, self.cells, self.rain = (one[:count].copy() for one in (heights, cells, rain))
+        del heights, cells, rain
         self._start = {at: row[a:b] for at, a, b in zip(blocks, ends, ends[1:], strict=False)}
-        inner = [one.between[2] + ends[k] for k, one in enumerate(known)]
-        levels, keys = (np.concatenate([one.between[k] for one in known]) for k in (0, 1))
-        apart = ~joined
-        self._merge(
-            np.append(levels, level[::2][apart]),
-            np.append(keys, key[::2][apart]),
-            row[np.concatenate((*inner, pairs[apart]))],
-        )
+        levels, keys = np.append(levels, level[::2][~joined]), np.append(keys, key[::2][~joined])
+        order = np.lexsort((keys, levels))
+        del keys
+        self._merge(order, levels, row[np.concatenate((inner, pairs[~joined]))])
+        del order, levels, inner
+        self._number()
 
-    def _merge(self, levels: np.ndarray, keys: np.ndarray, ends: np.ndarray) -> None:
-        count, order = len(self.rain), np.lexsort((keys, levels))
-        self.dead, self.keys, self.up = np.empty(count), *np.empty((2, count), np.int64)
+    def _merge(self, order: np.ndarray, levels: np.ndarray, ends: np.ndarray) -> None:
+        count = len(self.rain)
+        self.dead, self.up = np.empty(count), np.empty(count, np.int64)
         self.sides, deaths = np.full((count, 2), -1), np.empty(count, np.int64)
-        tree = (self.heights, self.cells), (self.dead, self.keys), self.up, self.sides, deaths
-        died = kernels.nest(order, (levels, keys), ends, *tree)
+        pit = self.heights, self.cells
+        died = kernels.nest(order, levels, ends, pit, self.dead, self.up, self.sides, deaths)
         if died < 0:
             raise self._no_forest()
-        self.deaths = deaths[:died]
-        inland = self.cells != OCEAN
+        self.deaths = deaths[:died].copy()
+
+    def _number(self) -> None:
+        inland, count = self.cells != OCEAN, len(self.rain)
         found = int(inland.sum() + inland[self.up[self.deaths]].sum())
         self.first, event = np.empty(count + 1, np.int64), np.empty(count, np.int64)
         floor, top = np.empty((2, found))
         row, merged = np.empty((2, found), np.int64)
         self.pools = self.first, floor, top, row, merged, event
         kernels.number_pools(self.deaths, self.cells, self.dead, self.up, *self.pools)
-        self._sums = np.zeros((found, 3), np.int64)
-        self._at, self._scales = top, np.full(found, self._operation.scale)
+        self._own, self.room = np.zeros((2, found), np.int64)
 
     def _no_forest(self) -> StoreError:
         return StoreError(
@@ -142,34 +152,38 @@ class AllPools(State):
     # -- the water ------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        unit, scale, count = self._operation.units[1], self._operation.scale, len(self._sums)
-        self.room, self.water, self._below, self.passing = np.empty((4, count), np.int64)
+        unit, scale, count = self._operation.units[1], self._operation.scale, len(self._own)
+        below = kernels.areas_below(self.deaths, self.pools, self._own)
+        kernels.find_rooms(self.pools, below, unit, scale, self.room)
+        del below  # rather than to keep it meanwhile
+        self.water = np.empty(count, np.int64)
+        self.passing = np.empty(count if self._operation.table else 0, np.int64)
         self.full = np.empty(count, np.bool_)
-        sums = self._sums
-        kernels.find_rooms(self.deaths, self.pools, sums, unit, scale, self._below, self.room)
         moved = self.room, self.water, self.full, self.passing
         kernels.settle(self.deaths, self.up, self.sides, self.pools, self.rain, *moved)
         _, floor, top, row, _, _ = self.pools
+        at = self.waiting = np.flatnonzero((self.water > 0) & ~self.full)
+        self._held = {block: found[np.isin(found, at)] for block, found in self._held.items()}
+        self._fell = int(self.rain.sum())
+        del self.room, self.sides, self.rain
+        self._below = kernels.areas_below(self.deaths, self.pools, self._own)[at]
+        self._own = self._own[at]
         self.levels = np.full(count, -np.inf)
-        self.waiting = np.flatnonzero((self.water > 0) & ~self.full)
         highest = max((high for _, high in self._span.values()), default=0.0)
         above = np.nextafter(highest, np.inf)  # all cells are below
-        at = np.where(np.isfinite(top), top, above)[self.waiting]
-        self._bottom = np.maximum(floor, self.heights[row])
-        self._at = np.full(count, -np.inf)
-        self._at[self.waiting] = at
-        self._own, self._counted = sums[:, 1].copy(), np.full(count, -1)
+        self._at = np.where(np.isfinite(top[at]), top[at], above)
+        self._bottom = np.maximum(floor[at], self.heights[row[at]])
+        self._counted = np.full(len(at), -1)
         self._begin()
 
     def _begin(self) -> None:
         """Begin to sum below the levels that are waiting, in units of which no sum overflows."""
         if not len(self.waiting):
             return self._find_surfaces()
-        self._sums[:] = 0
-        at, unit = self.waiting, self._operation.units[1]
-        most = (self._at[at] - self._bottom[at]) * (self._own[at] * unit)
+        self._sums = np.zeros((len(self.waiting), 3), np.int64)
+        most = (self._at - self._bottom) * (self._own * self._operation.units[1])
         bits = 60 - np.frexp(np.maximum(most, 0.0))[1]
-        self._scales[at] = np.ldexp(1.0, np.minimum(bits, 1000))
+        self._scales = np.ldexp(1.0, np.minimum(bits, 1000))
         return None
 
     def _lower(self) -> None:
@@ -178,29 +192,38 @@ class AllPools(State):
         The volume is a convex function of the level, so no step leads below the level looked for,
         and the last step leads to it: the same cells are below both.
         """
-        at, unit = self.waiting, self._operation.units[1]
-        level, bottom = self._at[at], self._bottom[at]
-        cells, own, volume = self._sums[at].T
-        area = (own + self._below[at]) * unit
-        excess = volume / self._scales[at] + (level - bottom) * (self._below[at] * unit)
+        left = np.empty(len(self.waiting), np.bool_)
+        for k in range(0, len(left), _SOME):
+            left[k : k + _SOME] = self._step(slice(k, k + _SOME))
+        del self._sums
+        for name in ("waiting", "_at", "_counted", "_bottom", "_own", "_below"):
+            setattr(self, name, getattr(self, name)[left])
+        self._begin()
+
+    def _step(self, some: slice) -> np.ndarray:
+        """Lower some of the levels; return which are still waiting."""
+        at, level, bottom, below = (
+            column[some] for column in (self.waiting, self._at, self._bottom, self._below)
+        )
+        unit, top, counted = self._operation.units[1], self.pools[2][at], self._counted[some]
+        cells, own, volume = self._sums[some].T
+        area = (own + below) * unit
+        excess = volume / self._scales[some] + (level - bottom) * (below * unit)
         excess -= self.water[at] / self._operation.scale
         with np.errstate(invalid="ignore", divide="ignore"):
             lower = np.where(area > 0, level - excess / area, level)
-        first = (self._counted[at] < 0) & np.isinf(self.pools[2][at])
+        first = (counted < 0) & np.isinf(top)
         lower = np.where(first, lower, np.minimum(lower, level))
-        lower = np.minimum(np.maximum(lower, bottom), self.pools[2][at])
-        done = (cells == self._counted[at]) | (lower == level)
+        lower = np.minimum(np.maximum(lower, bottom), top)
+        done: np.ndarray = (cells == counted) | (lower == level)
         self.levels[at[done]] = lower[done]
-        self._at[at], self._counted[at] = lower, cells
-        self._at[at[done]] = -np.inf
-        self.waiting = at[~done]
-        self._begin()
+        self._at[some], self._counted[some] = lower, cells
+        return ~done
 
     def _find_surfaces(self) -> None:
         endless = np.flatnonzero((self.up < 0) & (self.cells != OCEAN))
         order = np.concatenate((endless, self.deaths[::-1]))
         kernels.find_surfaces(order, self.pools, self.full, self.levels)
-        self._at = self.levels
         inland = self.cells != OCEAN
         self.surfaces = self.heights.copy()
         at_pits = self.levels[self.first[:-1][inland]]
@@ -238,13 +261,21 @@ class AllPools(State):
             np.searchsorted(row, np.arange(len(found) + 1)),
             floor[ids],
             ids,
-            self._at[ids],
-            self._scales[ids],
+            *self._below_which(phase, ids),
         )
+
+    def _below_which(self, phase: Phase, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The levels below which a phase sums or fills pools, and the scales of the sums."""
+        if phase.joined != "levels":
+            levels = self.pools[2] if phase.joined == "settle" else self.levels
+            return levels[ids], np.full(len(ids), self._operation.scale)
+        where = within(self.waiting, ids)
+        levels = np.where(where >= 0, self._at[where], -np.inf)
+        return levels, self._scales[where]
 
     def found(self) -> dict[str, Any]:
         operation = self._operation
-        fell, stands = int(self.rain.sum()), int(self.water.sum())
+        fell, stands = self._fell, int(self.water.sum())
         wet = self.depressions & (self.surfaces > self.heights)
         deepest = (self.surfaces[wet] - self.heights[wet]).max(initial=0.0)
         whole = self.first[1:] - 1
