@@ -22,9 +22,9 @@ import numpy as np
 from ...engine.plan import MB
 from ...store.paged import Gathered, Paged, PagedTable
 from .link_kernels import (
-    LinkColumns,
-    PartColumns,
-    TributaryColumns,
+    ProvenLinks,
+    ProvenParts,
+    ProvenTributaries,
     climb_links,
     descend_links,
     divide_stems,
@@ -43,9 +43,9 @@ LINK = np.dtype(
     [
         ("cells", _I8),
         ("span", _I8),
-        *((name, _I8) for name in LinkColumns._fields[:17]),
-        *((name, _F8) for name in LinkColumns._fields[17:19]),
-        *((name, _U1) for name in LinkColumns._fields[19:24]),
+        *((name, _I8) for name in ProvenLinks._fields[:17]),
+        *((name, _F8) for name in ProvenLinks._fields[17:19]),
+        *((name, _U1) for name in ProvenLinks._fields[19:24]),
         ("ends", np.bool_),
     ],
     align=True,
@@ -58,7 +58,7 @@ whole; the part that a tributary divides; elevations of the first cell and of th
 orders; how many that flow in have the greatest, how many flow in, and how many still wait; whether
 it is an outlet."""
 
-_TRIBUTARY = np.dtype([(name, _I8) for name in TributaryColumns._fields[:-1]])
+_TRIBUTARY = np.dtype([(name, _I8) for name in ProvenTributaries._fields[:-1]])
 _PART = np.dtype([("chosen", _I8, (4,)), ("inner", _I8, (5,)), ("up", _I8)])
 
 EACH = LINK.itemsize + _TRIBUTARY.itemsize + _PART.itemsize + 8
@@ -100,7 +100,7 @@ class LinkGraph:
     def complete(self) -> None:
         """Take the links that were added as all there are."""
         self._table = self._rows.table()
-        self._links = _columns(LinkColumns, self._table)
+        self._links = _columns(ProvenLinks, self._table)
 
     def mark(self, *ends: np.ndarray) -> None:
         """Keep what is found at ends of lines, see `mark_ends`; from any thread."""
@@ -126,8 +126,8 @@ class LinkGraph:
         state = np.zeros(2, np.int64)
         paged.run(place_tributaries, links, state)
         size = max(int(state[1]), 1)
-        of = _columns(TributaryColumns, paged.table(size, _TRIBUTARY))
-        parts = _columns(PartColumns, paged.table(size, _PART))
+        of = _columns(ProvenTributaries, paged.table(size, _TRIBUTARY))
+        parts = _columns(ProvenParts, paged.table(size, _PART))
         paged.run(list_tributaries, links, of, np.zeros(1, np.int64))
         paged.run(sort_tributaries, links, of, np.zeros(2, np.int64))
         paged.run(divide_stems, links, of, parts, np.array([0, 0, -1, 0]))

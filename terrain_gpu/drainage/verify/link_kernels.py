@@ -20,7 +20,7 @@ LAST = 128
 """Mark of a cell at which a line ends that leads to no other link."""
 
 
-class LinkColumns(NamedTuple):
+class ProvenLinks(NamedTuple):
     """Columns of `link_graph.LINK`, and the pages of their table."""
 
     first: Any
@@ -51,7 +51,7 @@ class LinkColumns(NamedTuple):
     pages: Pages
 
 
-class TributaryColumns(NamedTuple):
+class ProvenTributaries(NamedTuple):
     """The tributaries of stems, those of a stem one behind the other, and then the largest first.
 
     Attributes
@@ -71,7 +71,7 @@ class TributaryColumns(NamedTuple):
     pages: Pages
 
 
-class PartColumns(NamedTuple):
+class ProvenParts(NamedTuple):
     """Parts of stems.
 
     Attributes
