@@ -17,9 +17,12 @@ from ...grid import TILE
 from ...grid.neighbours import COL_STEP_16, NEIGHBOUR, ROW_STEP_16
 from ..edges import infinity_of, join
 from ..front import Front
+from ..vectors import SCANNED, relax_row, scan_rows
 from .front import front_from_sides, front_rows
 
 PADDED = TILE + 2
+
+_CELLS = TILE * TILE
 
 _DOWN, _UP = 1, 2
 """Flags of a row that must be relaxed: from the rows above (down), or from those below (up)."""
@@ -40,6 +43,7 @@ def new_tile_work(distance: np.dtype, halo: int = 1) -> tuple:
 def relax_rows(way, work):
     """Sweep until nothing changes; returns the number of row passes and pairs of scans."""
     d, weights, due, scan = work
+    flat, prices = d.reshape(d.size), weights.reshape(weights.size)
     halo = (d.shape[0] - TILE) // 2
     passes = 0
     busy = True
@@ -48,24 +52,18 @@ def relax_rows(way, work):
             if due[y] & _DOWN:
                 due[y] &= _UP
                 passes += 1
-                changed = _from_row(way, d[y], d[y - 1], weights, y - halo, halo, 6, 7, 5)
-                if halo == 2:
-                    changed |= _by_knights(way, d[y], d[y - 1], d[y - 2], weights, y - 2, 12, 15)
-                if changed:
+                if _from_row(way, flat, prices, y, -1, halo):
                     _tell(due, y, halo)
                     scan[y] = True
-        passes += _scan_rows(way, work)
+        passes += _scan_rows(way, flat, prices, due, scan, halo)
         for y in range(TILE + halo - 1, halo - 1, -1):
             if due[y] & _UP:
                 due[y] &= _DOWN
                 passes += 1
-                changed = _from_row(way, d[y], d[y + 1], weights, y - halo, halo, 2, 1, 3)
-                if halo == 2:
-                    changed |= _by_knights(way, d[y], d[y + 1], d[y + 2], weights, y - 2, 11, 8)
-                if changed:
+                if _from_row(way, flat, prices, y, 1, halo):
                     _tell(due, y, halo)
                     scan[y] = True
-        passes += _scan_rows(way, work)
+        passes += _scan_rows(way, flat, prices, due, scan, halo)
         busy = False
         for y in range(halo, TILE + halo):
             busy |= due[y] != 0
@@ -81,85 +79,49 @@ def _tell(due, y, halo):
 
 
 @register_jitable
-def _from_row(way, here, other, weights, row, halo, up, right_up, left_up):
-    """Relax a row from the row above or below; returns whether anything changed."""
-    # Rows selected by one index are known to be contiguous, which vectorisation needs.
-    straight, right, left = weights[up, row], weights[right_up, row], weights[left_up, row]
-    changed = False
-    for x in range(TILE):
-        c = x + halo
-        old = here[c]
-        new = min(join(way, other[c], straight[x]), join(way, other[c + 1], right[x]))
-        new = min(new, join(way, other[c - 1], left[x]), old)
-        changed |= new != old
-        here[c] = new
+def _from_row(way, flat, prices, y, back, halo):
+    """Relax row `y` from the one above or below (`back`); returns whether anything changed."""
+    side, row = TILE + 2 * halo, (y - halo) * TILE
+    at = y * side + halo
+    there = at + back * side
+    a, b, c = (5, 6, 7) if back < 0 else (3, 2, 1)  # from the left to the right
+    others = there - 1, there, there + 1
+    begins = a * _CELLS + row, b * _CELLS + row, c * _CELLS + row
+    changed = relax_row(way, flat, at, others, prices, begins)
+    if halo == 2:
+        changed |= _by_knights(way, flat, prices, at, back * side, row)
     return changed
 
 
 @register_jitable
-def _by_knights(way, here, near, far, weights, row, left, right):
-    """Relax a row by the knight's moves from the next two rows above or below.
-
-    `left` and `right` are the moves from the near row; those from the far row lie between them.
-    """
-    inward = 1 if left > right else -1  # from the left one, clockwise or not
-    flat_left, flat_right = weights[left, row], weights[right, row]
-    steep_left, steep_right = weights[left - inward, row], weights[right + inward, row]
-    changed = False
-    for x in range(TILE):
-        c = x + 2
-        old = here[c]
-        new = min(join(way, near[c - 2], flat_left[x]), join(way, near[c + 2], flat_right[x]))
-        new = min(new, join(way, far[c - 1], steep_left[x]), old)
-        new = min(new, join(way, far[c + 1], steep_right[x]))
-        changed |= new != old
-        here[c] = new
-    return changed
+def _by_knights(way, flat, prices, at, back, row):
+    """Relax a row by the knight's moves from the next two rows above or below."""
+    a, step = (12, 1) if back < 0 else (11, -1)  # from the left one
+    b, c, e = a + step, a + 2 * step, a + 3 * step
+    near, far = at + back, at + 2 * back
+    others = near - 2, far - 1, far + 1, near + 2
+    begins = a * _CELLS + row, b * _CELLS + row, c * _CELLS + row, e * _CELLS + row
+    return relax_row(way, flat, at, others, prices, begins)
 
 
 @register_jitable
-def _scan_rows(way, work):
-    """Scan changed rows rightwards and leftwards, four rows together."""
-    d, weights, due, scan = work
-    halo = (d.shape[0] - TILE) // 2
+def _scan_rows(way, flat, prices, due, scan, halo):
+    """Scan changed rows rightwards and leftwards, eight rows together."""
+    side = TILE + 2 * halo
     passes = 0
-    for y in range(halo, TILE + halo, 4):
-        if not (scan[y] | scan[y + 1] | scan[y + 2] | scan[y + 3]):
-            continue
-        scan[y : y + 4] = False
-        passes += 1
-        a, b, c, e = d[y], d[y + 1], d[y + 2], d[y + 3]
-        changed = (False, False, False, False)
-        for side in range(2):
-            k, row = 4 if side == 0 else 0, y - halo
-            wa, wb = weights[k, row], weights[k, row + 1]
-            wc, we = weights[k, row + 2], weights[k, row + 3]
-            x = halo - 1 if side == 0 else TILE + halo
-            step = 1 - 2 * side
-            va, vb, vc, ve = a[x], b[x], c[x], e[x]
-            ca, cb, cc, ce = changed
-            for _ in range(TILE):
-                x += step
-                old = a[x]
-                va = min(old, join(way, va, wa[x - halo]))
-                ca |= va != old
-                a[x] = va
-                old = b[x]
-                vb = min(old, join(way, vb, wb[x - halo]))
-                cb |= vb != old
-                b[x] = vb
-                old = c[x]
-                vc = min(old, join(way, vc, wc[x - halo]))
-                cc |= vc != old
-                c[x] = vc
-                old = e[x]
-                ve = min(old, join(way, ve, we[x - halo]))
-                ce |= ve != old
-                e[x] = ve
-            changed = (ca, cb, cc, ce)
-        for k in range(4):
-            if changed[k]:
-                _tell(due, y + k, halo)
+    for y in range(halo, TILE + halo, SCANNED):
+        wanted = False
+        for n in range(SCANNED):
+            wanted |= scan[y + n]
+            scan[y + n] = False
+        if wanted:
+            passes += 1
+            row = (y - halo) * TILE
+            at, east = y * side + halo, 4 * _CELLS + row
+            changed = scan_rows(way, flat, at, side, prices, east, row)
+            for n in range(SCANNED):
+                if changed >> n & 1:
+                    _tell(due, y + n, halo)
     return passes
 
 
@@ -251,8 +213,7 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     halo = (side - TILE) // 2
     first, last = halo, TILE + halo - 1
     for y in range(side):
-        for x in range(side):
-            d[y, x] = distances[row + y, col + x]
+        _copy(distances[row + y, col : col + side], d[y])
     due[:] = _DOWN | _UP if whole else 0
     scan[:] = whole
     for n in range(halo):
@@ -281,9 +242,15 @@ def relax_tile(way, distances, row, col, whole, work, improved):
         if (d[y, x] < distances[row + y, col + x]) & (d[y, x] < outer):
             improved[k] = min(improved[k], d[y, x])
     for y in range(first, last + 1):
-        for x in range(first, last + 1):
-            distances[row + y, col + x] = d[y, x]
+        _copy(d[y, first : last + 1], distances[row + y, col + first : col + last + 1])
     return passes
+
+
+@register_jitable
+def _copy(cells, to):
+    """Copy a row. Indices count from 0: others might be negative, which prevents vectorisation."""
+    for x in range(len(to)):
+        to[x] = cells[x]
 
 
 @register_jitable
