@@ -41,33 +41,71 @@ def new_tile_work(distance: np.dtype, halo: int = 1) -> tuple:
 
 @register_jitable
 def relax_rows(way, work):
-    """Sweep until nothing changes; returns the number of row passes and pairs of scans."""
+    """Sweep until nothing changes; returns the number of row passes and of scans."""
+    # No function takes these arrays but those of `vectors`: numba would count references, with an
+    # atomic operation for each array, which takes longer than the row.
     d, weights, due, scan = work
     flat, prices = d.reshape(d.size), weights.reshape(weights.size)
-    halo = (d.shape[0] - TILE) // 2
+    side = d.shape[0]
+    halo = (side - TILE) // 2
     passes = 0
     busy = True
     while busy:
-        for y in range(halo, TILE + halo):
-            if due[y] & _DOWN:
-                due[y] &= _UP
+        for turn in range(2):
+            down = turn == 0
+            back, seen = (-side, _DOWN) if down else (side, _UP)
+            for n in range(TILE):
+                y = halo + n if down else TILE + halo - 1 - n
+                if due[y] & seen == 0:
+                    continue
+                due[y] ^= seen
                 passes += 1
-                if _from_row(way, flat, prices, y, -1, halo):
-                    _tell(due, y, halo)
+                at, row = y * side + halo, (y - halo) * TILE
+                near, far = at + back, at + 2 * back
+                others = near - 1, near, near + 1
+                changed = relax_row(way, flat, at, others, prices, _steps(row, down))
+                if halo == 2:
+                    others = near - 2, far - 1, far + 1, near + 2
+                    changed |= relax_row(way, flat, at, others, prices, _moves(row, down))
+                if changed:
                     scan[y] = True
-        passes += _scan_rows(way, flat, prices, due, scan, halo)
-        for y in range(TILE + halo - 1, halo - 1, -1):
-            if due[y] & _UP:
-                due[y] &= _DOWN
+                    for k in range(1, halo + 1):
+                        due[y + k] |= _DOWN
+                        due[y - k] |= _UP
+            for y in range(halo, TILE + halo, SCANNED):
+                wanted = False
+                for n in range(SCANNED):
+                    wanted |= scan[y + n]
+                    scan[y + n] = False
+                if not wanted:
+                    continue
                 passes += 1
-                if _from_row(way, flat, prices, y, 1, halo):
-                    _tell(due, y, halo)
-                    scan[y] = True
-        passes += _scan_rows(way, flat, prices, due, scan, halo)
+                at, row = y * side + halo, (y - halo) * TILE
+                changes = scan_rows(way, flat, at, side, prices, 4 * _CELLS + row, row)
+                for n in range(SCANNED):
+                    if changes >> n & 1:
+                        for k in range(1, halo + 1):
+                            due[y + n + k] |= _DOWN
+                            due[y + n - k] |= _UP
         busy = False
         for y in range(halo, TILE + halo):
             busy |= due[y] != 0
     return passes
+
+
+@register_jitable
+def _steps(row, down):
+    """Where the costs of steps into a row begin, from the left to the right."""
+    a, b, c = (5, 6, 7) if down else (3, 2, 1)
+    return a * _CELLS + row, b * _CELLS + row, c * _CELLS + row
+
+
+@register_jitable
+def _moves(row, down):
+    """As `_steps`, of knight's moves."""
+    a, step = (12, 1) if down else (11, -1)
+    b, c, d = a + step, a + 2 * step, a + 3 * step
+    return a * _CELLS + row, b * _CELLS + row, c * _CELLS + row, d * _CELLS + row
 
 
 @register_jitable
@@ -76,53 +114,6 @@ def _tell(due, y, halo):
     for n in range(1, halo + 1):
         due[y + n] |= _DOWN
         due[y - n] |= _UP
-
-
-@register_jitable
-def _from_row(way, flat, prices, y, back, halo):
-    """Relax row `y` from the one above or below (`back`); returns whether anything changed."""
-    side, row = TILE + 2 * halo, (y - halo) * TILE
-    at = y * side + halo
-    there = at + back * side
-    a, b, c = (5, 6, 7) if back < 0 else (3, 2, 1)  # from the left to the right
-    others = there - 1, there, there + 1
-    begins = a * _CELLS + row, b * _CELLS + row, c * _CELLS + row
-    changed = relax_row(way, flat, at, others, prices, begins)
-    if halo == 2:
-        changed |= _by_knights(way, flat, prices, at, back * side, row)
-    return changed
-
-
-@register_jitable
-def _by_knights(way, flat, prices, at, back, row):
-    """Relax a row by the knight's moves from the next two rows above or below."""
-    a, step = (12, 1) if back < 0 else (11, -1)  # from the left one
-    b, c, e = a + step, a + 2 * step, a + 3 * step
-    near, far = at + back, at + 2 * back
-    others = near - 2, far - 1, far + 1, near + 2
-    begins = a * _CELLS + row, b * _CELLS + row, c * _CELLS + row, e * _CELLS + row
-    return relax_row(way, flat, at, others, prices, begins)
-
-
-@register_jitable
-def _scan_rows(way, flat, prices, due, scan, halo):
-    """Scan changed rows rightwards and leftwards, eight rows together."""
-    side = TILE + 2 * halo
-    passes = 0
-    for y in range(halo, TILE + halo, SCANNED):
-        wanted = False
-        for n in range(SCANNED):
-            wanted |= scan[y + n]
-            scan[y + n] = False
-        if wanted:
-            passes += 1
-            row = (y - halo) * TILE
-            at, east = y * side + halo, 4 * _CELLS + row
-            changed = scan_rows(way, flat, at, side, prices, east, row)
-            for n in range(SCANNED):
-                if changed >> n & 1:
-                    _tell(due, y + n, halo)
-    return passes
 
 
 @register_jitable
@@ -212,8 +203,11 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     side, infinity = d.shape[0], infinity_of(d)
     halo = (side - TILE) // 2
     first, last = halo, TILE + halo - 1
-    for y in range(side):
-        _copy(distances[row + y, col : col + side], d[y])
+    # Other indices might be negative, and count from the end, which prevents vectorisation.
+    top, left = np.uint64(row), np.uint64(col)
+    for y in range(np.uint64(side)):
+        for x in range(np.uint64(side)):
+            d[y, x] = distances[top + y, left + x]
     due[:] = _DOWN | _UP if whole else 0
     scan[:] = whole
     for n in range(halo):
@@ -241,16 +235,10 @@ def relax_tile(way, distances, row, col, whole, work, improved):
         outer = d[y - 1 if y == first else y + 1, x - 1 if x == first else x + 1]
         if (d[y, x] < distances[row + y, col + x]) & (d[y, x] < outer):
             improved[k] = min(improved[k], d[y, x])
-    for y in range(first, last + 1):
-        _copy(d[y, first : last + 1], distances[row + y, col + first : col + last + 1])
+    for y in range(np.uint64(first), np.uint64(last + 1)):
+        for x in range(np.uint64(first), np.uint64(last + 1)):
+            distances[top + y, left + x] = d[y, x]
     return passes
-
-
-@register_jitable
-def _copy(cells, to):
-    """Copy a row. Indices count from 0: others might be negative, which prevents vectorisation."""
-    for x in range(len(to)):
-        to[x] = cells[x]
 
 
 @register_jitable
