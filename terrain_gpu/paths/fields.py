@@ -23,7 +23,8 @@ def pages(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     try:
         whole = _spare[size].pop()
     except IndexError:
-        whole = mmap.mmap(-1, size)
+        # Private: the system may have no large pages for shared memory.
+        whole = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             # With small pages, every row of a tile would lie in a different one.
             whole.madvise(mmap.MADV_HUGEPAGE)

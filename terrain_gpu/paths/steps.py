@@ -96,20 +96,21 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
             r0, c0, r1, c1 = r + dy, c + dx, r, c
             if reverse:
                 r0, c0, r1, c1 = r1, c1, r0, c0
-            fro, to = heights[r0, c0 : c0 + TILE], heights[r1, c1 : c1 + TILE]
-            ff, ft = frictions[r0, c0 : c0 + TILE], frictions[r1, c1 : c1 + TILE]
-            gone = absent[r, c : c + TILE]
             length = lengths[EDGE_OF[k], r + min(dy, 0)]
-            into = weights[k, y]
-            for x in range(TILE):
+            # Other indices might be negative, and count from the end, which prevents
+            # vectorisation; rows selected by slices would be counted as references.
+            a0, b0, a1, b1 = np.uint64(r0), np.uint64(c0), np.uint64(r1), np.uint64(c1)
+            a2, b2 = np.uint64(r), np.uint64(c)
+            for x in range(np.uint64(TILE)):
                 # Cells may be stored in a narrower type without loss; see `ground.held`.
-                a, b, fa, fb = kind(fro[x]), kind(to[x]), kind(ff[x]), kind(ft[x])
+                a, b = kind(heights[a0, b0 + x]), kind(heights[a1, b1 + x])
+                fa, fb = kind(frictions[a0, b0 + x]), kind(frictions[a1, b1 + x])
                 w = kind(edge(cost, a, b, fa, fb, length))
                 w = (
                     w if w <= infinity else infinity
                 )  # also for NaN: an infinite cost times friction 0
                 # Steps from absent cells need no test: such cells are never reached.
-                into[x] = infinity if gone[x] else w
+                weights[k, y, x] = infinity if absent[a2, b2 + x] else w
     if not corner_cutting:
         _close_corners(absent, row + halo, col + halo, weights)
     fill_moves(cost, heights, frictions, absent, lengths, row, col, options, weights)
@@ -165,11 +166,11 @@ def _close_corners(absent, row, col, weights):
     for k in range(1, 8, 2):
         dy, dx = ROW_STEP[k], COL_STEP[k]
         for y in range(TILE):
-            r = row + y
-            for x in range(TILE):
-                c = col + x
-                if absent[r, c + dx] and absent[r + dy, c]:
-                    weights[k, y, x] = infinity
+            beside, across = np.uint64(row + y), np.uint64(row + y + dy)
+            left, right = np.uint64(col), np.uint64(col + dx)
+            for x in range(np.uint64(TILE)):
+                closed = absent[beside, right + x] & absent[across, left + x]
+                weights[k, y, x] = infinity if closed else weights[k, y, x]
 
 
 def fill_moves(cost, heights, frictions, absent, lengths, row, col, options, weights):

@@ -1,10 +1,10 @@
 """Relax one tile: Gauss-Seidel sweeps over 64 x 64 cells, in cache and in registers.
 
 A downward sweep relaxes every row from the row above, in vector registers. Then rows are scanned
-rightwards and leftwards. Each step of a scan waits for the previous one, so four rows are scanned
-together. An upward sweep follows. Rows whose neighbours have not changed are skipped. Neighbours
-are numbered as D8 codes are: E, SE, S, SW, W, NW, N, NE; then knight's moves, which also relax
-a row from the second one above or below.
+rightwards and leftwards. Each step of a scan waits for the previous one, so eight rows are scanned
+together, as lanes of a vector. An upward sweep follows. Rows whose neighbours have not changed are
+skipped. Neighbours are numbered as D8 codes are: E, SE, S, SW, W, NW, N, NE; then knight's moves,
+which also relax a row from the second one above or below.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from ..vectors import Vectors
 LANES = 8
 """Distances of a cell that are relaxed together: eight float64 fill a cache line."""
 
+
 @intrinsic
 def relax_from(typing: Any, way: Any, distances: Any, at: Any, other: Any, weight: Any) -> Any:
     """Relax a cell from a neighbour; returns a bit for each lane that changed, uint8."""
