@@ -47,7 +47,7 @@ class TerrainGpuProvider(QgsProcessingProvider):
         return ["tif"]
 
     def supportedOutputVectorLayerExtensions(self):
-        return ["gpkg", "geojson"]
+        return ["gpkg", "geojson", "fgb"]
 
     def supportedOutputTableExtensions(self):
         return ["csv"]

@@ -36,7 +36,7 @@ OPTIONS = [
         "--table",
         metavar="FILE",
         help="Also write a table of the outlets, with cell counts and areas: .csv, .parquet, "
-        ".geojson or .gpkg.",
+        ".geojson, .gpkg or .fgb.",
     ),
 ]
 

@@ -54,7 +54,7 @@ OPTIONS = [
     click.option(
         "--lines",
         metavar="FILE",
-        help="Also write the ways as lines: .gpkg, .geojson or .parquet, with pit, end, length, "
+        help="Also write the ways as lines: .gpkg, .geojson, .parquet or .fgb, with pit, end, "
         "cost, largest cut and heights.",
     ),
 ]

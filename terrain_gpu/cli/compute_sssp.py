@@ -233,7 +233,7 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
 )
 @click.option(
     "--path",
-    metavar="PATHS.geojson|.gpkg|.parquet",
+    metavar="PATHS.geojson|.gpkg|.parquet|.fgb",
     help="Write the least-cost paths to the targets as lines.",
 )
 @options.layer_option

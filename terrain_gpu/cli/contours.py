@@ -24,7 +24,7 @@ class Breaks(click.ParamType):
 NAME = "contours"
 PROVEN = False
 MODULES = ("vectorize.contouring",)
-FILE = "CONTOURS.gpkg|.geojson|.parquet"
+FILE = "CONTOURS.gpkg|.geojson|.parquet|.fgb"
 HELP = """Write contour lines of a layer of STORE, or of a raster; or the areas between breaks.
 
 Lines are interpolated between the centres of cells, have the higher ground on their left, and

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--path",
-    metavar="PATHS.gpkg|.parquet|.geojson",
+    metavar="PATHS.gpkg|.parquet|.geojson|.fgb",
     help="Also write the least-cost paths as lines.",
 )
 @options.layer_option

@@ -46,7 +46,7 @@ OPTIONS = [
         "--table",
         metavar="FILE",
         help="Also write a table of the depressions, with pits, spills, parents, areas and "
-        "volumes: .csv, .parquet, .geojson or .gpkg.",
+        "volumes: .csv, .parquet, .geojson, .gpkg or .fgb.",
     ),
     click.option(
         "--into",

@@ -37,7 +37,7 @@ OPTIONS = [
         "--table",
         metavar="FILE",
         help="Also write a table of the depressions, with inflow, water and level: .csv, .parquet, "
-        ".geojson or .gpkg.",
+        ".geojson, .gpkg or .fgb.",
     ),
     click.option(
         "--into",

@@ -42,7 +42,7 @@ OPTIONS = [
         "--table",
         metavar="FILE",
         help="Also write a table of the components' cell counts, areas and bounding boxes: .csv, "
-        ".parquet, .geojson or .gpkg.",
+        ".parquet, .geojson, .gpkg or .fgb.",
     ),
 ]
 

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     required=True,
-    metavar="NETWORK.gpkg|.parquet|.geojson",
+    metavar="NETWORK.gpkg|.parquet|.geojson|.fgb",
     help="The lines to write.",
 )
 @click.option(

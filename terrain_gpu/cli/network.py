@@ -13,7 +13,7 @@ NEEDS = "extract_network"
 PROVEN = True
 MODULES = "mst.problem", "drainage.network_problem"
 READS = ("keep",)
-FILE = "LINES.geojson|.gpkg|.parquet"
+FILE = "LINES.geojson|.gpkg|.parquet|.fgb"
 HELP = """Write the main lines of the spanning forest of STORE, or of a raster, as vector lines.
 
 The forest (compute-mst) is computed if it is not there, then of weight flow. Each line joins two

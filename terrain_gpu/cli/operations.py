@@ -242,7 +242,7 @@ def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:
     kind = Path(output or "").suffix.lower()
     names = ("table",) if kind == ".csv" else ("lines", "table")
     others = [name for name in names if name in settings]
-    if kind in (".csv", ".gpkg", ".geojson", ".parquet") and others:
+    if kind in (".csv", ".gpkg", ".geojson", ".parquet", ".fgb") and others:
         raise click.UsageError(
             f"-o {output}: -o writes a raster (.tif); --{others[0]} writes {kind} files"
         )

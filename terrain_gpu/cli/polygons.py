@@ -11,7 +11,7 @@ from .places import names_of, naming
 NAME = "polygons"
 PROVEN = False
 MODULES = ("vectorize.polygon_problem",)
-FILE = "POLYGONS.gpkg|.geojson|.parquet"
+FILE = "POLYGONS.gpkg|.geojson|.parquet|.fgb"
 HELP = """Write the areas of equal labels of a layer of STORE, or of a raster, as polygons.
 
 Each label becomes one MultiPolygon along the edges of its cells, with the attributes label, cells

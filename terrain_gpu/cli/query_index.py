@@ -53,7 +53,7 @@ SHOWN = 1000
 )
 @click.option(
     "--path",
-    metavar="PATHS.gpkg|.parquet|.geojson",
+    metavar="PATHS.gpkg|.parquet|.geojson|.fgb",
     help="Also write the least-cost paths as lines.",
 )
 @options.memory_limit_option

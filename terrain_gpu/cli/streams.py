@@ -68,7 +68,7 @@ OPTIONS = [
     ),
     click.option(
         "--lines",
-        metavar="LINES.geojson|.gpkg|.parquet",
+        metavar="LINES.geojson|.gpkg|.parquet|.fgb",
         help="Also write the links as lines, with their lengths, slopes, orders and "
         "Pfafstetter codes; .gpkg gets a layer of junctions, too.",
     ),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 INDEX = "distance_index"
-LINES = (".geojson", ".gpkg", ".parquet")
+LINES = (".geojson", ".gpkg", ".parquet", ".fgb")
 """How files of lines end."""
 
 
@@ -29,7 +29,7 @@ LINES = (".geojson", ".gpkg", ".parquet")
     "--file",
     metavar="OUT.tif|LINES",
     help="Instead, compare a file that export wrote with the layer; or lines that streams wrote "
-    "(.gpkg, .geojson, .parquet) with the channels of a layer of streams.",
+    "(.gpkg, .geojson, .parquet, .fgb) with the channels of a layer of streams.",
 )
 @click.option(
     "--layer", metavar="NAME", help="The layer for --file.  [default: elevation; of lines, streams]"

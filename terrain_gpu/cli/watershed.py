@@ -76,7 +76,7 @@ OPTIONS = [
         "--table",
         metavar="FILE",
         help="Also write a table of the pour points or links, with cell counts, areas and the next "
-        "one downstream: .csv, .parquet, .geojson or .gpkg.",
+        "one downstream: .csv, .parquet, .geojson, .gpkg or .fgb.",
     ),
 ]
 

@@ -91,8 +91,8 @@ def label_components(  # noqa: PLR0913 - keyword-only
         components; nodata is 0.
     table
         Also write label, cells, area and bounding box of each component, to .csv, .parquet,
-        .geojson or .gpkg. Areas are in square metres on the ellipsoid for a geographic CRS, else
-        in square map units.
+        .geojson, .gpkg or .fgb. Areas are in square metres on the ellipsoid for a geographic CRS,
+        else in square map units.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads

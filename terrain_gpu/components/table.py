@@ -1,4 +1,4 @@
-"""Tables as CSV, Parquet, GeoJSON or GeoPackage; `Rows` of components: counts, areas and boxes."""
+"""Tables in the formats of `SUFFIXES`; `Rows` of components: counts, areas and boxes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from rasterio.crs import CRS
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
 from ..io.features import import_parquet
+from ..io.flatgeobuf import FLATGEOBUF, write_flatgeobuf
 from ..io.lines import is_geopackage, tell_without_crs, write_layer
 from ..io.vectors import import_pyogrio
 from ..store.file_writer import writable_file
 from ..store.outputs import whole_file
 from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
 
-SUFFIXES = (".csv", ".parquet", ".geojson", ".json", ".gpkg")
+SUFFIXES = (".csv", ".parquet", ".geojson", ".json", ".gpkg", FLATGEOBUF)
 ROW_BYTES = 8 * MEASURES
 _ROWS = 1 << 15
 """Rows written at a time."""
@@ -120,7 +122,7 @@ def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path}: name the table .csv, .parquet, .geojson or .gpkg")
+        raise InputError(f"{path}: name the table .csv, .parquet, .geojson, .gpkg or .fgb")
     if path.suffix.lower() == ".parquet":
         import_parquet(path)
     if is_geopackage(path):
@@ -140,7 +142,7 @@ def write_table(target: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
         .csv: a line of names, then numbers with all their digits. .parquet: int64 and float64.
         .geojson: boxes as polygons, or points, in longitude and latitude of WGS 84 with nine
         decimals (RFC 7946), or in map coordinates with ``"crs": null`` if the grid has no CRS.
-        .gpkg: the layer "table" of boxes or points in map coordinates.
+        .gpkg: the layer "table" of boxes or points in map coordinates. .fgb: the same.
 
     Raises
     ------
@@ -149,9 +151,12 @@ def write_table(target: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
     OutputError
         when the file cannot be written.
     """
-    write = {".csv": _write_csv, ".parquet": _write_parquet, ".gpkg": _write_geopackage}.get(
-        target.suffix.lower(), _write_geojson
-    )
+    write = {
+        ".csv": _write_csv,
+        ".parquet": _write_parquet,
+        ".gpkg": _write_geopackage,
+        FLATGEOBUF: _write_flatgeobuf,
+    }.get(target.suffix.lower(), _write_geojson)
     if write is _write_geojson:
         tell_without_crs(target, grid)
     try:
@@ -185,14 +190,33 @@ def _write_parquet(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None
 
 def _write_geopackage(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
     for number, columns in enumerate(parts):
-        boxes = "west" in columns
-        header = struct.pack("<BIII", 1, 3, 1, 5) if boxes else struct.pack("<BI", 1, 1)
-        names = [name for corner in _RING for name in corner] if boxes else ["x", "y"]
-        positions = np.stack([columns[name] for name in names], axis=1).astype("<f8")
-        geometries = [header + row.tobytes() for row in positions]
-        fields = {name: columns[name] for name in columns if name not in _PLACE}
-        kind = "Polygon" if boxes else "Point"
+        kind, geometries, fields = _features(columns)
         write_layer(file, "table", geometries, fields, grid, kind=kind, append=number > 0)
+
+
+def _write_flatgeobuf(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
+    first = next(parts)
+    kind, _, fields = _features(first)
+
+    def rows() -> Iterator[tuple[bytes, dict[str, Any]]]:
+        for columns in chain([first], parts):
+            _, geometries, own = _features(columns)
+            values = zip(*(column.tolist() for column in own.values()), strict=True)
+            for wkb, row in zip(geometries, values, strict=True):
+                yield wkb, dict(zip(own, row, strict=True))
+
+    types = {name: column.dtype.type for name, column in fields.items()}
+    write_flatgeobuf(file, rows(), grid, "table", types, kind)
+
+
+def _features(columns: Columns) -> tuple[str, list[bytes], Columns]:
+    """The kind of geometry of rows, their geometries (WKB), and the other columns."""
+    boxes = "west" in columns
+    header = struct.pack("<BIII", 1, 3, 1, 5) if boxes else struct.pack("<BI", 1, 1)
+    names = [name for corner in _RING for name in corner] if boxes else ["x", "y"]
+    positions = np.stack([columns[name] for name in names], axis=1).astype("<f8")
+    fields = {name: columns[name] for name in columns if name not in _PLACE}
+    return "Polygon" if boxes else "Point", [header + row.tobytes() for row in positions], fields
 
 
 def _write_geojson(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:

@@ -87,8 +87,8 @@ def extract_network(
         A store or a raster (a path), or a DataArray. "mst" of weight "flow" is computed if it is
         missing.
     path
-        A .geojson, .json, .parquet or .gpkg file (layer "network"); see `write_paths`. None for a
-        temporary file, which `Network.to_geodataframe` reads.
+        A .geojson, .json, .parquet, .fgb or .gpkg file (layer "network"); see `write_paths`. None
+        for a temporary file, which `Network.to_geodataframe` reads.
     min_length
         In map units, or in metres for a geographic CRS. None: only kept points count; 0 keeps
         every line.

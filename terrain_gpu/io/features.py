@@ -1,4 +1,4 @@
-"""Write features, batch by batch, with their attributes: GeoJSON, GeoPackage and GeoParquet."""
+"""Write features, batch by batch, with their attributes, in four formats."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rasterio.crs import CRS
 from ..engine.plan import MB
 from ..errors import InputError
 from ..grid import GridSpec
+from .flatgeobuf import FLATGEOBUF, write_flatgeobuf
 from .lines import PARQUET, cut_line, geojson_lines, is_geopackage, wkb_line, wkb_lines, write_layer
 from .vectors import WGS84, grid_crs, reprojected
 
@@ -54,12 +55,14 @@ def write_features(
     fields: Fields,
     shape: GeometryType,
 ) -> None:
-    """Write features to a new GeoPackage, GeoParquet or GeoJSON file."""
+    """Write features to a new GeoPackage, GeoParquet, FlatGeobuf or GeoJSON file."""
     write = _write_geojson
     if is_geopackage(file):
         write = _write_geopackage
     elif file.suffix.lower() == PARQUET:
         write = _write_parquet
+    elif file.suffix.lower() == FLATGEOBUF:
+        write = _write_flatgeobuf
     write(file, batches, grid, layer, fields, shape)
 
 
@@ -133,6 +136,18 @@ def _write_parquet(
             columns = {name: [own[name] for _, own in features] for name in fields}
             columns["geometry"] = [shape.wkb(geometry) for geometry, _ in features]
             out.write_table(pyarrow.table(columns, schema=schema))
+
+
+def _write_flatgeobuf(
+    file: Path,
+    batches: Iterator[list[Feature]],
+    grid: GridSpec,
+    layer: str,
+    fields: Fields,
+    shape: GeometryType,
+) -> None:
+    rows = ((shape.wkb(geometry), own) for features in batches for geometry, own in features)
+    write_flatgeobuf(file, rows, grid, layer, fields, shape.kind)
 
 
 def import_parquet(path: Path) -> tuple[ModuleType, ModuleType]:

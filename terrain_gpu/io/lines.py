@@ -1,4 +1,4 @@
-"""Write lines to GeoJSON and GeoPackage files."""
+"""Files of lines: their formats, and lines as GeoJSON, well-known binary and GeoPackage."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..errors import InputError
 from ..grid import GridSpec
 from ..store import outputs
 from ..store.file_writer import writable_file
+from .flatgeobuf import FLATGEOBUF
 from .vectors import GEOJSON, GEOPACKAGE, WGS84, grid_crs, import_pyogrio, one_line, reprojected
 
 log = logging.getLogger(__name__)
@@ -73,15 +74,16 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     Raises
     ------
     InputError
-        when it exists, its folder does not exist, its extension is not .geojson, .json, .gpkg
-        or .parquet, or the library for its format is missing.
+        when it exists, its folder does not exist, its extension is not .geojson, .json, .gpkg,
+        .parquet or .fgb, or the library for its format is missing.
     OutputError
         when its folder cannot be written.
     """
     path = Path(path)
-    if path.suffix.lower() not in (*GEOJSON, GEOPACKAGE, PARQUET):
+    if path.suffix.lower() not in (*GEOJSON, GEOPACKAGE, PARQUET, FLATGEOBUF):
         raise InputError(
-            f"{path}: name the file .geojson (GeoJSON), .parquet (GeoParquet) or .gpkg (GeoPackage)"
+            f"{path}: name the file .geojson (GeoJSON), .gpkg (GeoPackage), .parquet (GeoParquet) "
+            "or .fgb (FlatGeobuf)"
         )
     target = writable_file(path, overwrite=overwrite)
     if is_geopackage(path):

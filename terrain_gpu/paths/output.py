@@ -13,6 +13,7 @@ import numpy as np
 from ..grid import GridSpec, cell_centres
 from ..grid.units import of_lengths
 from ..io.features import GeometryType, write_features
+from ..io.flatgeobuf import FLATGEOBUF
 from ..io.frames import frame
 from ..io.lines import (
     PARQUET,
@@ -75,9 +76,9 @@ def write_paths(
     path
         .geojson or .json: GeoJSON (RFC 7946), in WGS 84 longitude and latitude with nine decimals,
         cut where a path crosses the antimeridian. If the grid has no CRS, its own coordinates are
-        written, with ``"crs": null``. .gpkg: GeoPackage, layer "paths", or .parquet: GeoParquet,
-        in the grid's CRS, cut where a path crosses from the last column to the first. The file
-        appears only when complete.
+        written, with ``"crs": null``. .gpkg: GeoPackage, layer "paths", .parquet: GeoParquet, or
+        .fgb: FlatGeobuf, in the grid's CRS, cut where a path crosses from the last column to the
+        first. The file appears only when complete.
     overwrite
         Replace an existing file, once the new one is complete.
 
@@ -94,8 +95,8 @@ def write_paths(
         write = _write_geojson
         if is_geopackage(part):
             write = _write_geopackage
-        elif part.suffix.lower() == PARQUET:
-            write = _write_parquet
+        elif part.suffix.lower() in (PARQUET, FLATGEOBUF):
+            write = _write_binary
         write(part, paths, grid)
 
 
@@ -137,7 +138,7 @@ def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -
     write_layer(file, LAYER, shapes, columns, grid, kind=kind)
 
 
-def _write_parquet(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
+def _write_binary(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
     shapes, columns, kind = _features(paths, grid)
     fields = {
         name: object if one.dtype == object else one.dtype.type for name, one in columns.items()

@@ -86,7 +86,7 @@ def contours(  # noqa: PLR0913 - keyword-only
     store
         A store or a raster (a path), or a DataArray.
     path
-        A .gpkg (layer "contours") or .parquet file (GeoParquet), in the CRS of the raster; or a
+        A .gpkg (layer "contours"), .parquet or .fgb file, in the CRS of the raster; or a
         .geojson or .json file, in longitude and latitude; see `write_paths`. None for a temporary
         file, which `Contours.to_geodataframe` reads.
     layer

@@ -105,7 +105,7 @@ def polygons(
     store
         A store or a raster (a path), or a DataArray.
     path
-        A .gpkg (layer "polygons") or .parquet file (GeoParquet), in the CRS of the raster; or a
+        A .gpkg (layer "polygons"), .parquet or .fgb file, in the CRS of the raster; or a
         .geojson or .json file, whose corners are reprojected to longitude and latitude; see
         `write_paths`. None for a temporary file, which `Polygons.to_geodataframe` reads.
     layer

@@ -576,7 +576,7 @@ def test_plan_command(world, capfd):
         ("--where 'elevation > 0' --into x", "layer name 'x'"),
         (
             "--where 'elevation > 0' --table t.xlsx",
-            "name the table .csv, .parquet, .geojson or .gpkg",
+            "name the table .csv, .parquet, .geojson, .gpkg or .fgb",
         ),
         ("--where 'elevation > 0' --table no/t.csv", "its folder does not exist"),
         ("--where 'elevation > 0' --table old.csv", "exists; --overwrite replaces it"),

@@ -98,7 +98,9 @@ def test_tables_of_other_kinds(dem, tmp_path, capsys):
     assert features[7]["properties"] == properties
     assert call("basins s.zarr --table t.geojson --overwrite -o t.geojson") == 2
     assert call("basins s.zarr --table t.txt --overwrite") == 2
-    assert "t.txt: name the table .csv, .parquet, .geojson or .gpkg" in capsys.readouterr().err
+    assert (
+        "t.txt: name the table .csv, .parquet, .geojson, .gpkg or .fgb" in capsys.readouterr().err
+    )
     (tmp_path / "t.geojson").unlink()
     assert call("basins s.zarr --table t.geojson --resume") == 2
     assert "'basins' is complete but" in capsys.readouterr().err

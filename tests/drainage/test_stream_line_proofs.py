@@ -64,7 +64,7 @@ def draw(store, path, **more):
     outlets=st.sampled_from([1, 2, 10, 100]),
     threshold=st.sampled_from([1, 2, 5, 20]),
     block=st.sampled_from([64, 128, 256]),
-    kind=st.sampled_from(["geojson", "gpkg", "parquet"]),
+    kind=st.sampled_from(["geojson", "gpkg", "parquet", "fgb"]),
     how=st.sampled_from(["", "degrees", "areas", "ties", "flat", "voids"]),
     spilled=st.booleans(),
 )
@@ -388,7 +388,7 @@ def test_other_sums_directions_and_thresholds(store, tmp_path):
             run(other, verify=True)
 
 
-@pytest.mark.parametrize("kind", ["geojson", "gpkg", "parquet"])
+@pytest.mark.parametrize("kind", ["geojson", "gpkg", "parquet", "fgb"])
 def test_files_are_verified_later(folders, capsys, kind):
     """Against a layer of any order of the same channels, by the command."""
     sums, codes = drains((150, 140), 3, 5)

@@ -470,7 +470,7 @@ def test_commands_that_cannot_be(dem, capsys):
         ("--pour-points p.gpkg", "p.gpkg"),
         (
             "--pour-point-rowcol 5,5 --table t.txt",
-            "name the table .csv, .parquet, .geojson or .gpkg",
+            "name the table .csv, .parquet, .geojson, .gpkg or .fgb",
         ),
         ("--pour-point-rowcol 5,5 --table no/t.csv", "no/t.csv: its folder does not exist"),
         ("--pour-points t.csv --table t.csv", "--pour-points already names this file"),

@@ -380,7 +380,7 @@ def breach(  # noqa: PLR0913 - keyword-only
     into
         Layer to write, of the type of the heights, with the nodata value of these.
     lines
-        File for the ways as lines: .geojson, .json, .parquet (GeoParquet) or .gpkg (layer
+        File for the ways as lines: .geojson, .json, .parquet (GeoParquet), .fgb or .gpkg (layer
         "breach_lines"). None: no file.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.

@@ -118,7 +118,7 @@ def streams(  # noqa: PLR0913 - keyword-only
         Layer to write: uint8 for strahler, horton and hack; else uint32, or int64 for rasters of
         2**32 cells and more. 0 where there is no channel.
     lines
-        File for the links as lines: .geojson, .json, .parquet (GeoParquet), or .gpkg (layer
+        File for the links as lines: .geojson, .json, .parquet (GeoParquet), .fgb, or .gpkg (layer
         "streams"; layer "junctions" has the cells where links begin, and the outlets). None: no
         file.
     layer

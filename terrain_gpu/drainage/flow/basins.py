@@ -191,7 +191,7 @@ def basins(  # noqa: PLR0913 - keyword-only
         Layer to write: 1, 2, ... in row-major order of the outlets; 0, the nodata value, at cells
         that do not drain. uint32; int64 for rasters of 2**32 or more cells.
     table
-        Also write a table of the basins to .csv, .parquet, .geojson or .gpkg: basin, row,
+        Also write a table of the basins to .csv, .parquet, .geojson, .gpkg or .fgb: basin, row,
         col, x and y of the outlet, cells, area (in square metres on the ellipsoid for a geographic
         CRS, else in square map units).
     memory_limit

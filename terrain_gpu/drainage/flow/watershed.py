@@ -283,8 +283,8 @@ def watershed(  # noqa: PLR0913 - keyword-only
         `links` if given. Pour points are written to a layer beside it, named `into` and "_points",
         so that they can be proven.
     table
-        Also write a table of the pour points or links to .csv, .parquet, .geojson or .gpkg; see
-        the reference.
+        Also write a table of the pour points or links to .csv, .parquet, .geojson, .gpkg or .fgb;
+        see the reference.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads

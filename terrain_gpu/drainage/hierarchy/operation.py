@@ -319,7 +319,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
     conditioned
         Layer to write the heights to, with all depressions filled that are left out.
     table
-        File to write a row for each depression to: .csv, .parquet, .geojson or .gpkg.
+        File to write a row for each depression to: .csv, .parquet, .geojson, .gpkg or .fgb.
     min_depth, min_area, min_volume
         Leave out depressions below any of these, in units of the heights, square map units and
         their product (metres in a geographic CRS).

@@ -258,11 +258,11 @@ def fill_spill_merge(  # noqa: PLR0913 - keyword-only
     into
         Layer to write: the depth of the water, float32; 0 where it is dry, NaN without a height.
     table
-        Also write the depressions: .csv, .parquet, .geojson or .gpkg. Columns are id, parent, row,
-        col, x, y, height and spill_height as of `depressions`, and "inflow", the water that fell or
-        ran into it, "water", what stands below the spill, both with all depressions within, and
-        "level", the height of the surface at the pit. Depressions that no outlet drains come last;
-        their spill_height is infinite.
+        Also write the depressions: .csv, .parquet, .geojson, .gpkg or .fgb. Columns are id, parent,
+        row, col, x, y, height and spill_height as of `depressions`, and "inflow", the water that
+        fell or ran into it, "water", what stands below the spill, both with all depressions within,
+        and "level", the height of the surface at the pit. Depressions that no outlet drains come
+        last; their spill_height is infinite.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None. Each
         catchment of a block takes about 260 bytes.

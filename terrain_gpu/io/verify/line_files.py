@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sqlite3
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,8 +18,10 @@ from ...errors import TerrainError, VerificationError
 from ...grid import Block, BlockGrid, GridSpec, cell_centres
 from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ...io.features import import_parquet, lines_across
+from ...io.flatgeobuf import FLATGEOBUF
 from ...io.lines import PARQUET, geojson_lines, is_geopackage
-from ...io.vectors import WGS84, grid_crs, reprojected
+from ...io.vectors import GEOPACKAGE, WGS84, grid_crs, reprojected
+from .flatgeobuf import read_flatgeobuf
 
 _BATCH = 1 << 16
 _ROWS = 1 << 10
@@ -67,7 +70,7 @@ class LineFile(NamedTuple):
     @property
     def lonlat(self) -> bool:
         """Whether its positions are in longitude and latitude, whatever the raster's are."""
-        geojson = not is_geopackage(self.file) and self.file.suffix.lower() != PARQUET
+        geojson = self.file.suffix.lower() not in (GEOPACKAGE, PARQUET, FLATGEOBUF)
         return geojson and bool(self.grid.crs_wkt)
 
 
@@ -144,6 +147,8 @@ def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
         read = _geopackage
     elif of.file.suffix.lower() == PARQUET:
         read = _parquet
+    elif of.file.suffix.lower() == FLATGEOBUF:
+        read = _flatgeobuf
     number, gathered = 1, 0
     held: list[Line] = []
     for found in read(of, room):
@@ -236,7 +241,7 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except TerrainError:
         raise
-    except (sqlite3.Error, ValueError, TypeError, IndexError, KeyError) as error:
+    except (sqlite3.Error, struct.error, ValueError, TypeError, IndexError, KeyError) as error:
         raise VerificationError(
             f"{path}: cannot be read back ({error}); write it again with --overwrite", "line"
         ) from error
@@ -325,6 +330,16 @@ def _parquet(of: LineFile, room: Room) -> Iterator[Line]:
         raise VerificationError(
             f"{of.path}: cannot be read back ({error}); write it again with --overwrite", "line"
         ) from error
+
+
+def _flatgeobuf(of: LineFile, room: Room) -> Iterator[Line]:
+    with readable(of.path):
+        for number, (attributes, wkb) in enumerate(read_flatgeobuf(of.file, room), 1):
+            if wkb is None and of.gaps:
+                yield attributes, None, np.empty((0, 2))
+                continue
+            found = wkb or b""
+            yield attributes, found, _positions(of, number, found)
 
 
 class BlockRecords:

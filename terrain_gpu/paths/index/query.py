@@ -107,7 +107,7 @@ def query_index(
     output
         Also write the costs here, .csv or .parquet: pair and cost, empty without a path.
     paths
-        Also write the paths as lines, with pair, cost and length: .gpkg, .parquet or .geojson.
+        Also write the paths with pair, cost and length: .gpkg, .parquet, .fgb or .geojson.
     memory_limit
         Bound on the peak resident set of the process; a quarter of RAM when None.
     overwrite

@@ -160,7 +160,7 @@ vertical_factor, cell_size, nodata, layer, wrap
         empty fields; with `nearest` or `max_cost` they have no row.
     paths
         Also write the paths as lines from source to target, with their from, to, cost, length and
-        climb: .gpkg, .parquet or .geojson.
+        climb: .gpkg, .parquet, .fgb or .geojson.
     memory_limit
         Bound on the peak resident set of the process, bytes or "2GB"; a quarter of RAM when None.
         For arrays: the same without what the caller holds; no bound when None.

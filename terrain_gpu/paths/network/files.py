@@ -69,7 +69,7 @@ def write_links(
     Parameters
     ----------
     lines, table
-        The files, .gpkg, .parquet or .geojson, and .csv or .parquet.
+        The files, .gpkg, .parquet, .fgb or .geojson, and .csv or .parquet.
     kinds
         Whether costs are integers, and whether places have names.
     named

@@ -139,7 +139,7 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
         As the sources of `shortest_paths`, at least two, without start costs. Two places may share
         a cell: they are joined there.
     output
-        The file of lines: .gpkg (layer "network"), .parquet or .geojson. Their attributes are from
+        The lines: .gpkg (layer "network"), .parquet, .fgb or .geojson. Their attributes are from
         and to (ids, or names where places have them), cost, length (map units, or metres for a
         geographic CRS), and climb (the sum of all rises on the way, in units of the heights; null
         if the raster holds frictions). Lines lead from `from` to `to`, sorted by ids; where costs

@@ -1,0 +1,131 @@
+"""Read lines back from FlatGeobuf files, without the code or the library that wrote them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+LINE, LINES = 2, 5
+"""Types of geometries."""
+
+_FORMS = ("b", "B", "?", "h", "H", "i", "I", "q", "Q", "f", "d")
+_TEXT = 11
+"""Types of attributes: numbers by their formats, and text."""
+
+
+class _Table:
+    """A table in a FlatBuffer: its fields by their numbers."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+        self._ways = at - struct.unpack_from("<i", data, at)[0]
+        self._size = struct.unpack_from("<H", data, self._ways)[0]
+
+    def _place(self, number: int) -> int:
+        slot = 4 + 2 * number
+        if slot >= self._size:
+            return 0
+        way = int(struct.unpack_from("<H", self._data, self._ways + slot)[0])
+        return way and self._at + way
+
+    def value(self, number: int, form: str, other: int) -> int:
+        """A number, or `other` where the field is left out."""
+        at = self._place(number)
+        return int(struct.unpack_from("<" + form, self._data, at)[0]) if at else other
+
+    def _target(self, number: int) -> int:
+        at = self._place(number)
+        return at and at + int(struct.unpack_from("<I", self._data, at)[0])
+
+    def table(self, number: int) -> _Table | None:
+        at = self._target(number)
+        return _Table(self._data, at) if at else None
+
+    def bytes(self, number: int, size: int = 1) -> bytes:
+        """The bytes of a vector of elements of a size; none where it is left out."""
+        at = self._target(number)
+        if not at:
+            return b""
+        end = at + 4 + size * int(struct.unpack_from("<I", self._data, at)[0])
+        if end > len(self._data):
+            raise ValueError("a vector ends behind its feature")
+        return self._data[at + 4 : end]
+
+    def tables(self, number: int) -> list[_Table]:
+        at, data = self._target(number) + 4, self.bytes(number, 4)
+        ways = struct.unpack(f"<{len(data) // 4}I", data)
+        return [_Table(self._data, at + 4 * k + way) for k, way in enumerate(ways)]
+
+
+def read_flatgeobuf(
+    file: Path, room: Callable[[int], None]
+) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+    """Yield the attributes of features, and their lines as well-known binary.
+
+    Parameters
+    ----------
+    room
+        Is called with the bytes that a feature takes in memory.
+
+    Raises
+    ------
+    ValueError, struct.error
+        when it is no FlatGeobuf file without index, or its header counts other features.
+    """
+    with open(file, "rb") as source:
+        if source.read(8)[:7] != b"fgb\x03fgb":
+            raise ValueError("not a FlatGeobuf file")
+        header = _next(source, room)
+        if header is None or header.value(9, "H", 16):
+            raise ValueError("it has an index, which this program does not write")
+        columns = [(one.bytes(0).decode(), one.value(1, "B", 0)) for one in header.tables(7)]
+        kind, count = header.value(2, "B", 0), 0
+        while (feature := _next(source, room)) is not None:
+            count += 1
+            yield _attributes(feature.bytes(1), columns), _line(feature.table(0), kind)
+        if count != header.value(8, "Q", 0):
+            raise ValueError(f"its header counts other features than {count:,}")
+
+
+def _next(source: BinaryIO, room: Callable[[int], None]) -> _Table | None:
+    """The root table of the next buffer; None at the end."""
+    size = source.read(4)
+    if not size:
+        return None
+    length = int.from_bytes(size, "little")
+    room(4 * length)
+    data = source.read(length)
+    if len(data) < max(length, 4) or len(size) < 4:
+        raise ValueError("it ends in the middle of a feature")
+    return _Table(data, int.from_bytes(data[:4], "little"))
+
+
+def _attributes(data: bytes, columns: list[tuple[str, int]]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: None for name, _ in columns}
+    at = 0
+    while at < len(data):
+        name, kind = columns[int.from_bytes(data[at : at + 2], "little")]
+        if kind == _TEXT:
+            end = at + 6 + int.from_bytes(data[at + 2 : at + 6], "little")
+            found[name] = data[at + 6 : end].decode()
+        else:
+            end = at + 2 + struct.calcsize(_FORMS[kind])
+            found[name] = struct.unpack("<" + _FORMS[kind], data[at + 2 : end])[0]
+        at = end
+    return found
+
+
+def _line(geometry: _Table | None, kind: int) -> bytes | None:
+    if geometry is None:
+        return None
+    xy = geometry.bytes(1, 8)
+    if kind == LINE:
+        return struct.pack("<BII", 1, LINE, len(xy) // 16) + xy
+    data = geometry.bytes(0, 4)
+    ends = struct.unpack(f"<{len(data) // 4}I", data)
+    found = struct.pack("<BII", 1, LINES, len(ends))
+    for begin, end in zip((0, *ends[:-1]), ends, strict=True):
+        found += struct.pack("<BII", 1, LINE, end - begin) + xy[16 * begin : 16 * end]
+    return found
