@@ -168,7 +168,7 @@ def python() -> dict[str, str]:
     """Return the pages of the Python API by name, made from its docstrings."""
     groups: dict[str, list[str]] = {"Functions": [], "Stores and results": [], "Errors": []}
     pages = {}
-    for name in terrain_gpu.__all__:
+    for name in sorted([*terrain_gpu.__all__, "open"]):
         thing = getattr(terrain_gpu, name)
         error = inspect.isclass(thing) and issubclass(thing, Exception)
         kind = (

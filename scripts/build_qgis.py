@@ -278,7 +278,7 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
 def kind_of(param: click.Parameter, option: str, metavar: str, title: str) -> dict[str, Any]:
     """The kind of parameter, with what belongs to it."""
     kind, text = param.type, str(getattr(param, "help", ""))
-    if metavar.endswith(".tif"):
+    if metavar.endswith((".tif", ".tif|.zarr")):
         called = title if metavar.startswith("RASTER") else "Distance"
         return {"kind": "raster_out"} | ({"label": called} if option == "--output" else {})
     if metavar in ("TABLE", "TABLE.csv"):

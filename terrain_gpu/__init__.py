@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .paths.network import CostNetwork, least_cost_network
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
-    from .store.opening import open
+    from .store.opening import open as open
     from .vectorize import Contours, Polygons, contours, polygons
 
 _HOME = {
@@ -165,7 +165,6 @@ __all__ = [
     "label_components",
     "least_cost_network",
     "minimum_spanning_tree",
-    "open",
     "polygons",
     "query_index",
     "rasterize",
@@ -176,6 +175,7 @@ __all__ = [
     "tied_steps",
     "watershed",
 ]
+"""What `from terrain_gpu import *` gives: all public names but `open`, which Python has, too."""
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 

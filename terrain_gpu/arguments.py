@@ -447,7 +447,7 @@ def is_raster(value: Any) -> bool:
 
 
 def _inputs(name: str, value: Any) -> list[Any]:
-    if is_dataarray(value):
+    if is_dataarray(value) or hasattr(value, "read_window"):
         return [value]
     if isinstance(value, str | os.PathLike):
         return [os.fspath(path(name, value))]

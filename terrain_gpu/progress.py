@@ -74,13 +74,17 @@ EVERY = 0.5
 @contextmanager
 def lines(label: str) -> Iterator[Progress]:
     """Lines of JSON on standard error, for programs; the last one when the step is complete."""
+    from .report import process_io  # start-up time counts
+
     begin = last = time.monotonic()
-    done = total = 0
+    before, done, total = process_io(), 0, 0
 
     def write() -> None:
         spent = time.monotonic() - begin
         left = spent * (total - done) / done if done > 0 else None
-        told = {"phase": label, "done": done, "total": total}
+        now = process_io()
+        moved = sum(now) - sum(before) if now and before else None
+        told = {"phase": label, "done": done, "total": total, "bytes": moved}
         told |= {"seconds": round(spent, 3), "seconds_left": left and round(left, 3)}
         print(json.dumps(told), file=sys.stderr, flush=True)
 

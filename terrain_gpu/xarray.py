@@ -30,14 +30,18 @@ METHODS = {
     "accumulate": "accumulate",
     "basins": "basins",
     "breach": "breach",
+    "burn": "burn",
     "calc": "calc",
     "components": "label_components",
     "cost_distance": "shortest_paths",
+    "depressions": "depressions",
     "fill": "fill",
+    "fill_spill_merge": "fill_spill_merge",
     "flow_accumulation": "flow_accumulation",
     "flow_direction": "flow_direction",
     "hand": "hand",
     "indices": "terrain_indices",
+    "rasterize": "rasterize",
     "slope": "slope",
     "spanning_tree": "minimum_spanning_tree",
     "streams": "streams",
@@ -93,10 +97,13 @@ def _whole_numbers(array: xarray.DataArray) -> xarray.DataArray:
 
 
 def _drawing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that draws features, without the parameters that name a layer and a file."""
+    """A method that draws features, without the parameter that names a layer.
+
+    A file that is given is written, too.
+    """
     signature = inspect.signature(function)
     _, *others = signature.parameters.values()
-    kept = [one for one in others if one.name not in ("path", "output", "layer")]
+    kept = [one for one in others if one.name != "layer"]
     labels = name == "polygons"
 
     def method(self: TerrainAccessor, *args: Any, **more: Any) -> Any:

@@ -116,7 +116,7 @@ def run(
     words
         The program and its command line.
     progress
-        Called with each line of progress: phase, done, total, seconds, seconds_left.
+        Called with each line of progress: phase, done, total, bytes, seconds, seconds_left.
     message
         Called with every other line.
     cancelled

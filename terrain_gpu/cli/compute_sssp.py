@@ -205,7 +205,7 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
     help="Leave cells farther than the farthest target unreached.",
 )
 @click.option(
-    "-o", "--output", metavar="DISTANCE.tif", help="Also write the distances as a raster."
+    "-o", "--output", metavar="DISTANCE.tif|.zarr", help="Also write the distances as a raster."
 )
 @click.option(
     "--dtype",
@@ -325,7 +325,7 @@ def command(  # noqa: PLR0913 - the options
     kept = given.advice("finished work is kept")
     with given.store(settings) as at:
         opened = TileStore.open(at)
-        files.refuse_ties(opened, settings)
+        files.refuse_late(opened, settings)
         with options.if_interrupted(kept):
             opened = given.layers(opened, settings)
         groups = (source, source_rowcol, sources), (target, target_rowcol, targets)

@@ -13,7 +13,7 @@ from . import options
 
 @click.command("export")
 @click.argument("store", metavar="STORE")
-@click.argument("path", metavar="OUT.tif")
+@click.argument("path", metavar="OUT.tif|.zarr")
 @options.layer_option
 @options.bounds_option
 @options.all_of(options.format_options)
@@ -32,7 +32,7 @@ from . import options
 @options.json_option
 @options.verbosity_options
 def command(store: str, path: str, json_target: str | None, **settings: Any) -> None:
-    """Write a layer of STORE to a GeoTIFF, with the same cells."""
+    """Write a layer of STORE to a GeoTIFF, or to another store, with the same cells."""
     from ..io.export import export_layer
 
     advice = f"{path} is unchanged"

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from ..store import Layer
 
 
-def refuse_output(output: str | None, *, overwrite: bool) -> None:
+def refuse_output(output: str | None, form: dict[str, Any], *, overwrite: bool) -> None:
     """Refuse, before the work starts, a raster that cannot be written."""
     if output:
-        from ..io.export import checked_target  # brings GDAL
+        from ..io.export import checked_target, refuse_form  # brings GDAL
 
         checked_target(output, overwrite=overwrite)
+        refuse_form(output, form)
 
 
 def also_export(
@@ -46,6 +47,15 @@ def also_export(
     with options.if_interrupted(advice), report.phase("export"):
         export_layer(store, output, layer=name, **form, **wanted)
     report.result["output"] = output
+
+
+def _refuse_other_grid(output: str | None, store: str) -> None:
+    """Refuse, before the work starts, a store as output that the result does not fit into."""
+    if output:
+        from ..io.export import refuse_other_grid
+        from ..store import TileStore
+
+        refuse_other_grid(output, TileStore.open(store).grid)
 
 
 def _refuse_gpus_of_workers(settings: dict[str, Any]) -> None:
@@ -101,7 +111,7 @@ def command_of(operation: ModuleType) -> click.Command:
             {**outputs, "--output": output, "--json": json_target},
         )
         _refuse_features(output, settings)
-        refuse_output(output, overwrite=settings["overwrite"])
+        refuse_output(output, form, overwrite=settings["overwrite"])
         _refuse_files(settings)
         if provides and not given.raster:
             _refuse_layers(store, writes, settings)
@@ -111,6 +121,7 @@ def command_of(operation: ModuleType) -> click.Command:
             options.if_interrupted(given.advice()),
             given.store(settings) as at,
         ):
+            _refuse_other_grid(output, at)
             before = _provide(operation, at, settings)
             with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), progress=progress, **settings)
@@ -130,7 +141,10 @@ def command_of(operation: ModuleType) -> click.Command:
     decorators = [
         *operation.OPTIONS,
         click.option(
-            "-o", "--output", metavar="RASTER.tif", help="Also write the first layer as a raster."
+            "-o",
+            "--output",
+            metavar="RASTER.tif|.zarr",
+            help="Also write the first layer as a raster.",
         ),
         *options.format_options,
         *([] if layers_only else [store_option]),
@@ -244,7 +258,7 @@ def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:
     others = [name for name in names if name in settings]
     if kind in (".csv", ".gpkg", ".geojson", ".parquet", ".fgb") and others:
         raise click.UsageError(
-            f"-o {output}: -o writes a raster (.tif); --{others[0]} writes {kind} files"
+            f"-o {output}: -o writes a raster (.tif, .zarr); --{others[0]} writes {kind} files"
         )
 
 

@@ -134,8 +134,8 @@ progress_option = click.option(
     "--progress", type=click.Choice(("auto", "json", "none")), default="auto",
     show_default=True, expose_value=False, callback=_progress,
     help="auto: a bar on a terminal. json, for programs: lines on standard error with phase, "
-    "done, total, seconds and seconds_left; a line 'cancel' on standard input ends the run like "
-    "Ctrl-C.",
+    "done, total, bytes, seconds and seconds_left; a line 'cancel' on standard input ends the run "
+    "like Ctrl-C.",
 )  # fmt: skip
 
 

@@ -71,9 +71,23 @@ class Files:
             with naming(option):
                 checked = lines.checked_target if option == "--path" else export.checked_target
                 checked(file, overwrite=settings["overwrite"])
+                if option != "--path":
+                    export.refuse_form(file, self._form(option))
 
-    def refuse_ties(self, store: TileStore, settings: dict[str, Any]) -> None:
-        """Refuse, before the paths are computed, ties of 16 neighbours and a layer that exists."""
+    def _form(self, option: str) -> dict[str, Any]:
+        """How the raster of an option is written."""
+        return {**self.form, "dtype": self.dtype if option == OPTIONS["distance"] else None}
+
+    def refuse_late(self, store: TileStore, settings: dict[str, Any]) -> None:
+        """Refuse, before the paths are computed, what depends on the store."""
+        from ..io.export import refuse_other_grid
+
+        for file in self.rasters.values():
+            refuse_other_grid(file, store.grid)
+        self._refuse_ties(store, settings)
+
+    def _refuse_ties(self, store: TileStore, settings: dict[str, Any]) -> None:
+        """Refuse ties of 16 neighbours, and a layer that exists."""
         if self.ties is None:
             return
         if settings["connectivity"] == 16:
@@ -120,10 +134,10 @@ class Files:
 
         how = {name: settings[name] for name in ("memory_limit", "threads", "overwrite")}
         for name, file in self.rasters.items():
-            dtype = self.dtype if name == "distance" else None
+            form = self._form(OPTIONS[name])
             with found.report.phase("export"):
                 layer = found.layers[name].name
-                export_layer(store.path, file, layer=layer, dtype=dtype, **self.form, **how)
+                export_layer(store.path, file, layer=layer, **form, **how)
             found.report.result[OPTIONS[name].removeprefix("--").replace("-", "_")] = file
 
     def described(self, report: Report) -> str:

@@ -5,6 +5,7 @@ Units are written as in UDUNITS where that has them: "m", "s", "m2". "" is an un
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .lengths import other_unit
@@ -86,12 +87,22 @@ def of_areas(grid: GridSpec) -> str:
 
 
 def product(one: str, other: str) -> str:
-    """The unit of products of numbers of two units, the first of which may be per the other."""
+    """The unit of products of numbers of two units, the first of which may be per the other.
+
+    Lengths are the same whatever they are called: s/metre times m is s.
+    """
     if not other:
         return ""
-    for per in (f"/{other}", f" {other}-1", f" per {other}"):
-        if one.endswith(per):
-            return one.removesuffix(per).strip()
+    for per in (r"(.*)/ *(\S+)", r"(.*) (\S+)-1", r"(.*) per (\S.*)"):
+        found = re.fullmatch(per, one)
+        if found and _same(found[2], other):
+            return found[1].strip()
     if one in ("", "1"):
         return other
-    return f"{one}2" if one == other and one.isalpha() else f"{one} {other}"
+    return f"{other}2" if _same(one, other) and other.isalpha() else f"{one} {other}"
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two units are the same, or the same length under two names."""
+    length = metres_of(one)
+    return one == other or (length is not None and length == metres_of(other))

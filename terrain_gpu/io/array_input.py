@@ -43,7 +43,7 @@ class ArrayInput:
         self.crs = CRS.from_wkt(self.grid.crs_wkt) if self.grid.crs_wkt else None
         self.nodata = nodata_of(self._array, self.dtype)
         own = self._array.attrs
-        self.units = str(own.get("units", ""))
+        self.units = "" if own.get("units") is None else str(own["units"])
         self.scale = _number(own.get("scale_factor", 1), self.path, "scale_factor")
         self.offset = _number(own.get("add_offset", 0), self.path, "add_offset")
         chunks = self._array.chunks or [[min(n, 1024)] for n in self._array.shape]

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @checked(store=arguments.path)
 def convert_dataset(  # noqa: PLR0913 - keyword-only
-    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | xarray.DataArray,
+    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | xarray.DataArray | Layer,
     store: str | os.PathLike[str],
     *,
     layer: str = "elevation",
@@ -66,7 +66,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     inputs
         One or more rasters, in a format of GDAL or in GRASS ASCII. Where they overlap, the first
         one wins. Or a DataArray, in memory or lazy, whose coordinates, CRS and nodata value are
-        used; it is read block by block.
+        used; it is read block by block. Or a layer of another store.
     store
         The store; created if it does not exist. Additional layers must match its grid.
     layer
@@ -138,7 +138,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         crs=crs,
     )
     with gdal_environment(), problem.mosaic:
-        _check_place(named(store))
+        check_place(named(store))
         names = [one.path for one in problem.mosaic.inputs]
         _refuse_arrays(problem, resume=resume, verify=verify, client=client)
         if client is None:
@@ -232,7 +232,7 @@ def _block_size(problem: Convert, *, resume: bool) -> int | None:
     return problem.block_size
 
 
-def _check_place(store: Path) -> None:
+def check_place(store: Path) -> None:
     """Refuse a path that cannot become a store, before anything is written."""
     if is_url(store):
         refuse_inside(store)

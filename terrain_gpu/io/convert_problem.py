@@ -129,6 +129,7 @@ class Convert(Operation):
             self.recode.dtype,
             self.recode.nodata,
             described=self.mosaic.attributes,
+            attributes=getattr(self.mosaic.inputs[0], "recorded", {}),
             origin=self.mosaic.inputs[0].path,
         )
         return (layer,)

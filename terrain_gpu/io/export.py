@@ -1,4 +1,4 @@
-"""Export a layer to a raster file: `export_layer`."""
+"""Export a layer to a raster file or to another store: `export_layer`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from .. import cells
 from ..arguments import FileCompression, FloatType, FlowEncoding, checked, word
 from ..arguments import store as a_store
 from ..engine.run import Here, run
-from ..errors import InputError
+from ..errors import InputError, OutputError
+from ..grid import GridSpec
 from ..grid.neighbours import DEGREES
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
 from ..store.file_writer import writable_file
+from ..store.objects import has_store, is_url, named
+from .convert import check_place, convert_dataset
 from .encodings import KNIGHTS_TOO, has_knights
 from .export_problem import Export
 from .gdal import gdal_environment
@@ -50,14 +53,15 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Report:
-    """Write a layer to a GeoTIFF, cell for cell, block by block.
+    """Write a layer to a GeoTIFF, or to another store, cell for cell, block by block.
 
     Parameters
     ----------
     store
         A store, or its path; or a layer, as results have them in `layers`.
     path
-        The file; it appears only when complete.
+        The file; it appears only when complete. With .zarr at its end, a store: a Zarr v3 group,
+        that of this layer alone if it does not exist.
     layer
         Name of the layer; that of the layer given.
     bounds
@@ -65,7 +69,8 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     cog
         Cloud-optimised GeoTIFF with overviews (averaged for real cells, nearest for integers).
     compress
-        "none", "deflate", "lzw" or "zstd"; None means none for GeoTIFF and deflate for COG.
+        "none", "deflate", "lzw" or "zstd"; None means none for GeoTIFF and deflate for COG. Of a
+        store, "none" or "zstd".
     dtype
         "float32" or "float64": convert cells to the nearest number of this type, and nodata to
         NaN. None keeps the cells as they are.
@@ -80,13 +85,13 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     verify
         Read the file again and compare every cell with the layer, before it appears.
     overwrite
-        Replace an existing file, once the new one is complete.
+        Replace an existing file, once the new one is complete; in a store, the layer.
 
     Returns
     -------
     Report
-        ``result`` holds path, rows, cols, dtype, nodata and file_bytes, and with `verify`
-        verified_cells.
+        ``result`` holds path, rows, cols, dtype, nodata and file_bytes (of the tiles of a store),
+        and with `verify` verified_cells.
 
     Raises
     ------
@@ -102,8 +107,14 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     if isinstance(store, Layer):
         layer, store = store.name, store.path.parent
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    opened.layer(layer)
+    source = opened.layer(layer)
     target = checked_target(path, overwrite=overwrite)
+    if is_store(path):
+        form: dict[str, Any] = {"cog": cog, "compress": compress, "dtype": dtype}
+        form["encoding"] = None if encoding == "esri" else encoding
+        how: dict[str, Any] = {"bounds": bounds, "memory_limit": memory_limit, "threads": threads}
+        how |= {"verify": verify, "overwrite": overwrite, "progress": progress}
+        return _to_store(source, target, path, form, how)
     compress = compress or ("deflate" if cog else "none")
     if encoding == "esri":
         encoding = None
@@ -142,18 +153,89 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     return report
 
 
-def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """Check that a GeoTIFF may be written here; returns its absolute path.
+def _to_store(
+    source: Layer,
+    target: Path,
+    path: str | os.PathLike[str],
+    form: dict[str, Any],
+    how: dict[str, Any],
+) -> Report:
+    """Write a layer to another store, which has this layer alone if it is new."""
+    refuse_form(path, form)
+    there = str(source.path.parent)
+    if str(target) == there or (os.path.exists(target) and os.path.samefile(target, there)):
+        raise InputError(f"{path}: holds the layer {source.name!r} itself; leave this output out")
+    compress = None if form["compress"] == "none" else form["compress"]
+    report = convert_dataset(
+        source,
+        str(target),
+        layer=source.name,
+        block_size=source.block_size if not has_store(target) else None,
+        compress=compress,
+        resume=True,
+        **how,
+    )
+    kept = ("rows", "cols", "dtype", "nodata", "verified_cells")
+    own = {name: report.result[name] for name in kept if name in report.result}
+    report.command, stored = "export", report.result["stored_bytes"]
+    report.result = {"path": str(path), **own, "file_bytes": stored}
+    return report
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Whether an output of this name is a store."""
+    return Path(path).suffix.lower() == ".zarr"
+
+
+def refuse_form(path: str | os.PathLike[str], form: dict[str, Any]) -> None:
+    """Refuse for a store what only GeoTIFF has.
 
     Raises
     ------
     InputError
-        when it exists, its folder does not exist, or its name does not end in .tif or .tiff.
+        naming the first of these.
+    """
+    if not is_store(path):
+        return
+    for name, value in form.items():
+        if value and (name != "compress" or value not in ("none", "zstd")):
+            said = "cog" if name == "cog" else f"{name} {value}"
+            raise InputError(f"{path}: {said} is for GeoTIFF; leave it out, or name the file .tif")
+
+
+def refuse_other_grid(path: str | os.PathLike[str], grid: GridSpec) -> None:
+    """Refuse a store that exists and is of another grid, before the work starts."""
+    if is_store(path) and has_store(named(path)):
+        there = TileStore.open(path).grid
+        if not there.same_place(grid):
+            raise InputError(
+                f"{path}: exists with another grid, of {there.rows} x {there.cols} cells; name "
+                "another store"
+            )
+
+
+def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """Check that a GeoTIFF or a store may be written here; returns its absolute path.
+
+    Raises
+    ------
+    InputError
+        when it exists, its folder does not exist, or its name does not end in .tif, .tiff or .zarr.
     OutputError
         when its folder cannot be written.
     """
+    if is_store(path):
+        target = named(path)
+        check_place(target)
+        if has_store(target) and not overwrite:
+            raise InputError(f"{path}: exists; --overwrite puts the layer into it")
+        if is_url(target):
+            return target
+        target = target.absolute()
+        if not os.access(target if target.exists() else target.parent, os.W_OK):
+            raise OutputError(f"{path}: permission denied")
+        return target
     path = Path(path)
     if path.suffix.lower() not in (".tif", ".tiff"):
-        kept = f"; --store {path.name} keeps the store" if path.suffix == ".zarr" else ""
-        raise InputError(f"{path}: name the output .tif; only GeoTIFF can be written{kept}")
+        raise InputError(f"{path}: name the output .tif (GeoTIFF) or .zarr (a store)")
     return writable_file(path, overwrite=overwrite)

@@ -10,9 +10,11 @@ import numpy as np
 from ..arguments import is_dataarray
 from ..errors import InputError
 from ..grid import GridSpec, Window
+from ..store import Layer
 from .array_input import ArrayInput
 from .gdal import GdalInput
 from .grass_ascii import GrassAscii, is_grass_ascii
+from .layer_input import LayerInput
 
 SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
 
@@ -31,7 +33,7 @@ class Input(Protocol):
 
 
 def open_input(path: Any, band: int | None) -> Any:
-    """Open a raster: a file, or a DataArray.
+    """Open a raster: a file, a DataArray, or a layer.
 
     Raises
     ------
@@ -40,6 +42,8 @@ def open_input(path: Any, band: int | None) -> Any:
     """
     if is_dataarray(path):
         return ArrayInput(path, band)
+    if isinstance(path, Layer):
+        return LayerInput(path)
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise InputError(f"{path}: a pipe or device; save it as a file first")
     if is_grass_ascii(path):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from ..arguments import HasDeviceMemory, is_dataarray, is_raster, wrong
+from ..arguments import HasDeviceMemory, from_device, is_dataarray, is_raster, wrong
 from ..errors import InputError, TerrainError
 from ..store import TileStore
 from ..store.labels import Labels
@@ -165,7 +165,7 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
         convert_dataset(data, store.path, layer=name, nodata=nodata, **how)
     named: dict[str, Any] = {first: store.path}
     for one in RASTERS:
-        array: Any = given.get(one)
+        array: Any = from_device(given.get(one))
         if isinstance(array, np.ndarray) and is_dataarray(data):
             plain = two_dimensions(data, None, what)
             if array.shape != plain.shape:

@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..grid import GridSpec, Window, clip, is_empty
 from .crs import crs_name, placed
 from .inputs import SEQUENTIAL, open_input
+from .layer_input import LayerInput
 
 ALIGNMENT = 1e-3
 """Grids are aligned when they agree within this fraction of a cell."""
@@ -216,6 +217,8 @@ class Mosaic:
     def attributes(self) -> dict[str, Any]:
         """CF attributes of the cells: units, scale and offset, as far as the input has them."""
         first = self.inputs[0]
+        if isinstance(first, LayerInput):
+            return first.described
         found: dict[str, Any] = {}
         if first.units:
             found["units"] = first.units
@@ -224,8 +227,10 @@ class Mosaic:
         return found
 
     def fingerprint(self) -> list[list[Any]]:
-        """Path, size and modification time of every source file, which a resumed run compares."""
-        return [[f, os.stat(f).st_size, os.stat(f).st_mtime_ns] for f in self.files]
+        """What a resumed run compares: path, size and time of source files; digests of layers."""
+        found = [[f, os.stat(f).st_size, os.stat(f).st_mtime_ns] for f in self.files]
+        layers = [one for one in self.inputs if isinstance(one, LayerInput)]
+        return found + [["", 0, one.layer.identity] for one in layers]
 
 
 def _must_match(first: Any, other: Any) -> None:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 CHUNK = 1024
 """Side of the Dask chunks of a layer, in cells."""
 
+DESCRIBED = "units", "long_name", "standard_name", "scale_factor", "add_offset"
+"""Attributes of a layer that its DataArray has, too, and a copy of it."""
+
 
 class Labels(NamedTuple):
     """What a layer has of the DataArray or raster that it was computed from.

@@ -13,10 +13,8 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from ..grid import GridSpec
+from .labels import DESCRIBED
 from .layer import Layer
-
-DESCRIBED = "units", "long_name", "standard_name", "scale_factor", "add_offset"
-"""Attributes of a layer that its DataArray has, too."""
 
 
 class LayerArray(BackendArray):

@@ -57,9 +57,12 @@ def test_lines(world, capfd, command):
         assert (mine[0]["done"], mine[0]["seconds_left"]) == (0, None)
         assert mine[-1]["done"] == mine[-1]["total"] > 0
         assert mine[-1]["seconds_left"] == 0
+    if command.startswith("convert"):
+        assert mine[-1]["bytes"] > 2 * 90 * 110 * 2  # read and written
         for one, two in itertools.pairwise(mine):
             assert one["done"] <= two["done"] <= two["total"]
             assert one["seconds"] <= two["seconds"]
+            assert 0 <= one["bytes"] <= two["bytes"]
         # The last two may follow each other at once.
         times = [line["seconds"] for line in mine[:-1]]
         assert all(b - a > EVERY - 0.01 for a, b in itertools.pairwise(times))

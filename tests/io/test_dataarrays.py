@@ -267,15 +267,22 @@ def test_every_method_of_the_accessor_gives_dataarrays():
 
     given = array()
     arguments = {
+        "burn": [SOURCES],
         "calc": ["elevation + 1"],
         "components": ["elevation > 50"],
         "cost_distance": [SOURCES],
         "hand": [20],
+        "rasterize": [SOURCES],
         "streams": [20],
         "watershed": [SOURCES],
     }
+    named = {
+        "burn": {"depth": 2},
+        "fill_spill_merge": {"rain": 0.1},
+        "indices": {"twi": "twi", "ls": "ls"},
+    }
     for name in accessor.METHODS:
-        more = {"twi": "twi", "ls": "ls"} if name == "indices" else {}
+        more = named.get(name, {})
         found = getattr(given.terrain, name)(*arguments.get(name, []), **more)
         assert isinstance(found, xarray.DataArray) == (name not in ("indices", "watershed")), name
         assert found.x.variable.identical(given.x.variable)
@@ -336,7 +343,10 @@ def test_results_have_their_units():
         ("tobler", None, "s"),
         ("friction", per_metre, "s"),
         ("friction", per_metre.assign_attrs(units="m"), "m2"),
+        ("friction", per_metre.assign_attrs(units="s per metre"), "s"),
+        ("friction", per_metre.assign_attrs(units="metres"), "m2"),
         ("friction", per_metre.assign_attrs(units=""), "friction x m"),
+        ("friction", per_metre.assign_attrs(units=None), "friction x m"),
         ("length * 2", None, None),
     ):
         found = terrain_gpu.shortest_paths(given, SOURCES, cost=cost, friction=friction)
@@ -395,9 +405,11 @@ def test_drawn_features_are_geodataframes(scratch):
     assert levels.crs == CRS.from_epsg(32633).to_wkt()
     drawn = terrain_gpu.contours(given, scratch / "lines.geojson", interval=50)
     assert len(drawn.to_geodataframe()) == len(levels)
+    written = given.terrain.contours(scratch / "lines.fgb", interval=50)
+    assert written.equals(levels)
     del drawn
     gc.collect()
-    assert os.listdir(scratch) == ["lines.geojson"]
+    assert sorted(os.listdir(scratch)) == ["lines.fgb", "lines.geojson"]
 
 
 def test_labels_of_results_are_whole_numbers_again():
@@ -432,3 +444,6 @@ def test_arrays_on_a_gpu_are_copied():
     how["friction"] = OnDevice(friction)
     found = terrain_gpu.shortest_paths(OnDevice(cells), SOURCES, **how).distance()
     assert np.array_equal(found, plain)
+    del how["cell_size"]  # beside a DataArray, of cells of 30 m
+    found = terrain_gpu.shortest_paths(array(cells), SOURCES, **how).distance()
+    assert np.allclose(found, 15 * plain)

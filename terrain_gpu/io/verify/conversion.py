@@ -29,6 +29,7 @@ from ..crs import placed, same_crs
 from ..gdal import bound_cache, gdal_environment
 from ..grass_ascii import GrassAscii
 from ..inputs import SEQUENTIAL, open_input
+from ..layer_input import LayerInput
 from .text import TextCells
 from .windows import (
     check_windows,
@@ -362,6 +363,9 @@ class _Sources:
 
     def _read(self, one: Any, window: Window, out: np.ndarray) -> np.ndarray | None:
         """Read cells as they are in a file; returns its mask, if it has one."""
+        if isinstance(one, LayerInput):
+            one.layer.read_window(*window, out=out)
+            return None
         if one in self._texts:
             self._texts[one].read(window, out, one.nodata)
             return None

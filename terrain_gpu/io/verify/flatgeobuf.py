@@ -15,7 +15,7 @@ _TEXT = 11
 """Types of attributes: numbers by their formats, and text."""
 
 
-class _Table:
+class _Fields:
     """A table in a FlatBuffer: its fields by their numbers."""
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -39,9 +39,9 @@ class _Table:
         at = self._place(number)
         return at and at + int(struct.unpack_from("<I", self._data, at)[0])
 
-    def table(self, number: int) -> _Table | None:
+    def table(self, number: int) -> _Fields | None:
         at = self._target(number)
-        return _Table(self._data, at) if at else None
+        return _Fields(self._data, at) if at else None
 
     def bytes(self, number: int, size: int = 1) -> bytes:
         """The bytes of a vector of elements of a size; none where it is left out."""
@@ -53,10 +53,10 @@ class _Table:
             raise ValueError("a vector ends behind its feature")
         return self._data[at + 4 : end]
 
-    def tables(self, number: int) -> list[_Table]:
+    def tables(self, number: int) -> list[_Fields]:
         at, data = self._target(number) + 4, self.bytes(number, 4)
         ways = struct.unpack(f"<{len(data) // 4}I", data)
-        return [_Table(self._data, at + 4 * k + way) for k, way in enumerate(ways)]
+        return [_Fields(self._data, at + 4 * k + way) for k, way in enumerate(ways)]
 
 
 def read_flatgeobuf(
@@ -89,7 +89,7 @@ def read_flatgeobuf(
             raise ValueError(f"its header counts other features than {count:,}")
 
 
-def _next(source: BinaryIO, room: Callable[[int], None]) -> _Table | None:
+def _next(source: BinaryIO, room: Callable[[int], None]) -> _Fields | None:
     """The root table of the next buffer; None at the end."""
     size = source.read(4)
     if not size:
@@ -99,7 +99,7 @@ def _next(source: BinaryIO, room: Callable[[int], None]) -> _Table | None:
     data = source.read(length)
     if len(data) < max(length, 4) or len(size) < 4:
         raise ValueError("it ends in the middle of a feature")
-    return _Table(data, int.from_bytes(data[:4], "little"))
+    return _Fields(data, int.from_bytes(data[:4], "little"))
 
 
 def _attributes(data: bytes, columns: list[tuple[str, int]]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _attributes(data: bytes, columns: list[tuple[str, int]]) -> dict[str, Any]:
     return found
 
 
-def _line(geometry: _Table | None, kind: int) -> bytes | None:
+def _line(geometry: _Fields | None, kind: int) -> bytes | None:
     if geometry is None:
         return None
     xy = geometry.bytes(1, 8)
