@@ -72,19 +72,23 @@ EVERY = 0.5
 
 
 @contextmanager
-def lines(label: str) -> Iterator[Progress]:
-    """Lines of JSON on standard error, for programs; the last one when the step is complete."""
-    from .report import process_io  # start-up time counts
+def lines(label: str, moved: Callable[[], tuple[int, int] | None]) -> Iterator[Progress]:
+    """Lines of JSON on standard error, for programs; the last one when the step is complete.
 
+    Parameters
+    ----------
+    moved
+        Tells the bytes that the process has read and written so far; None if it does not know.
+    """
     begin = last = time.monotonic()
-    before, done, total = process_io(), 0, 0
+    before, done, total = moved(), 0, 0
 
     def write() -> None:
         spent = time.monotonic() - begin
         left = spent * (total - done) / done if done > 0 else None
-        now = process_io()
-        moved = sum(now) - sum(before) if now and before else None
-        told = {"phase": label, "done": done, "total": total, "bytes": moved}
+        now = moved()
+        size = sum(now) - sum(before) if now and before else None
+        told = {"phase": label, "done": done, "total": total, "bytes": size}
         told |= {"seconds": round(spent, 3), "seconds_left": left and round(left, 3)}
         print(json.dumps(told), file=sys.stderr, flush=True)
 

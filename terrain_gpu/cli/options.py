@@ -126,7 +126,9 @@ def progress_of(step: str) -> AbstractContextManager[Progress]:
     context = click.get_current_context(silent=True)
     how = "auto" if context is None else context.find_root().meta.get(f"{NAME}.progress", "auto")
     if how == "json":
-        return progress.lines(step)
+        from ..report import process_io  # start-up time counts
+
+        return progress.lines(step, process_io)
     return progress.bar(step, quiet=how == "none" or quiet())
 
 

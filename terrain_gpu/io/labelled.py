@@ -25,10 +25,18 @@ if TYPE_CHECKING:
     import xarray
 
     StoreLike = str | os.PathLike[str] | TileStore | xarray.DataArray
-    RasterLike = np.ndarray | Sequence[Sequence[float]] | HasDeviceMemory | StoreLike
+    PlainRaster = (
+        np.ndarray
+        | Sequence[Sequence[float]]
+        | HasDeviceMemory
+        | str
+        | os.PathLike[str]
+        | TileStore
+    )
+    RasterLike = PlainRaster | xarray.DataArray
     LayerLike = str | np.ndarray | HasDeviceMemory | xarray.DataArray
 else:  # xarray is imported only when used
-    StoreLike = RasterLike = LayerLike = Any
+    StoreLike = PlainRaster = RasterLike = LayerLike = Any
 
 P = ParamSpec("P")
 R = TypeVar("R")

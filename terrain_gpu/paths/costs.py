@@ -329,8 +329,8 @@ def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
     if friction is None:
         itself = f"{heights!r}" if isinstance(heights, str) else "data"
         raise InputError(
-            f"cost {cost!r} needs frictions: name their layer (--friction NAME, friction=NAME), "
-            f"which may be {itself} itself if it holds frictions"
+            f"cost {cost!r} needs frictions: name their layer (--friction NAME or FILE.tif, "
+            f"friction=NAME), which may be {itself} itself if it holds frictions"
         )
     named = isinstance(heights, str) and isinstance(friction, str)
     return None if friction is heights or (named and friction == heights) else friction

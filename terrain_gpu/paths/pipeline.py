@@ -50,7 +50,7 @@ from .inputs import (
     with_index,
 )
 from .problem import LAYERS, CostDistance
-from .result import ShortestPaths
+from .result import ShortestPaths, of_its_kind
 from .stated import VerticalFactor, stated_cost
 from .wrap import joining
 
@@ -61,6 +61,7 @@ METHODS = get_args(PathMethod)
 Solved = TypeVar("Solved")
 
 
+@of_its_kind
 @takes_dataarrays
 @checked(
     data=raster_or_store,

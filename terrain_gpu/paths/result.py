@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 import numpy as np
 
 from ..arguments import whole
 from ..errors import InputError
 from ..grid import BlockGrid, GridSpec
+from ..io.labelled import PlainRaster, RasterLike
 from ..io.places import PlacesLike, as_places
 from ..report import Report
 from ..store import Layer
@@ -18,9 +30,17 @@ from .ground import EDGE
 from .output import TracedPaths
 from .trace import TracedPath, path_length, trace_path
 
+if TYPE_CHECKING:
+    import xarray
+
+Cells = TypeVar("Cells")
+"""`numpy.ndarray`; or `xarray.DataArray`, where the distances were computed from one."""
+
+P = ParamSpec("P")
+
 
 @dataclass(repr=False)
-class ShortestPaths(Layered):
+class ShortestPaths(Layered, Generic[Cells]):
     """Cost distances from sources.
 
     Attributes
@@ -52,7 +72,7 @@ class ShortestPaths(Layered):
         layer = self.layers[name]
         return layer.to_xarray() if layer.labels else layer.read_window(*self.grid.window)
 
-    def distance(self) -> np.ndarray:
+    def distance(self) -> Cells:
         """Read all distances into memory.
 
         uint32 or uint64 for integer costs, with the largest value at unreached cells; otherwise
@@ -61,14 +81,14 @@ class ShortestPaths(Layered):
         """
         return self._whole("distance")
 
-    def backlink(self) -> np.ndarray:
+    def backlink(self) -> Cells:
         """Read all codes towards predecessors, uint8; 0 at sources, 255 at unreached cells.
 
         D8 codes; for a knight's move, the sum of the two that it passes between.
         """
         return self._whole("backlink")
 
-    def allocation(self) -> np.ndarray:
+    def allocation(self) -> Cells:
         """Read the id of each cell's source, uint32; 0 at unreached cells."""
         return self._whole("allocation")
 
@@ -142,3 +162,24 @@ class ShortestPaths(Layered):
         if name in self._arrays:
             return self._arrays[name][row, col].item()
         return self.layers[name].read_window(row, row + 1, col, col + 1)[0, 0].item()
+
+
+class _Function(Protocol[P]):
+    """A function whose result holds arrays, or DataArrays where it is given one."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # a DataArray has any attribute
+        self, data: xarray.DataArray, *args: P.args, **kwargs: P.kwargs
+    ) -> ShortestPaths[xarray.DataArray]: ...
+
+    @overload
+    def __call__(
+        self, data: PlainRaster, *args: P.args, **kwargs: P.kwargs
+    ) -> ShortestPaths[np.ndarray]: ...
+
+
+def of_its_kind(
+    function: Callable[Concatenate[RasterLike, P], ShortestPaths[Any]],
+) -> _Function[P]:
+    """Tell type checkers what a function gives; it stays as it is."""
+    return cast("_Function[P]", function)

@@ -412,7 +412,7 @@ class TileStore(Described):
         good = NAME.fullmatch(name) and name not in RESERVED
         if not (good and _has_metadata(path)):  # if reading is not permitted, opening says so
             have = ", ".join(self.layers) or "none"
-            file = "; the file of that name becomes one with convert_dataset(..., layer=NAME)"
+            file = f"; the file becomes one with convert-dataset {name} STORE --layer NAME"
             more = file if "." in name and os.path.isfile(name) else ""
             raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}{more}")
         array = _open_node(path, zarr.open_array)

@@ -592,7 +592,7 @@ def test_heights_are_frictions_only_when_named_such(world, capfd):
     ):
         code, out, err = call(capfd, f"{command} --cost friction")
         assert (code, out) == (2, "")
-        assert "needs frictions: name their layer (--friction" in err
+        assert "needs frictions: name their layer (--friction NAME or FILE.tif" in err
         assert "which may be 'elevation' itself" in err
         code, out, err = call(capfd, f"{command} --cost friction --friction elevation")
         assert (code, err) == (0, "")

@@ -1169,7 +1169,7 @@ def test_what_is_no_store(tmp_path):
         TileStore.open(tmp_path / "s").layer("slope")
     assert isinstance(caught.value, OSError)
     (tmp_path / "land.tif").write_text("hello")
-    with pytest.raises(StoreError, match=r"the file of that name becomes one with convert_dataset"):
+    with pytest.raises(StoreError, match="the file becomes one with convert-dataset"):
         TileStore.open(tmp_path / "s").layer(str(tmp_path / "land.tif"))
     assert isinstance(caught.value, TerrainError)
 
