@@ -138,7 +138,8 @@ class Given:
                 raise StoreError(f"--store must hold {self.path} as it is now; {error}") from None
             yield self.kept
             return
-        place = os.environ.get("TERRAIN_GPU_SCRATCH") or Path(self.written[-1]).absolute().parent
+        beside = None if "://" in self.written[-1] else Path(self.written[-1]).absolute().parent
+        place = os.environ.get("TERRAIN_GPU_SCRATCH") or beside
         with TemporaryDirectory(
             prefix=".terrain-gpu-", dir=place, ignore_cleanup_errors=True
         ) as made:

@@ -367,7 +367,7 @@ class _Draw:
             "connectivity": self.some([8, 4]),
         }
         if self.chance(0.4):
-            found["table"] = self.some(["t.csv", "t.parquet", "t.geojson"])
+            found["table"] = self.some(["t.csv", "t.parquet", "t.geojson", "t.fgb"])
         return found
 
     def _accumulate(self) -> dict[str, Any]:

@@ -134,3 +134,16 @@ def test_a_killed_export_goes_on(world, capfd, monkeypatch):
     assert TileStore.open("x.zarr").layer("slope").identity == before
     assert call(capfd, "export dem.zarr x.zarr --layer twice --overwrite")[0] == 0
     assert sorted(TileStore.open("x.zarr").layers) == ["slope", "twice"]
+
+
+def test_in_a_bucket(world, bucket, capfd, monkeypatch):
+    """Also without a folder for scratch files: the raster's store is not made beside a URL."""
+    monkeypatch.delenv("TERRAIN_GPU_SCRATCH", raising=False)
+    assert call(capfd, f"slope dem.tif -o {bucket}/x.zarr")[0] == 0
+    assert call(capfd, "slope dem.tif -o x.zarr")[0] == 0
+    one, other = (TileStore.open(at).layer("slope") for at in (f"{bucket}/x.zarr", "x.zarr"))
+    assert one.identity == other.identity
+    code, _, said = call(capfd, f"slope dem.tif -o {bucket}/x.zarr")
+    assert (code, "exists; --overwrite puts the layer into it" in said) == (2, True)
+    assert sorted(os.listdir()) == ["dem.tif", "part.tif", "scratch", "x.zarr"]
+    assert os.listdir("scratch") == []
