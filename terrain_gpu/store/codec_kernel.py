@@ -152,15 +152,16 @@ def _decode(function, context, data, starts, lengths, out, slots):  # type: igno
 
 
 @jit
-def _code(function, context, how, tiles, slots, room, lengths, sums):  # type: ignore[no-untyped-def]
+def _code(function, context, how, tiles, slots, part, room, lengths, sums):  # type: ignore[no-untyped-def]
     """Code tiles one after another into `room`, with the CRC-32C of each; return whether all were.
 
-    Tiles may lie in `room`, if what is coded never reaches the next of them.
+    Tiles may lie in `room`, if what is coded never reaches the next of them: a tile is coded into
+    `part` first. Only arguments are used by address: numba frees its own arrays too early.
     """
-    size, most, end = tiles.shape[1], how[-1], np.int64(0)
-    part, starts = np.empty(most, np.uint8), np.empty(slots.size, np.int64)
+    size, most, end = tiles.shape[1], part.size, np.int64(0)
+    starts = np.empty(slots.size, np.int64)
     source, target, zero, one = tiles.ctypes.data, part.ctypes.data, np.int64(0), np.int64(1)
-    level, shuffle, width, name = how[:4]
+    level, shuffle, width, name = how
     for n in range(slots.size):
         at = source + slots[n] * size
         if context:
@@ -266,7 +267,7 @@ def decode_tiles(
 
 def code_tiles(
     name: str, dtype: np.dtype, tiles: np.ndarray, slots: np.ndarray, room: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
+) -> tuple[np.ndarray, np.ndarray]:
     """Code the tiles at `slots` one after another into `room`.
 
     Tiles may lie in `room`, if what is coded never reaches the next of them.
@@ -274,7 +275,12 @@ def code_tiles(
     Returns
     -------
     lengths, sums
-        int64 and uint32: length and CRC-32C of each tile's bytes. None if a tile cannot be coded.
+        int64 and uint32: length and CRC-32C of each tile's bytes.
+
+    Raises
+    ------
+    RuntimeError
+        when the codec fails, as numcodecs does.
     """
     codec, _, inner = name.partition("-")
     functions = _functions(codec)
@@ -283,9 +289,12 @@ def code_tiles(
     shuffle = getattr(numcodecs.blosc, shuffle_of(dtype).upper())
     level = BLOSC_LEVEL if inner else ZSTD_LEVEL
     word = ctypes.create_string_buffer(inner.encode())
-    how = level, shuffle, dtype.itemsize, ctypes.addressof(word), most_bytes(rows.shape[1])
+    how = level, shuffle, dtype.itemsize, ctypes.addressof(word)
+    part = np.empty(most_bytes(rows.shape[1]), np.uint8)
     lengths, sums = np.empty(slots.size, np.int64), np.empty(slots.size, np.uint32)
     with _context(functions, 0) as context:
         address = _address(functions.code)
-        done = _code(address, context, how, rows, slots, room, lengths, sums)
-    return (lengths, sums) if done else None
+        done = _code(address, context, how, rows, slots, part, room, lengths, sums)
+    if not done:
+        raise RuntimeError(f"{name} failed to compress a tile")
+    return lengths, sums

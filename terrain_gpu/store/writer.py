@@ -242,9 +242,8 @@ class BlockWriter(Layer):
         room, name = self._room(len(tiles))[0], str(self.compress)
         kernels = together(name)
         if kernels is not None:
-            done = kernels.code_tiles(name, self.dtype, tiles, present, room)
-            if done is not None:
-                return room[: done[0].sum()], *done
+            lengths, sums = kernels.code_tiles(name, self.dtype, tiles, present, room)
+            return room[: lengths.sum()], lengths, sums
         code = encoder(name, self.dtype)
         lengths, sums = np.zeros(present.size, np.int64), np.zeros(present.size, np.uint32)
         end = 0
