@@ -179,7 +179,6 @@ def main() -> None:
     work.mkdir(parents=True)
     tree = partial(minimum_spanning_tree, backend=args.backend)
     runs: dict[str, tuple[str, int, Callable[..., Any]]] = {
-        "directions": ("flow_direction", 1, partial(flow_direction, backend=args.backend)),
         "tree": ("mst", 1, partial(tree, weight="absdiff")),
         "distances": (
             "distance", 4,
@@ -187,6 +186,7 @@ def main() -> None:
                 store, [middle(store)], cost="absdiff", backend=args.backend, **how
             ),
         ),
+        "directions": ("flow_direction", 1, partial(flow_direction, backend=args.backend)),
     }  # fmt: skip
     tiles = heights(side, args.backend)
     print(f"{side} x {side} uint16, {THREADS} threads, {platform.processor()}, {args.work}")
@@ -201,14 +201,17 @@ def main() -> None:
         wall = time.perf_counter() - begin
         size = TileStore.open(store).layer("elevation").info["stored_bytes"]
         print(f"made {codec}: {name}, {size / 1e6:.0f} MB, {wall:.2f} s", flush=True)
-        tree(store, weight="flow")
-        if codec == "first":  # compiles kernels
-            for _, _, run in runs.values():
-                run(store, compress="blosc-lz4", overwrite=True)
     del tiles
     raw = files_of(stores["none"] / "elevation")
     lines = []
     for what, (layer, item, run) in runs.items():
+        if what == "directions":
+            coding(work, [c for c in args.codecs if c not in ("none", "auto")], (side, side))
+        for store in (work / "first.zarr", *stores.values()):
+            if what == "directions":
+                tree(store, weight="flow", overwrite=True)
+            if store.stem == "first":  # compiles kernels
+                run(store, compress="blosc-lz4")
         walls: dict[str, list[float]] = {codec: [] for codec in stores}
         floors, said = [], {}
         for _ in range(args.rounds):
@@ -236,7 +239,6 @@ def main() -> None:
             )
             phases = " ".join(f"{k} {v:.3f}" for k, v in report.seconds.items())
             print(f"{lines[-1]} {phases}, peak {report.peak_rss_bytes / 1e6:.0f} MB", flush=True)
-    coding(work, [c for c in args.codecs if c not in ("none", "auto")], (side, side))
     print("\n| operation | codec | MB read | MB written | s, median | x floor | same cells |")
     print("| --- " * 7 + "|")
     print("\n".join(lines))

@@ -41,7 +41,11 @@ CHAINS: tuple[dict[str, tuple[str, ...]], ...] = (
         "fill": ("",),
     },
     {"compute-mst": ("--weight max", "--weight absdiff")},
-    {"accumulate": ("",), "slope": ("",), "label-components": ('--where "elevation > 100"',)},
+    {
+        "accumulate": ("",),
+        "slope": ("--compress-layers blosc-lz4",),
+        "label-components": ('--where "elevation > 100"',),
+    },
     {
         "contours": ("{folder}/lines.geojson --interval 50",),
         "polygons": ("{folder}/areas.geojson --layer classes",),

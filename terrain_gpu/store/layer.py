@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,8 @@ from .. import cells
 from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
-from .checksums import block_digest, crc32c, crc_of_tiles, layer_digest
-from .codecs import decode, together
+from .checksums import block_digest, crc_of_tiles, layer_digest
+from .decoding import decode_tiles
 from .labels import CHUNK, Labels, import_lazy
 from .objects import read_small
 from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
@@ -31,9 +32,6 @@ KEY = "terrain_gpu"
 """Key of this package's own attributes."""
 
 TILE_CELLS = TILE * TILE
-
-BATCH = 1 << 20
-"""Bytes of compressed tiles that are read and decoded at once, for each thread."""
 
 DIGESTS = "digests"
 """Name of the file with the digests of all blocks of a layer."""
@@ -485,35 +483,10 @@ class Layer(Described):
         self, shard: Shard, ranks: np.ndarray, tiles: np.ndarray, slots: np.ndarray
     ) -> None:
         """Check and decode the tiles with these `ranks` into the `slots` of `tiles`."""
-        kernels = together(self.compress) if shard.source.mapped else None
-        if kernels is None:
-            for rank, slot, stored in zip(ranks, slots, shard.tiles(ranks), strict=True):
-                if shard.sums is not None and crc32c(stored) != shard.sums[rank]:
-                    raise self._damaged(shard, rank)
-                self._decode_tile(shard, stored, tiles[slot])
-            return
-        buffer = self._scratch(min(BATCH, int(shard.lengths[ranks].sum())), "coded")
-        for some, data, starts, lengths in shard.batches(ranks, buffer):
-            if shard.sums is not None:
-                wrong = kernels.crc_of_parts(data, starts, lengths) != shard.sums[ranks[some]]
-                if wrong.any():
-                    raise self._damaged(shard, int(ranks[some[np.argmax(wrong)]]))
-            n = 0
-            while n < some.size:
-                rest = starts[n:], lengths[n:], tiles, slots[some[n:]]
-                n += kernels.decode_tiles(self.compress, data, *rest)
-                if n < some.size:
-                    stored = data[starts[n] : starts[n] + lengths[n]]
-                    self._decode_tile(shard, stored, tiles[slots[some[n]]])
-                    n += 1
-
-    def _decode_tile(self, shard: Shard, stored: np.ndarray, out: np.ndarray) -> None:
-        try:
-            decode(self.compress, stored, out)
-        except ValueError as error:
-            raise StoreError(
-                f"{shard.path}: a tile {error}; copy or convert the layer again"
-            ) from None
+        room = partial(self._scratch, name="coded")
+        wrong = decode_tiles(shard, self.compress, ranks, tiles, slots, room)
+        if wrong is not None:
+            raise self._damaged(shard, wrong)
 
     def _check(self, shard: Shard, tiles: np.ndarray, ranks: np.ndarray, slots: np.ndarray) -> None:
         """Compare the tiles at `slots`, which have these `ranks`, with their checksums."""

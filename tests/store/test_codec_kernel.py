@@ -12,7 +12,7 @@ from strategies import Raster, same_bits
 from test_store import write
 
 from terrain_gpu.grid import TILE
-from terrain_gpu.store import codec_kernel, codecs, layer, writer
+from terrain_gpu.store import codec_kernel, codecs, decoding, writer
 
 RASTERS = {
     "uint8": Raster(np.dtype("u1"), (260, 331), 0, "hills", "dense"),
@@ -27,7 +27,7 @@ def one_by_one(monkeypatch):
     """A function that turns the kernels off."""
 
     def off():
-        monkeypatch.setattr(layer, "together", lambda name: None)
+        monkeypatch.setattr(decoding, "together", lambda name: None)
         monkeypatch.setattr(writer, "together", lambda name: None)
 
     return off
@@ -52,7 +52,7 @@ def everything(found):
 @pytest.mark.parametrize("name", codecs.NAMES)
 @pytest.mark.parametrize("raster", RASTERS)
 def test_the_same_bytes_and_cells(tmp_path, monkeypatch, one_by_one, raster, name, block, batch):
-    monkeypatch.setattr(layer, "BATCH", batch)
+    monkeypatch.setattr(decoding, "BATCH", batch)
     assert codecs.together(name) is codec_kernel
     fast = write(tmp_path / "fast", RASTERS[raster], block=block, compress=name)
     found = list(everything(fast))

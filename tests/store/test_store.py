@@ -48,8 +48,14 @@ from zarr.codecs import BloscCodec, BytesCodec, ShardingCodec, ZstdCodec
 from terrain_gpu import cells
 from terrain_gpu.errors import InputError, OutputError, StoreError, TerrainError
 from terrain_gpu.grid import TILE, GridSpec
-from terrain_gpu.store import TileStore, checksums, codecs, create_layer, unfinished_block_size
-from terrain_gpu.store import layer as layer_module
+from terrain_gpu.store import (
+    TileStore,
+    checksums,
+    codecs,
+    create_layer,
+    decoding,
+    unfinished_block_size,
+)
 from terrain_gpu.store.accept import accept_changes
 from terrain_gpu.store.files import new_file
 from terrain_gpu.store.swap import withdraw
@@ -1020,7 +1026,7 @@ JUNK = {  # what, the codec and the bytes of a tile, and what the message says
 @pytest.mark.parametrize("what", JUNK)
 def test_compressed_tiles_that_do_not_decompress(tmp_path, monkeypatch, what, at_once):
     if not at_once:
-        monkeypatch.setattr(layer_module, "together", lambda name: None)
+        monkeypatch.setattr(decoding, "together", lambda name: None)
     compress, junk, message = JUNK[what]
     layer = without_checksums(write(tmp_path / "s", DENSE, block=64, compress=compress))
     path = layer.shard_path(0, 0)

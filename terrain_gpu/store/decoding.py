@@ -1,0 +1,71 @@
+"""Decode the tiles of a shard: together where that can be, else one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import StoreError
+from .checksums import crc32c
+from .codecs import decode, together
+from .shard import Shard
+
+BATCH = 1 << 20
+"""Bytes of coded tiles that are read and decoded at once, for each thread."""
+
+
+def decode_tiles(
+    shard: Shard,
+    compress: str | None,
+    ranks: np.ndarray,
+    tiles: np.ndarray,
+    slots: np.ndarray,
+    buffer: Callable[[int], np.ndarray],
+) -> int | None:
+    """Check and decode the tiles with these `ranks` into the `slots` of `tiles`.
+
+    Parameters
+    ----------
+    buffer
+        Gives so many bytes of memory, at most `BATCH`.
+
+    Returns
+    -------
+    int or None
+        The rank of a tile that differs from its checksum; the rest is not decoded then.
+
+    Raises
+    ------
+    StoreError
+        when a tile does not decode.
+    """
+    kernels = together(compress) if shard.source.mapped else None
+    if kernels is None:
+        for rank, slot, stored in zip(ranks, slots, shard.tiles(ranks), strict=True):
+            if shard.sums is not None and crc32c(stored) != shard.sums[rank]:
+                return int(rank)
+            _decode_one(shard, compress, stored, tiles[slot])
+        return None
+    room = buffer(min(BATCH, int(shard.lengths[ranks].sum())))
+    for some, data, starts, lengths in shard.batches(ranks, room):
+        if shard.sums is not None:
+            wrong = kernels.crc_of_parts(data, starts, lengths) != shard.sums[ranks[some]]
+            if wrong.any():
+                return int(ranks[some[np.argmax(wrong)]])
+        n = 0
+        while n < some.size:
+            rest = starts[n:], lengths[n:], tiles, slots[some[n:]]
+            n += kernels.decode_tiles(compress, data, *rest)
+            if n < some.size:
+                stored = data[starts[n] : starts[n] + lengths[n]]
+                _decode_one(shard, compress, stored, tiles[slots[some[n]]])
+                n += 1
+    return None
+
+
+def _decode_one(shard: Shard, compress: str | None, stored: np.ndarray, out: np.ndarray) -> None:
+    try:
+        decode(compress, stored, out)
+    except ValueError as error:
+        raise StoreError(f"{shard.path}: a tile {error}; copy or convert the layer again") from None
