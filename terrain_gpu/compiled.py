@@ -117,7 +117,12 @@ class _CacheFile(IndexDataCacheFile):
 
     def _load_index(self) -> dict[Any, str]:
         self._source_stamp = digest_of(self._source)
-        found: dict[Any, str] = super()._load_index() if self._source_stamp else {}
+        if not self._source_stamp:
+            return {}
+        try:
+            found: dict[Any, str] = super()._load_index()
+        except (AttributeError, ImportError):  # it names a class that an older version had
+            found = {}
         return found
 
     def keys(self) -> list[Any]:

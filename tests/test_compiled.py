@@ -178,6 +178,19 @@ def test_a_kernel_is_compiled_again_when_what_it_calls_has_changed(package):
     assert sorted(folder.rglob("*.nb?")) == kept  # nothing old is left
 
 
+def test_what_was_kept_may_name_a_class_that_is_gone(package):
+    """As after an upgrade, where a kernel took a NamedTuple that has another name now."""
+    folder, _ = package()
+    text = "import typing\n\n\nclass Old(typing.NamedTuple):\n    x: int\n\n\n"
+    (folder / "helpers.py").write_text(text + HELPERS)
+    changed(folder / "kernel.py", "add(x)", "add(x.x)")
+    _, first = package()
+    assert first(sys.modules["kernels.helpers"].Old(1)) == 102
+    changed(folder / "helpers.py", "Old", "New")
+    _, again = package()
+    assert again(sys.modules["kernels.helpers"].New(1)) == 102
+
+
 def test_a_kernel_is_not_compiled_again_when_something_else_has_changed(package):
     folder, first = package()
     first(1)
