@@ -2,6 +2,7 @@
 
     python scripts/bench_sssp.py [--sides 2048 4096 8192] [--dijkstra PROGRAM] [--grass] [--skimage]
                                  [--rounds 3] [--work FOLDER] [--kinds friction absdiff]
+                                 [--roughness 0.8]
 
 FOLDER holds `f{side}.npy` (float32 friction) and `zi{side}.npy` (uint16 heights); what is missing
 is made by make_terrain.py. The source is the middle cell, cells are 10 m. PROGRAM is run as
@@ -32,11 +33,11 @@ KINDS = {"friction": ("f", "heap_fr"), "absdiff": ("zi", "dial_dz_i")}
 CELL = 10.0
 
 
-def raster(work: Path, name: str, side: int) -> np.ndarray:
+def raster(work: Path, name: str, side: int, roughness: float = 0.8) -> np.ndarray:
     path = work / f"{name}{side}.npy"
     if not path.exists():
         kind = "uint16" if name == "zi" else "float32"
-        cells = terrain_window(0, side, 0, side, dtype=kind)
+        cells = terrain_window(0, side, 0, side, dtype=kind, roughness=roughness)
         if name == "f":
             cells = (1 + 49 * (cells - cells.min()) / np.ptp(cells)).astype(np.float32)
         np.save(path, cells)
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--grass", action="store_true")
     parser.add_argument("--skimage", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--roughness", type=float, default=0.8, help="0.5 with a FOLDER of its own")
     parser.add_argument("--work", type=Path, default=Path("bench-work"))
     arguments = parser.parse_args()
     work = arguments.work.absolute()
@@ -129,7 +131,7 @@ def main() -> None:
     for cost in arguments.kinds:
         name, kind = KINDS[cost]
         for side in arguments.sides:
-            data = raster(work, name, side)
+            data = raster(work, name, side, arguments.roughness)
             store = store_of(work, name, data)
             ours(store, cost, side)
             mine, theirs = [], []
