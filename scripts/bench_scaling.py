@@ -10,7 +10,7 @@ workers first. FILE is written after each run, so the same command goes on where
 would not end within --seconds is left out. Layers are deleted when nothing needs them any more.
 
 Predictions take the storage as measured here, with as many writers as workers, and with --like SIDE
-the speed of this host's cores from runs over a raster of that side with the most workers.
+the speed of this host's cores from runs over a raster of that side with the fewest workers.
 """
 
 from __future__ import annotations
@@ -449,14 +449,13 @@ def measure(asked: argparse.Namespace) -> None:
     if not bench.found["host"]:
         bench.found["host"] = host(asked.folder, sorted(asked.workers))
         write(asked.file, bench.found)
-    if asked.like and not bench.found["like"]:
-        folder = asked.folder / "like"
+    if asked.like:
+        folder, few, like = asked.folder / "like", min(asked.workers), bench.found["like"]
         model = Bench(asked.folder / "like.json", folder, asked.like, limit, most, deadline)
-        if model.prepare(asked.operations):
-            for name in asked.operations:
-                bench.found["like"][name] = model.run(name, most)
-        shutil.rmtree(folder)
-        write(asked.file, bench.found)
+        left = [name for name in asked.operations if name not in like]
+        if left and model.prepare(asked.operations):
+            like |= {name: told for name in left if (told := model.run(name, few))}
+            write(asked.file, bench.found)
     if bench.prepare(asked.operations):
         for workers in sorted(asked.workers, reverse=True):
             for name in asked.operations:

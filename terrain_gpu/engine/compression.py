@@ -111,7 +111,7 @@ def write_rate(folder: Path, enough: float) -> float:
 
     A few MB show that a disk is fast. Where they take longer than at the rate `enough`, more are
     written, so that neither the delay of a request nor another program's counts; the best rate is
-    returned, 0 where nothing can be written. Done once in a process for every folder.
+    returned, 0 where nothing can be written. Done once in a process for every folder and rate.
     """
     while not folder.exists():
         folder = folder.parent

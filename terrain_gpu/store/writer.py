@@ -152,6 +152,7 @@ class BlockWriter(Layer):
             )
         if (r1 - r0, c1 - c0) != (self.block_size, self.block_size):
             return self.write_block(i, j, untile(tiles)[: r1 - r0, : c1 - c0])
+        tiles = np.ascontiguousarray(tiles)
         shard = self._shard_of(tiles, np.arange(len(tiles)))
         return self._commit_block(i, j, cells.stats(tiles, self.nodata), *shard)
 

@@ -9,8 +9,9 @@ import numba  # noqa: F401 - only where it is loaded are tiles coded together
 import numpy as np
 import pytest
 from strategies import Raster, same_bits
-from test_store import write
+from test_store import begin, write
 
+from terrain_gpu import InputError, TileStore
 from terrain_gpu.grid import TILE
 from terrain_gpu.store import codec_kernel, codecs, decoding, writer
 
@@ -67,6 +68,22 @@ def test_the_same_bytes_and_cells(tmp_path, monkeypatch, one_by_one, raster, nam
     assert shards[0] == shards[1]
     for one, other in zip(found, everything(fast), strict=True):
         assert same_bits(one, other)
+
+
+@pytest.mark.parametrize("name", [None, *codecs.NAMES])
+def test_tiles_with_gaps_between_them(tmp_path, name):
+    """They are written as they are; a buffer to read into must have none."""
+    every = np.arange(32 * TILE * TILE, dtype="<u2").reshape(32, TILE, TILE)
+    raster = Raster(every.dtype, (256, 256), None, "bits", "none")
+    with begin(tmp_path / "s", raster, block=256, compress=name) as made:
+        made.write_tiles(0, 0, every[::2])
+        made.commit()
+    found, out = TileStore.open(tmp_path / "s").layer("elevation"), np.zeros_like(every)
+    found.read_tiles(0, 0, out[:16])
+    assert same_bits(out[:16], every[::2])
+    for wrong in (out[::2], out[31:15:-1]):
+        with pytest.raises(InputError, match="C-contiguous"):
+            found.read_tiles(0, 0, wrong)
 
 
 def test_a_codec_that_fails(tmp_path, monkeypatch):
