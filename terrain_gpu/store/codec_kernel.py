@@ -3,8 +3,8 @@
 A loop over tiles in Python takes 4 us for each, most of it with the lock, so threads wait for each
 other. The kernels here loop over the C functions in numcodecs' libraries, whose addresses are
 arguments, so that kernels can be cached. They read and write the same bytes as `codecs`. A tile
-that is not as expected is left to it, and so are its messages; only several frames of zstd in a tile
-are taken here and refused there.
+that is not as expected is left to it, and so are its messages. Several frames of zstd in one tile,
+which nobody writes, are taken here and refused there.
 """
 
 from __future__ import annotations

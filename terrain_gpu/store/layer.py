@@ -308,16 +308,14 @@ class Layer(Described):
 
         Raises
         ------
-        InputError
-            when `out` is another array.
-        StoreError
-            when the shard is damaged or cannot be read.
+        InputError, StoreError
+            when `out` is another array; when the shard is damaged or cannot be read.
         """
         count = self._ranks.size
         if out.shape != (count, TILE, TILE) or out.dtype != self.dtype:
             raise InputError(f"buffer of {out.shape} {out.dtype} for {count} tiles")
         if not out.flags.c_contiguous:
-            raise InputError("buffer with gaps between its cells; give a C-contiguous array")
+            raise InputError("buffer with gaps; give a C-contiguous array")
         with self._shard(i, j) as shard:
             if shard is None:
                 out[...] = self.fill
