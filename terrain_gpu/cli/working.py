@@ -109,8 +109,8 @@ class Given:
 
     @property
     def inputs(self) -> dict[str, str | None]:
-        """The raster, for `refuse_shared_files`."""
-        return {"STORE": self.path if self.raster else None}
+        """The raster or store, and the store that is kept, for `refuse_shared_files`."""
+        return {"STORE": self.path, "--store": self.kept}
 
     @property
     def temporary(self) -> bool:

@@ -165,6 +165,7 @@ def _to_store(
     there = str(source.path.parent)
     if str(target) == there or (os.path.exists(target) and os.path.samefile(target, there)):
         raise InputError(f"{path}: holds the layer {source.name!r} itself; leave this output out")
+    refuse_other_grid(path, Export(there, str(target), source.name, how["bounds"]).grid)
     compress = None if form["compress"] == "none" else form["compress"]
     report = convert_dataset(
         source,
@@ -172,7 +173,7 @@ def _to_store(
         layer=source.name,
         block_size=source.block_size if not has_store(target) else None,
         compress=compress,
-        resume=True,
+        resume=not how["overwrite"],
         **how,
     )
     kept = ("rows", "cols", "dtype", "nodata", "verified_cells")

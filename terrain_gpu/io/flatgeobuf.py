@@ -148,7 +148,9 @@ def _header(
     own |= {9: ("H", 0), 2: ("B", KINDS.index(kind))}  # 9: without an index
     at = buffer.table(ROOT, own)
     buffer.text(at[0], layer)
-    buffer.vector(at[1], (box if count else np.zeros(4)).astype("<f8").tobytes(), 8)
+    bounded = bool(np.isfinite(box).all())  # else four values whose number is 0
+    buffer.vector(at[1], np.where(bounded, box, 0.0).astype("<f8").tobytes(), 8)
+    struct.pack_into("<I", buffer.data, len(buffer.data) - 36, 4 * bounded)
     buffer.vector(at[7], bytes(4 * len(fields)), 4)
     first = len(buffer.data) - 4 * len(fields)
     for number, (name, one) in enumerate(fields.items()):

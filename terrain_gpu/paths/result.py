@@ -70,7 +70,8 @@ class ShortestPaths(Layered, Generic[Cells]):
         if name not in self.layers:
             raise InputError(f"{name} was not computed; compute with {name}=True")
         layer = self.layers[name]
-        return layer.to_xarray() if layer.labels else layer.read_window(*self.grid.window)
+        labelled = layer.labels is not None and layer.labels.coords is not None
+        return layer.to_xarray() if labelled else layer.read_window(*self.grid.window)
 
     def distance(self) -> Cells:
         """Read all distances into memory.

@@ -101,7 +101,7 @@ def test_commands_write_them(world, capfd):
             "slope part.tif -o dem.zarr --overwrite",
             "dem.zarr: exists with another grid, of 90 x 110",
         ),
-        ("slope dem.zarr -o dem.zarr --overwrite", "dem.zarr: holds the layer 'slope' itself"),
+        ("slope dem.zarr -o dem.zarr --overwrite", "STORE already names this file"),
         ("export dem.zarr x.zarr --encoding grass", "x.zarr: encoding grass is for GeoTIFF"),
         ("export dem.zarr no/x.zarr", "no/x.zarr: its folder no does not exist; make it first"),
         ("export dem.zarr dem.tif/x.zarr", "its folder dem.tif does not exist"),
@@ -147,3 +147,36 @@ def test_in_a_bucket(world, bucket, capfd, monkeypatch):
     assert (code, "exists; --overwrite puts the layer into it" in said) == (2, True)
     assert sorted(os.listdir()) == ["dem.tif", "part.tif", "scratch", "x.zarr"]
     assert os.listdir("scratch") == []
+
+
+def test_a_stopped_export_of_something_else(world, capfd, monkeypatch):
+    """--overwrite starts again; a store of another grid is never replaced."""
+    assert call(capfd, "convert-dataset dem.tif dem.zarr")[0] == 0
+    assert call(capfd, "slope dem.zarr")[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("terrain_gpu.io.layer_input.LayerInput.read", lambda *given: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            export.export_layer("dem.zarr", "x.zarr", layer="slope")
+    assert (
+        call(capfd, "export dem.zarr x.zarr --layer elevation --compress zstd --overwrite")[0] == 0
+    )
+    assert list(TileStore.open("x.zarr").layers) == ["elevation"]
+    grid = TileStore.open("x.zarr").grid
+    west, south, east, north = grid.bounds
+    half = f"{west} {south} {(west + east) / 2} {north}"
+    code, _, said = call(capfd, f"export dem.zarr x.zarr --bounds {half} --overwrite")
+    assert (code, "exists with another grid" in said) == (2, True)
+    assert TileStore.open("x.zarr").grid == grid
+
+
+def test_stores_of_the_same_name(world, capfd):
+    """They are refused before anything is computed."""
+    assert call(capfd, "convert-dataset dem.tif dem.zarr")[0] == 0
+    for words in (
+        "slope dem.tif -o y.zarr --store y.zarr",
+        "slope dem.zarr -o dem.zarr --overwrite",
+    ):
+        code, _, said = call(capfd, words)
+        assert (code, "already names this file" in said) == (2, True)
+    assert list(TileStore.open("dem.zarr").layers) == ["elevation"]
+    assert not os.path.exists("y.zarr")

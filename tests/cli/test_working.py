@@ -138,9 +138,9 @@ def test_an_unfinished_run_goes_on(world, capfd, monkeypatch):
         ("slope dem.tif -o dem.tif --overwrite", "STORE already names this file"),
         (
             "streams dem.tif --threshold 9 -o x.gpkg",
-            "-o writes a raster (.tif); --lines writes .gp",
+            "-o writes a raster (.tif, .zarr); --lines writes .gp",
         ),
-        ("depressions dem.tif -o x.csv", "-o writes a raster (.tif); --table writes .csv files"),
+        ("depressions dem.tif -o x.csv", "-o writes a raster (.tif, .zarr); --table"),
         ("corridor dem.tif a b -o x.tif", "dem.tif: a file, not a store"),
         ("polygons k.zarr p.gpkg", "which layer? --layer names one; there are: elevation, slope"),
     ],

@@ -88,6 +88,14 @@ def test_tables(tmp_path):
     assert found.geometry.to_wkt().tolist() == ["POINT (1 3)", "POINT (2 4)"] * 2
 
 
+@pytest.mark.parametrize("rows", [[], [(None, {"n": 7})]])
+def test_nothing_to_bound(tmp_path, rows):
+    """An extent of zeros, or an infinite one, would be drawn."""
+    write_flatgeobuf(tmp_path / "a.fgb", iter(rows), grid_in(4326), "a", {"n": int}, "LineString")
+    assert pyogrio.read_dataframe(tmp_path / "a.fgb")["n"].tolist() == [n["n"] for _, n in rows]
+    assert pyogrio.read_info(tmp_path / "a.fgb")["total_bounds"] is None
+
+
 @pytest.mark.parametrize("wrong", ["", "short", "count", "garbage"])
 def test_damage_is_told(tmp_path, wrong):
     file, line = tmp_path / "f.fgb", shapely.to_wkb(shapely.LineString([(0, 0), (1, 1)]))

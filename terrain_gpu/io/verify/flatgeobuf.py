@@ -82,6 +82,8 @@ def read_flatgeobuf(
             raise ValueError("it has an index, which this program does not write")
         columns = [(one.bytes(0).decode(), one.value(1, "B", 0)) for one in header.tables(7)]
         kind, count = header.value(2, "B", 0), 0
+        if kind not in (LINE, LINES):
+            raise ValueError("it does not hold lines")
         while (feature := _next(source, room)) is not None:
             count += 1
             yield _attributes(feature.bytes(1), columns), _line(feature.table(0), kind)
