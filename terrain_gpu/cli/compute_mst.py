@@ -45,6 +45,12 @@ OPTIONS = [
 ]
 
 
+def refuse_output(output: str | None) -> None:
+    from ..io.export import refuse_tree
+
+    refuse_tree(output)
+
+
 def run(store: Any, **settings: Any) -> Any:
     from ..mst import minimum_spanning_tree
 

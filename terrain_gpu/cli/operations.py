@@ -88,6 +88,7 @@ def command_of(operation: ModuleType) -> click.Command:
     on_gpu = on_gpus or getattr(operation, "ON_GPU", False)
     tell = getattr(operation, "tell", cells_with_a_value)
     refuse = getattr(operation, "refuse", lambda settings: None)
+    refuse_own = getattr(operation, "refuse_output", lambda output: None)
     gpu_options = [
         options.backend_option,
         options.devices_option if on_gpus else options.device_option,
@@ -111,6 +112,7 @@ def command_of(operation: ModuleType) -> click.Command:
             {**outputs, "--output": output, "--json": json_target},
         )
         _refuse_features(output, settings)
+        refuse_own(output)
         refuse_output(output, form, overwrite=settings["overwrite"])
         _refuse_files(settings)
         if provides and not given.raster:

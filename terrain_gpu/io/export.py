@@ -14,7 +14,7 @@ from ..arguments import store as a_store
 from ..engine.run import Here, run
 from ..errors import InputError, OutputError
 from ..grid import GridSpec
-from ..grid.neighbours import DEGREES
+from ..grid.neighbours import DEGREES, FORWARD_EDGES
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer, TileStore
@@ -162,6 +162,8 @@ def _to_store(
 ) -> Report:
     """Write a layer to another store, which has this layer alone if it is new."""
     refuse_form(path, form)
+    if source.info.get("encoding") == FORWARD_EDGES:
+        refuse_tree(path)
     there = str(source.path.parent)
     if str(target) == there or (os.path.exists(target) and os.path.samefile(target, there)):
         raise InputError(f"{path}: holds the layer {source.name!r} itself; leave this output out")
@@ -202,6 +204,15 @@ def refuse_form(path: str | os.PathLike[str], form: dict[str, Any]) -> None:
         if value and (name != "compress" or value not in ("none", "zstd")):
             said = "cog" if name == "cog" else f"{name} {value}"
             raise InputError(f"{path}: {said} is for GeoTIFF; leave it out, or name the file .tif")
+
+
+def refuse_tree(path: str | os.PathLike[str] | None) -> None:
+    """Refuse a store for a spanning tree, which means nothing without the record of its run."""
+    if path and is_store(path):
+        raise InputError(
+            f"{path}: name the file .tif, for D8 codes of the tree; --store {path} keeps the store "
+            "of a raster"
+        )
 
 
 def refuse_other_grid(path: str | os.PathLike[str], grid: GridSpec) -> None:

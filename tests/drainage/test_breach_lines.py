@@ -226,7 +226,7 @@ def test_from_a_raster_without_another_output(dem, capsys):
     [
         ("--lines l.shp", "l.shp: name the file .geojson"),
         ("--lines no/l.gpkg", "its folder does not exist"),
-        ("--lines s.zarr", "s.zarr: is a folder"),
+        ("--lines s.zarr", "s.zarr: STORE already names this file"),
         ("--lines there.gpkg", "there.gpkg: exists; --overwrite replaces it"),
     ],
 )
