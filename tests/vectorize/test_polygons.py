@@ -284,7 +284,7 @@ def test_none_and_what_is_refused(tmp_path, capfd):
     heights = make_store(tmp_path / "h.zarr", np.zeros((9, 9), np.float32), None, 64)
     with pytest.raises(InputError, match=r"holds float32, not labels .*--layer"):
         polygons(heights, tmp_path / "q.gpkg", layer="elevation")
-    with pytest.raises(InputError, match=r"\.geojson .*or \.gpkg"):
+    with pytest.raises(InputError, match=r"\.geojson .*or \.fgb"):
         polygons(empty, tmp_path / "q.shp", layer="labels")
     with pytest.raises(InputError, match="exists; --overwrite replaces it"):
         polygons(empty, tmp_path / "p.gpkg", layer="labels")
