@@ -456,6 +456,8 @@ def measure(asked: argparse.Namespace) -> None:
         if left and model.prepare(asked.operations):
             like |= {name: told for name in left if (told := model.run(name, few))}
             write(asked.file, bench.found)
+        if all(name in like for name in asked.operations):
+            shutil.rmtree(folder, ignore_errors=True)
     if bench.prepare(asked.operations):
         for workers in sorted(asked.workers, reverse=True):
             for name in asked.operations:

@@ -118,11 +118,11 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     compress = compress or ("deflate" if cog else "none")
     if encoding == "esri":
         encoding = None
-    if encoding and opened.layer(layer).dtype != np.uint8:
+    if encoding and source.dtype != np.uint8:
         raise InputError(
             f"{opened.path}: layer {layer!r} does not hold flow directions; leave out --encoding"
         )
-    if encoding and has_knights(opened.layer(layer)) and encoding != KNIGHTS_TOO:
+    if encoding and has_knights(source) and encoding != KNIGHTS_TOO:
         raise InputError(
             f"{opened.path}: layer {layer!r} has steps to 16 neighbours, and encoding "
             f"{encoding!r} no values for them; take {KNIGHTS_TOO!r}, or leave out --encoding"

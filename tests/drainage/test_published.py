@@ -151,27 +151,30 @@ def test_what_pyflwdir_makes_of_its_directions(tmp_path):
     assert np.abs(far - lengths)[inside].max() <= 5e-4  # theirs have three decimals
 
 
+def in_a_ditch(rows):
+    """A grid with a ring of low cells, into which water leaves."""
+    return np.pad(grid_of(rows), 1, constant_values=-9)
+
+
+SADDLE = in_a_ditch("""
+    6 6 6 6 6 6 6 6
+    6 1 6 1 1 6 1 6
+    6 1 6 3 3 6 1 6
+    6 1 6 2 1 4 1 6
+    6 1 6 1 1 6 1 6
+    6 1 6 6 6 6 1 6
+    6 1 1 1 1 1 1 6
+    6 6 6 6 6 6 6 6
+    """)
+
+
 def test_a_saddle_of_barnes(tmp_path):
     """His example of filling: water spills from the upper pit at 3, and from both at 4.
 
     There, the upper pit holds 4 units, and both hold 19 before water runs into the ditch around.
     Here, of equally deep pits the first one stands for the parent.
     """
-    z = np.pad(
-        grid_of("""
-        6 6 6 6 6 6 6 6
-        6 1 6 1 1 6 1 6
-        6 1 6 3 3 6 1 6
-        6 1 6 2 1 4 1 6
-        6 1 6 1 1 6 1 6
-        6 1 6 6 6 6 1 6
-        6 1 1 1 1 1 1 6
-        6 6 6 6 6 6 6 6
-        """),
-        1,
-        constant_values=-9,
-    )
-    store = make_store(tmp_path / "s.zarr", z, None, 64)
+    store = make_store(tmp_path / "s.zarr", SADDLE, None, 64)
     depressions(store, table=tmp_path / "t.csv", verify=True)
     with open(tmp_path / "t.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -185,8 +188,7 @@ def test_hierarchy_of_barnes(tmp_path):
     There, two leaves, of which the smaller has a volume of 2 and spills at 8, and their parent of
     111, which spills at 9. Here the deeper pit stands for the parent (docs/design/drainage.md).
     """
-    z = np.pad(
-        grid_of("""
+    z = in_a_ditch("""
         9  9  9  9  9  9  9  9
         9  8  8  8  8  7  6  9
         9  8  7  8  7  6  5  9
@@ -195,10 +197,7 @@ def test_hierarchy_of_barnes(tmp_path):
         9  7  6  5  4  3  2  9
         9  7  6  5  4  3  1  9
         9  9  9  9  9  9  9  9
-        """),
-        1,
-        constant_values=-9,
-    )
+        """)
     store = make_store(tmp_path / "s.zarr", z, None, 64)
     minimum_spanning_tree(store, weight="flow")
     flow_direction(store)
@@ -222,20 +221,7 @@ def rest(folder, z, rain):
 @pytest.mark.parametrize(("water", "level"), [(3, 2.5), (19, 4)])
 def test_fill_spill_merge_of_barnes_over_a_saddle(tmp_path, water, level):
     """Of its tests "FillDepressions": "Standard Case", and "Passes over a saddle"."""
-    z = np.pad(
-        grid_of("""
-        6 6 6 6 6 6 6 6
-        6 1 6 1 1 6 1 6
-        6 1 6 3 3 6 1 6
-        6 1 6 2 1 4 1 6
-        6 1 6 1 1 6 1 6
-        6 1 6 6 6 6 1 6
-        6 1 1 1 1 1 1 6
-        6 6 6 6 6 6 6 6
-        """),
-        1,
-        constant_values=-9,
-    )
+    z = SADDLE
     rain = np.zeros(z.shape)
     rain[2, 4] = water
     right = np.zeros(z.shape)
