@@ -31,7 +31,7 @@ GROUPS = {
         "fill", "breach", "burn", "flow-direction", "flow-accumulation", "streams", "watershed",
         "basins", "hand", "depressions", "fill-spill-merge", "accumulate", "network",
     ),
-    "Paths": ("compute-sssp", "cost-matrix", "least-cost-network"),
+    "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
     "Terrain": ("slope", "terrain-indices", "compute-mst", "contours"),
     "Cells and areas": ("calc", "rasterize", "label-components", "polygons"),
 }  # fmt: skip
@@ -47,7 +47,6 @@ LEFT_OUT = {
     "convert-dataset": "writes a store; algorithms take the raster itself",
     "build-index": "for many runs over one store",
     "query-index": "for many runs over one store",
-    "corridor": "reads several layers of one store; the raster calculator adds two distances",
     "info": "tells about a store",
     "layers": "manages the layers of a store",
     "overviews": "builds overviews of a store; QGIS builds its own of rasters",
@@ -65,6 +64,9 @@ NO_PARAMETERS = {
     "--progress", "--resume", "--build-index", "--statistic",
 }  # fmt: skip
 """Options for terminals, programs and stores."""
+
+LAYERS = "NAME", "LAYER", "[DISTANCE DISTANCE...]"
+"""What names layers of stores."""
 
 ALWAYS = ["--overwrite", "--progress", "json"]
 """Options of every run: QGIS itself asks whether a file may be replaced."""
@@ -86,7 +88,7 @@ FEATURES = {
 
 TEXTS = {
     "N|AREA", "AREA|N", "N|AREA|FIELD", "CONDITION", "EXPRESSION", "SIZE", "VALUE|nodata",
-    "A,B,...", "N[,N...]|all", "NAME=VALUE",
+    "A,B,...", "N[,N...]|all", "NAME=VALUE", "COST|PERCENT%",
 }  # fmt: skip
 EXPRESSION = "Of the cells, which are called elevation, such as where(elevation > 500, 1, 0)."
 REPLACED = {
@@ -109,6 +111,8 @@ REPLACED = {
     r" \((?:terrain-gpu breach|flow-direction --outlets|compute-mst[^)]*|fill)\)": "",
     "; or (?:sum a layer of weights, such as rain|weights times areas)": "",
     r", the cells of another layer \(--streams\),": "",
+    ", or from layers of distances": "",
+    r"Of two or more layers of distances.*": "",
     "EXPRESSION has layers": "Expressions have the name elevation",
     "Condition on layers of the store": "Condition on the cells, which are called elevation",
     r"not \(slope > 30\)": "not (elevation == 50)",
@@ -142,6 +146,7 @@ STYLES = {
     ("flow-accumulation", "OUTPUT"): "accumulation",
     ("accumulate", "OUTPUT"): "accumulation",
     ("compute-sssp", "OUTPUT"): "distance",
+    ("corridor", "OUTPUT"): "distance",
     ("hand", "OUTPUT"): "distance",
     ("fill-spill-merge", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",
@@ -235,7 +240,7 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
     option = max(param.opts, key=len)
     argument = isinstance(param, click.Argument)
     metavar = param.metavar or param.type.name
-    if option in NO_PARAMETERS or metavar in ("NAME", "LAYER") or option.endswith("-rowcol"):
+    if option in NO_PARAMETERS or metavar in LAYERS or option.endswith("-rowcol"):
         return
     if getattr(param, "hidden", False):
         return

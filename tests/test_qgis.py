@@ -488,6 +488,10 @@ CASES = {
     },
     "cost-matrix": {"SOURCES": {"points": [A, B, C]}, "COST": "surface", "BACKEND": "cpu"},
     "least-cost-network": {"SOURCES": {"points": [A, B, [*C[:2], True]]}, "TABLE": "network.csv"},
+    "corridor": {
+        "SOURCES": {"points": [A, B, C]}, "TARGET": "-84.35,36.5 [EPSG:4326]", "COST": "surface",
+        "BARRIERS_RASTER": "label_components.tif", "WITHIN": "10%",
+    },
     "slope": {},
     "terrain-indices": {"INDEX": "spi"},
     "compute-mst": {"WEIGHT": "absdiff"},

@@ -6,19 +6,26 @@ from typing import Any
 
 import click
 
-NAME = "corridor"
-PROVEN = True
-LAYERS_ONLY = True
-MODULES = ("algebra.corridors",)
-HELP = """Compute a least-cost corridor from layers of distances of STORE.
+from ..arguments import is_raster
+from . import options
+from .compute_sssp import both_ends, cost_options
+from .places import misplaced_options, place_options
 
-For two layers, each cell gets the sum of both less the least sum: how much more than the best path
-between the places the best way through the cell costs. Of more layers, each pair is one corridor,
-and a cell gets the least value of all pairs.
+NAME = "corridor"
+PROVEN = ON_GPUS = True
+MODULES = "algebra.corridors", "paths.problem"
+READS = "sources", "targets", "vertical_factor"
+HELP = """Compute a least-cost corridor between places over STORE, or over a raster, or from
+layers of distances.
+
+Each cell gets how much more than the best path from the sources to the targets the best way through
+the cell costs: the sum of the distances from both, less the least such sum. Of two or more layers
+of distances of STORE, in place of sources and targets, each pair is one corridor, and a cell gets
+the least value of all pairs.
 
 \b
-compute-sssp dem.zarr --source -84.2,36.5 --into from_a
-compute-sssp dem.zarr --source -84.3,36.6 --into from_b
+terrain-gpu corridor dem.tif --sources a.gpkg --targets b.gpkg \\
+    --cost tobler --within 5% -o corridor.tif
 terrain-gpu corridor dem.zarr from_a from_b --within 5% -o corridor.tif
 """
 
@@ -38,10 +45,38 @@ class Within(click.ParamType):
         return str(value) if value.endswith("%") else number
 
 
+_PATHS = [
+    *place_options(
+        "--source",
+        "One end of the corridor: a point in the raster's CRS. Repeatable.",
+        "One end of the corridor: a cell; rows and columns count from 0. Repeatable.",
+        "One end of the corridor: the points, lines and polygons of a vector file (FILE:LAYER for "
+        "one layer of several), or the cells of an aligned raster that are neither 0 nor nodata.",
+    ),
+    *place_options(
+        "--target",
+        "The other end: a point in the raster's CRS. Repeatable.",
+        "The other end: a cell. Repeatable.",
+        "The other end: a file like that of --sources.",
+    ),
+    *misplaced_options,
+    cost_options,
+    options.path_connectivity_option,
+    options.metric_option,
+    options.wrap_option,
+    options.layer_option,
+]
+"""Options of the distances from places."""
+
 OPTIONS = [
-    click.argument("distances", metavar="DISTANCE DISTANCE...", nargs=-1, required=True),
+    click.argument("distances", metavar="[DISTANCE DISTANCE...]", nargs=-1),
+    *_PATHS,
     click.option(
-        "--into", default="corridor", show_default=True, metavar="NAME", help="Layer to write."
+        "--into",
+        default="corridor",
+        show_default=True,
+        metavar="NAME",
+        help="Layer to write. Distances from sources and targets go to NAME_from and NAME_to.",
     ),
     click.option(
         "--within",
@@ -52,11 +87,87 @@ OPTIONS = [
     ),
 ]
 
+_OWN = (
+    "distances", "into", "within", "memory_limit", "threads", "client", "verify", "compress",
+    "resume", "overwrite",
+)  # fmt: skip
+"""What `corridor` takes of the settings; the rest is about distances."""
+
+_ENDS = ("source", "source_rowcol", "sources"), ("target", "target_rowcol", "targets")
+
+
+def refuse(settings: dict[str, Any]) -> None:
+    """Refuse places beside layers of distances, and paths whose parts do not add up."""
+    context = click.get_current_context()
+    asked = [
+        f"--{name.replace('_', '-')}"
+        for name in settings.keys() - {*_OWN}
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        and name not in ("kept", "output", "cog")
+    ]
+    if settings["distances"]:
+        if is_raster(given := context.params["store"]):
+            raise click.UsageError(
+                f"{given} is a raster, and {' '.join(settings['distances'])}: layers of a store; "
+                "give --sources and --targets in place of them, or convert rasters of distances "
+                "into one store, with convert-dataset --layer"
+            )
+        if asked:
+            raise click.UsageError(
+                f"{min(asked)} is for distances that are computed here; leave it out, or the "
+                f"layers {' '.join(settings['distances'])}"
+            )
+        return
+    for names, what in zip(_ENDS, ("source", "target"), strict=True):
+        if not any(settings[name] for name in names):
+            raise click.UsageError(
+                f"no {what}: give --{what} X,Y, --{what}-rowcol ROW,COL or --{what}s FILE; or two "
+                "or more layers of distances"
+            )
+    if settings["cost"] == "minimax":
+        raise click.UsageError(
+            "--cost minimax: a path costs its highest cell, so the costs of its two parts do not "
+            "add up; choose another cost"
+        )
+
+
+def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]) -> Any:
+    """Compute the distances from both ends, if no layers are named; the seconds of both."""
+    of_paths = {name: settings.pop(name) for name in [*settings] if name not in _OWN}
+    if settings["distances"]:
+        return {}
+    from ..drainage.completing import refuse_existing
+    from ..paths import shortest_paths
+
+    settings["distances"] = _ends_of(settings["into"])
+    refuse_existing(store, settings["distances"], settings)
+    own = {name: settings[name] for name in _OWN if name not in ("distances", "into", "within")}
+    groups = [tuple(of_paths.pop(name) for name in names) for names in _ENDS]
+    of_paths |= {"id_field": None, "target_id_field": None, "cost_field": None, **own}
+    places = both_ends(store, *groups, of_paths)
+    of_paths["corner_cutting"] = not of_paths.pop("no_corner_cutting")
+    back, seconds = of_paths.pop("reverse"), {}
+    for name, ends, reverse in zip(settings["distances"], places, (back, not back), strict=True):
+        with show("shortest paths") as progress:
+            found = shortest_paths(
+                store, ends, into=name, reverse=reverse, progress=progress, **of_paths
+            )
+        seconds[name] = found.report.seconds["total"]
+    return seconds
+
+
+def _ends_of(into: str) -> list[Any]:
+    """The layers of distances that are computed here."""
+    return [f"{into}_from", f"{into}_to"]
+
 
 def run(store: Any, **settings: Any) -> Any:
     from ..algebra.corridors import corridor
 
-    return corridor(store, **settings)
+    found = corridor(store, **settings)
+    if settings["distances"] == _ends_of(settings["into"]):
+        found.report.result["pairs"][0] |= {"from": "sources", "to": "targets"}
+    return found
 
 
 def tell(found: Any) -> str:

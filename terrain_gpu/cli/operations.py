@@ -13,7 +13,7 @@ import click
 
 from . import options
 from .places import refuse_shared_files
-from .working import Given, store_option
+from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
     from ..report import Report
@@ -76,14 +76,13 @@ def command_of(operation: ModuleType) -> click.Command:
     before any work, and name further options of files that it READS. One that can run ON_GPU also
     has --backend,
     --device and --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A raster may
-    stand in place of a store, unless the operation needs several layers (LAYERS_ONLY). One with
-    NEEDS, the name of a function of `drainage.needs`, or `provide`, which calls one, computes the
-    layers that are missing, and names the options of layers that it WRITES, if not --into. A
-    PROGRAM of its own has --version.
+    stand in place of a store, and files in place of frictions and barriers. One with NEEDS, the
+    name of a function of `drainage.needs`, or `provide`, which may call one, computes the layers
+    that are missing, and names the options of layers that it WRITES, if not --into. A PROGRAM of
+    its own has --version.
     """
     provides = hasattr(operation, "provide") or hasattr(operation, "NEEDS")
     writes = getattr(operation, "WRITES", ("into",))
-    layers_only = getattr(operation, "LAYERS_ONLY", False)
     on_gpus = getattr(operation, "ON_GPUS", False)
     on_gpu = on_gpus or getattr(operation, "ON_GPU", False)
     tell = getattr(operation, "tell", cells_with_a_value)
@@ -106,7 +105,7 @@ def command_of(operation: ModuleType) -> click.Command:
         files = {name: file for name, file in asked.items() if file is not None}
         written = [*files.values(), *([output] if output else [])]
         outputs = {f"--{name}": file for name, file in files.items()}
-        given = Given(store, [], False, None) if layers_only else Given.of(store, written, settings)
+        given = Given.of(store, written, settings)
         refuse_shared_files(
             {**given.inputs, **_inputs(operation, settings)},
             {**outputs, "--output": output, "--json": json_target},
@@ -124,6 +123,7 @@ def command_of(operation: ModuleType) -> click.Command:
             given.store(settings) as at,
         ):
             _refuse_other_grid(output, at)
+            given.layers(TileStore.open(at), settings)
             before = _provide(operation, at, settings)
             with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), progress=progress, **settings)
@@ -149,7 +149,7 @@ def command_of(operation: ModuleType) -> click.Command:
             help="Also write the first layer as a raster.",
         ),
         *options.format_options,
-        *([] if layers_only else [store_option]),
+        store_option,
         options.memory_limit_option,
         options.threads_option,
         *(gpu_options if on_gpu else []),
@@ -158,7 +158,7 @@ def command_of(operation: ModuleType) -> click.Command:
         options.compress_layers_option,
         options.resume_option,
     ]
-    return _command(operation, command, decorators, "STORE" if layers_only else "STORE|RASTER")
+    return _command(operation, command, decorators, "STORE|RASTER")
 
 
 def writer_of(operation: ModuleType) -> click.Command:
@@ -245,7 +245,8 @@ def _timed(report: Report, before: dict[str, float]) -> float:
 def _inputs(operation: ModuleType, settings: dict[str, Any]) -> dict[str, str | None]:
     """The options that name files to read."""
     read = "outlets", "pour_points", *getattr(operation, "READS", ())
-    return {f"--{name.replace('_', '-')}": settings.get(name) for name in read}
+    named = {f"--{name.replace('_', '-')}": settings.get(name) for name in read}
+    return named | files_read(settings)
 
 
 def cells_with_a_value(found: Any) -> str:

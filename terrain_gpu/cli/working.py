@@ -164,7 +164,7 @@ class Given:
         A layer of the same file is left as it is.
         """
         for option in LAYERS:
-            file = settings[option]
+            file = settings.get(option)
             if file is not None and _is_file(file):
                 settings[option] = layer_of(option, store, settings)
                 self.files[option] = settings[option], file
@@ -203,7 +203,7 @@ def layer_of(option: str, store: TileStore, settings: dict[str, Any]) -> str:
 
 def files_read(settings: dict[str, Any]) -> dict[str, str | None]:
     """The files that LAYERS name, for `refuse_shared_files`."""
-    given = {option: settings[option] for option in LAYERS}
+    given = {option: settings.get(option) for option in LAYERS}
     return {f"--{option}": name for option, name in given.items() if name and _is_file(name)}
 
 

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import rasterio
 from contract import OperationContract, make_store, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -191,6 +192,68 @@ def test_the_command_and_what_it_refuses(tmp_path, monkeypatch, capfd, caplog):
     assert set(TileStore.open("s.zarr").layers) == {
         "corridor", "east", "elevation", "south", "west",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("given", ["dem.tif", "s.zarr", "dem.tif --store k.zarr"])
+def test_between_places(tmp_path, monkeypatch, capfd, given, reverse):
+    """One command gives the bits of three, where costs differ by direction."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(8)
+    cells = (50 * rng.random((70, 66))).astype(np.float32)
+    make_store(tmp_path / "s.zarr", cells, None, 64)
+    terrain_gpu.export_layer("s.zarr", "dem.tif")
+    a, b = [(3, 4), (9, 1)], [(60, 60), (66, 40), (69, 65)]
+    own = make_store(tmp_path / "own.zarr", cells, None, 64)
+    for name, places, back in (("a", a, reverse), ("b", b, not reverse)):
+        shortest_paths(own, places, cost="tobler", connectivity=4, reverse=back, into=name)
+    expected = corridor(own, ["a", "b"], within="20%")
+    words = [f"--source-rowcol {row},{col}" for row, col in a]
+    words += [f"--target-rowcol {row},{col}" for row, col in b]
+    words += ["--reverse"] * reverse
+    line = f"corridor {given} {' '.join(words)} --cost tobler --connectivity 4 --within 20%"
+    code, out, err = call(capfd, f"{line} -o c.tif --verify --json r.json")
+    assert code == 0, err
+    (pair,) = expected.report.result["pairs"]
+    assert f"sources to targets {pair['optimum']:.10g}, " in out
+    told = json.loads((tmp_path / "r.json").read_text())["result"]["pairs"]
+    assert told == [{"from": "sources", "to": "targets", "optimum": pair["optimum"]}]
+    with rasterio.open("c.tif") as file:
+        assert file.read(1).tobytes() == whole(expected.layers["corridor"]).tobytes()
+    assert not [*tmp_path.glob(".terrain-gpu*")]
+    if given == "dem.tif":
+        return
+    store = given.split()[-1]
+    assert {"corridor", "corridor_from", "corridor_to"} < set(TileStore.open(store).layers)
+    code, _, err = call(capfd, f"{line} -o d.tif")
+    assert (code, "--overwrite replaces it" in err) == (2, True), err
+    narrow = f"{line.replace('20%', '5%')} -o c.tif --overwrite"
+    assert call(capfd, f"{narrow} --resume")[0] == 0
+    with rasterio.open("c.tif") as file:
+        near = whole(corridor(own, ["a", "b"], within="5%", overwrite=True).layers["corridor"])
+        assert file.read(1).tobytes() == near.tobytes()
+
+
+def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    make_store(tmp_path / "s.zarr", np.full((5, 9), 3, np.int16), -1, 64)
+    ends = "--source-rowcol 0,0 --target-rowcol 4,8"
+    bad = {
+        "": "no source: give --source X,Y, --source-rowcol ROW,COL or --sources FILE; or two",
+        "--source-rowcol 0,0": "no target: give --target X,Y",
+        f"{ends} --cost minimax": "so the costs of its two parts do not add up",
+        f"a b {ends}": "--source-rowcol is for distances that are computed here; leave it out",
+        "a b --backend cpu": "--backend is for distances that are computed here",
+        f"{ends} --into elevation": "--into elevation: --layer already names this layer",
+        f"{ends} --target-rowcol 5,8": "--target-rowcol: ",
+        f"{ends} --within x%": "'x%' is neither a number nor a percentage",
+        f"{ends} --friction f.tif": "--friction: f.tif: no such file",
+        "--sources no.gpkg --target-rowcol 4,8": "--sources: no.gpkg: no such file",
+    }
+    for words, message in bad.items():
+        code, _, err = call(capfd, f"corridor s.zarr {words}")
+        assert (code, message in err) == (2, True), err
+    assert set(TileStore.open("s.zarr").layers) == {"elevation"}
 
 
 def test_distances_with_other_steps_are_told(tmp_path, caplog):

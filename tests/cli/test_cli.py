@@ -134,6 +134,11 @@ OPTIONS = {
     "no-corner-cutting connectivity wrap max-cost output table layer into store memory-limit "
     "threads backend device gpu-memory-limit workers scheduler verify resume scratch overwrite "
     "progress json quiet verbose help",
+    "terrain-gpu corridor": "source source-rowcol sources target target-rowcol targets outside "
+    "nodata snap cost friction barriers parameter reverse max-slope vertical-factor "
+    "no-corner-cutting connectivity metric wrap layer into within output cog compress store "
+    "memory-limit threads backend device gpu-memory-limit workers scheduler verify "
+    "compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path "
     "memory-limit scratch overwrite progress json quiet verbose help",
     "terrain-gpu streams": "threshold directions accumulation order into lines layer output "

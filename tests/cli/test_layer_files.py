@@ -83,6 +83,7 @@ def test_as_from_layers(world, capfd, barriers):
     "command",
     [
         "cost-matrix {} --source-rowcol 50,60 --target-rowcol 80,5 -o {}.csv",
+        "corridor {} --source-rowcol 50,60 --target-rowcol 80,5 -o {}.tif",
         "least-cost-network {} --source-rowcol 50,60 --source-rowcol 80,5 -o {}.geojson",
     ],
 )

@@ -27,6 +27,7 @@ COMMANDS = {
     "compute-mst": "",
     "compute-sssp": "--source-edge",
     "contours": "out.gpkg --interval 5",
+    "corridor": "--source-rowcol 1,1 --target-rowcol 2,2",
     "cost-matrix": "--source-rowcol 1,1 --target-rowcol 2,2",
     "depressions": "",
     "fill": "",
@@ -49,7 +50,7 @@ COMMANDS = {
 FILES = {"contours", "network", "polygons"}
 """Those whose output is an argument."""
 
-FAIL = {"burn", "cost-matrix", "least-cost-network", "streams", "watershed"}
+FAIL = {"burn", "corridor", "cost-matrix", "least-cost-network", "streams", "watershed"}
 """Those that need a cell with a value."""
 
 WORDS = "no cell has a value, all are nodata (-9999); check the nodata value, band and bounds of"

@@ -141,7 +141,10 @@ def test_an_unfinished_run_goes_on(world, capfd, monkeypatch):
             "-o writes a raster (.tif, .zarr); --lines writes .gp",
         ),
         ("depressions dem.tif -o x.csv", "-o writes a raster (.tif, .zarr); --table"),
-        ("corridor dem.tif a b -o x.tif", "dem.tif: a file, not a store"),
+        (
+            "corridor dem.tif a b -o x.tif",
+            "dem.tif is a raster, and a b: layers of a store; give --so",
+        ),
         ("polygons k.zarr p.gpkg", "which layer? --layer names one; there are: elevation, slope"),
     ],
 )
