@@ -51,14 +51,18 @@ OPTIONS = [
 
 def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]) -> Any:
     """Make the rain a number or a layer, and compute the layers that are missing."""
+    from ..arguments import not_negative
     from ..drainage import needs
     from .working import layer_of
 
     try:
-        settings["rain"] = float(settings["rain"])
+        depth = float(settings["rain"])
     except ValueError:
-        settings["rain"] = layer_of("rain", store, settings)
+        nor = "not a depth, such as 0.02, in units of the heights, and "
+        settings["rain"] = layer_of("rain", store, settings, nor)
         store = type(store).open(store.path)
+    else:
+        settings["rain"] = not_negative("rain", depth)
     return needs.fill_spill_merge(store, show, how, settings)
 
 

@@ -165,8 +165,10 @@ class Given:
         """
         for option in LAYERS:
             file = settings.get(option)
-            if file is not None and _is_file(file):
-                settings[option] = layer_of(option, store, settings)
+            if file is None:
+                continue
+            settings[option] = layer_of(option, store, settings)
+            if _is_file(file):
                 self.files[option] = settings[option], file
         return type(store).open(store.path) if self.files else store
 
@@ -180,12 +182,20 @@ class Given:
                 report.result.pop(key, None)
 
 
-def layer_of(option: str, store: TileStore, settings: dict[str, Any]) -> str:
-    """The layer that an option names, made from its file if it names that."""
+def layer_of(option: str, store: TileStore, settings: dict[str, Any], nor: str = "") -> str:
+    """The layer that an option names, made from its file if it names that.
+
+    `nor` begins the error, by what else the option takes.
+    """
     from ..errors import StoreError
 
     given: str = settings[option]
     if not _is_file(given):
+        if given not in store:
+            raise StoreError(
+                f"--{option} {given}: {nor}{store.path} has no layer {given!r}; it has: "
+                f"{', '.join(store.layers)}; name a file with its extension, such as {option}.tif"
+            )
         return given
     name = _layer_called(given)
     try:
@@ -208,8 +218,8 @@ def files_read(settings: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _is_file(name: str) -> bool:
-    """Whether it cannot be the name of a layer."""
-    return "." in name or "/" in name
+    """Whether it is neither the name of a layer nor a number."""
+    return "/" in name or ("." in name and not re.fullmatch(r"[-+.\d]+(e[-+]?\d+)?", name))
 
 
 def _layer_called(file: str) -> str:

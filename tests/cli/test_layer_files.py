@@ -117,7 +117,9 @@ def test_a_formula_that_names_the_file(world, capfd):
     [
         ("--friction off.tif", "--friction: off.tif: covers x -500.0 .. 600.0, y "),
         ("--friction nix.tif", "--friction: nix.tif: no such file"),
-        ("--friction land", "no layer 'land'"),
+        ("--friction land", "--friction land: "),
+        ("--friction land", "has no layer 'land'; it has: elevation; name a file with its exten"),
+        ("--barriers 2.5", "--barriers 2.5: "),
         ("--friction rivers.geojson", "a vector file, and frictions are a raster; `terrain-gpu ra"),
         ("--friction sub/elevation.tif", "layer 'elevation', which it would become, holds someth"),
         ("--friction walls.tif --barriers nix.gpkg", "--barriers: nix.gpkg: no such file"),

@@ -165,6 +165,13 @@ def test_what_cannot_be(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr --block-size 64") == 0
     assert call("fill-spill-merge s.zarr --rain=-1") == 2
     assert "--rain -1.0 is not a finite number of at least 0" in capsys.readouterr().err
+    for word in ("runoff", "5mm", "1,5", "1.5.5"):
+        assert call(f"fill-spill-merge s.zarr --rain {word}") == 2
+        told = capsys.readouterr().err
+        assert f"Error: --rain {word}: not a depth, such as 0.02, in units of the heights, " in told
+        assert f"no layer '{word}'; it has: elevation; name a file with its extension" in told
+    assert call("fill-spill-merge s.zarr --rain nan") == 2
+    assert [*TileStore.open("s.zarr").layers] == ["elevation"]  # nothing was computed before
     assert call("fill-spill-merge s.zarr --rain runoff") == 2
     assert "no layer 'runoff'" in capsys.readouterr().err
     assert call("fill-spill-merge s.zarr --rain 1e308") == 2
