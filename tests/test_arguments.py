@@ -324,6 +324,37 @@ def test_wrong_values_are_refused_in_our_words(
             raise
 
 
+FILES = {"friction", "barriers", "rain", "reclass", "vertical_factor", "weights"}
+"""Arguments that may name a file or a layer, beside the first one of a function."""
+
+
+def of_files():
+    for name, (function, _) in CALLS.items():
+        first, *others = inspect.signature(function).parameters
+        named = [first] if first in ("data", "inputs", "store") else []
+        named += ["path"] if name in ("from_vector", "from_raster") else []
+        for argument in (*named, *[other for other in others if named and other in FILES]):
+            yield pytest.param(name, argument, id=f"{name}: {argument}")
+
+
+@pytest.mark.parametrize(("name", "argument"), [*of_files()])
+def test_a_file_that_is_not_there_is_named(name, argument, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    function, good = CALLS[name]
+    given = good(folder)
+    if argument in ("friction", "barriers") and isinstance(given.get("data"), np.ndarray):
+        pytest.skip("arrays beside arrays")
+    for path in ("nothere.tif", "sub/nothere.tif", tmp_path / "nothere.tif"):
+        if isinstance(path, pathlib.Path) and argument in FILES - {"reclass", "vertical_factor"}:
+            continue  # the name of a layer is a string
+        with pytest.raises(TerrainError) as error:
+            function(**{**given, argument: path})
+        message = str(error.value)
+        assert str(path) in message
+        assert "no such file" in message.lower(), message
+        assert "no such store" not in message
+
+
 def test_all_public_functions_are_tried():
     functions = {CALLS[name][0] for name in CALLS}
     for module in (terrain_gpu, primitives):

@@ -142,9 +142,9 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
     settings["distances"] = _ends_of(settings["into"])
     refuse_existing(store, settings["distances"], settings)
     own = {name: settings[name] for name in _OWN if name not in ("distances", "into", "within")}
-    groups = [tuple(of_paths.pop(name) for name in names) for names in _ENDS]
+    begin, end = (tuple(of_paths.pop(name) for name in names) for names in _ENDS)
     of_paths |= {"id_field": None, "target_id_field": None, "cost_field": None, **own}
-    places = both_ends(store, *groups, of_paths)
+    places: Any = both_ends(store, begin, end, of_paths)
     of_paths["corner_cutting"] = not of_paths.pop("no_corner_cutting")
     back, seconds = of_paths.pop("reverse"), {}
     for name, ends, reverse in zip(settings["distances"], places, (back, not back), strict=True):

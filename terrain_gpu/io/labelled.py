@@ -8,16 +8,19 @@ import inspect
 import math
 import os
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from ..arguments import HasDeviceMemory, from_device, is_dataarray, is_raster, wrong
+from ..arguments import HasDeviceMemory, from_device, is_dataarray, is_raster, raster, wrong
+from ..cells import layer_dtype
 from ..errors import InputError, TerrainError
-from ..store import TileStore
+from ..store import TileStore, create_layer
 from ..store.labels import Labels
 from ..store.scratch import scratch_folder
 
@@ -83,12 +86,33 @@ def _remove(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@dataclass(frozen=True)
+class CupyDevice:
+    """The GPU of an array of CuPy, to which arrays of the result are copied."""
+
+    number: int
+
+    @classmethod
+    def of(cls, data: Any) -> CupyDevice | None:
+        """Where an array of CuPy is; None for anything else. Does not import CuPy."""
+        cupy = sys.modules.get("cupy")
+        there = cupy is not None and isinstance(data, cupy.ndarray)
+        return cls(data.device.id) if there else None
+
+    def copied(self, array: np.ndarray) -> Any:
+        """The array there, of CuPy."""
+        import cupy
+
+        with cupy.cuda.Device(self.number):
+            return cupy.asarray(array)
+
+
 def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
     """Let a function of a store or an array also take a DataArray, a raster, or a masked array.
 
     A DataArray, or the raster at a path, is written, block by block, into a working store, which
     lives as long as the result. Layers of the result have the coordinates of the DataArray:
-    `Layer.to_xarray` is lazy.
+    `Layer.to_xarray` is lazy. A result of an array of CuPy knows its `_device`.
     """
     signature = inspect.signature(function)
     first = next(iter(signature.parameters))
@@ -103,7 +127,10 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
             made = "xarray.DataArray(array, dims=('y', 'x'))"
             raise wrong(first, data, f"a store or its path, or a DataArray, such as {made}")
         if not (is_dataarray(data) or is_raster(data)):
-            return function(*given.args, **given.kwargs)
+            result = function(*given.args, **given.kwargs)
+            if device := CupyDevice.of(data):
+                vars(result)["_device"] = device
+            return result
         what = _called(data)
         _refuse(what, given.arguments)
         store = WorkingStore()
@@ -182,11 +209,33 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
             array.attrs = {}
         if is_dataarray(array):
             array = array.rename(one)
-        if is_dataarray(array) or is_raster(array):
+        if isinstance(array, np.ndarray):
+            _write(store.path, one, raster(one, array), name, what)
+            named[one] = one
+        elif is_dataarray(array) or is_raster(array):
             with _named(store, one, _called(array), what):
                 convert_dataset(array, store.path, layer=one, **how)
             named[one] = one
     return named
+
+
+def _write(store: str, one: str, array: np.ndarray, like: str, what: str) -> None:
+    """Write an array as a layer of the grid of another one."""
+    heights = TileStore.open(store).layer(like)
+    if array.shape != heights.grid.shape:
+        raise InputError(
+            f"{one} must be an array of shape {heights.grid.shape}, like the cells of {what}, "
+            f"not {array.shape}"
+        )
+    dtype = layer_dtype(np.dtype(np.uint8) if array.dtype == bool else array.dtype)
+    nodata = math.nan if dtype.kind == "f" else None
+    with create_layer(
+        store, one, heights.grid, dtype, nodata=nodata, block_size=heights.block_size
+    ) as made:
+        for at in made.blocks.ids():
+            r0, r1, c0, c1 = made.block_window(*at)
+            made.write_block(*at, np.ascontiguousarray(array[r0:r1, c0:c1], dtype))
+        made.commit()
 
 
 def _filled(data: np.ma.MaskedArray, nodata: Any) -> dict[str, Any]:

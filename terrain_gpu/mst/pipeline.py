@@ -29,7 +29,7 @@ from ..engine.run import run, run_in_memory
 from ..errors import InputError
 from ..grid import BlockGrid, GridSpec
 from ..grid.neighbours import symmetric
-from ..io.labelled import RasterLike, opened_store, takes_dataarrays
+from ..io.labelled import CupyDevice, RasterLike, opened_store, takes_dataarrays
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer
@@ -61,6 +61,7 @@ class SpanningTree(Layered):
     total_weight: int | float
     report: Report
     _forward: np.ndarray | None = None
+    _device: CupyDevice | None = None
 
     @property
     def layers(self) -> dict[str, Layer]:
@@ -71,13 +72,14 @@ class SpanningTree(Layered):
         """Return the whole edge raster in memory: uint8, one bit per edge of a cell.
 
         Bits are ESRI's D8 codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128. Nodata cells
-        are 0.
+        are 0. An array of CuPy, on its GPU, where the raster was one.
         """
         if self._forward is not None:
             forward = self._forward
         elif self.layer is not None:
             forward = self.layer.read_window(*self.layer.grid.window)
-        return symmetric(np.pad(forward, 1))
+        found = symmetric(np.pad(forward, 1))
+        return self._device.copied(found) if self._device else found
 
 
 @takes_dataarrays

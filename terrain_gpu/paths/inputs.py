@@ -60,7 +60,10 @@ def store_layers(store: TileStore, names: tuple[Any, ...]) -> list[Layer | None]
     """Open the layers of heights, frictions and barriers of a store."""
     for name in names:
         if not (name is None or isinstance(name, str)):
-            raise InputError("for a store, give friction and barriers as names of its layers")
+            raise InputError(
+                "for a store, give friction and barriers as names of its layers; create_layer "
+                "makes one of an array, and convert_dataset one of a raster"
+            )
         if name in LAYERS:
             raise InputError(f"layer {name!r} is a result; name a layer of heights or frictions")
     return [None if name is None else store.layer(name) for name in names]

@@ -18,10 +18,10 @@ from typing import (
 
 import numpy as np
 
-from ..arguments import whole
+from ..arguments import HasDeviceMemory, whole
 from ..errors import InputError
 from ..grid import BlockGrid, GridSpec
-from ..io.labelled import PlainRaster, RasterLike
+from ..io.labelled import CupyDevice, PlainRaster, RasterLike
 from ..io.places import PlacesLike, as_places
 from ..report import Report
 from ..store import Layer
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import xarray
 
 Cells = TypeVar("Cells")
-"""`numpy.ndarray`; or `xarray.DataArray`, where the distances were computed from one."""
+"""`numpy.ndarray`; or `xarray.DataArray` or `cupy.ndarray`, where distances are of one."""
 
 P = ParamSpec("P")
 
@@ -63,10 +63,12 @@ class ShortestPaths(Layered, Generic[Cells]):
     _arrays: dict[str, np.ndarray]
     _blocks: BlockGrid
     _lengths: np.ndarray
+    _device: CupyDevice | None = None
 
     def _whole(self, name: str) -> Any:
         if name in self._arrays:
-            return self._arrays[name]
+            found = self._arrays[name]
+            return self._device.copied(found) if self._device else found
         if name not in self.layers:
             raise InputError(f"{name} was not computed; compute with {name}=True")
         layer = self.layers[name]
@@ -78,7 +80,8 @@ class ShortestPaths(Layered, Generic[Cells]):
 
         uint32 or uint64 for integer costs, with the largest value at unreached cells; otherwise
         float64, with NaN at unreached cells. Where the input was a DataArray, this and the other
-        arrays are lazy DataArrays, see `Layer.to_xarray`.
+        arrays are lazy DataArrays, see `Layer.to_xarray`; where it was an array of CuPy, they are
+        copied to its GPU, as arrays of CuPy.
         """
         return self._whole("distance")
 
@@ -172,6 +175,11 @@ class _Function(Protocol[P]):
     def __call__(  # type: ignore[overload-overlap] # a DataArray has any attribute
         self, data: xarray.DataArray, *args: P.args, **kwargs: P.kwargs
     ) -> ShortestPaths[xarray.DataArray]: ...
+
+    @overload
+    def __call__(
+        self, data: HasDeviceMemory, *args: P.args, **kwargs: P.kwargs
+    ) -> ShortestPaths[Any]: ...
 
     @overload
     def __call__(

@@ -413,7 +413,7 @@ class TileStore(Described):
         if not (good and _has_metadata(path)):  # if reading is not permitted, opening says so
             have = ", ".join(self.layers) or "none"
             file = f"; the file becomes one with convert-dataset {name} STORE --layer NAME"
-            more = file if "." in name and os.path.isfile(name) else ""
+            more = "" if "." not in name else file if os.path.isfile(name) else _MISSING_FILE
             raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}{more}")
         array = _open_node(path, zarr.open_array)
         try:
@@ -455,6 +455,9 @@ def node_at(path: Path) -> Any:
     return {"zarr.json": default_buffer_prototype().buffer.from_bytes(metadata[0])}
 
 
+_MISSING_FILE = "; there is no such file, either"
+
+
 def _open_node(path: Path, opener: Any) -> Any:
     where = node_at(path)
     if where is None:
@@ -462,6 +465,8 @@ def _open_node(path: Path, opener: Any) -> Any:
     if isinstance(path, ObjectPath):
         pass
     elif not path.exists():
+        if path.suffix not in ("", ".zarr"):
+            raise StoreError(f"{path}: no such file; name a raster, or a store")
         raise StoreError(f"{path}: no such store; convert-dataset makes one")
     elif not path.is_dir():
         raise StoreError(

@@ -5,6 +5,7 @@ import gc
 import os
 import pickle
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -447,3 +448,78 @@ def test_arrays_on_a_gpu_are_copied():
     del how["cell_size"]  # beside a DataArray, of cells of 30 m
     found = terrain_gpu.shortest_paths(array(cells), SOURCES, **how).distance()
     assert np.allclose(found, 15 * plain)
+
+
+def test_results_of_cupy_arrays_are_cupy_arrays_there(monkeypatch):
+    """With a stand-in for CuPy; tests/paths/test_cuda_paths.py has the real one."""
+    used = []
+
+    class Device:
+        def __init__(self, number):
+            self.id = number
+
+        def __enter__(self):
+            used.append(self.id)
+
+        def __exit__(self, *error):
+            used.append(None)
+
+    class Array(OnDevice):
+        def __init__(self, cells, number=1):
+            super().__init__(cells)
+            self.device = Device(number)
+
+    cupy = types.ModuleType("cupy")
+    cupy.ndarray, cupy.asarray = Array, lambda cells: Array(cells, used[-1])
+    cupy.cuda = types.SimpleNamespace(Device=Device)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    cells = np.nan_to_num(HEIGHTS)
+    how = {"backlink": True, "allocation": True, "backend": "cpu"}
+    plain = terrain_gpu.shortest_paths(cells, SOURCES, **how)
+    found = terrain_gpu.shortest_paths(Array(cells), SOURCES, **how)
+    for name in ("distance", "backlink", "allocation"):
+        there = getattr(found, name)()
+        assert isinstance(there, Array)
+        assert there.device.id == 1
+        assert np.array_equal(there.get(), getattr(plain, name)())
+        assert used[-1] is None
+    assert np.array_equal(found.path(70, 100), plain.path(70, 100))
+    again = pickle.loads(pickle.dumps(found)).distance()
+    assert np.array_equal(again.get(), plain.distance())
+    trees = [terrain_gpu.minimum_spanning_tree(one, backend="cpu") for one in (cells, Array(cells))]
+    assert np.array_equal(trees[1].edges().get(), trees[0].edges())
+    beside = terrain_gpu.shortest_paths(cells, SOURCES, friction=Array(cells + 1), **how)
+    assert isinstance(beside.distance(), np.ndarray)  # as the heights are
+
+
+@pytest.mark.parametrize("function", ["shortest_paths", "cost_matrix", "least_cost_network"])
+def test_arrays_beside_the_path_of_a_raster(scratch, function):
+    terrain_gpu.convert_dataset(array(), scratch / "s.zarr")
+    terrain_gpu.export_layer(scratch / "s.zarr", scratch / "dem.tif")
+    friction = (1 + RNG.random((ROWS, COLS))).astype(">f4")
+    friction[20:30, 20:30] = np.nan
+    barriers = np.zeros((ROWS, COLS), bool)
+    barriers[40, :100] = True
+    how = {"cost": "friction", "barriers": barriers}
+
+    def costs(data, friction):
+        out = (scratch / "out.geojson",) if function == "least_cost_network" else ()
+        more = {"overwrite": True} if out else {}
+        found = getattr(terrain_gpu, function)(
+            data, SOURCES, *out, friction=friction, **how, **more
+        )
+        if out:
+            return out[0].read_text()
+        if function == "cost_matrix":
+            return found.columns()["cost"].tolist()
+        return np.asarray(found.distance()).tobytes()
+
+    expected = costs(array(), friction)
+    assert costs(scratch / "dem.tif", friction) == expected
+    assert costs(str(scratch / "dem.tif"), OnDevice(friction)) == expected
+    with pytest.raises(InputError, match=r"shape \(90, 130\), like the cells of .*dem.tif, not"):
+        costs(scratch / "dem.tif", friction[1:])
+    with pytest.raises(InputError, match="friction is a masked array"):
+        costs(scratch / "dem.tif", np.ma.masked_invalid(friction))
+    with pytest.raises(InputError, match="create_layer makes one of an array, and convert_dataset"):
+        costs(scratch / "s.zarr", friction)

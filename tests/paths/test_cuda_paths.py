@@ -16,6 +16,7 @@ from test_formula import NAMED, assert_same
 from test_formula import PLAIN_FORMULAS as FORMULAS
 from test_paths import make_store
 
+import terrain_gpu
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.costs import MODELS, CostModel, Scaled
@@ -440,3 +441,20 @@ def test_floats_below_the_normal_ones(cost, nodata):
     ]
     one, other = (each.distance() for each in found)
     assert one.tobytes() == other.tobytes()
+
+
+def test_arrays_of_cupy_in_and_out():
+    import cupy
+
+    z = hills(150, 170).astype(np.float32)
+    how = {"cost": "surface", "backlink": True, "allocation": True}
+    plain = shortest_paths(z, [(0, 0), (99, 40)], **how, backend="cpu")
+    found = shortest_paths(cupy.asarray(z), [(0, 0), (99, 40)], **how, backend="cuda")
+    for name in ("distance", "backlink", "allocation"):
+        there = getattr(found, name)()
+        assert isinstance(there, cupy.ndarray)
+        assert strategies.same_bits(cupy.asnumpy(there), getattr(plain, name)())
+    tree = terrain_gpu.minimum_spanning_tree(cupy.asarray(z))
+    edges = terrain_gpu.minimum_spanning_tree(z, backend="cpu").edges()
+    assert isinstance(tree.edges(), cupy.ndarray)
+    assert np.array_equal(cupy.asnumpy(tree.edges()), edges)

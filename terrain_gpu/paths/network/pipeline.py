@@ -19,7 +19,7 @@ from ...arguments import (
     counting,
     devices,
     path,
-    text,
+    raster_or_layer,
     word,
 )
 from ...engine.cluster import figures_of_both
@@ -76,8 +76,8 @@ class CostNetwork(FeatureResult):
 @checked(
     cost=cost_text,
     device=devices,
-    friction=text,
-    barriers=text,
+    friction=raster_or_layer,
+    barriers=raster_or_layer,
     output=path,
     table=path,
     nearest=counting,
