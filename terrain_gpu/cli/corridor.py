@@ -141,6 +141,7 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
 
     settings["distances"] = _ends_of(settings["into"])
     refuse_existing(store, settings["distances"], settings)
+    store.refuse_foreign(settings["into"], "corridor_of", "a corridor", NAME)  # as after them
     own = {name: settings[name] for name in _OWN if name not in ("distances", "into", "within")}
     begin, end = (tuple(of_paths.pop(name) for name in names) for names in _ENDS)
     of_paths |= {"id_field": None, "target_id_field": None, "cost_field": None, **own}

@@ -222,7 +222,7 @@ def refuse_other_grid(path: str | os.PathLike[str], grid: GridSpec) -> None:
         if not there.same_place(grid):
             raise InputError(
                 f"{path}: exists with another grid, of {there.rows} x {there.cols} cells; name "
-                "another store"
+                "another store, or remove this one first"
             )
 
 

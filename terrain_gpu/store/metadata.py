@@ -344,8 +344,9 @@ class TileStore(Described):
             if isinstance(settings, dict) and setting in settings:
                 return
             raise InputError(
-                f"{self.path}: layer {name!r} does not hold {holds}; rename or delete its folder, "
-                f"or choose another name for the {what} if the command has an option for it"
+                f"{self.path}: layer {name!r} does not hold {holds} that a run computed here; "
+                f"rename or remove it (terrain-gpu layers {self.path} remove {name}), or choose "
+                f"another name for the {what} if the command has an option for it"
             )
 
     def describe(self) -> dict[str, Any]:

@@ -89,6 +89,37 @@ def test_commands_write_them(world, capfd):
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "slope dem.tif -o x.zarr",
+        "fill dem.tif -o x.zarr",
+        "compute-sssp dem.tif --source-rowcol 80,9 -o x.zarr",
+        "corridor dem.tif --source-rowcol 80,9 --target-rowcol 5,5 -o x.zarr",
+    ],
+)
+def test_a_second_run_replaces_the_first(world, capfd, command):
+    """With --overwrite, also of a raster that changed; its own command takes a removed one."""
+    assert call(capfd, command)[0] == 0
+    (name,) = TileStore.open("x.zarr").layers
+    first = TileStore.open("x.zarr").layer(name).identity
+    code, _, said = call(capfd, command)
+    assert (code, "exists; --overwrite" in said) == (2, True)
+    assert call(capfd, f"{command} --overwrite")[0] == 0
+    assert TileStore.open("x.zarr").layer(name).identity == first
+    write_tif("dem.tif", terrain(90, 110)[::-1] // 2, nodata=-32768)
+    assert call(capfd, f"{command} --overwrite")[0] == 0
+    assert TileStore.open("x.zarr").layer(name).identity != first
+    assert call(capfd, "convert-dataset dem.tif x.zarr")[0] == 0
+    within = command.replace("dem.tif", "x.zarr").partition(" -o")[0]
+    code, _, said = call(capfd, f"{within} --overwrite")
+    assert code == 2
+    assert f"terrain-gpu layers {world}/x.zarr remove {name})" in said
+    assert call(capfd, f"layers x.zarr remove {name}")[0] == 0
+    assert call(capfd, within)[0] == 0
+    assert list(TileStore.open("x.zarr").layers)
+
+
+@pytest.mark.parametrize(
     ("command", "says"),
     [
         ("slope dem.tif -o x.zarr --cog", "x.zarr: cog is for GeoTIFF; leave it out, or name the"),

@@ -443,7 +443,7 @@ def test_an_unfinished_run_over_a_finished_one_goes_on(tmp_path):
 def test_only_labels_are_replaced(tmp_path):
     store = make_store(tmp_path / "s.zarr", np.eye(70, dtype=np.uint8), None, 64)
     make_layer(store, "other", np.ones((70, 70), np.uint8))
-    with pytest.raises(InputError, match="'elevation' does not hold components; rename or delete"):
+    with pytest.raises(InputError, match="'elevation' does not hold components that a run comp"):
         label_components(store, "other == 1", into="elevation", overwrite=True)
     assert TileStore.open(store).layer("elevation").dtype == np.uint8
     for where in ("other == 1", "elevation == 1"):

@@ -244,8 +244,8 @@ def test_refusals(store, tmp_path):
             accumulate(store, overwrite=True, **names)
     shortest_paths(store, [(0, 0)], backlink=True)
     for names, message in (
-        ({"into": "distance"}, "'distance' does not hold sums; rename or delete its folder"),
-        ({"directions": "backlink"}, "'backlink' does not hold drainage directions; rename"),
+        ({"into": "distance"}, "'distance' does not hold sums that a run"),
+        ({"directions": "backlink"}, "'backlink' does not hold drainage directions that"),
     ):
         with pytest.raises(InputError, match=message):
             accumulate(store, overwrite=True, **names)
