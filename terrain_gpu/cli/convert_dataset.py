@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from ..arguments import FlowEncoding
 from ..engine.plan import format_size
 from . import options
 
@@ -47,6 +48,14 @@ class Number(click.ParamType):
 )
 @options.bounds_option
 @click.option("--crs", metavar="CRS", help="Coordinate system of inputs that have none.")
+@click.option(
+    "--encoding",
+    type=click.Choice([name for name in get_args(FlowEncoding) if name != "nextxy"]),
+    metavar="ENCODING",
+    help="Inputs hold flow directions of another program; recode them to D8 codes: "
+    f"{', '.join(name for name in get_args(FlowEncoding) if name != 'nextxy')}.  [default: that "
+    "of the tag FLOW_DIRECTION_ENCODING, if they have one]",
+)
 @options.memory_limit_option
 @options.threads_option
 @options.cluster_options("io.convert_problem")
@@ -78,9 +87,10 @@ def command(inputs: tuple[str, ...], store: str, json_target: str | None, **sett
         report = convert_dataset(inputs, store, progress=progress, **settings)
     options.write_json(report.to_json(), json_target)
     result = report.result
+    recoded = f", directions of {result['encoding']}" if "encoding" in result else ""
     options.say(
         f"{store}: layer {result['layer']}, {result['rows']} x {result['cols']} cells of "
-        f"{result['dtype']}, {report.valid_cells / report.cells:.1%} with a value, "
+        f"{result['dtype']}{recoded}, {report.valid_cells / report.cells:.1%} with a value, "
         f"{format_size(result['stored_bytes'])} stored ({format_size(result['raw_bytes'])} raw), "
         f"{report.seconds['total']:.2f} s" + (", verified" if settings["verify"] else ""),
         json_target,

@@ -6,12 +6,17 @@ the raster.
 
 from __future__ import annotations
 
+import logging
+from functools import lru_cache
+
 import numpy as np
 
 from ..errors import StoreError
 from ..grid import BlockGrid, GridSpec, Window
-from ..grid.neighbours import FLOW_DIRECTIONS
+from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS
 from ..store import Layer, TileStore
+
+log = logging.getLogger(__name__)
 
 DIRECTIONS = "flow_direction"
 """Name of the layer, unless another is given."""
@@ -27,12 +32,12 @@ ENCODING = {"encoding": FLOW_DIRECTIONS}
 
 CODES = "E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 outlet, 255 none"
 
-RECODE = "terrain-gpu calc --reclass recodes those of another program"
+RECODE = "convert-dataset --encoding recodes those of another program"
 """What to do with directions in another encoding."""
 
 
 def open_directions(store: TileStore, name: str) -> Layer:
-    """Open a layer of directions.
+    """Open a layer of directions; warn if it does not say in which encoding they are.
 
     Raises
     ------
@@ -50,7 +55,26 @@ def open_directions(store: TileStore, name: str) -> Layer:
             f"{layer.path}: holds {layer.dtype.name}, but flow directions are D8 codes of uint8 "
             f"({CODES}); {RECODE}"
         )
+    told = layer.info.get("encoding")
+    if told not in (None, FLOW_DIRECTIONS, BACKLINKS):
+        raise StoreError(
+            f"{layer.path}: holds {told}, not flow directions; terrain-gpu flow-direction "
+            "makes them"
+        )
+    if told is None:
+        _warn_of_encoding(str(layer.path))
     return layer
+
+
+@lru_cache
+def _warn_of_encoding(path: str) -> None:
+    """Warn once of codes that may be those of another program."""
+    log.warning(
+        "%s: does not say in which encoding its directions are; taken as Esri's (%s). Convert "
+        "those of another program with convert-dataset --encoding",
+        path,
+        CODES,
+    )
 
 
 def open_links(store: TileStore, name: str) -> Layer:

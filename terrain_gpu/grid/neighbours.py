@@ -35,6 +35,9 @@ SAGA's nodata value -1 is 255 as a byte. The last three are for steps back to a 
 Cost Back Link, the azimuths of Distance Accumulation, and the angles from E of r.cost's outdir.
 """
 
+BACKLINK_ENCODINGS = ("esri-backlink", "esri-degrees", "r.cost")
+"""Encodings of steps back to a source."""
+
 DEGREES = ("esri-degrees", "r.cost")
 """Encodings of 16 bits, -1 where there is no direction."""
 
@@ -68,6 +71,9 @@ NAMES_16 += ["ESE", "SSE", "SSW", "WSW", "WNW", "NNW", "NNE", "ENE"]
 NEIGHBOUR_OF = np.full(256, 255, np.uint8)
 """Number of the neighbour with each code, 0 to 15; 255 where there is none."""
 NEIGHBOUR_OF[CODE_16] = np.arange(16)
+
+BACKLINKS = "esri-d8-backlink"
+"""Encoding of a layer of backlinks with the codes of 4 or 8 neighbours, 0 at sources."""
 
 KNIGHT_BACKLINKS = "16-neighbours-backlink"
 """Encoding of a layer of backlinks with the codes of 16 neighbours."""

@@ -14,6 +14,7 @@ from .. import cells
 from ..errors import InputError
 from ..grid import GridSpec, Window, units
 from .crs import placed
+from .gdal import ENCODING_TAG
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ EVEN = 1e-3
 class ArrayInput:
     """A DataArray as an input of a `Mosaic`; it is read window by window."""
 
-    driver, files, masked, encoding = "DataArray", (), False, None
+    driver, files, masked = "DataArray", (), False
 
     def __init__(self, array: Any, band: int | None) -> None:
         self.path = called(array)
@@ -43,6 +44,7 @@ class ArrayInput:
         self.crs = CRS.from_wkt(self.grid.crs_wkt) if self.grid.crs_wkt else None
         self.nodata = nodata_of(self._array, self.dtype)
         own = self._array.attrs
+        self.encoding = own.get(ENCODING_TAG) or None
         self.units = "" if own.get("units") is None else str(own["units"])
         self.scale = _number(own.get("scale_factor", 1), self.path, "scale_factor")
         self.offset = _number(own.get("add_offset", 0), self.path, "add_offset")

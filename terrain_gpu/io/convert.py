@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import arguments, cells
-from ..arguments import LayerCompression, checked
+from ..arguments import FlowEncoding, LayerCompression, checked, word
 from ..engine.plan import StreamPlan, format_size
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Here, run
@@ -25,6 +25,7 @@ from ..store.objects import is_url, named
 from ..store.swap import refuse_inside
 from .array_input import ArrayInput
 from .convert_problem import Convert
+from .encodings import warn_of_tags
 from .gdal import gdal_environment
 from .inputs import SEQUENTIAL
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@checked(store=arguments.path)
+@checked(store=arguments.path, encoding=word(FlowEncoding))
 def convert_dataset(  # noqa: PLR0913 - keyword-only
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | xarray.DataArray | Layer,
     store: str | os.PathLike[str],
@@ -47,6 +48,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     nodata: float | int | None = None,
     bounds: tuple[float, float, float, float] | None = None,
     crs: str | None = None,
+    encoding: FlowEncoding | None = None,
     compress: LayerCompression | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -87,6 +89,11 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     crs
         Coordinate system of inputs that do not name one, such as ASCII grids: "EPSG:32611", WKT or
         a PROJ string. Nothing is reprojected.
+    encoding
+        Of inputs that hold flow directions of another program: "esri", "grass", "taudem",
+        "whitebox", "saga", "ldd", "esri-backlink", "esri-degrees" or "r.cost". The layer gets D8
+        codes, uint8, 255 where there is none. None takes that of the tag FLOW_DIRECTION_ENCODING,
+        which `export_layer` writes; without one, cells are what they are.
     compress
         None or "none"; "blosc-lz4", "blosc-zstd" or "zstd" for every tile; "auto": "blosc-lz4",
         or none where the disk is faster than the processors code. The report says which.
@@ -110,12 +117,13 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     -------
     Report
         ``result`` holds store, layer, rows, cols, dtype, nodata, block_size, stored_bytes and
-        raw_bytes, and with `verify` verified_cells.
+        raw_bytes; with `verify` verified_cells, and "encoding" if flow directions were recoded.
 
     Raises
     ------
     InputError
-        when inputs cannot be read, do not match each other, or contain a value that does not fit.
+        when inputs cannot be read, do not match each other, or contain a value that does not fit,
+        or that is not a direction in their encoding.
     StoreError
         when the layer exists, or the grid of the store is different.
     OutputError
@@ -136,10 +144,12 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         nodata=nodata,
         bounds=bounds,
         crs=crs,
+        encoding=encoding,
     )
     with gdal_environment(), problem.mosaic:
         check_place(named(store))
         names = [one.path for one in problem.mosaic.inputs]
+        warn_of_tags(problem.mosaic.inputs, encoding)
         _refuse_arrays(problem, resume=resume, verify=verify, client=client)
         if client is None:
             planned = partial(Convert.plan, **limits)
@@ -171,6 +181,8 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         "blocks_resumed": report.result["blocks_resumed"],
         **report.verified,
     }
+    if problem.directions is not None:
+        report.result["encoding"] = problem.directions
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     written.warn_if_empty(names[0] + more)
     if written.compress is None:

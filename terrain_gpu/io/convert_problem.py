@@ -23,15 +23,17 @@ from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import CellError, ClusterError, InputError
 from ..grid import Block, BlockGrid, GridSpec, ceil_div
+from ..grid.neighbours import BACKLINK_ENCODINGS, BACKLINKS, FLOW_DIRECTIONS
 from ..report import return_large_arrays
 from ..store import TileStore
 from ..store.checksums import checksum, checksum_of_part, crc_of_json, joined_crc
 from ..store.objects import has_store, is_url, named
 from ..store.swap import absolute
 from .crs import crs_name, same_crs
+from .encodings import encoding_of
 from .gdal import bound_cache, gdal_environment
 from .mosaic import Mosaic
-from .recode import Recode
+from .recode import Recode, RecodeDirections
 from .verify.conversion import Conversion, plan_conversion, verify_conversion
 
 PART = 1 << 28
@@ -57,6 +59,7 @@ class Convert(Operation):
     nodata: float | int | None = None
     bounds: tuple[float, float, float, float] | None = None
     crs: str | None = None
+    encoding: str | None = None
 
     command = "convert-dataset"
     mark = "inputs"
@@ -81,7 +84,19 @@ class Convert(Operation):
         return [self.mosaic]
 
     @cached_property
-    def recode(self) -> Recode:
+    def directions(self) -> str | None:
+        """The encoding of the rasters, if they hold flow directions: the given or tagged one."""
+        return encoding_of(self.mosaic.inputs, self.encoding)
+
+    @cached_property
+    def recode(self) -> Recode | RecodeDirections:
+        if self.directions is not None:
+            if self.clamp_min is not None:
+                raise InputError(
+                    f"{self.mosaic.inputs[0].path}: holds flow directions; leave out --clamp-min"
+                )
+            mosaic = self.mosaic
+            return RecodeDirections(self.directions, mosaic.nodata, mosaic.cell_name)
         return Recode.of(
             self.mosaic,
             round_cells=self.round_cells,
@@ -129,14 +144,22 @@ class Convert(Operation):
             self.recode.dtype,
             self.recode.nodata,
             described=self.mosaic.attributes,
-            attributes=getattr(self.mosaic.inputs[0], "recorded", {}),
+            attributes=self._recorded,
             origin=self.mosaic.inputs[0].path,
         )
         return (layer,)
 
+    @property
+    def _recorded(self) -> dict[str, Any]:
+        """What the layer says of its cells to this program."""
+        if self.directions is None:
+            return getattr(self.mosaic.inputs[0], "recorded", {})
+        back = self.directions in BACKLINK_ENCODINGS
+        return {"encoding": BACKLINKS if back else FLOW_DIRECTIONS}
+
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        return {
+        found = {
             # Other names may hold passwords, as those of databases do.
             "rasters": [one.path if one.files else None for one in self.mosaic.inputs],
             "inputs": self.mosaic.fingerprint(),
@@ -147,6 +170,7 @@ class Convert(Operation):
             "bounds": list(self.bounds) if self.bounds else None,
             "crs": self.crs,
         }
+        return found | ({"encoding": self.directions} if self.directions else {})
 
     def settings(self) -> dict[str, Any]:
         return self._settings

@@ -1,12 +1,21 @@
-"""What a layer of directions becomes in the encoding of another program."""
+"""Flow directions in the encodings of other programs: what files hold, and what layers become."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
+from ..errors import InputError
 from ..grid import neighbours
-from ..grid.neighbours import CODE_16, KNIGHT_BACKLINKS
+from ..grid.neighbours import CODE_16, ENCODINGS, KNIGHT_BACKLINKS
 from ..store import Layer
+from .gdal import ENCODING_TAG
+from .nextxy import NEXTXY
+
+log = logging.getLogger(__name__)
 
 KNIGHTS_TOO = "r.cost"
 """The only encoding with values for knight's moves, those of r.cost -k; they are then float32."""
@@ -31,3 +40,42 @@ def encoding_dtype(layer: Layer, encoding: str) -> np.dtype:
     if has_knights(layer) and encoding == KNIGHTS_TOO:
         return np.dtype(np.float32)
     return neighbours.encoding_dtype(encoding)
+
+
+def warn_of_tags(inputs: Sequence[Any], given: str | None) -> None:
+    """Warn of rasters whose tags name another encoding than the given one."""
+    for one in inputs if given else ():
+        if one.encoding not in (None, given):
+            log.warning(
+                "%s: its tag %s says %s; taken as %s", one.path, ENCODING_TAG, one.encoding, given
+            )
+
+
+def encoding_of(inputs: Sequence[Any], given: str | None) -> str | None:
+    """Return the encoding of rasters of flow directions: the given one, or else that of their tags.
+
+    Raises
+    ------
+    InputError
+        when tags name several encodings, or one that cannot be converted.
+    """
+    first = inputs[0]
+    for one in inputs:
+        told = one.encoding
+        if given is None and told != first.encoding:
+            raise InputError(
+                f"{first.path} and {one.path}: their tags {ENCODING_TAG} name the encodings "
+                f"{first.encoding} and {told}; convert them to one first"
+            )
+    found = first.encoding if given is None else given
+    if found == NEXTXY:
+        raise InputError(
+            f"{first.path}: encoding 'nextxy' has two bands, columns and rows of the next cells; "
+            "export the directions in another encoding, and convert that"
+        )
+    if found not in (None, *ENCODINGS):
+        raise InputError(
+            f"{first.path}: its tag {ENCODING_TAG} names an unknown encoding {found!r}; name one "
+            f"with --encoding ({', '.join(ENCODINGS)})"
+        )
+    return found

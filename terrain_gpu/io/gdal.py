@@ -157,7 +157,7 @@ class GdalInput:
         self.decoding = self._decoding(data, k)
         self.units = data.units[k] or ""
         self.scale, self.offset = data.scales[k], data.offsets[k]
-        self.encoding = data.tags(self.band).get(ENCODING_TAG)
+        self.encoding = data.tags(self.band).get(ENCODING_TAG) or None
         self.masked = (
             MaskFlags.per_dataset in data.mask_flag_enums[k]
             and MaskFlags.nodata not in data.mask_flag_enums[k]

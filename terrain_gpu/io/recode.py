@@ -10,6 +10,8 @@ import numpy as np
 
 from .. import cells
 from ..errors import CellError, InputError
+from ..grid.neighbours import ENCODINGS, no_direction
+from .gdal import ENCODING_TAG
 from .mosaic import Mosaic
 
 ROUNDED = np.dtype("<i4")
@@ -123,3 +125,49 @@ class Recode:
             row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
             where = self.cell_name(row0 + int(row), col0 + int(col))
             raise CellError(f"{where}: value {data[row, col]!s} {reason}")
+
+
+@dataclass(frozen=True)
+class RecodeDirections:
+    """The conversion of flow directions in the encoding of another program to D8 codes of ours."""
+
+    encoding: str
+    source_nodata: float | int | None
+    cell_name: Callable[[int, int], str] = _cell_name
+
+    dtype = np.dtype(np.uint8)
+    nodata = 255
+
+    def __call__(self, data: np.ndarray, row0: int, col0: int) -> np.ndarray:
+        """Recode a block whose first cell is (row0, col0).
+
+        Raises
+        ------
+        CellError
+            naming row and column of a value that is no direction.
+        """
+        theirs = ENCODINGS[self.encoding]
+        known = data == no_direction(self.encoding)
+        if self.encoding != "grass":  # which has negative directions where water leaves the map
+            known |= data == -1
+        if data.dtype.kind == "f":
+            known |= np.isnan(data)
+        if self.source_nodata is not None:
+            known |= data == self.source_nodata
+        result = np.full(data.shape, self.nodata, self.dtype)
+        open_cells = ~known
+        values = np.abs(data) if self.encoding == "grass" else data
+        for k, value in enumerate(theirs):
+            here = open_cells & (values == value)
+            result[here] = 1 << k & 255  # 0 at outlets
+            known |= here
+        if not known.all():
+            row, col = np.unravel_index(np.argmin(known), known.shape)
+            where = self.cell_name(row0 + int(row), col0 + int(col))
+            listed = ", ".join(str(value) for value in theirs[:8])
+            raise CellError(
+                f"{where}: value {data[row, col]!s} is not a direction in encoding "
+                f"{self.encoding!r} ({listed}; {theirs[8]} at outlets); name the right one with "
+                f"--encoding, which precedes the tag {ENCODING_TAG}"
+            )
+        return result

@@ -26,7 +26,7 @@ from ..engine.operation import OutputLayer, Phase
 from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
 from ..engine.run import Run, run_in_memory
 from ..grid import TILE, Block, BlockGrid, GridSpec, units
-from ..grid.neighbours import KNIGHT_BACKLINKS
+from ..grid.neighbours import BACKLINKS, KNIGHT_BACKLINKS
 from ..io.places import NO_PLACES, Places
 from ..report import trim
 from ..store import Layer, TileStore
@@ -107,7 +107,7 @@ class CostDistance(CostGraph):
             "allocation": (np.dtype(np.uint32), 0, "ids of sources"),
         }
         own = {"start_costs": bool(self.sources.costs.any())}
-        codes = KNIGHT_BACKLINKS if self.connectivity == 16 else "esri-d8-backlink"
+        codes = KNIGHT_BACKLINKS if self.connectivity == 16 else BACKLINKS
         more = {"backlink": {"encoding": codes}}
         described = {"distance": units.in_unit(self.unit)}
         return tuple(

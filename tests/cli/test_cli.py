@@ -96,12 +96,12 @@ def store(world, capfd):
 # -- help ----------------------------------------------------------------------------------------
 
 OPTIONS = {
-    "convert-dataset": "layer band block-size round clamp-min nodata bounds crs memory-limit "
-    "threads workers scheduler verify compress resume scratch overwrite progress json quiet "
-    "verbose version help",
-    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
+    "convert-dataset": "layer band block-size round clamp-min nodata bounds crs encoding "
     "memory-limit threads workers scheduler verify compress resume scratch overwrite progress "
     "json quiet verbose version help",
+    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
+    "encoding memory-limit threads workers scheduler verify compress resume scratch overwrite "
+    "progress json quiet verbose version help",
     "compute-mst": "weight connectivity method layer output cog compress store memory-limit "
     "threads backend device gpu-memory-limit workers scheduler verify compress-layers resume "
     "scratch overwrite progress json quiet verbose version help",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
 
-from terrain_gpu import TileStore, accumulate, create_layer, minimum_spanning_tree
+from terrain_gpu import TileStore, accumulate, convert_dataset, create_layer, minimum_spanning_tree
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.drainage.codes import DIRECTIONS
@@ -421,29 +422,109 @@ def test_directions_as_other_programs_have_them(dem, capsys, encoding, more):
     assert "x.tif: row 3, column 5: 77 where" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("encoding", ["grass", "taudem", "whitebox", "saga", "ldd", "r.cost"])
-def test_directions_of_other_programs_are_recoded(dem, capsys, encoding):
-    """As the how-to guide says; TauDEM and SAGA have no value for outlets."""
+@pytest.mark.parametrize("encoding", THEIRS)
+@pytest.mark.parametrize("tagged", [True, False])
+def test_directions_of_other_programs_are_recoded(dem, caplog, encoding, tagged):
+    """TauDEM and SAGA have no value for outlets; tags tell what `export` wrote."""
+    dem[20:40, 30:50] = -1
     store = make_store(Path("s.zarr"), dem, -1, 64)
     minimum_spanning_tree(store, weight="flow")
     codes = whole(flow_direction(store).layers[DIRECTIONS])
     assert call(f"export s.zarr x.tif --layer flow_direction --encoding {encoding}") == 0
-    assert call("convert-dataset x.tif s.zarr --layer theirs") == 0
-    ours = [1, 2, 4, 8, 16, 32, 64, 128, 0]
-    lines = [f"{a},{b}\n" for a, b in zip(THEIRS[encoding], ours, strict=True) if a != 255]
-    Path("table.csv").write_text("code,esri\n" + "".join(lines))
-    capsys.readouterr()
-    assert call("flow-accumulation s.zarr --directions theirs --into sums") == 2
-    assert "terrain-gpu calc --reclass recodes those of another program" in capsys.readouterr().err
-    command = "calc s.zarr theirs --reclass table.csv --dtype uint8 --into codes --verify"
-    assert call(command) == 0
+    option = "" if tagged else f" --encoding {encoding}"
+    if not tagged:
+        with rasterio.open("x.tif", "r+") as file:
+            file.update_tags(1, FLOW_DIRECTION_ENCODING="")
+    assert call(f"convert-dataset x.tif s.zarr --layer codes --verify --json r.json{option}") == 0
+    assert json.loads(Path("r.json").read_text())["result"]["encoding"] == encoding
     recoded = TileStore.open("s.zarr").layer("codes")
     lost = encoding in ("taudem", "saga")
     assert (recoded.nodata, recoded.dtype) == (255, np.uint8)
     assert np.array_equal(whole(recoded), np.where((codes == 0) & lost, 255, codes))
+    back = encoding in ("esri-backlink", "esri-degrees", "r.cost")
+    assert recoded.info["encoding"] == ("esri-d8-backlink" if back else "esri-d8-downstream")
+    assert call("verify s.zarr") == 0
     assert call("flow-accumulation s.zarr --directions codes --into sums --verify") == 0
+    assert "encoding" not in caplog.text
     sums = reference.flow_sums(whole(recoded), np.ones(len(codes), int))
     assert np.array_equal(whole(TileStore.open("s.zarr").layer("sums")), sums)
+
+
+def raster_of(codes, name="x.tif", nodata=None, tag=None):
+    """Write directions as another program does."""
+    rows, cols = codes.shape
+    where = {"crs": "EPSG:32632", "transform": rasterio.Affine(10, 0, 5e5, 0, -10, 55e5)}
+    how = {"dtype": codes.dtype.name, "width": cols, "height": rows, "count": 1, "nodata": nodata}
+    with rasterio.open(name, "w", **where, **how) as file:
+        file.write(codes, 1)
+        if tag:
+            file.update_tags(1, FLOW_DIRECTION_ENCODING=tag)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("encoding", "more"), [("grass", -1), ("taudem", -1), ("saga", -1), ("r.cost", math.nan)]
+)
+def test_wider_types_and_other_nodata_of_directions(tmp_path, monkeypatch, dtype, encoding, more):
+    """Negative directions of r.watershed lead off the map; NaN and -1 are none of others."""
+    monkeypatch.chdir(tmp_path)
+    if dtype == "int8" and encoding == "r.cost":
+        return
+    theirs = [value for value in THEIRS[encoding] if value != 255]
+    row = np.array([*theirs, 111, -1], dtype)
+    if math.isnan(more) and row.dtype.kind == "f":
+        row[-1] = more
+    raster_of(np.tile(row, (65, 7)), nodata=111)
+    assert call(f"convert-dataset x.tif s.zarr --layer codes --encoding {encoding} --verify") == 0
+    last = 128 if encoding == "grass" else 255  # E against the clock: 1 is NE
+    right = [*[1, 2, 4, 8, 16, 32, 64, 128, 0][: len(theirs)], 255, last]
+    assert np.array_equal(whole(TileStore.open("s.zarr").layer("codes")), np.tile(right, (65, 7)))
+
+
+def test_directions_in_a_wrong_encoding_are_named(tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.chdir(tmp_path)
+    codes = np.full((70, 80), 6, np.uint8)
+    codes[66, 70] = 9
+    raster_of(codes, tag="grass")
+
+    def refused(words):
+        capsys.readouterr()
+        assert call(f"convert-dataset {words}") == 2
+        return capsys.readouterr().err
+
+    message = "x.tif: row 66, column 70: value 9 is not a direction in encoding 'grass' (8, 7, 6, "
+    assert message in refused("x.tif s.zarr --layer codes")
+    assert "leave out --clamp-min" in refused("x.tif s.zarr --clamp-min 1 --overwrite")
+    raster_of(codes, "t.tif", tag="tardem")
+    assert "t.tif: its tag FLOW_DIRECTION_ENCODING names an unknown" in refused("t.tif t.zarr")
+    assert "the encodings grass and tardem" in refused("x.tif t.tif t.zarr")
+    raster_of(codes, "n.tif", tag="nextxy")
+    assert "n.tif: encoding 'nextxy' has two bands" in refused("n.tif t.zarr")
+    assert call("convert-dataset x.tif l.zarr --layer codes --encoding ldd --verify") == 0
+    assert caplog.text.count("its tag FLOW_DIRECTION_ENCODING says grass; taken as ldd") == 1
+    assert set(np.unique(whole(TileStore.open("l.zarr").layer("codes")))) == {1, 128}
+
+
+def test_directions_of_no_known_encoding_are_taken_as_ours_with_a_warning(dem, capsys, caplog):
+    """Whole numbers do not tell it; other layers than directions are refused."""
+    make_store(Path("s.zarr"), dem, None, 64)
+    raster_of(np.full((30, 40), 2, np.uint8))
+    assert call("convert-dataset x.tif t.zarr --layer codes") == 0
+    assert call("flow-accumulation t.zarr --directions codes") == 0
+    assert caplog.text.count("in which encoding its directions are; taken as Esri's") == 1
+    assert call("compute-mst s.zarr --weight flow") == 0
+    assert call("flow-accumulation s.zarr --directions mst") == 2
+    assert "mst: holds forward edges, not flow directions" in capsys.readouterr().err
+
+
+def test_dataarrays_tell_the_encoding_of_directions(tmp_path):
+    """rioxarray has the tags of a band as attributes."""
+    xarray = pytest.importorskip("xarray")
+    codes = np.full((20, 30), 4, np.uint8)
+    array = xarray.DataArray(codes, dims=("y", "x"), attrs={"FLOW_DIRECTION_ENCODING": "whitebox"})
+    report = convert_dataset(array, tmp_path / "s.zarr", layer="codes")
+    layer = TileStore.open(tmp_path / "s.zarr").layer("codes")
+    assert (report.result["encoding"], np.unique(whole(layer)).tolist()) == ("whitebox", [2])
 
 
 def test_only_directions_have_an_encoding(dem, capsys):

@@ -22,6 +22,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
 from ...errors import StoreError, VerificationError
 from ...grid import GridSpec, Window, clip, is_empty
+from ...grid.neighbours import ENCODINGS
 from ...report import return_large_arrays
 from ...store import Layer
 from ...store.checksums import checksum
@@ -53,6 +54,7 @@ class Conversion(NamedTuple):
     nodata: float | int | None = None
     bounds: tuple[float, float, float, float] | None = None
     crs: str | None = None
+    directions: str | None = None
 
     @classmethod
     def of(cls, problem: Any) -> Conversion:
@@ -71,6 +73,7 @@ class Conversion(NamedTuple):
             cells.from_json(settings["nodata"]),
             tuple(bounds) if bounds else None,
             settings["crs"],
+            settings.get("encoding"),
         )
 
 
@@ -253,6 +256,8 @@ class _Rule(NamedTuple):
         Nodata values of the sources together, and of the layer.
     rounds, least
         Whether cells are rounded, and the value that lower ones are raised to.
+    codes
+        For flow directions, what other programs write for our codes 1, 2, 4 to 128, and 0.
     """
 
     source: np.dtype
@@ -261,6 +266,7 @@ class _Rule(NamedTuple):
     void: float | int | None
     rounds: bool
     least: float | int | None
+    codes: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, how: Conversion, files: Sequence[Any]) -> _Rule:
@@ -269,6 +275,9 @@ class _Rule(NamedTuple):
             nodata = next((one.nodata for one in files if one.nodata is not None), None)
         else:
             nodata = cells.as_scalar(nodata, dtype)
+        if how.directions is not None:
+            codes = ENCODINGS[how.directions]
+            return cls(dtype, np.dtype(np.uint8), nodata, 255, False, None, codes)
         rounds = how.round_cells and dtype.kind == "f"
         result, void = dtype, nodata
         if rounds:
@@ -288,6 +297,8 @@ class _Rule(NamedTuple):
     def right(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What cells must become (as float64 where they are rounded), and which have no value."""
         void = equals(data, self.nodata)
+        if self.codes:
+            return self._codes(data, void)
         if self.changes and data.dtype.kind == "f":
             void |= ~np.isfinite(data)
         found = np.rint(data.astype(np.float64)) if self.rounds else data
@@ -297,6 +308,14 @@ class _Rule(NamedTuple):
         if self.void is not None:
             found = np.where(void, found.dtype.type(self.void), found)
         return found, void
+
+    def _codes(self, data: np.ndarray, void: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Our codes of flow directions; what is not a direction has none."""
+        value = np.abs(data) if self.codes == ENCODINGS["grass"] else data
+        found = np.full(data.shape, 255, np.uint8)
+        for code, theirs in zip((1, 2, 4, 8, 16, 32, 64, 128, 0), self.codes, strict=True):
+            np.copyto(found, np.uint8(code), where=(value == theirs) & ~void & (data != 255))
+        return found, found == 255
 
     def broken(self, data: np.ndarray, found: np.ndarray) -> np.ndarray:
         """Which cells of a layer are not what the sources' cells must become."""
