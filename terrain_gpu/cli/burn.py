@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .places import from_file, naming
+from .places import above_zero, from_file, naming
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -35,6 +35,7 @@ OPTIONS = [
     click.option(
         "--depth",
         type=float,
+        callback=above_zero,
         required=True,
         metavar="HEIGHT",
         help="By how much cells are lowered, in the unit of the heights.",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..arguments import not_negative
 from .flow_accumulation import directions_option
 
 NAME = "fill-spill-merge"
@@ -61,6 +62,7 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
         nor = "not a depth, such as 0.02, in units of the heights, and "
         settings["rain"] = layer_of("rain", store, settings, nor)
         store = type(store).open(store.path)
+        store.layer(settings["rain"])  # before the work
     else:
         settings["rain"] = not_negative("rain", depth)
     return needs.fill_spill_merge(store, show, how, settings)

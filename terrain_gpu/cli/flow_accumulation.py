@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ..arguments import FlowMethod, UpstreamStatistic
+from ..arguments import FlowMethod, UpstreamStatistic, positive
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -87,11 +87,13 @@ OPTIONS = [
 
 
 def refuse(settings: dict[str, Any]) -> None:
-    """Refuse a GPU for what it cannot compute."""
-    from ..drainage.flow.accumulation import only_on_cpu
-    from ..drainage.location import refuse_cuda
+    """Refuse options that contradict each other, and a GPU for what it cannot compute."""
+    from ..drainage.flow.accumulation import refuse_arguments
 
-    refuse_cuda(settings["backend"], only_on_cpu(settings["method"], settings["weights"]))
+    if settings["exponent"] is not None:
+        positive("exponent", settings["exponent"])
+    names = "method", "exponent", "statistic", "weights", "backend"
+    refuse_arguments(*(settings[name] for name in names))
 
 
 def run(store: TileStore, **settings: Any) -> Any:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import DepressionsMethod, FlatsMethod
-from .places import from_file, inner_voids_option, naming, outlet_options, outlets_of
+from .places import (
+    above_zero,
+    from_file,
+    inner_voids_option,
+    naming,
+    outlet_options,
+    outlets_of,
+)
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -57,6 +64,7 @@ OPTIONS = [
     click.option(
         "--max-depth",
         type=float,
+        callback=above_zero,
         metavar="HEIGHT",
         help="With breach: the deepest cut.  [default: no limit]",
     ),
@@ -69,6 +77,7 @@ OPTIONS = [
     click.option(
         "--burn-depth",
         type=float,
+        callback=above_zero,
         metavar="HEIGHT",
         help="By how much --burn lowers them.",
     ),
@@ -116,13 +125,16 @@ def provide(
     depressions, _ = ways_of(settings["depressions"], settings["flats"])
     how = {**how, "overwrite": settings["overwrite"]}
     seconds, heights = dict[str, float](), None
-    wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else None
-    if wanted and not settings["overwrite"]:
-        refuse_tree(store, wanted)  # before the work
+    ends, burning = outlets_of(store, dict(settings)), None
     if settings["burn"]:
         with naming("--burn"):
             cells = from_file(store.grid, settings["burn"], how["memory_limit"], all_touched=True)
-        burning = burning_of(store, cells, settings["burn_depth"], "elevation")
+        depth = settings["burn_depth"]
+        burning = burning_of(store, cells, depth, "elevation", called="--burn-depth")
+    wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else None
+    if wanted and not settings["overwrite"]:
+        refuse_tree(store, wanted)  # before the work
+    if burning is not None:
         seconds, heights = provide_heights(store, burning, show, **how), burning.into
     if depressions == "breach":
         breaching = breaching_of(
@@ -134,7 +146,6 @@ def provide(
         )
         seconds |= provide_heights(store, breaching, show, **how)
         heights = breaching.into
-    ends = outlets_of(store, dict(settings))
     given = {**settings, "outlets": "edge" if ends is None else ends}
     return {**seconds, **needs.flow_direction(store, show, how, given, heights)}
 

@@ -98,7 +98,8 @@ def command_of(operation: ModuleType) -> click.Command:
         from ..store import TileStore
 
         form = options.taken_format(settings, [output])
-        refuse(settings)
+        with _as_options(settings):
+            refuse(settings)
         if not on_gpus:
             _refuse_gpus_of_workers(settings)
         asked = {name: settings.get(name) for name in ("table", "lines")}
@@ -115,7 +116,7 @@ def command_of(operation: ModuleType) -> click.Command:
         refuse_output(output, form, overwrite=settings["overwrite"])
         _refuse_files(settings)
         if provides and not given.raster:
-            _refuse_layers(store, writes, settings)
+            _refuse_layers(store, writes, _inputs(operation, settings), settings)
 
         with (
             _as_options(settings),
@@ -292,8 +293,10 @@ def _as_options(settings: dict[str, Any]) -> Iterator[None]:
         raise
 
 
-def _refuse_layers(path: str, writes: Iterable[str], settings: dict[str, Any]) -> None:
-    """Refuse names given twice and layers that exist, before what they need is computed."""
+def _refuse_layers(
+    path: str, writes: Iterable[str], files: Iterable[str], settings: dict[str, Any]
+) -> None:
+    """Refuse names given twice, layers that exist, and inputs that do not, before any work."""
     from ..drainage.completing import refuse_existing
     from ..store import TileStore
 
@@ -309,8 +312,16 @@ def _refuse_layers(path: str, writes: Iterable[str], settings: dict[str, Any]) -
             )
         if name is not None:
             named[name] = option
-    refuse_existing(TileStore.open(path), [settings[option] for option in writes], settings)
+    store = TileStore.open(path)
+    refuse_existing(store, [settings[option] for option in writes], settings)
+    for option in _GIVEN:
+        name = settings.get(option)
+        if name and f"--{option}" not in files and name != settings.get("filled"):
+            store.layer(name)
 
 
 _READ = ("layer", "directions", "weights", "links")
 """Options that name layers which are read."""
+
+_GIVEN = ("weights", "links", "streams")
+"""Options that name layers which no command computes on its way."""

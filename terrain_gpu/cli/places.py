@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -141,6 +142,13 @@ def not_negative(ctx: click.Context, param: click.Parameter, value: float | None
     """Refuse a negative number or NaN; a callback for options."""
     if value is not None and not value >= 0:
         raise click.BadParameter(f"{value} is not a number of at least 0", ctx, param)
+    return value
+
+
+def above_zero(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Refuse a height that is not above 0, or infinite; a callback for options."""
+    if value is not None and not 0 < value < math.inf:
+        raise click.UsageError(f"{param.opts[0]} {value}: give a height above 0")
     return value
 
 

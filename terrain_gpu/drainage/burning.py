@@ -292,15 +292,21 @@ def burn(  # noqa: PLR0913 - keyword-only
 
 
 def burning_of(
-    store: TileStore, streams: PlacesLike, depth: float, layer: str, into: str = LAYER
+    store: TileStore,
+    streams: PlacesLike,
+    depth: float,
+    layer: str,
+    into: str = LAYER,
+    *,
+    called: str = "depth",
 ) -> Burn:
-    """Check the arguments of `burn`, and return the operation."""
+    """Check the arguments of `burn`, and return the operation; messages call the depth `called`."""
     heights = store.layer(layer)
     if not (math.isfinite(depth) and depth > 0):
-        raise InputError(f"depth {depth}: give a height above 0")
+        raise InputError(f"{called} {depth}: give a height above 0")
     if heights.dtype.kind != "f" and depth % 1:
         raise InputError(
-            f"depth {depth}: the heights are {heights.dtype.name}; give a whole number"
+            f"{called} {depth}: the heights are {heights.dtype.name}; give a whole number"
         )
     places = as_places(store.grid, streams, "streams").one_per_cell()
     if not len(places):

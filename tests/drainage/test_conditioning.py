@@ -161,6 +161,37 @@ def test_layers_of_other_settings_are_replaced_only_when_asked(store, capsys):
     assert "flow_direction: computed from other cells than" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("tree", [False, True])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("flow-direction s.zarr --depressions breach --max-depth -1", "--max-depth -1.0: give a"),
+        ("flow-direction s.zarr --depressions breach --max-depth inf", "--max-depth inf: give a"),
+        ("flow-direction s.zarr --burn no.gpkg --burn-depth 2", "--burn: no.gpkg: no such file"),
+        ("flow-direction s.zarr --burn r.geojson --burn-depth -2", "--burn-depth -2.0: give a"),
+        ("flow-direction s.zarr --burn r.geojson --burn-depth 2.5", "--burn-depth 2.5: the hei"),
+        ("flow-direction s.zarr --depressions breach --outlets no.gpkg", "--outlets: no.gpkg: no "),
+        ("burn s.zarr --streams r.geojson --depth 0", "--depth 0.0: give a height above 0"),
+        ("breach s.zarr --max-depth nan", "--max-depth nan: give a height above 0"),
+        ("flow-accumulation s.zarr --method mfd --exponent -1", "--exponent -1.0 is not a finite"),
+        ("flow-accumulation s.zarr --exponent 2", "--exponent 2.0: leave it out, d8 takes no pow"),
+        ("flow-accumulation s.zarr --weights rain", "no layer 'rain'; it has: elevation"),
+        ("hand s.zarr --streams rivers", "no layer 'rivers'; it has: elevation"),
+        ("fill-spill-merge s.zarr --rain -1", "--rain -1.0 is not a finite number of at least 0"),
+        ("fill-spill-merge s.zarr --rain wet", "no layer 'wet'; it has: elevation"),
+    ],
+)
+def test_values_and_files_are_refused_before_trees_and_work(store, capsys, words, told, tree):
+    vector(Path("r.geojson"), ("LineString", [[500011, 5499990], [501400, 5497500]]))
+    if tree:
+        assert call("compute-mst s.zarr --weight flow") == 0
+    before = list(TileStore.open(store).layers)
+    capsys.readouterr()
+    assert call(words) == 2
+    assert f"{told}" in capsys.readouterr().err
+    assert list(TileStore.open(store).layers) == before
+
+
 def test_a_tree_of_other_heights_is_refused_before_the_work(store, capsys):
     assert call("flow-direction s.zarr -q") == 0
     assert call("flow-direction s.zarr --depressions breach --into other -q") == 2
@@ -214,7 +245,7 @@ def test_other_streams_are_replaced_only_when_asked(store, capsys):
         ("--burn r.geojson", "--burn and --burn-depth need each other"),
         ("--burn-depth 5", "--burn and --burn-depth need each other"),
         ("--burn no.gpkg --burn-depth 5", "--burn: no.gpkg"),
-        ("--burn r.geojson --burn-depth 5.5", "depth 5.5: the heights are int16"),
+        ("--burn r.geojson --burn-depth 5.5", "Error: --burn-depth 5.5: the heights are int16"),
         ("--depressions breach --max-depth 0", "--max-depth 0.0: give a height above 0"),
         ("--depressions drain", "'drain' is not one of"),
         ("--burn r.geojson --burn-depth 5 -o r.geojson", "--burn already names this file"),
