@@ -14,6 +14,8 @@ from . import options
 from .places import naming, refuse_shared_files
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..grid import GridSpec
     from ..io.places import Places
     from ..paths import ShortestPaths
@@ -118,12 +120,10 @@ class Files:
         with options.if_interrupted("nothing is kept" if given.temporary else advice):
             self._write_rasters(found, store, settings)
             if self.path is not None and ends is not None:
-                from ..paths.output import write_paths
-
                 with found.report.phase("paths"):
                     lines = found.paths(ends, starts)
                     missing = _unreached(self.path, store.grid, ends, lines)
-                    write_paths(self.path, lines, store.grid, overwrite=settings["overwrite"])
+                    _write_paths(self.path, found, lines, (starts, ends), store, settings)
                 result = {"path": self.path, "paths": len(lines), "unreached_targets": missing}
                 found.report.result |= result
 
@@ -156,6 +156,27 @@ OPTIONS = {
     "ties": "--all-ties",
 }
 """The option of each raster."""
+
+
+def _write_paths(
+    path: str,
+    found: ShortestPaths,
+    lines: Sequence[TracedPath],
+    places: tuple[Places, Places],
+    store: TileStore,
+    settings: dict[str, Any],
+) -> None:
+    """Write paths, and prove the file before it gets its name."""
+    from ..paths.output import write_paths
+    from ..paths.verify.lines import KnownEnds, verify_stored_paths
+
+    def prove(part: Path) -> None:
+        how = settings["into"], path, settings["memory_limit"]
+        checked = verify_stored_paths(store, *how, part=part, ends=KnownEnds(*places))
+        found.report.result["verified_path_steps"] = checked["steps"]
+
+    wanted = prove if settings["verify"] else None
+    write_paths(path, lines, store.grid, overwrite=settings["overwrite"], prove=wanted)
 
 
 def _add_ties(found: ShortestPaths, store: TileStore, settings: dict[str, Any]) -> None:

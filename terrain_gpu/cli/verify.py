@@ -28,8 +28,9 @@ LINES = (".geojson", ".gpkg", ".parquet", ".fgb")
 @click.option(
     "--file",
     metavar="OUT.tif|LINES",
-    help="Instead, compare a file that export wrote with the layer; or lines that streams wrote "
-    "(.gpkg, .geojson, .parquet, .fgb) with the channels of a layer of streams.",
+    help="Instead, compare a file that export wrote with the layer; or lines (.gpkg, .geojson, "
+    ".parquet, .fgb): those that streams wrote with the channels of a layer of streams, paths of "
+    "compute-sssp with a --layer of distances.",
 )
 @click.option(
     "--layer", metavar="NAME", help="The layer for --file.  [default: elevation; of lines, streams]"
@@ -96,6 +97,7 @@ def command(
     terrain-gpu verify dem.zarr --workers 8
     terrain-gpu verify dem.zarr --file dem.tif
     terrain-gpu verify dem.zarr --file streams.gpkg --heights carved
+    terrain-gpu verify dem.zarr --file paths.gpkg --layer distance
     """
     from ..errors import ClusterError, TerrainError, VerificationError
     from ..report import Report
@@ -515,9 +517,18 @@ def _lines(
     from ..drainage.verify.stream_lines import verify_stored_lines
     from ..engine.proof import Limits
 
+    if name in _distances(store):
+        return _path_lines(store, file, name, **how)
     found = verify_stored_lines(store, name, file, heights, Limits(**how))
     links = found["links"]
     return found, f"file {file} verified, {links:,} link{'s' * (links != 1)} of layer {name}"
+
+
+def _path_lines(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..paths.verify.lines import verify_stored_paths
+
+    found = verify_stored_paths(store, name, file, how["memory_limit"])
+    return found, f"file {file} verified, {_counted(found['paths'], 'path')} by layer {name}"
 
 
 def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,7 @@ def write_paths(
     grid: GridSpec,
     *,
     overwrite: bool = False,
+    prove: Callable[[Path], object] | None = None,
 ) -> None:
     """Write least-cost paths as lines through cell centres.
 
@@ -81,6 +82,8 @@ def write_paths(
         first. The file appears only when complete.
     overwrite
         Replace an existing file, once the new one is complete.
+    prove
+        Is called with the complete file before it gets its name; what it raises keeps it from that.
 
     Raises
     ------
@@ -98,6 +101,8 @@ def write_paths(
         elif part.suffix.lower() in (PARQUET, FLATGEOBUF):
             write = _write_binary
         write(part, paths, grid)
+        if prove is not None:
+            prove(part)
 
 
 def _properties(path: TracedPath) -> dict[str, Any]:

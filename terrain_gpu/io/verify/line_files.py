@@ -94,6 +94,16 @@ class Batch(NamedTuple):
     cells: np.ndarray
     starts: np.ndarray
 
+    def without_repeats(self) -> Batch:
+        """The same with one cell where a line of one cell repeats its position."""
+        counts, first = np.diff(self.starts), self.starts[:-1]
+        second = self.cells[np.minimum(first + 1, len(self.cells) - 1)]
+        again = (counts == 2) & (self.cells[first] == second)
+        keep = np.ones(len(self.cells), bool)
+        keep[first[again] + 1] = False
+        starts = np.append(0, np.cumsum(counts - again))
+        return self._replace(cells=self.cells[keep], starts=starts)
+
     def steps(self, path: Path, cols: int, *, wraps: bool = False, ways: int = 8) -> np.ndarray:
         """The neighbour that each cell's line goes on to, `ways` at its end.
 
@@ -259,6 +269,37 @@ def read_geopackage(
         )
         # SQLite has no NaN, and its infinities are plain numbers.
         yield from base.execute(f'SELECT "{column}", {names} FROM "{layer}" ORDER BY rowid')
+
+
+def fields_of(file: Path, layer: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the known attributes that a GeoPackage has; for other files, all."""
+    if not is_geopackage(file):
+        return known
+    address = f"{file.absolute().as_uri()}?immutable=1"
+    with closing(sqlite3.connect(address, uri=True)) as base, readable(file):
+        rows = base.execute("SELECT name FROM pragma_table_info(?)", (layer,)).fetchall()
+    there = {name for (name,) in rows}
+    return tuple(name for name in known if name in there)
+
+
+def in_parts(of: LineFile) -> bool:
+    """Whether the geometries of a binary file are lines in parts, as its first one is."""
+    if of.file.suffix.lower() not in (GEOPACKAGE, PARQUET, FLATGEOBUF):
+        return False
+    with readable(of.path):
+        return (_first_geometry(of) or b"")[1:5] == b"\x05\x00\x00\x00"
+
+
+def _first_geometry(of: LineFile) -> bytes | None:
+    if is_geopackage(of.file):
+        rows = read_geopackage(of.file, of.path, of.layer, of.fields)
+        return next((well_known(blob) for blob, *_ in rows if blob), None)
+    if of.file.suffix.lower() == FLATGEOBUF:
+        return next((wkb for _, wkb in read_flatgeobuf(of.file, lambda size: None) if wkb), None)
+    _, parquet = import_parquet(of.path)
+    with parquet.ParquetFile(of.file) as source:
+        found = source.iter_batches(1, columns=["geometry"], use_threads=False)
+        return next((row["geometry"] for some in found for row in some.to_pylist()), None)
 
 
 def well_known(blob: bytes) -> bytes:

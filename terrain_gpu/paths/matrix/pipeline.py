@@ -174,7 +174,8 @@ vertical_factor, cell_size, nodata, layer, wrap
     gpu_memory_limit
         Bound on the memory of the GPU, bytes; nine tenths of what is free when None.
     verify
-        Prove all costs: every step of the distances that they come from.
+        Prove all costs: every step of the distances that they come from; and the file of paths,
+        read back, step by step.
     resume
         Continue an unfinished run to the same output: sources that are done are kept, whatever
         solved them.
@@ -310,7 +311,7 @@ class MatrixFiles:
             self.columns = {name: np.ma.concatenate([p[name] for p in parts]) for name in COLUMNS}
         else:
             write_table(self.beside, run)
-        written = {} if self._paths is None else {"paths": write_lines(self._paths, run)}
+        written = {} if self._paths is None else write_lines(self._paths, run)
         counts = [(len(found.rows), int((found.rows["cells"] == 0).sum())) for _, found in run]
         rows, unreached = (sum(count) for count in zip(*counts, strict=True))
         sizes = {"sources": len(problem.starts), "targets": len(problem.ends)}

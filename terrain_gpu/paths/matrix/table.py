@@ -18,6 +18,7 @@ from ...io.lines import checked_target as checked_lines
 from ...store.file_writer import writable_file
 from ...store.outputs import whole_file
 from .folder import SourceRows
+from .line_proof import claimed, prove_lines
 from .problem import MatrixProblem
 from .solve import MatrixRun
 from .trace import cells_of
@@ -99,8 +100,14 @@ def checked_paths(path: Any, *, overwrite: bool) -> Path:
     return checked_lines(path, overwrite=overwrite)
 
 
-def write_lines(target: Path, run: MatrixRun) -> int:
-    """Write the paths as lines from sources to targets; return their number."""
+def write_lines(target: Path, run: MatrixRun) -> dict[str, int]:
+    """Write the paths as lines from sources to targets, and prove them if the run is to be proven.
+
+    Returns
+    -------
+    dict
+        "paths", their number; "verified_path_steps", if they are proven.
+    """
     problem = run.problem
     cost = np.int64 if problem.dtype.kind == "u" else np.float64
     labels = problem.starts.labels, problem.ends.labels
@@ -118,15 +125,25 @@ def write_lines(target: Path, run: MatrixRun) -> int:
     with reprojection_errors(target), whole_file(target) as part:
         shape = lines_across(problem.grid) if problem.wrap else LINES
         write_features(part, batches(), problem.grid, LAYER, fields, shape)
-    return count
+        if not problem.verified:
+            return {"paths": count}
+        claims = (claimed(source, rows.ends[k], own) for source, rows, k, own in _paths(run))
+        how = LAYER, claims, run.plan.memory_limit
+        return {"paths": count, "verified_path_steps": prove_lines(part, target, problem, *how)}
 
 
-def _features(run: MatrixRun) -> Iterator[Feature]:
+def _paths(run: MatrixRun) -> Iterator[tuple[int, SourceRows, int, dict[str, Any]]]:
+    """Yield the source, the row and the attributes of every path."""
     for source, found in run:
         columns = [column.tolist() for column in columns_of(run.problem, source, found).values()]
         for k in np.flatnonzero(found.rows["cells"]).tolist():
-            cells = cells_of(found.ends[k], found.codes(k), run.problem.blocks)
-            xy = cell_centres(run.problem.grid, cells)
-            own = dict(zip(("from", "to", *COLUMNS[2:]), (c[k] for c in columns), strict=True))
-            # A path of one cell repeats its position: a line has two.
-            yield xy if len(xy) > 1 else np.repeat(xy, 2, axis=0), own
+            own = (column[k] for column in columns)
+            yield source, found, k, dict(zip(("from", "to", *COLUMNS[2:]), own, strict=True))
+
+
+def _features(run: MatrixRun) -> Iterator[Feature]:
+    for _, found, k, own in _paths(run):
+        cells = cells_of(found.ends[k], found.codes(k), run.problem.blocks)
+        xy = cell_centres(run.problem.grid, cells)
+        # A path of one cell repeats its position: a line has two.
+        yield xy if len(xy) > 1 else np.repeat(xy, 2, axis=0), own

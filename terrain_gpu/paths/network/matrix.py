@@ -12,10 +12,12 @@ import numpy as np
 
 from ...store.outputs import whole_file
 from ..costs import is_directed
+from ..matrix.folder import SourceRows
+from ..matrix.line_proof import claimed, prove_lines
 from ..matrix.problem import LANES, MatrixProblem
 from ..matrix.solve import MatrixRun
 from ..matrix.trace import cells_of
-from .files import Link, write_links
+from .files import COLUMNS, LAYER, Link, write_links
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,19 @@ class PairLinks:
             named = str(self.beside)
             how: dict[str, Any] = {"named": named, "wrap": problem.wrap}
             links = write_links(part, rows, self._links(run), problem.grid, kinds, **how)
-        return {"places": count, "links": links, "parts": self._parts, "cost": self._cost}
+            proven = {}
+            if problem.verified:
+                claims = (
+                    claimed(source, found.ends[k], dict(zip(COLUMNS, own, strict=True)))
+                    for source, found, k, own in self._rows(run)
+                )
+                limit = run.plan.memory_limit
+                steps = prove_lines(part, self.beside, problem, LAYER, claims, limit)
+                proven = {"verified_path_steps": steps}
+        return {"places": count, "links": links, "parts": self._parts, "cost": self._cost, **proven}
 
-    def _links(self, run: MatrixRun) -> Iterator[Link]:
+    def _rows(self, run: MatrixRun) -> Iterator[tuple[int, SourceRows, int, tuple[Any, ...]]]:
+        """Yield the source, the row, and the values of `COLUMNS` of every link."""
         problem, labels = run.problem, run.problem.starts.labels.tolist()
         once = problem.nearest is not None and not is_directed(problem.model.kernel)
         seen = set[tuple[int, int]]()
@@ -66,11 +78,15 @@ class PairLinks:
                     continue
                 if once:
                     seen.add((source, target))
-                self._join(source, target)
-                self._cost += cost
                 own = cost, length, climb if problem.climbs else None
-                cells = cells_of(found.ends[k], found.codes(k), problem.blocks)
-                yield Link(labels[source], labels[target], *own, cells)
+                yield source, found, k, (labels[source], labels[target], *own)
+
+    def _links(self, run: MatrixRun) -> Iterator[Link]:
+        for source, found, k, own in self._rows(run):
+            self._join(source, int(found.rows[k]["target"]))
+            self._cost += own[2]
+            cells = cells_of(found.ends[k], found.codes(k), run.problem.blocks)
+            yield Link._make((*own, cells))
 
     def _join(self, one: int, other: int) -> None:
         a, b = (self._root(place) for place in (one, other))

@@ -28,6 +28,7 @@ from ...io.places import Places
 from ...io.verify.line_files import Batch, LineFile, check_attributes, read_lines, wrong_line
 from ..ground import Terrain
 from ..knights import Options
+from .lines import values_at
 from .prices import prices
 
 _NO_STEP = 4
@@ -135,7 +136,7 @@ class NetworkProof:
             require(size, limit, "for a line of a network")
 
         for batch in read_lines(self.file, room):
-            found += self._lines(_without_repeats(batch), names)
+            found += self._lines(batch.without_repeats(), names)
         pairs = [(claim.one, claim.other) for claim in found]
         if any(one >= two for one, two in pairwise(pairs)):
             raise VerificationError(
@@ -221,17 +222,7 @@ class NetworkProof:
         return {"length": math.fsum(lengths.tolist()), "climb": climb}
 
     def _values(self, layer: Any, cells: np.ndarray) -> np.ndarray:
-        """The values of a layer at some cells."""
-        blocks = self.terrain.blocks
-        row, col = np.divmod(cells, blocks.cols)
-        owner = row // blocks.block * blocks.shape[1] + col // blocks.block
-        found = np.empty(len(cells), layer.dtype)
-        for number in np.unique(owner).tolist():
-            window = blocks.window(*divmod(number, blocks.shape[1]))
-            mine = owner == number
-            data = layer.read_window(*window)
-            found[mine] = data[row[mine] - window[0], col[mine] - window[2]]
-        return found
+        return values_at(layer, self.terrain.blocks, cells)
 
     def _shared(self, claims: list[LinkClaim], bound: _Bounds) -> None:
         """Check links at cells that places share."""
@@ -390,15 +381,3 @@ class _Bounds:
 def _opposite(steps: np.ndarray) -> np.ndarray:
     """The neighbours in the opposite direction."""
     return (steps + 4) % 8 + steps // 8 * 8
-
-
-def _without_repeats(batch: Batch) -> Batch:
-    """Lines of one cell repeat its position."""
-    counts = np.diff(batch.starts)
-    first = batch.starts[:-1]
-    second = batch.cells[np.minimum(first + 1, len(batch.cells) - 1)]
-    again = (counts == 2) & (batch.cells[first] == second)
-    keep = np.ones(len(batch.cells), bool)
-    keep[first[again] + 1] = False
-    starts = np.append(0, np.cumsum(counts - again))
-    return batch._replace(cells=batch.cells[keep], starts=starts)

@@ -72,10 +72,10 @@ def verify_stored(
     StoreError
         when a layer or its metadata is damaged, or the cells have changed since.
     """
-    layers = _layers(store, into)
+    layers = layers_of(store, into)
     distance = layers["distance"]
     recorded = RecordedPaths(distance)
-    _check_settings(store, layers, recorded)
+    check_settings(store, layers, recorded)
     terrain, farthest = recorded.problem(store)
     backlink, allocation = (
         partial(layers[name].read_ring, halo=0) if name in layers else None for name in RESULTS[1:]
@@ -130,7 +130,7 @@ def verify_stored(
     }
 
 
-def _layers(store: TileStore, into: str) -> dict[str, Layer]:
+def layers_of(store: TileStore, into: str) -> dict[str, Layer]:
     """The existing layers of distances, backlinks and allocation."""
     there = store.layers
     if into not in there:
@@ -139,7 +139,7 @@ def _layers(store: TileStore, into: str) -> dict[str, Layer]:
     return {name: store.layer(found) for name, found in named.items() if found in there}
 
 
-def _check_settings(store: TileStore, layers: dict[str, Layer], recorded: RecordedPaths) -> None:
+def check_settings(store: TileStore, layers: dict[str, Layer], recorded: RecordedPaths) -> None:
     """Refuse layers that cannot be verified, or do not come from the same run."""
     distance = layers["distance"]
     if recorded.settings.get("method") == "index":
