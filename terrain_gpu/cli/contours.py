@@ -22,7 +22,7 @@ class Breaks(click.ParamType):
 
 
 NAME = "contours"
-PROVEN = False
+PROVEN = True
 MODULES = ("vectorize.contouring",)
 FILE = "CONTOURS.gpkg|.geojson|.parquet|.fgb"
 HELP = """Write contour lines of a layer of STORE, or of a raster; or the areas between breaks.

@@ -9,7 +9,7 @@ import click
 from .places import names_of, naming
 
 NAME = "polygons"
-PROVEN = False
+PROVEN = True
 MODULES = ("vectorize.polygon_problem",)
 FILE = "POLYGONS.gpkg|.geojson|.parquet|.fgb"
 HELP = """Write the areas of equal labels of a layer of STORE, or of a raster, as polygons.

@@ -13,6 +13,7 @@ from ..io.features import Fields
 from .contour_levels import ContourLevels
 from .contour_lines import NAME
 from .polygon_problem import LabelPolygons, plan_polygons
+from .verify.polygons import BandClasses, Classes
 
 FIELDS: Fields = {
     "lower": np.float64,
@@ -67,6 +68,10 @@ class ContourPolygons(LabelPolygons):
             yield band, inside & (band < count) if count else inside
         for number in range(count if self.cumulative else 0):
             yield np.full(band.shape, number), inside & (band <= number)
+
+    @property
+    def classes(self) -> Classes:
+        return BandClasses(self.levels, self.cumulative)
 
     def about(self, label: int) -> tuple[Any, ...]:
         lower, upper = self.levels.band(label)

@@ -63,6 +63,7 @@ def contours(  # noqa: PLR0913 - keyword-only
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Contours:
@@ -107,6 +108,9 @@ def contours(  # noqa: PLR0913 - keyword-only
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
+    verify
+        Read the file of areas back, and prove in another pass over the cells that it holds these,
+        before it appears. Lines have no proof.
     overwrite
         Replace an existing file, once the new one is complete.
     progress
@@ -123,6 +127,8 @@ def contours(  # noqa: PLR0913 - keyword-only
         when the layer is missing or damaged.
     OutputError
         when the file cannot be written.
+    VerificationError
+        when the file is wrong.
 
     Notes
     -----
@@ -146,6 +152,10 @@ def contours(  # noqa: PLR0913 - keyword-only
             "cumulative areas are polygons up to each of some breaks; give both (--polygons, "
             "--breaks)"
         )
+    if verify and not polygons:
+        raise InputError(
+            "contour lines have no proof; leave out verify (--verify), or draw areas (--polygons)"
+        )
     if not math.isfinite(base := float(base)):
         raise InputError(f"base {base} is not a finite number")
     opened.layer(layer)
@@ -156,6 +166,7 @@ def contours(  # noqa: PLR0913 - keyword-only
         memory_limit=memory_limit,
         threads=threads,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )

@@ -21,7 +21,8 @@ from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
 from ..engine.operation import Phase, SolvedBlock
 from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks
-from ..engine.run import Here, run
+from ..engine.proof import Limits
+from ..engine.run import Here, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid, GridSpec
 from ..grid.lengths import Measured, area_units
@@ -33,6 +34,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from .outlines import Rings, assemble, cycles, mark_edges, trace
 from .pieces import Drawing, LinePieces, batches, successors
+from .verify.polygons import Classes, LabelClasses, PolygonProof, polygon_file
 
 FIELDS: Fields = {"label": np.int64, "cells": np.int64, "area": np.float64}
 
@@ -86,6 +88,7 @@ def polygons(
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
+    verify: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Polygons:
@@ -120,6 +123,9 @@ def polygons(
     client
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
+    verify
+        Read the file back, and prove in another pass over the cells that it holds these areas,
+        before it appears.
     overwrite
         Replace an existing file, once the new one is complete.
     progress
@@ -135,6 +141,8 @@ def polygons(
         when the layer is missing or damaged.
     OutputError
         when the file cannot be written.
+    VerificationError
+        when the file is wrong.
 
     Examples
     --------
@@ -155,6 +163,7 @@ def polygons(
         memory_limit=memory_limit,
         threads=threads,
         overwrite=overwrite,
+        verify=verify,
         place=Here(progress),
         client=client,
     )
@@ -228,6 +237,15 @@ class LabelPolygons(Drawing):
         traced = [_traced(*one, work) for one in self.labelled(values, inside)]
         return SolvedBlock(known=(traced, (r0 - 1, c0 - 1, values.shape[1])))
 
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        PolygonProof.plan(self.layers[0], Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        file = polygon_file(writer.part, writer.path, self.grid, self.name, self.fields)
+        checked = PolygonProof(file, self.layers[0], self.classes).run(run.proof_limits)
+        return {"verified_polygons": checked["polygons"]}
+
     # -- what contours override -------------------------------------------------------------------
 
     def labelled(
@@ -235,6 +253,11 @@ class LabelPolygons(Drawing):
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield labels of the cells of a block, and which have one; cells may have several."""
         yield values, inside
+
+    @property
+    def classes(self) -> Classes:
+        """What a proof takes for the classes of cells."""
+        return LabelClasses(self.names)
 
     def about(self, label: int) -> tuple[Any, ...]:
         """Return the attributes of a label that come before its cells and its area."""

@@ -1,4 +1,4 @@
-"""Read lines back from FlatGeobuf files, without the code or the library that wrote them."""
+"""Read lines and polygons back from FlatGeobuf files, without the code that wrote them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-LINE, LINES = 2, 5
+LINE, POLYGON, LINES, POLYGONS = 2, 3, 5, 6
 """Types of geometries."""
 
 _FORMS = ("b", "B", "?", "h", "H", "i", "I", "q", "Q", "f", "d")
@@ -62,7 +62,7 @@ class _Fields:
 def read_flatgeobuf(
     file: Path, room: Callable[[int], None]
 ) -> Iterator[tuple[dict[str, Any], bytes | None]]:
-    """Yield the attributes of features, and their lines as well-known binary.
+    """Yield the attributes of features, and their geometries as well-known binary.
 
     Parameters
     ----------
@@ -82,11 +82,11 @@ def read_flatgeobuf(
             raise ValueError("it has an index, which this program does not write")
         columns = [(one.bytes(0).decode(), one.value(1, "B", 0)) for one in header.tables(7)]
         kind, count = header.value(2, "B", 0), 0
-        if kind not in (LINE, LINES):
-            raise ValueError("it does not hold lines")
+        if kind not in (LINE, LINES, POLYGONS):
+            raise ValueError("it does not hold lines or polygons")
         while (feature := _next(source, room)) is not None:
             count += 1
-            yield _attributes(feature.bytes(1), columns), _line(feature.table(0), kind)
+            yield _attributes(feature.bytes(1), columns), _shape(feature.table(0), kind)
         if count != header.value(8, "Q", 0):
             raise ValueError(f"its header counts other features than {count:,}")
 
@@ -119,15 +119,19 @@ def _attributes(data: bytes, columns: list[tuple[str, int]]) -> dict[str, Any]:
     return found
 
 
-def _line(geometry: _Fields | None, kind: int) -> bytes | None:
+def _shape(geometry: _Fields | None, kind: int) -> bytes | None:
     if geometry is None:
         return None
+    if kind == POLYGONS:
+        parts = [_shape(part, POLYGON) or b"" for part in geometry.tables(7)]
+        return struct.pack("<BII", 1, kind, len(parts)) + b"".join(parts)
     xy = geometry.bytes(1, 8)
     if kind == LINE:
         return struct.pack("<BII", 1, LINE, len(xy) // 16) + xy
     data = geometry.bytes(0, 4)
-    ends = struct.unpack(f"<{len(data) // 4}I", data)
-    found = struct.pack("<BII", 1, LINES, len(ends))
+    ends = struct.unpack(f"<{len(data) // 4}I", data) or (len(xy) // 16,)
+    found = struct.pack("<BII", 1, kind, len(ends))
     for begin, end in zip((0, *ends[:-1]), ends, strict=True):
-        found += struct.pack("<BII", 1, LINE, end - begin) + xy[16 * begin : 16 * end]
+        head = ("<BII", 1, LINE) if kind == LINES else ("<I",)
+        found += struct.pack(*head, end - begin) + xy[16 * begin : 16 * end]
     return found

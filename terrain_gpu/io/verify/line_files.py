@@ -70,8 +70,12 @@ class LineFile(NamedTuple):
     @property
     def lonlat(self) -> bool:
         """Whether its positions are in longitude and latitude, whatever the raster's are."""
-        geojson = self.file.suffix.lower() not in (GEOPACKAGE, PARQUET, FLATGEOBUF)
-        return geojson and bool(self.grid.crs_wkt)
+        return not self.is_binary and bool(self.grid.crs_wkt)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is not GeoJSON."""
+        return self.file.suffix.lower() in (GEOPACKAGE, PARQUET, FLATGEOBUF)
 
 
 class Batch(NamedTuple):
@@ -137,10 +141,12 @@ class Batch(NamedTuple):
         return np.append(np.where(between, step, ways), end).astype(np.uint8)
 
 
-def wrong_line(path: Path, number: int, what: str, check: str = "line") -> NoReturn:
-    """Raise `VerificationError` for a line of a file."""
+def wrong_line(
+    path: Path, number: int, why: str, check: str = "line", *, what: str = "line"
+) -> NoReturn:
+    """Raise `VerificationError` for a line, or another feature, of a file."""
     raise VerificationError(
-        f"{path}: line {number:,}: {what}; write it again with --overwrite", check
+        f"{path}: {what} {number:,}: {why}; write it again with --overwrite", check
     )
 
 
@@ -152,13 +158,7 @@ def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
     VerificationError
         when positions are not exactly those of cells of the raster.
     """
-    read = _geojson
-    if is_geopackage(of.file):
-        read = _geopackage
-    elif of.file.suffix.lower() == PARQUET:
-        read = _parquet
-    elif of.file.suffix.lower() == FLATGEOBUF:
-        read = _flatgeobuf
+    read = _binary if of.is_binary else _geojson
     number, gathered = 1, 0
     held: list[Line] = []
     for found in read(of, room):
@@ -205,6 +205,29 @@ def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
 
 
 def _geojson(of: LineFile, room: Room) -> Iterator[Line]:
+    crs = bool(of.grid.crs_wkt)
+    for number, attributes, geometry in geojson_rows(of, room):
+        several = False
+        try:
+            if geometry is None and of.gaps:
+                positions = [np.empty((0, 2))]
+            else:
+                parts = geometry["coordinates"]
+                several = geometry["type"] == "MultiLineString"
+                if not several:
+                    parts = [parts]
+                positions = [np.array(part, np.float64).reshape(-1, 2) for part in parts]
+        except (ValueError, KeyError, TypeError):
+            wrong_line(of.path, number, "cannot be read")
+        if several and not crs:
+            wrong_line(of.path, number, "is not written as this program does")
+        xy = np.concatenate(_joined(positions))
+        _refuse_short(of, number, geometry, xy)
+        yield attributes, geometry if crs else None, xy
+
+
+def geojson_rows(of: LineFile, room: Room) -> Iterator[tuple[int, dict[str, Any], Any]]:
+    """Yield the number, the attributes and the geometry of each feature of a GeoJSON file."""
     frame, number, more, crs = [], 0, True, bool(of.grid.crs_wkt)
     with open(of.file, encoding="utf-8") as text:
         for line in text:
@@ -216,23 +239,12 @@ def _geojson(of: LineFile, room: Room) -> Iterator[Line]:
             try:
                 feature = json.loads(line.rstrip(",\n"))
                 geometry, attributes = feature["geometry"], feature["properties"]
-                several = False
-                if geometry is None and of.gaps:
-                    positions = [np.empty((0, 2))]
-                else:
-                    parts = geometry["coordinates"]
-                    several = geometry["type"] == "MultiLineString"
-                    if not several:
-                        parts = [parts]
-                    positions = [np.array(part, np.float64).reshape(-1, 2) for part in parts]
             except (ValueError, KeyError, TypeError):
                 wrong_line(of.path, number, "cannot be read")
-            if not more or len(frame) < 2 or (several and not crs):
+            if not more or len(frame) < 2:
                 wrong_line(of.path, number, "is not written as this program does")
             more = line.endswith(",\n")
-            xy = np.concatenate(_joined(positions))
-            _refuse_short(of, number, geometry, xy)
-            yield attributes, geometry if crs else None, xy
+            yield number, attributes, geometry
     head = ['{"type": "FeatureCollection",', *([] if crs else ['"crs": null,']), '"features": [']
     if frame != [*head, "]}"] or (number and more):
         what = "the file around the lines is not written as this program does"
@@ -284,22 +296,11 @@ def fields_of(file: Path, layer: str, known: tuple[str, ...]) -> tuple[str, ...]
 
 def in_parts(of: LineFile) -> bool:
     """Whether the geometries of a binary file are lines in parts, as its first one is."""
-    if of.file.suffix.lower() not in (GEOPACKAGE, PARQUET, FLATGEOBUF):
+    if not of.is_binary:
         return False
     with readable(of.path):
-        return (_first_geometry(of) or b"")[1:5] == b"\x05\x00\x00\x00"
-
-
-def _first_geometry(of: LineFile) -> bytes | None:
-    if is_geopackage(of.file):
-        rows = read_geopackage(of.file, of.path, of.layer, of.fields)
-        return next((well_known(blob) for blob, *_ in rows if blob), None)
-    if of.file.suffix.lower() == FLATGEOBUF:
-        return next((wkb for _, wkb in read_flatgeobuf(of.file, lambda size: None) if wkb), None)
-    _, parquet = import_parquet(of.path)
-    with parquet.ParquetFile(of.file) as source:
-        found = source.iter_batches(1, columns=["geometry"], use_threads=False)
-        return next((row["geometry"] for some in found for row in some.to_pylist()), None)
+        found = next((wkb for _, wkb in binary_rows(of, lambda size: None) if wkb), b"")
+    return found[1:5] == b"\x05\x00\x00\x00"
 
 
 def well_known(blob: bytes) -> bytes:
@@ -338,49 +339,44 @@ def _positions_of_one(of: LineFile, number: int, wkb: bytes) -> np.ndarray:
     return xy
 
 
-def _geopackage(of: LineFile, room: Room) -> Iterator[Line]:
-    rows = read_geopackage(of.file, of.path, of.layer, of.fields)
+def binary_rows(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+    """Yield the attributes and the well-known binary of each feature of a binary file."""
+    if is_geopackage(of.file):
+        for blob, *values in read_geopackage(of.file, of.path, of.layer, of.fields):
+            room(PARSED * len(blob or b""))
+            own = dict(zip(of.fields, values, strict=True))
+            yield own, None if blob is None else well_known(blob)
+    elif of.file.suffix.lower() == FLATGEOBUF:
+        yield from read_flatgeobuf(of.file, room)
+    else:
+        yield from _parquet(of, room)
+
+
+def _binary(of: LineFile, room: Room) -> Iterator[Line]:
     with readable(of.path):
-        for number, (blob, *values) in enumerate(rows, 1):
-            attributes = dict(zip(of.fields, values, strict=True))
-            if blob is None and of.gaps:
-                yield attributes, None, np.empty((0, 2))
-                continue
-            room(PARSED * len(blob))
-            wkb = well_known(blob)
-            yield attributes, wkb, _positions(of, number, wkb)
-
-
-def _parquet(of: LineFile, room: Room) -> Iterator[Line]:
-    pyarrow, parquet = import_parquet(of.path)
-    number = 0
-    try:
-        with parquet.ParquetFile(of.file) as source, readable(of.path):
-            for group in range(source.num_row_groups):
-                room(COLUMNAR * source.metadata.row_group(group).total_byte_size)
-                rows = source.iter_batches(_ROWS, row_groups=[group], use_threads=False)
-                for row in (row for some in rows for row in some.to_pylist()):
-                    number += 1
-                    wkb = row.pop("geometry")
-                    if wkb is None and of.gaps:
-                        yield row, None, np.empty((0, 2))
-                        continue
-                    room(PARSED * len(wkb))
-                    yield row, wkb, _positions(of, number, wkb)
-    except pyarrow.ArrowException as error:
-        raise VerificationError(
-            f"{of.path}: cannot be read back ({error}); write it again with --overwrite", "line"
-        ) from error
-
-
-def _flatgeobuf(of: LineFile, room: Room) -> Iterator[Line]:
-    with readable(of.path):
-        for number, (attributes, wkb) in enumerate(read_flatgeobuf(of.file, room), 1):
+        for number, (attributes, wkb) in enumerate(binary_rows(of, room), 1):
             if wkb is None and of.gaps:
                 yield attributes, None, np.empty((0, 2))
                 continue
             found = wkb or b""
             yield attributes, found, _positions(of, number, found)
+
+
+def _parquet(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+    pyarrow, parquet = import_parquet(of.path)
+    try:
+        with parquet.ParquetFile(of.file) as source:
+            for group in range(source.num_row_groups):
+                room(COLUMNAR * source.metadata.row_group(group).total_byte_size)
+                rows = source.iter_batches(_ROWS, row_groups=[group], use_threads=False)
+                for row in (row for some in rows for row in some.to_pylist()):
+                    wkb = row.pop("geometry")
+                    room(PARSED * len(wkb or b""))
+                    yield row, wkb
+    except pyarrow.ArrowException as error:
+        raise VerificationError(
+            f"{of.path}: cannot be read back ({error}); write it again with --overwrite", "line"
+        ) from error
 
 
 class BlockRecords:
@@ -473,9 +469,14 @@ def same_value(found: Any, right: float | int | str) -> bool:
 
 
 def check_attributes(
-    path: Path, number: int, own: dict[str, Any], right: dict[str, float | int | str]
+    path: Path,
+    number: int,
+    own: dict[str, Any],
+    right: dict[str, float | int | str],
+    *,
+    of: str = "line",
 ) -> None:
-    """Compare the attributes of a line of a file.
+    """Compare the attributes of a line, or another feature, of a file.
 
     Raises
     ------
@@ -483,7 +484,7 @@ def check_attributes(
     """
     for name, value in right.items():
         if name not in own or not same_value(own[name], value):
-            what = f"{name} is {own.get(name)!r} where {value!r} is right"
-            wrong_line(path, number, what, "attribute")
+            why = f"{name} is {own.get(name)!r} where {value!r} is right"
+            wrong_line(path, number, why, "attribute", what=of)
     if own.keys() != right.keys():
-        wrong_line(path, number, "has other attributes", "attribute")
+        wrong_line(path, number, "has other attributes", "attribute", what=of)

@@ -1,0 +1,1 @@
+"""Proofs of files that a layer was drawn to."""
