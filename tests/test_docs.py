@@ -1,7 +1,8 @@
 """Guides: every command and script prints what its page says, one page after another.
 
-Blocks of `console` are run, and those of `python` whose imports are installed; `sh` is for commands
-that need something else. Times differ, and warnings are not compared.
+Blocks of `console` are run where their programs are installed, and those of `python` where their
+imports are; `sh` is for commands that need something else. Times differ, and warnings are not
+compared.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -32,7 +34,8 @@ LEFT_OUT = {
 """Guides that need something else than the sample."""
 INDEX = (ROOT / "docs/index.md").read_text(encoding="utf-8")
 GUIDES = re.findall(r"\]\(how-to/([\w-]+)\.md\)", INDEX)
-PAGES = ["tutorial", "rivers", *(f"how-to/{name}" for name in GUIDES if name not in LEFT_OUT)]
+OF_HOW_TO = [f"how-to/{name}" for name in GUIDES if name not in LEFT_OUT]
+PAGES = ["../README", "tutorial", "rivers", *OF_HOW_TO, "reference", "format"]
 PROGRAMS = entry_points(group="console_scripts", module="terrain_gpu.cli.main").names | {"rio"}
 BIG = re.compile(r"\bbig\.|\breport\.json|^pip ")
 """Commands that are left out: rasters of 1 GB."""
@@ -94,7 +97,8 @@ def test_the_page_prints_what_it_says(page, home, monkeypatch):
         elif language == "console":
             for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
                 command, expected = re.match(r"((?:.*?\\\n)*.*?)\n(.*)", part, re.S).groups()
-                if not BIG.search(command):
+                named = {words.split()[0] for words in command.split("|")}
+                if not BIG.search(command) and all(map(shutil.which, named)):
                     found = output_of(command, expected.startswith("Error"))
                     assert plain(found) == plain(expected), command
                     compared += 1
@@ -105,4 +109,4 @@ def test_the_page_prints_what_it_says(page, home, monkeypatch):
         elif language == "text" and said:
             assert plain(said) == plain(block)
             said, compared = "", compared + 1
-    assert compared > 1
+    assert compared > 0
