@@ -350,12 +350,15 @@ _RINGS = {"Point": lambda c: [[c]], "LineString": lambda c: [c], "Polygon": lamb
 
 def _read(path: Source, layer: str | None, limit: int, *fields: str) -> Read:
     """Read a file, with two fields: ids, and costs or what is in their place."""
+    read: Read
     if isinstance(path, GeoObject):
-        return *_of_json(path, path.data, fields), path.crs
-    geojson = path.suffix.lower() in GEOJSON
-    if geojson and layer is not None:
+        read = *_of_json(path, path.data, fields), path.crs
+    elif path.suffix.lower() not in GEOJSON:
+        read = _read_ogr(path, layer, limit, fields)
+    elif layer is not None:
         raise InputError(f"{path}: GeoJSON has no layers; leave {layer!r} out")
-    read = _read_geojson(path, limit, fields) if geojson else _read_ogr(path, layer, limit, fields)
+    else:
+        read = _read_geojson(path, limit, fields)
     if not read[0]:
         raise InputError(f"{path}: has no features")
     return read
@@ -417,7 +420,8 @@ def _of_json(path: Source, data: Any, wanted: Sequence[str]) -> Columns:
                 values.append(properties.get(name))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise InputError(f"{path}: feature {number} is not valid GeoJSON; repair it") from None
-    _refuse_lack(path, wanted, have)
+    if geometries:
+        _refuse_lack(path, wanted, have)
     ids, costs = columns
     return geometries, ids, costs
 

@@ -252,6 +252,35 @@ def test_geometries_and_tables_are_places():
         as_places(grid, table.drop(columns="x"), "sources")
 
 
+EMPTY = {
+    "collection": lambda: Shape(type="FeatureCollection", features=[]),
+    "table": lambda: pytest.importorskip("pandas").DataFrame({"x": [], "y": []}),
+    "GeoDataFrame": lambda: pytest.importorskip("geopandas").GeoDataFrame(geometry=[], crs=4326),
+    "GeoSeries": lambda: pytest.importorskip("geopandas").GeoSeries([], crs=4326),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("sources", lambda of, none: of.cost_distance(none)),
+        ("targets", lambda of, none: of.cost_distance(SOURCES, targets=none)),
+        ("targets", lambda of, none: of.least_cost_paths(SOURCES, none)),
+        ("places", lambda of, none: of.least_cost_network(none)),
+        ("pour_points", lambda of, none: of.watershed(none)),
+        ("features", lambda of, none: of.rasterize(none)),
+        ("streams", lambda of, none: of.burn(none, depth=2)),
+        ("outlets", lambda of, none: of.flow_direction(none)),
+    ],
+)
+def test_tables_without_rows(kind, name, call):
+    import terrain_gpu.xarray as _
+
+    with pytest.raises(InputError, match=f"^{name}: has no features$"):
+        call(array().terrain, EMPTY[kind]())
+
+
 def test_a_geodataframe_is_reprojected():
     grid = grid_of(array())
     towns = Shape(type="Point", coordinates=(15.0, 36.0))
