@@ -62,6 +62,7 @@ def command(
         f"{store}: distance index, {format_size(found['bytes'])}, {found['bytes_per_cell']} bytes "
         f"per cell, "
         + (f"{report.seconds['total']:.2f} s" if found["built"] else "already built")
+        + compute_sssp.cost_by_friction(settings)
         + (", verified" if settings["verify"] else ""),
         json_target,
     )

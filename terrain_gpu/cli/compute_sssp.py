@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from ..arguments import FloatType, PathMethod
 from ..errors import InputError
-from ..paths.costs import MODELS, refuse_unknown, row_of
+from ..paths.costs import MODELS, refuse_unknown, row_of, usual_cost
 from ..paths.formula.presets import PRESETS
 from ..paths.formula.tree import NAMES
 from . import options
@@ -62,12 +63,10 @@ _COST_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--cost",
         type=CostType(),
-        default="absdiff",
-        show_default=True,
         help="Cost of a step: absdiff |dz|; friction: mean friction x length; surface: length on "
         "the surface; tobler and langmuir: seconds of walking. minimax: a path costs its highest "
         f"cell. PRESET: {', '.join(PRESETS)}. FORMULA: of {', '.join(NAMES)}, such as "
-        "'length * exp(abs(slope))'.",
+        "'length * exp(abs(slope))'.  [default: friction with --friction, else absdiff]",
     ),
     click.option(
         "--friction",
@@ -395,13 +394,22 @@ def both_ends(
 def name_frictions(
     store: TileStore, settings: dict[str, Any], parameters: dict[str, float]
 ) -> None:
-    """Turn a formula that names a layer into one of frictions."""
+    """Choose a missing cost; turn a formula that names a layer into one of frictions."""
     from ..paths.stated import with_named_layer
 
+    if settings["cost"] is None:
+        settings["cost"] = usual_cost(settings["friction"])
     if row_of(settings["cost"]).name == "formula":
         layers = {*store.layers} - {settings["layer"]}
         found = with_named_layer(settings["cost"], settings["friction"], layers, parameters)
         settings["cost"], settings["friction"] = found
+
+
+def cost_by_friction(settings: dict[str, Any]) -> str:
+    """Name the cost in a summary if --friction has chosen it."""
+    source = click.get_current_context().get_parameter_source("cost")
+    chosen = source is ParameterSource.DEFAULT and settings["friction"] is not None
+    return ", cost friction" if chosen else ""
 
 
 def _settled(
@@ -423,7 +431,7 @@ def _summary(found: ShortestPaths, settings: dict[str, Any]) -> str:
     """Return the summary of a run."""
     return (
         f"{found.reached:,} cells reached{_farthest(settings, found.layers['distance'])}, "
-        f"{found.report.seconds['total']:.2f} s"
+        f"{found.report.seconds['total']:.2f} s{cost_by_friction(settings)}"
         + (", across the seam of 360 degrees" if found.report.result["wrap"] else "")
         + (", verified" if settings["verify"] else "")
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .compute_sssp import both_ends, cost_options, field_options
+from .compute_sssp import both_ends, cost_by_friction, cost_options, field_options
 from .places import (
     Point,
     field_of,
@@ -173,7 +173,7 @@ def command(  # noqa: PLR0913 - the options
     report = found.report
     given.name(report)
     options.write_json(report.to_json(), json_target)
-    options.say(_summary(store, found, output, path), json_target)
+    options.say(_summary(store, found, settings, output, path), json_target)
 
 
 def _limits(starts: Places, own: dict[int, float], most: float | None) -> dict[int, float]:
@@ -182,7 +182,9 @@ def _limits(starts: Places, own: dict[int, float], most: float | None) -> dict[i
     return {one: min(own.get(one, every), every) for one in set(starts.ids.tolist())}
 
 
-def _summary(store: str, found: CostMatrix, output: str, path: str | None) -> str:
+def _summary(
+    store: str, found: CostMatrix, settings: dict[str, Any], output: str, path: str | None
+) -> str:
     """Return the summary of a run."""
 
     def counted(count: int, what: str) -> str:
@@ -196,5 +198,5 @@ def _summary(store: str, found: CostMatrix, output: str, path: str | None) -> st
         f"{store}: {counted(result['sources'], 'source')}, {counted(result['targets'], 'target')}"
         + (f", {found.unreached:,} pairs without a path" if found.unreached else "")
         + (", across the seam of 360 degrees" if result["wrap"] else "")
-        + f", {report.seconds['total']:.2f} s\nwritten: {written}"
+        + f", {report.seconds['total']:.2f} s{cost_by_friction(settings)}\nwritten: {written}"
     )

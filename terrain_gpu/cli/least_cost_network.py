@@ -9,7 +9,7 @@ import click
 
 from ..arguments import NetworkPairs
 from . import options
-from .compute_sssp import both_ends, cost_options
+from .compute_sssp import both_ends, cost_by_friction, cost_options
 from .places import (
     Point,
     misplaced_options,
@@ -182,7 +182,7 @@ def _summary(found: CostNetwork, settings: dict[str, Any]) -> str:
     parts = "" if found.parts == 1 else f" in {found.parts:,} parts"
     return (
         f"{found.places:,} places{parts}, {found.links:,} link{'s' * (found.links != 1)}, "
-        f"{found.report.seconds['total']:.2f} s"
+        f"{found.report.seconds['total']:.2f} s{cost_by_friction(settings)}"
         + (", across the seam of 360 degrees" if found.report.result["wrap"] else "")
         + (", verified" if settings["verify"] else "")
     )

@@ -145,7 +145,8 @@ class Purpose(click.Choice[str]):
 @click.option(
     "--cost",
     type=CostType(),
-    help="Cost model of shortest paths, or a formula.  [default: absdiff]",
+    help="Cost model of shortest paths, or a formula.  [default: friction with "
+    "--friction, else absdiff]",
 )
 @click.option(
     "--parameter",
@@ -278,7 +279,7 @@ def command(
         rows, cols = source.grid.shape
         dtype = dtype or source.dtype.name
         block_size = block_size or source.block_size
-        if problem["cost"]:
+        if problem["cost"] is not None:
             stated = {**problem, "layer": layer}
             name_frictions(store, stated, problem["parameter"])
             problem |= {name: stated[name] for name in ("cost", "friction")}

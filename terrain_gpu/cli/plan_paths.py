@@ -11,7 +11,7 @@ import numpy as np
 
 from ..grid import BlockGrid
 from ..grid.neighbours import reach_of
-from ..paths.costs import CostModel, friction_beside, is_directed
+from ..paths.costs import CostModel, friction_beside, is_directed, usual_cost
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
@@ -42,7 +42,8 @@ class PlannedPaths:
 
     @property
     def cost(self) -> str:
-        return self.problem["cost"] or "absdiff"
+        stated: str | None = self.problem["cost"]
+        return usual_cost(self.problem["friction"]) if stated is None else stated
 
     @property
     def connectivity(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..arguments import described
+from ..arguments import Cost, described
 from ..errors import InputError, PlanError
 from .formula.presets import PRESETS
 from .formula.program import Formula, compiled
@@ -467,6 +467,11 @@ class CostModel:
         if not self.is_integer(dtype):
             return np.dtype(np.float64)
         return np.dtype(np.uint32 if dtype.itemsize <= 2 else np.uint64)
+
+
+def usual_cost(friction: Any) -> Cost:
+    """The model where none is stated: frictions alone make costs, as in r.cost; else heights do."""
+    return "absdiff" if friction is None else "friction"
 
 
 def refuse_unknown(text: str, parameters: Collection[str] = ()) -> None:

@@ -37,7 +37,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer
 from ..store.run import begun_dtype
-from .costs import cost_text, row_of
+from .costs import cost_text, row_of, usual_cost
 from .cpu.relax import Overflow
 from .inputs import (
     check_start_costs,
@@ -78,7 +78,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     data: RasterLike,
     sources: PlacesLike,
     *,
-    cost: Cost | str = "absdiff",
+    cost: Cost | str | None = None,
     friction: LayerLike | None = None,
     barriers: LayerLike | None = None,
     parameters: dict[str, float] | None = None,
@@ -131,6 +131,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         one of `paths.formula.presets`, such as "herzog". Or a formula, such as ``"length *
         exp(abs(slope))"``; see `paths.formula.tree` for what it may hold. A step whose cost is NaN
         or infinite does not exist. It may name one layer of the store, in place of `friction`.
+        None: "friction" where frictions are given, else "absdiff".
     friction
         Layer of the store, or array, of frictions >= 0. The model "friction" needs it; where the
         raster itself holds frictions, name it again: its layer, or the same array.
@@ -238,6 +239,8 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     """
     over_arrays, of_arrays = isinstance(data, np.ndarray), (nodata, cell_size, block_size)
     method = method_with_index(method, over_arrays, build_index=build_index)
+    if cost is None:
+        cost = usual_cost(friction)
     own = data if over_arrays else layer, friction, parameters, vertical_factor
     (cost, parameters, friction), stated = stated_cost(data, cost, *own), cost
     path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)

@@ -104,6 +104,48 @@ def test_of_other_commands(world, capfd, command):
     assert one.read_bytes() == two.read_bytes()
 
 
+PAIR = "--source-rowcol 50,60 --source-rowcol 80,5"
+COSTED = {
+    "compute-sssp": "compute-sssp s.zarr --source-rowcol 50,60 -o {}.tif",
+    "cost-matrix": f"cost-matrix s.zarr {PAIR} -o {{}}.csv",
+    "least-cost-network": f"least-cost-network s.zarr {PAIR} -o {{}}.geojson",
+    "build-index": "build-index s.zarr",
+    "plan": "plan s.zarr --for sssp",
+}
+
+
+@pytest.mark.parametrize("name", COSTED)
+def test_friction_is_the_cost_where_none_is_given(world, capfd, name):
+    for words in ("dem.tif s.zarr", "'land cover.tif' s.zarr --layer land_cover"):
+        assert call(capfd, f"convert-dataset {words}")[0] == 0
+    # As stated: the same for the first two, another for the third; without friction, heights.
+    given = {
+        "own": "--friction land_cover",
+        "stated": "--friction land_cover --cost friction",
+        "weighted": "--friction land_cover --cost absdiff",
+        "heights": "",
+        "climb": "--cost absdiff",
+    }
+    found, said = {}, {}
+    for key, words in given.items():
+        again = "" if name == "plan" else "--overwrite"
+        code, out, err = call(capfd, f"{COSTED[name].format(key)} {words} {again} --json r.json")
+        assert code == 0, err
+        report = json.loads((world / "r.json").read_text())
+        file = next(world.glob(f"{key}.*"), None)
+        tables = "compute-sssp", "cost-matrix", "least-cost-network"
+        found[key] = file.read_bytes() if name in tables else report["result"]
+        said[key] = out + err
+        if name == "build-index":
+            shards = (world / "s.zarr/distance_index/c").rglob("*")
+            found[key] = [one.read_bytes() for one in shards if one.is_file()]
+    assert found["own"] == found["stated"]
+    assert found["heights"] == found["climb"] != found["own"]
+    if name != "plan":
+        assert found["own"] != found["weighted"]
+        assert [key for key in given if ", cost friction" in said[key]] == ["own"]
+
+
 def test_a_formula_that_names_the_file(world, capfd):
     start = "compute-sssp dem.tif --friction 'land cover.tif' --source-rowcol 50,60"
     assert call(capfd, f"{start} --cost 'length * land_cover' -o a.tif")[0] == 0

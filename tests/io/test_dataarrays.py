@@ -208,6 +208,20 @@ def test_friction_may_be_a_dataarray_or_an_array():
         assert np.array_equal(found.distance(), plain.distance(), equal_nan=True)
 
 
+def test_friction_is_the_cost_where_none_is_given():
+    friction = 1 + RNG.random((ROWS, COLS))
+    for call, result in (
+        (terrain_gpu.shortest_paths, lambda found: found.distance()),
+        (terrain_gpu.cost_matrix, lambda found: found.columns()["cost"]),
+        (terrain_gpu.least_cost_network, lambda found: found.report.result["cost"]),
+    ):
+        own, stated = (
+            np.asarray(result(call(array(), SOURCES, friction=friction, **how)))
+            for how in ({}, {"cost": "friction"})
+        )
+        assert own.tobytes() == stated.tobytes()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint8])
 def test_masked_cells_are_absent(dtype):
     cells = RNG.integers(0, 256, (ROWS, COLS)).astype(dtype)
@@ -275,7 +289,7 @@ EMPTY = {
     ],
 )
 def test_tables_without_rows(kind, name, call):
-    import terrain_gpu.xarray as _
+    import terrain_gpu.xarray  # noqa: F401 - registers the accessor
 
     with pytest.raises(InputError, match=f"^{name}: has no features$"):
         call(array().terrain, EMPTY[kind]())

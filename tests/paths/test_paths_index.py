@@ -615,7 +615,7 @@ def test_a_proof_that_fails_keeps_an_older_index(terrain, monkeypatch):
 
 def test_an_index_that_cannot_be_verified(terrain, capfd):
     store = terrain()
-    build_index(store, friction="friction", barriers="walls")
+    build_index(store, cost="absdiff", friction="friction", barriers="walls")
     file = store / NAME / "c" / "1" / "1" / "0"
     cells = file.read_bytes()
     file.write_bytes(cells[:50] + b"?" + cells[51:])

@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
-from ..costs import cost_text
+from ..costs import cost_text, usual_cost
 from ..stated import VerticalFactor, stated_cost
 from ..wrap import tell_open
 from .problem import DistanceIndex
@@ -28,7 +28,7 @@ from .problem import DistanceIndex
 def build_index(  # noqa: PLR0913 - keyword-only
     data: str | os.PathLike[str] | TileStore,
     *,
-    cost: Cost | str = "absdiff",
+    cost: Cost | str | None = None,
     friction: str | None = None,
     barriers: str | None = None,
     parameters: dict[str, float] | None = None,
@@ -99,6 +99,8 @@ vertical_factor, layer
     VerificationError
         when an entry is wrong; a new index is then discarded.
     """
+    if cost is None:
+        cost = usual_cost(friction)
     cost, parameters, friction = stated_cost(
         data, cost, layer, friction, parameters, vertical_factor
     )

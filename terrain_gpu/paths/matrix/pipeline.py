@@ -30,7 +30,7 @@ from ...io.labelled import LayerLike, RasterLike, takes_dataarrays
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
-from ..costs import row_of
+from ..costs import row_of, usual_cost
 from ..inputs import (
     check_start_costs,
     limit_of_costs,
@@ -103,7 +103,7 @@ def cost_matrix(  # noqa: PLR0913 - keyword-only
     sources: PlacesLike,
     targets: PlacesLike | None = None,
     *,
-    cost: Cost | str = "absdiff",
+    cost: Cost | str | None = None,
     friction: LayerLike | None = None,
     barriers: LayerLike | None = None,
     parameters: dict[str, float] | None = None,
@@ -227,6 +227,8 @@ vertical_factor, cell_size, nodata, layer, wrap
     table = None if output is None else checked_table(output, overwrite=overwrite)
     lines = None if paths is None else checked_paths(paths, overwrite=overwrite)
     over_arrays = isinstance(data, np.ndarray)
+    if cost is None:
+        cost = usual_cost(friction)
     heights, stated = data if over_arrays else layer, cost
     cost, parameters, friction = stated_cost(
         data, cost, heights, friction, parameters, vertical_factor

@@ -32,7 +32,7 @@ from ...io.lines import checked_target
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
-from ..costs import CostModel, cost_text, is_directed, row_of
+from ..costs import CostModel, cost_text, is_directed, row_of, usual_cost
 from ..inputs import limit_of_costs, opened_inputs, valid_places, warn_about_lengths
 from ..matrix.run import name_files, run_matrix, settings_of
 from ..matrix.table import checked_table
@@ -93,7 +93,7 @@ def least_cost_network(  # noqa: PLR0913 - keyword-only
     table: str | os.PathLike[str] | None = None,
     pairs: NetworkPairs = "mst",
     nearest: int | None = None,
-    cost: Cost | str = "absdiff",
+    cost: Cost | str | None = None,
     friction: LayerLike | None = None,
     barriers: LayerLike | None = None,
     parameters: dict[str, float] | None = None,
@@ -219,6 +219,8 @@ vertical_factor, layer, wrap
     assert output is not None
     lines = checked_target(output, overwrite=overwrite)
     rows = None if table is None else checked_table(table, overwrite=overwrite)
+    if cost is None:
+        cost = usual_cost(friction)
     own = stated_cost(store, cost, layer, friction, parameters, vertical_factor)
     (cost, parameters, beside), stated = own, cost
     names = layer, beside, barriers
