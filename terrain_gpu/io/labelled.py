@@ -50,6 +50,9 @@ HEIGHTS = "elevation"
 RASTERS = "friction", "barriers"
 """Arguments that may be arrays or rasters beside the heights; they become layers of their names."""
 
+OF_ARRAYS = "shortest_paths, cost_matrix and minimum_spanning_tree"
+"""The functions whose first argument may be an array."""
+
 
 _WORKING: weakref.WeakValueDictionary[str, WorkingStore] = weakref.WeakValueDictionary()
 
@@ -124,7 +127,7 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(data, np.ma.MaskedArray) and first == "data":
             given.arguments |= _filled(data, given.arguments.get("nodata"))
         if isinstance(data, np.ndarray) and first == "store":
-            made = "xarray.DataArray(array, dims=('y', 'x'))"
+            made = f"xarray.DataArray(array, dims=('y', 'x')); arrays are for {OF_ARRAYS}"
             raise wrong(first, data, f"a store or its path, or a DataArray, such as {made}")
         if not (is_dataarray(data) or is_raster(data)):
             result = function(*given.args, **given.kwargs)

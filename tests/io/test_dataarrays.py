@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import inspect
 import os
 import pickle
 import sys
@@ -15,6 +16,7 @@ from rasterio.crs import CRS
 import terrain_gpu
 from terrain_gpu.errors import InputError, StoreError
 from terrain_gpu.io.array_input import grid_of, nodata_of
+from terrain_gpu.io.labelled import OF_ARRAYS
 from terrain_gpu.io.places import as_places
 
 xarray = pytest.importorskip("xarray")
@@ -264,6 +266,23 @@ def test_geometries_and_tables_are_places():
     assert (found.ids.tolist(), found.costs.tolist()) == ([9, 7], [0.5, 2.0])
     with pytest.raises(InputError, match="columns x and y"):
         as_places(grid, table.drop(columns="x"), "sources")
+
+
+def test_which_functions_take_arrays():
+    every = {name: getattr(terrain_gpu, name) for name in terrain_gpu.__all__}
+    firsts = {
+        name: next(iter(inspect.signature(one).parameters.values()))
+        for name, one in every.items()
+        if inspect.isfunction(one)
+    }
+    taking = {name for name, one in firsts.items() if one.annotation == "RasterLike"}
+    assert set(OF_ARRAYS.replace(" and", ",").split(", ")) == taking
+    cells = np.ma.masked_invalid(HEIGHTS)
+    with pytest.raises(InputError, match=r"DataArray\(array, dims=.*; arrays are for shortest_pa"):
+        terrain_gpu.slope(cells)
+    found = terrain_gpu.slope(xarray.DataArray(cells, dims=("y", "x"))).to_xarray()["slope"]
+    assert found.isnull().values[np.isnan(HEIGHTS)].all()
+    assert found.notnull().sum() > 0.9 * HEIGHTS.size
 
 
 EMPTY = {
