@@ -11,6 +11,7 @@ import pkgutil
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,6 +69,14 @@ def pytest_collection_finish(session):
     """Collect rarely: libraries have made millions of lasting objects, and compiling adds more."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say why tests are skipped: -rs has a line for each, and there are hundreds for GPUs."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(one.longrepr[2]).removeprefix("Skipped: ") for one in skipped)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason[:150]}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 
 import numpy as np
 import pytest
+import rasterio
 from rasterio.crs import CRS
 from samples import make_layers
 
@@ -49,19 +51,28 @@ def chromium():
     driver.quit()
 
 
+@pytest.fixture(params=["light", "dark"])
+def scheme(request, chromium):
+    feature = {"name": "prefers-color-scheme", "value": request.param}
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    yield request.param
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
 @pytest.fixture
-def page(server, chromium):
+def page(server, chromium, tmp_path):
+    """The page, whose script must not complain; pictures of it go to the folder of the test."""
     chromium.get("about:blank")
     chromium.get(server.url)
-    found = Page(chromium)
+    found = Page(chromium, tmp_path)
     found.until("return document.querySelectorAll('#layers .ramp').length > 0")
     yield found
     assert chromium.get_log("browser") == []
 
 
 class Page:
-    def __init__(self, driver):
-        self.driver = driver
+    def __init__(self, driver, folder):
+        self.driver, self.folder = driver, folder
 
     def run(self, script, *given):
         return self.driver.execute_script(script, *given)
@@ -91,6 +102,15 @@ class Page:
         for _ in range(click):
             actions.click()
         actions.perform()
+
+    def shot(self, name):
+        """Keep a picture of the window; return the lightness of its cells, 0 to 255."""
+        file = str(self.folder / f"{name}.png")
+        assert self.driver.save_screenshot(file)
+        with warnings.catch_warnings(action="ignore"), rasterio.open(file) as picture:
+            light = picture.read([1, 2, 3]).mean(axis=0)
+        assert light.std() > 5, "one colour"
+        return light
 
     def press(self, *keys):
         webdriver.ActionChains(self.driver).send_keys(*keys).perform()
@@ -138,6 +158,7 @@ def test_layers_legend_and_link(page):
              && !one.title).length"""
     )
     assert unnamed == 0
+    page.shot("layers")
 
 
 def test_hover_and_keyboard(page, server):
@@ -148,6 +169,7 @@ def test_hover_and_keyboard(page, server):
     assert 6000 < y < 9000
     row, col = (9000 - y) // 10, (x - 5000) // 10
     expected = 0.5 * row + abs(col - 200) * 0.4
+    page.shot("hover")
     assert float(text.split("elevation ")[1].split(",")[0]) == pytest.approx(expected, abs=0.06)
     page.run("document.getElementById('map').focus({ focusVisible: true })")
     before = page.run("return location.hash")
@@ -171,6 +193,7 @@ def test_hover_and_keyboard(page, server):
     time.sleep(0.8)
     page.press(webdriver.Keys.ENTER)
     page.until("return document.getElementById('layer-run') !== null")
+    page.shot("by-keyboard")
     job = list(server.runs.runs.values())[-1].job
     ((begin, *_, end),) = job.barriers
     assert begin[0] == pytest.approx(end[0])
@@ -192,6 +215,7 @@ def test_distance_path_barrier_and_upstream(page):
         "return !document.getElementById('profile').hidden"
         " && document.querySelector('#profile figcaption').textContent"
     )
+    page.shot("path")
     assert "over" in caption
     assert "heights" in caption
     # A barrier, and again: the way is longer.
@@ -210,6 +234,7 @@ def test_distance_path_barrier_and_upstream(page):
         "const c = document.querySelector('#profile figcaption');"
         f"return c && c.textContent !== '{caption}' && c.textContent"
     )
+    page.shot("barrier")
     assert after != caption
     page.run("document.getElementById('clear').click()")
     page.press(webdriver.Keys.ESCAPE)
@@ -217,6 +242,7 @@ def test_distance_path_barrier_and_upstream(page):
     page.pick("watershed")
     page.at(0.6, 0.5, click=1)
     page.until("return document.getElementById('layers').textContent.includes('Upstream')")
+    page.shot("upstream")
     assert page.text("#error") == ""
 
 
@@ -224,6 +250,17 @@ def test_cancel(page):
     page.pick("distance")
     page.at(0.5, 0.4, click=1)
     page.until("return !document.getElementById('run').hidden")
+    page.shot("running")
     page.run("document.getElementById('cancel').click()")
     page.until("return document.getElementById('run').hidden")
     assert page.run("return document.getElementById('layer-run')") is None
+    page.shot("cancelled")
+
+
+def test_light_and_dark(scheme, page):
+    page.pick("distance")
+    page.at(0.5, 0.4, click=1)
+    page.until("return document.getElementById('layer-run') !== null")
+    light = page.shot(scheme)
+    panel = light[:, :200]  # more text and legend than map
+    assert (np.median(panel) > 128) == (scheme == "light")
