@@ -11,6 +11,7 @@ import programs
 import pytest
 import reference
 import zarr
+import zarr_cm.multiscales
 from bucket import files, objects
 from contract import OperationContract, Stop, make_store, same, stop_at, whole
 from hypothesis import given, settings
@@ -219,6 +220,7 @@ def test_the_convention(store):
     build_overviews(store)
     group = zarr.open_group(store, mode="r")
     assert [one["name"] for one in group.attrs["zarr_conventions"]][-1] == "multiscales"
+    zarr_cm.multiscales.validate_node_metadata(json.loads((store / "zarr.json").read_text()))
     layout = group.attrs["multiscales"]["layout"]
     assert [one["asset"] for one in layout] == [".", *(f"overviews/{k}" for k in (2, 4, 8, 16))]
     finest, *others = layout
