@@ -17,10 +17,12 @@ from ..errors import InputError
 from ..store import TileStore
 from .costs import MODELS, friction_beside, row_of
 from .formula.presets import PRESETS
-from .formula.tree import CONSTANTS, FUNCTIONS, NAMES
+from .formula.tree import CONSTANTS, FRICTIONS, FUNCTIONS, NAMES, read_formula
 
 MOST_FACTORS = 200
 """Lines of a table of factors."""
+
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 VerticalFactor = str | os.PathLike[str] | Sequence[tuple[float, float]]
 
@@ -67,8 +69,9 @@ def stated_cost(
     """
     own = dict(parameters or {})
     if isinstance(data, str | os.PathLike | TileStore) and row_of(cost).name == "formula":
-        layers = TileStore.open(data).layers
-        cost, friction = with_named_layer(cost, friction, {*layers} - {heights}, own)
+        layers = {*TileStore.open(data).layers} - {heights}
+        cost, friction = with_named_layer(cost, friction, layers, own)
+        read_formula(cost, own, layers)  # its error names the layers
     if vertical_factor is not None:
         cost, own = _with_factors(cost, heights, friction, own, _factors(vertical_factor))
     return StatedCost(cost, own, friction_beside(cost, heights, friction))
@@ -85,27 +88,39 @@ def with_named_layer(
     Raises
     ------
     InputError
-        when it names several layers, or one beside other frictions.
+        when it names several layers, or one beside other frictions or the word ``friction``.
     """
-    free = {*layers} - {*NAMES, *CONSTANTS, *FUNCTIONS, *parameters}
-    taken = {*NAMES, *parameters}
-    words = re.findall(r"(?<![\w.])[A-Za-z_]\w*", cost)
-    named = {
-        re.sub("_(from|to)$", "", word) if word not in free else word
-        for word in words
-        if word not in taken
-    } & free
+    own = {*NAMES, *parameters}
+    # Beside a layer z, z_from would be a height: only --friction can name that layer.
+    stems = {name.removesuffix("_from") for name in NAMES}
+    free = {*layers} - {*own, *stems, *CONSTANTS, *FUNCTIONS}
+
+    def meant(word: str) -> str | None:
+        """The layer that a word of the formula stands for."""
+        if word in own:
+            return None
+        if word in free:
+            return word
+        layer = re.sub("_(from|to)$", "", word)
+        return layer if layer in free else None
+
+    words = {*_WORD.findall(cost)}
+    named = {*map(meant, words)} - {None}
     if not named:
         return cost, friction
-    beside = friction is not None and not (isinstance(friction, str) and friction in named)
-    several = [*(["friction"] if beside else []), *sorted(named)]
+    # Without frictions of its own, "friction" would silently mean the layer.
+    same = isinstance(friction, str) and friction in named
+    beside = bool(FRICTIONS & words) if friction is None else not same
+    several = [*(["friction"] if beside else []), *sorted(filter(None, named))]
     if len(several) > 1:
         raise InputError(
             f"the formula uses {' and '.join(several)}: it may use one layer beside the heights; "
             "combine them first, with terrain-gpu calc"
         )
-    (name,) = named
-    return re.sub(rf"(?<![\w.]){name}(?=(_from|_to)?(?!\w))", "friction", cost), name
+    (name,) = several
+    return _WORD.sub(
+        lambda found: f"friction{found[0][len(name) :]}" if meant(found[0]) else found[0], cost
+    ), name
 
 
 def read_factors(path: str | os.PathLike[str]) -> list[tuple[float, float]]:

@@ -215,11 +215,20 @@ def test_a_formula_names_one_layer(store):
         ("length * snow_from * wind_to", {}),
         ("length * snow * friction", {"friction": "wind"}),
         ("length * snow", {"friction": "wind"}),
+        ("length * snow * friction", {}),
+        ("length * snow_from * friction_to", {}),
+        ("length * (1 + friction_from) * snow", {"parameters": {"k": 1.0}}),
     ):
         with pytest.raises(InputError, match=r"uses .* and .*: it may use one layer beside"):
             shortest_paths(store, [(1, 1)], cost=cost, **how, **CPU)
-    with pytest.raises(InputError, match="unknown name 'rain'"):
+    with pytest.raises(InputError, match=r"unknown name 'rain' .*; layers: snow, wind; or"):
         shortest_paths(store, [(1, 1)], cost="length * rain", **CPU)
+    # The layer may have both names where --friction says so.
+    both = shortest_paths(
+        store, [(1, 1)], cost="length * (friction + snow_to)", friction="snow", into="b", **CPU
+    ).distance()
+    one = shortest_paths(store, [(1, 1)], cost="length * (snow + snow_to)", into="o", **CPU)
+    np.testing.assert_array_equal(both, one.distance())
     # A parameter hides a layer.
     cost, own = "length * snow", {"snow": 2.0}
     found = shortest_paths(store, [(1, 1)], cost=cost, parameters=own, **CPU).distance()
@@ -234,6 +243,36 @@ def test_names_of_layers_are_whole_words(name, text):
     rest = " + length + snows * 1.e5"
     found = with_named_layer(text.format(name) + rest, None, [name, "length", "max"])
     assert found == (text.format("friction") + rest, name)
+
+
+@pytest.mark.parametrize("door", ["paths", "matrix", "network", "index"])
+@pytest.mark.parametrize("word", ["friction", "friction_from", "friction_to"])
+def test_friction_beside_a_named_layer_is_refused(tmp_path, door, word):
+    """A store with a layer of that name: it would silently be the named one."""
+    path = make_store(tmp_path / "s.zarr", hills(), None, 64, cell=(1.0, 1.0))
+    for name in ("lc", "friction", "z"):
+        terrain_gpu.calc(path, "elevation * 0 + 2", into=name)
+    ends, cost = [(1, 1), (60, 70)], f"length * (1 + lc) * {word}"
+    does = {
+        "paths": lambda cost: shortest_paths(path, ends, cost=cost, **CPU),
+        "matrix": lambda cost: cost_matrix(path, ends, cost=cost, **CPU),
+        "network": lambda cost: terrain_gpu.least_cost_network(
+            path, ends, tmp_path / "n.geojson", cost=cost, **CPU
+        ),
+        "index": lambda cost: build_index(path, cost=cost, **CPU),
+    }[door]
+    with pytest.raises(InputError, match="the formula uses friction and lc: it may use one layer"):
+        does(cost)
+    # Of a layer z, z_from would be the height.
+    with pytest.raises(InputError, match=r"unknown name 'z' .*; layers: friction, lc, z; or"):
+        does("length * (1 + z) + abs(z_from - z_to)")
+
+
+def test_a_parameter_hides_the_layer_of_a_cell():
+    assert with_named_layer("snow * snow_from", None, ["snow"], ["snow_from"]) == (
+        "friction * snow_from",
+        "snow",
+    )
 
 
 # -- the commands ----------------------------------------------------------------------------------

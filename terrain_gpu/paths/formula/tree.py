@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -101,7 +101,9 @@ class FormulaTree:
         return bool(self.names & FRICTIONS)
 
 
-def read_formula(text: str, parameters: Mapping[str, float]) -> FormulaTree:
+def read_formula(
+    text: str, parameters: Mapping[str, float], layers: Collection[str] = ()
+) -> FormulaTree:
     """Parse a formula.
 
     Parameters
@@ -111,6 +113,8 @@ def read_formula(text: str, parameters: Mapping[str, float]) -> FormulaTree:
         `CONSTANTS` and the names of parameters.
     parameters
         Their values.
+    layers
+        Layers that a formula may name, for the message about an unknown name.
 
     Raises
     ------
@@ -120,14 +124,17 @@ def read_formula(text: str, parameters: Mapping[str, float]) -> FormulaTree:
     for name in parameters:
         if name in NAMES or name in CONSTANTS or name in FUNCTIONS or not name.isidentifier():
             raise InputError(f"parameter {name!r}: choose another name, one that is free")
-    reader = _Reader(text, parameters)
+    reader = _Reader(text, parameters, layers)
     return FormulaTree(reader.used(), ast.unparse(reader.parsed), frozenset(reader.names))
 
 
 class _Reader:
     """Converts the nodes of Python's syntax to ours."""
 
-    def __init__(self, text: str, parameters: Mapping[str, float]) -> None:
+    def __init__(
+        self, text: str, parameters: Mapping[str, float], layers: Collection[str] = ()
+    ) -> None:
+        self.layers = layers
         self.text = text = " ".join(text.split("\n")).strip()
         self.parameters, self.names = parameters, set[str]()
         self.nodes: dict[tuple[Any, ...], Node] = {}
@@ -231,7 +238,9 @@ class _Reader:
         if name in FUNCTIONS:
             self.refuse(at, f"{name} is a function; write {name}(...)")
         known = ", ".join((*NAMES, *CONSTANTS, *self.parameters))
-        self.refuse(at, f"unknown name {name!r} (known: {known}; or define it as a parameter)")
+        layers = f"; layers: {', '.join(sorted(self.layers))}" if self.layers else ""
+        known = f"{known}{layers}; or define it as a parameter"
+        self.refuse(at, f"unknown name {name!r} (known: {known})")
 
     def known(self, name: str) -> Node:
         """A value of `NAMES`, some of which are made of others."""
