@@ -332,7 +332,7 @@ def corridor(  # noqa: PLR0913 - keyword-only
     >>> corridor("dem.zarr", ["from_a", "to_b"], within="5%")
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    _tell_other_steps(opened, distances)
+    _tell_what_is_no_sum(opened, distances)
     percent = isinstance(within, str)
     share = float(within[:-1]) / 100 if isinstance(within, str) else None
     most = None if percent or within is None else float(within)
@@ -353,14 +353,21 @@ def corridor(  # noqa: PLR0913 - keyword-only
     return found
 
 
-def _tell_other_steps(store: TileStore, distances: Sequence[str]) -> None:
-    """Warn of distances whose steps cost something else than those of the first ones."""
-    known = {
-        name: own
-        for name in distances
-        if name in store and isinstance(own := store.layer(name).info.get("settings"), dict)
-        and "cost" in own
-    }  # fmt: skip
+def _tell_what_is_no_sum(store: TileStore, distances: Sequence[str]) -> None:
+    """Warn of layers whose sum is not the cost of a way."""
+    known: dict[str, dict[str, Any]] = {}
+    for name in distances:
+        if name not in store:
+            return  # which the run refuses
+        info = store.layer(name).info
+        own = info.get("settings")
+        if isinstance(own, dict) and "cost" in own and "beside" not in info:
+            known[name] = own
+        else:
+            log.warning(
+                "%s records no distances of compute-sssp; a corridor is the sum of two of them",
+                name,
+            )
     for name, own in list(known.items())[1:]:
         first, like = next(iter(known.items()))
         if other := [key for key in STEPS if own.get(key) != like.get(key)]:
@@ -369,4 +376,15 @@ def _tell_other_steps(store: TileStore, distances: Sequence[str]) -> None:
                 "%s and %s were computed with different steps (%s), so their sum is not the cost "
                 "of a way",
                 *(first, name, told),
+            )
+    for one, other in combinations(known, 2):
+        reverse = bool(known[one].get("reverse"))
+        directed = any(store.layer(name).info.get("directed") for name in (one, other))
+        if directed and reverse == bool(known[other].get("reverse")):
+            log.warning(
+                "%s and %s both tell the costs of going %s their places, and cost %s differs "
+                "uphill and downhill, so their sum is not the cost of a way; compute one of them "
+                "%s reverse (--reverse)",
+                *(one, other, "to" if reverse else "from", known[one]["cost"]),
+                "without" if reverse else "with",
             )

@@ -31,6 +31,7 @@ from ..io.places import NO_PLACES, Places
 from ..report import trim
 from ..store import Layer, TileStore
 from ..store.swap import withdraw
+from .costs import is_directed
 from .cpu.dijkstra import new_players
 from .cpu.relax import GUARDS, Overflow
 from .cpu.remote import RemotePhases
@@ -108,7 +109,8 @@ class CostDistance(CostGraph):
         }
         own = {"start_costs": bool(self.sources.costs.any())}
         codes = KNIGHT_BACKLINKS if self.connectivity == 16 else BACKLINKS
-        more = {"backlink": {"encoding": codes}}
+        directed = {"directed": True} if is_directed(self.model.kernel) else {}
+        more = {"backlink": {"encoding": codes}, "distance": directed}
         described = {"distance": units.in_unit(self.unit)}
         return tuple(
             OutputLayer(

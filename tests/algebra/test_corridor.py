@@ -262,9 +262,61 @@ def test_distances_with_other_steps_are_told(tmp_path, caplog):
     shortest_paths(store, [(5, 5)], cost="surface", into="b", reverse=True, max_cost=99)
     corridor(store, ["a", "b"])
     assert "steps" not in caplog.text
-    shortest_paths(store, [(5, 5)], cost="tobler", into="c", connectivity=4)
+    shortest_paths(store, [(5, 5)], cost="tobler", into="c", connectivity=4, reverse=True)
     corridor(store, ["a", "b", "c"], overwrite=True)
     (told,) = [one.getMessage() for one in caplog.records if "steps" in one.getMessage()]
     assert told.startswith(
         "a and c were computed with different steps (cost surface and tobler, connectivity 8 and 4)"
     )
+
+
+@pytest.mark.parametrize(
+    ("cost", "directed"),
+    [
+        ("tobler", True),
+        ("langmuir", True),
+        ("length + max(0, dz)", True),
+        ("surface", False),
+        ("length * (1 + abs(dz))", False),
+    ],
+)
+def test_two_directed_layers_of_the_same_direction_are_told(tmp_path, caplog, cost, directed):
+    """Their least sum is not the cost of a way, which it is with one of each direction."""
+    heights = np.random.default_rng(3).uniform(0, 9, (24, 30))
+    store = make_store(tmp_path / "s.zarr", heights, None, 64)
+    ends = {"a": (2, 3), "b": (20, 25)}
+    for name, cell in ends.items():
+        for reverse in (False, True):
+            into = f"{'to' if reverse else 'from'}_{name}"
+            shortest_paths(store, [cell], cost=cost, into=into, reverse=reverse, backend="cpu")
+    best = float(TileStore.open(store).layer("from_a").read_window(20, 21, 25, 26)[0, 0])
+    for one in ("from_a", "to_a"):
+        for other in ("from_b", "to_b"):
+            caplog.clear()
+            found = corridor(store, [one, other], overwrite=True).report.result["pairs"][0]
+            same = one[:2] == other[:2]
+            told = [text for text in caplog.messages if "differs uphill and downhill" in text]
+            assert len(told) == (directed and same), (one, other)
+            if told:
+                way, how = ("to", "without") if one == "to_a" else ("from", "with")
+                assert told[0].startswith(f"{one} and {other} both tell the costs of going {way} ")
+                assert told[0].endswith(f"compute one of them {how} reverse (--reverse)")
+            if (one, other) == ("from_a", "to_b") or not directed:
+                assert found["optimum"] == pytest.approx(best)
+    if directed:
+        assert corridor(store, ["from_a", "from_b"], overwrite=True).report.result["pairs"][0][
+            "optimum"
+        ] != pytest.approx(best)
+
+
+def test_layers_that_hold_no_distances_are_told(tmp_path, caplog):
+    store = make_store(tmp_path / "s.zarr", np.arange(36.0).reshape(6, 6), None, 64)
+    shortest_paths(store, [(0, 0)], into="a", backlink=True, cost="surface")
+    shortest_paths(store, [(5, 5)], into="b", cost="surface")
+    corridor(store, ["a", "b"])
+    assert not caplog.messages
+    for other in ("elevation", "a_backlink"):
+        caplog.clear()
+        corridor(store, ["a", other], overwrite=True)
+        (told,) = (text for text in caplog.messages if "records no distances" in text)
+        assert told.startswith(f"{other} records no distances of compute-sssp; ")
