@@ -52,7 +52,6 @@ OPTIONS = [
 
 def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]) -> Any:
     """Make the rain a number or a layer, and compute the layers that are missing."""
-    from ..arguments import not_negative
     from ..drainage import needs
     from .working import layer_of
 

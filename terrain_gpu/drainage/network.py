@@ -14,7 +14,8 @@ from ..grid.lengths import length_unit
 from ..io.frames import FeatureResult, draws
 from ..io.labelled import StoreLike, takes_dataarrays
 from ..io.lines import checked_target
-from ..io.places import NO_PLACES, PlacesLike, as_places, refuse_nodata
+from ..io.places import NO_PLACES, PlacesLike, as_places
+from ..io.settling import Ground, refuse_unusable
 from ..progress import Progress, silent
 from ..report import Report
 from .completing import completed
@@ -134,7 +135,7 @@ def extract_network(
         )
     kept = NO_PLACES if keep is None else as_places(forest.cells.grid, keep, "keep")
     if len(kept):
-        refuse_nodata(kept, forest.cells)
+        refuse_unusable(kept, Ground([forest.cells]))
         kept = kept.one_per_cell("points to keep")
     operation = ExtractNetwork(str(forest.store.path), str(path), min_length, kept)
     result = run(

@@ -14,7 +14,8 @@ import numpy as np
 from ..engine.proof import around
 from ..errors import InputError, StoreError
 from ..grid import Window
-from ..io.places import Places, PlacesLike, as_places, refuse_nodata
+from ..io.places import Places, PlacesLike, as_places
+from ..io.settling import Ground, refuse_unusable
 from ..store import Layer
 
 EDGE, BORDER = "edge", "border"
@@ -52,7 +53,7 @@ class Outlets:
         places = as_places(cells.grid, given, "outlets")
         if not len(places):
             raise InputError(f"there are no outlets; give some, or one of {', '.join(NAMED)}")
-        refuse_nodata(places, cells)
+        refuse_unusable(places, Ground([cells]))
         places = places.one_per_cell("outlets")
         digest = hashlib.sha256(np.ascontiguousarray(places.places).tobytes()).hexdigest()
         return cls(digest, places)

@@ -60,6 +60,10 @@ class ArrayLayer:
         found[a - ring[0] : b - ring[0], c - ring[2] : d - ring[2]] = self.data[a:b, c:d]
         return found
 
+    def read_window(self, r0: int, r1: int, c0: int, c1: int) -> np.ndarray:
+        """Read like `Layer.read_window`; a view."""
+        return self.data[r0:r1, c0:c1]
+
     def read_block(self, i: int, j: int, out: np.ndarray | None = None) -> np.ndarray:
         return (
             self._part(i, j)

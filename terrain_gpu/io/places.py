@@ -15,7 +15,7 @@ from ..described import Described
 from ..engine import plan as planner
 from ..engine.plan import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError, OutsideError
-from ..grid import TILE, GridSpec, Window, cell_centres
+from ..grid import TILE, GridSpec, Window
 from ..report import return_large_arrays
 from ..store.layer import Layer
 from .covered import (
@@ -73,6 +73,8 @@ class Places(Described):
         if that is not known.
     names
         What ids stand for, by id, where they only number names.
+    file
+        The vector file whose features `given` counts, for messages; "" if there is none.
     """
 
     rows: np.ndarray
@@ -81,6 +83,7 @@ class Places(Described):
     costs: np.ndarray
     given: np.ndarray | None = None
     names: Mapping[int, str] = field(default_factory=dict)
+    file: str = ""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -126,7 +129,7 @@ class Places(Described):
         given = None if self.given is None else self.given[which]
         own = self.rows, self.cols, self.ids, self.costs
         rows, cols, ids, costs = (a[which] for a in own)
-        return Places(rows, cols, ids, costs, given, self.names)
+        return Places(rows, cols, ids, costs, given, self.names, self.file)
 
     def moved_to(self, cells: np.ndarray) -> Places:
         """The same at other cells (row, col), in their order; not sorted any more."""
@@ -292,7 +295,8 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
             beside(grid, np.array((rows[outside][0], cols[outside][0]))),
         )
     own = None if given.given is None else np.asarray(given.given)
-    return _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
+    found = _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
+    return replace(found, file=given.file)
 
 
 @checked(layer=text, path=file_or_object)
@@ -375,7 +379,8 @@ def from_vector(
         if lost.any() and (outside == "snap" or lost.all()):
             refuse_outside(grid, path, lost, places[lost.argmax()][0])
     owner = owner[kept]
-    return _places(cells[kept], found.ids[owner], found.costs[owner], owner, found.names)
+    made = _places(cells[kept], found.ids[owner], found.costs[owner], owner, found.names)
+    return replace(made, file=str(path))
 
 
 def _inside(
@@ -463,6 +468,8 @@ def merge(several: Sequence[Places]) -> Places:
     """
     if not several:
         raise InputError("no points, vector file or raster given")
+    if len(several) == 1:
+        return several[0]
     places, ids, costs = zip(*((s.places, s.ids, s.costs) for s in several), strict=True)
     given, last = [], 0
     for one in several:
@@ -492,42 +499,6 @@ def values_at(layer: Layer, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         data = layer.read_window(row, int(r.max()) + 1, col, int(c.max()) + 1)
         found[here] = data[r - row, c - col]
     return found
-
-
-def refuse_nodata(sources: Places, layer: Layer, *, snapped: bool = False) -> None:
-    """Check that every cell has a value; the message names --snap if the command has it.
-
-    Raises
-    ------
-    InputError
-        when cells have no value; names the first of them.
-    StoreError
-        when the layer is damaged.
-    """
-    from .settling import Ground, nearest_words  # which needs this module
-
-    void = cells.is_nodata(values_at(layer, sources.rows, sources.cols), layer.nodata)
-    if void.any():
-        places = sources.places
-        xy = cell_centres(layer.grid, places)
-        ground = Ground([layer])
-
-        def name(k: int) -> str:
-            row, col = places[k].tolist()
-            return (
-                f"row {row}, column {col} (x {xy[k, 0]}, y {xy[k, 1]}; "
-                f"{nearest_words(ground, row, col)})"
-            )
-
-        names = named(void, name)
-        raise InputError(
-            f"{layer.path}: {void.sum()} of {len(void)} given cells are nodata: {names}; move them "
-            "to cells with a value"
-            + (
-                ", with --snap CELLS of the command, or leave them out, with --nodata skip"
-                * snapped
-            )
-        )
 
 
 def _places(

@@ -12,7 +12,7 @@ import numpy as np
 from ..arguments import Settling
 from ..cells import is_nodata
 from ..errors import InputError
-from ..grid import clip
+from ..grid import cell_centres, clip
 from ..store.layer import Layer
 from .covered import named, settled, snap_distance
 from .places import Places, values_at
@@ -36,6 +36,11 @@ class Ground(NamedTuple):
 
     needed: Sequence[Layer]
     barriers: Sequence[Layer] = ()
+
+    @property
+    def layers(self) -> list[tuple[Layer, bool]]:
+        """All of them, and whether it is one of barriers."""
+        return [*((one, False) for one in self.needed), *((one, True) for one in self.barriers)]
 
     def usable(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """Whether single cells can be used."""
@@ -64,11 +69,59 @@ class Ground(NamedTuple):
             reach *= 2
 
     def _usable(self, read: Callable[..., np.ndarray]) -> np.ndarray:
-        found = np.logical_and.reduce([~is_nodata(read(one), one.nodata) for one in self.needed])
-        for layer in self.barriers:
-            data = read(layer)
-            found &= (data == 0) | is_nodata(data, layer.nodata)
-        return found
+        return np.logical_and.reduce(
+            [_good(read(layer), layer, barrier) for layer, barrier in self.layers]
+        )
+
+
+def _good(data: np.ndarray, layer: Layer, barrier: bool) -> np.ndarray:
+    """Which cells of a layer can be used."""
+    void = is_nodata(data, layer.nodata)
+    return void | (data == 0) if barrier else ~void
+
+
+def refuse_unusable(places: Places, ground: Ground, *, snapped: bool = False) -> None:
+    """Check that every place lies on a cell that can be used.
+
+    Parameters
+    ----------
+    snapped
+        Whether the command has --snap, which the message then names.
+
+    Raises
+    ------
+    InputError
+        when places cannot be used; names the layer, and the file and the features, or the first
+        cells, each with the nearest usable cell.
+    StoreError
+        when a layer is damaged.
+    """
+    for layer, barrier in ground.layers:
+        bad = ~_good(values_at(layer, places.rows, places.cols), layer, barrier)
+        if bad.any():
+            break
+    else:
+        return
+    cells = places.places
+    xy = cell_centres(layer.grid, cells)
+
+    def name(k: int) -> str:
+        feature = ""
+        if places.file and places.given is not None:
+            feature = f"feature {places.given[k] + 1} at "
+        return (
+            f"{feature}{_at(cells[k])} (x {xy[k, 0]}, y {xy[k, 1]}; "
+            f"{nearest_words(ground, *cells[k].tolist())})"
+        )
+
+    own, what = layer.path or layer.name, "barriers" if barrier else "nodata"
+    start, where = (f"{places.file}: ", f" in {own}") if places.file else (f"{own}: ", "")
+    raise InputError(
+        f"{start}{bad.sum()} of {len(bad)} given cells are {what}{where}: {named(bad, name)}; "
+        f"move them to cells {'without barriers' if barrier else 'with a value'}"
+        + ", with --snap CELLS of the command, or leave them out, with --nodata skip"
+        * snapped
+    )
 
 
 def settle(
@@ -110,7 +163,9 @@ def settle(
         return ground.nearest(int(cells[k, 0]), int(cells[k, 1]), most) if most >= 0 else None
 
     if nodata == "error":
-        raise InputError(_unusable(ground, cells, ~good, what))
+        raise InputError(
+            f"{_unusable(ground, cells, ~good, what)}; move them, with --snap CELLS of the command"
+        )
     found = settled(cells, owner, good, nearest)
     bad = np.zeros(len(places), bool)
     bad[found.left] = True
@@ -154,12 +209,13 @@ def _unusable(ground: Ground, cells: np.ndarray, bad: np.ndarray, what: str) -> 
 
 def nearest_words(ground: Ground, row: int, col: int) -> str:
     """Name the nearest cell that can be used."""
+    usable = "usable cell" if len(ground.layers) > 1 else "cell with a value"
     near = ground.nearest(row, col, HINT)
     if near is None:
-        return f"no cell with a value within {HINT} cells"
+        return f"no {usable} within {HINT} cells"
     away, *at = near
     several = "s" * (away != 1)
-    return f"nearest cell with a value: {_at(at)}, {math.sqrt(away):.3g} cell{several} away"
+    return f"nearest {usable}: {_at(at)}, {math.sqrt(away):.3g} cell{several} away"
 
 
 def _at(cell: Any) -> str:

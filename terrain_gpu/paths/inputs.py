@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..arguments import Devices, PathMethod
-from ..cells import is_nodata
 from ..cuda.backend import Gpu, Placement, choose, find_gpu
 from ..engine.arrays import ArrayLayer, fitting_block
 from ..errors import InputError, StoreError
 from ..grid import BlockGrid, GridSpec, units
 from ..grid.lengths import other_unit, warn_of_mercator
 from ..io.labelled import RasterLike, opened_store
-from ..io.places import Places, PlacesLike, as_places, refuse_nodata
+from ..io.places import Places, PlacesLike, as_places
+from ..io.settling import Ground, refuse_unusable
 from ..report import Report
 from ..store import Layer, TileStore
 from .costs import CostModel, Friction
@@ -96,34 +96,34 @@ def opened_inputs(
     return str(store.path), list(store_layers(store, names))
 
 
-def valid_places(heights: Layer | ArrayLayer, given: PlacesLike, what: str) -> Places:
-    """Convert and check places, which must lie on cells with a value."""
+def valid_places(inputs: Sequence[Any], given: PlacesLike, what: str) -> Places:
+    """Convert and check places, which must lie on cells that paths can use.
+
+    Parameters
+    ----------
+    inputs
+        The layers of heights, frictions and barriers; the last two may be None.
+    """
+    heights, friction, barriers = inputs
     found = as_places(heights.grid, given, what)
-    if isinstance(heights, Layer):
-        if len(found):
-            refuse_nodata(found, heights, snapped=True)
-        return found
-    void = is_nodata(heights.data[found.rows, found.cols], heights.nodata)
-    if void.any():
-        k = int(np.argmax(void))
-        raise InputError(
-            f"{void.sum()} of the {what} are nodata, the first at row {found.rows[k]}, column "
-            f"{found.cols[k]}; move them to cells with a value"
-        )
+    needed = [heights] if friction in (None, heights) else [heights, friction]
+    ground = Ground(needed, [] if barriers is None else [barriers])
+    if len(found):
+        refuse_unusable(found, ground, snapped=isinstance(heights, Layer))
     return found
 
 
 def places_on(
-    heights: Layer | ArrayLayer, sources: PlacesLike, targets: PlacesLike | None, *, needed: bool
+    inputs: Sequence[Any], sources: PlacesLike, targets: PlacesLike | None, *, needed: bool
 ) -> tuple[Places, Places | None]:
-    """Convert and check sources and targets, which must lie on cells with a value.
+    """Convert and check sources and targets, see `valid_places`.
 
     `needed`: whether the run stops at targets.
     """
     if needed and targets is None:
         raise InputError("stop_at_targets needs targets")
-    begin = valid_places(heights, sources, "sources")
-    end = None if targets is None else valid_places(heights, targets, "targets")
+    begin = valid_places(inputs, sources, "sources")
+    end = None if targets is None else valid_places(inputs, targets, "targets")
     # What is sent to workers with every block carries no names.
     return begin.one_per_cell("sources").bare(), end and end.one_per_cell().bare()
 

@@ -246,7 +246,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)
     heights, names = inputs[0], [None if found is None else found.name for found in inputs]
     joined = joining(heights.grid, wrap, path, connectivity, method)
-    begin, ends = places_on(heights, sources, targets, needed=stop_at_targets)
+    begin, ends = places_on(inputs, sources, targets, needed=stop_at_targets)
     problem = CostDistance(
         path,
         heights.name,

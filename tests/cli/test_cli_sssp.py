@@ -551,7 +551,8 @@ def test_places_that_cannot_be_used(world, capfd):
     code, _, err = call(capfd, f"compute-sssp {command} --nodata skip")
     assert (code, "outside the raster" in err) == (2, True)
     code, _, err = call(capfd, f"compute-sssp {command} --outside skip")
-    assert (code, "nearest cell with a value: row" in err) == (2, True)
+    assert (code, "given cells are nodata: row" in err) == (2, True)
+    assert "nearest usable cell: row" in err
     fine(capfd, f"{command} --outside skip --nodata skip")
     assert set(np.unique(read_tif("a.tif")).tolist()) <= {0, 2, 3}
     fine(capfd, f"{command} --snap 15")
@@ -565,6 +566,45 @@ def test_places_that_cannot_be_used(world, capfd):
     ):
         code, _, err = call(capfd, f"compute-sssp {command} {words}")
         assert (code, what in err) == (2, True), err
+
+
+@pytest.mark.parametrize("program", ["compute-sssp", "cost-matrix", "least-cost-network"])
+@pytest.mark.parametrize("end", ["source", "target"])
+def test_places_on_barriers(world, capfd, program, end):
+    """By default they are refused, wherever they are given; the file and the features are named."""
+    walls = (barriers() != 0) & (heights() != VOID)
+    walls[:20] = walls[:, :20] = False
+    near = np.argwhere(walls & ~np.roll(walls, 1, 0) & (np.roll(heights(), 1, 0) != VOID))[:2]
+    two, three = (tuple(cell) for cell in near.tolist()[::-1])
+    write_points("bad.geojson", [(30, 40), two, three])
+    write_points("void.geojson", [(30, 40), NODATA])
+    write_points("good.geojson", [(30, 40), (31, 40)])
+
+    def run(name, *more):
+        files = {"source": "good.geojson", "target": "good.geojson", end: f"{name}.geojson"}
+        begin, ends = files["source"], files["target"]
+        words = f"{program} s.zarr --barriers walls --cost surface --overwrite {' '.join(more)} "
+        words += {
+            "compute-sssp": f"--sources {begin} --targets {ends} --stop-at-targets",
+            "cost-matrix": f"--sources {begin} --targets {ends} -o m.csv",
+            "least-cost-network": f"--sources {name}.geojson -o n.geojson",
+        }[program]
+        return call(capfd, words)
+
+    code, out, err = run("bad")
+    assert (code, out) == (2, "")
+    assert "bad.geojson: 2 of 3 given cells are barriers in " in err
+    assert f"s.zarr/walls: feature 3 at row {three[0]}, column {three[1]} (" in err
+    assert f"nearest usable cell: row {three[0] - 1}, column {three[1]}, 1 cell away), " in err
+    assert f", feature 2 at row {two[0]}, column {two[1]} (" in err
+    assert "with --snap CELLS of the command, or leave them out, with --nodata skip" in err
+    code, out, err = run("void")
+    assert (code, out) == (2, "")
+    assert "void.geojson: 1 of 2 given cells are nodata in " in err
+    assert f"s.zarr/elevation: feature 2 at row {NODATA[0]}, column {NODATA[1]} (" in err
+    assert run("bad", "--snap", "3")[0] == 0
+    if program != "least-cost-network":  # which needs two places
+        assert run("bad", "--nodata", "skip")[0] == 0
 
 
 def test_sources_in_one_cell_are_told(world):

@@ -172,7 +172,7 @@ def test_emulated_refusals_are_those_of_the_cpu(lanes):
     bad = ROUGH.astype(float)
     bad[3, 4] = -1
     for backend in ("cuda", "cpu"):
-        with pytest.raises(InputError, match="row 10, column 10 is a barrier"):
+        with pytest.raises(InputError, match="given cells are barriers: row 10, column 10 "):
             cost_matrix(ROUGH, [(0, 0), (10, 10)], barriers=walls, backend=backend)
         with pytest.raises(InputError, match="exceed 64 bits"):
             cost_matrix(far, [(0, 0)], [(0, 4)], backend=backend)

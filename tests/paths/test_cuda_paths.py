@@ -232,7 +232,10 @@ def test_a_memory_limit_too_small_for_cuda(tmp_path, no_fsync):
     ("how", "message"),
     [
         ({"cost": "friction"}, r"friction -1\.0 at row 2, column 3 is negative"),
-        ({"barriers": np.ones((9, 9), np.uint8)}, "row 0, column 0 is a barrier"),
+        (
+            {"barriers": np.ones((9, 9), np.uint8)},
+            "1 of 1 given cells are barriers: row 0, column 0 ",
+        ),
         ({"method": "dijkstra"}, "runs on the CPU only"),
     ],
 )

@@ -124,7 +124,7 @@ def test_what_a_cluster_does_not_compute(store, cluster):
 def test_errors_of_workers_are_those_of_one_machine(store, cluster):
     barriers = whole(TileStore.open(store).layer("barriers"))
     row, col = np.argwhere((barriers != 0) & (heights() >= 0))[-1].tolist()
-    words = f"row {row}, column {col} is a barrier or has no friction"
+    words = f"1 of 1 given cells are barriers: row {row}, column {col} "
     with pytest.raises(InputError, match=words):
         shortest_paths(store, [(row, col)], barriers="barriers", client=cluster)
 

@@ -83,9 +83,8 @@ def questions(draw, shapes=strategies.shapes(200, 4000), **how):  # noqa: B008 -
     sources = [(*cell, cost, name) for cell, cost, name in draw(places)]
     targets = None
     if draw(st.booleans()):
-        # Targets may be walled in, or on barriers.
-        anywhere = st.sampled_from(reference.listed(problem.valid))
-        targets = draw(st.lists(st.tuples(anywhere, few), min_size=1, max_size=12))
+        # Targets may be walled in.
+        targets = draw(st.lists(st.tuples(cells, few), min_size=1, max_size=12))
         targets = [(*cell, None, name) for cell, name in targets]
     hypothesis.assume(targets is not None or len({name for *_, name in sources}) > 1)
     if problem.max_cost is not None and draw(st.booleans()):  # one for each source, or none
@@ -569,8 +568,16 @@ def test_places_on_nodata_and_barriers():
     with pytest.raises(InputError, match="row 0, column 2"):
         cost_matrix(z, [(0, 0)], [(0, 2)], nodata=-1)
     walls = np.array([[0, 0, 1], [0, 0, 0]], np.uint8)
-    with pytest.raises(InputError, match="is a barrier"):
-        cost_matrix(z, [(0, 2), (0, 0)], barriers=walls)
-    assert listed(cost_matrix(z, [(0, 0)], [(0, 2)], barriers=walls)) == [(1, 1, None, None, None)]
+    for ends in ([(0, 2), (0, 0)], None), ([(0, 0)], [(0, 2)]):
+        with pytest.raises(
+            InputError, match=r"barriers: 1 of . given cells are barriers: row 0, col"
+        ):
+            cost_matrix(z, *ends, barriers=walls)
+    friction = np.array([[1, 1, np.nan], [1, 1, 1]])
+    for ends in ([(0, 2), (0, 0)], None), ([(0, 0)], [(0, 2)]):
+        with pytest.raises(
+            InputError, match=r"friction: 1 of . given cells are nodata: row 0, colu"
+        ):
+            cost_matrix(z, *ends, cost="surface", friction=friction)
     with pytest.raises(InputError, match="is negative"):
         cost_matrix(-z, [(0, 0)], [(1, 2)], cost="friction", friction=-z)

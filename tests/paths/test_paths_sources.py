@@ -38,8 +38,8 @@ from terrain_gpu.io.places import (
     from_vector,
     from_xy,
     merge,
-    refuse_nodata,
 )
+from terrain_gpu.io.settling import Ground, refuse_unusable
 from terrain_gpu.io.vectors import MAX_ID
 from terrain_gpu.paths.output import write_paths
 from terrain_gpu.paths.trace import TracedPath, trace_path
@@ -247,9 +247,9 @@ def test_cells_on_nodata_are_refused(tmp_path, no_fsync):
     data = np.ones((10, 12), "int16")
     data[4, 5:] = -1
     layer = layer_of(tmp_path / "s", data, -1)
-    refuse_nodata(from_rowcol(GRID, [(0, 0), (4, 4), (9, 11)]), layer)
+    refuse_unusable(from_rowcol(GRID, [(0, 0), (4, 4), (9, 11)]), Ground([layer]))
     with pytest.raises(InputError) as error:
-        refuse_nodata(from_rowcol(GRID, [(0, 0), (4, 11), (4, 5)]), layer, snapped=True)
+        refuse_unusable(from_rowcol(GRID, [(0, 0), (4, 11), (4, 5)]), Ground([layer]), snapped=True)
     assert str(error.value) == (
         f"{tmp_path}/s/elevation: 2 of 3 given cells are nodata: row 4, column 5 (x 500165.0, "
         "y 4999865.0; nearest cell with a value: row 3, column 5, 1 cell away), row 4, column 11 "
@@ -271,11 +271,11 @@ def test_nodata_is_found_in_any_block_without_reading_all(tmp_path, no_fsync, bl
     real = layer.read_window
     monkeypatch.setattr(layer, "read_window", lambda *w: windows.append(w) or real(*w))
     places = np.argwhere(~void)[rng.permutation((~void).sum())[:400]]
-    refuse_nodata(from_rowcol(layer.grid, places), layer)
+    refuse_unusable(from_rowcol(layer.grid, places), Ground([layer]))
     assert all(r1 - r0 <= 64 and c1 - c0 <= block for r0, r1, c0, c1 in windows)
     for place in np.argwhere(void)[::997]:
         with pytest.raises(InputError, match=rf"1 of 401 .* row {place[0]}, column {place[1]} "):
-            refuse_nodata(from_rowcol(layer.grid, [*places, place]), layer)
+            refuse_unusable(from_rowcol(layer.grid, [*places, place]), Ground([layer]))
 
 
 # -- rasters -------------------------------------------------------------------------------

@@ -296,7 +296,7 @@ def test_bands_of_other_levels(drawn, tmp_path):
     layer = TileStore.open(drawn / "s.zarr").layer("labels")
     of = polygon_file(file, file, layer.grid, "contours", ("lower", "upper", "cells", "area"))
     PolygonProof(of, layer, BandClasses(ContourLevels((2.0, 5.0)))).run(Limits())
-    with pytest.raises(VerificationError, match="lower is None where 1.0 is right"):
+    with pytest.raises(VerificationError, match=r"lower is None where 1\.0 is right"):
         PolygonProof(of, layer, BandClasses(ContourLevels((1.0, 2.0, 5.0)))).run(Limits())
 
 

@@ -235,7 +235,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     )
     given = nodata, cell_size, None
     where, inputs = opened_inputs(data, (layer, friction, barriers), given, LAYERS[0])
-    starts = _some_places(inputs[0], sources, "sources")
+    starts = _some_places(inputs, sources, "sources")
     joined = joining(inputs[0].grid, wrap, where, connectivity)
     names = [None if found is None else found.name for found in inputs[1:]]
     problem = MatrixProblem(
@@ -251,7 +251,7 @@ vertical_factor, cell_size, nodata, layer, wrap
         max_slope=max_slope,
         stated=stated,
         sources=starts,
-        targets=None if targets is None else _some_places(inputs[0], targets, "targets"),
+        targets=None if targets is None else _some_places(inputs, targets, "targets"),
         nearest=nearest,
         max_cost=_limits(max_cost, row_of(cost).least, starts),
         verified=verify,
@@ -284,9 +284,9 @@ def _limits(
     return {source: most for source, most in found.items() if most is not None} or None
 
 
-def _some_places(heights: Any, given: PlacesLike, name: str) -> Places:
+def _some_places(inputs: Any, given: PlacesLike, name: str) -> Places:
     """Convert and check places, at least one."""
-    found = valid_places(heights, given, name)
+    found = valid_places(inputs, given, name)
     if not len(found):
         raise InputError(f"there are no {name}; give one")
     return found

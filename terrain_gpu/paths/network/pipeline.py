@@ -225,7 +225,7 @@ vertical_factor, layer, wrap
     (cost, parameters, beside), stated = own, cost
     names = layer, beside, barriers
     where, inputs = opened_inputs(store, names, (None, (1.0, 1.0), None), into)
-    found = _some_places(inputs[0], places)
+    found = _some_places(inputs, places)
     steps: dict[str, Any] = {
         "cost": cost,
         "barriers": barriers,
@@ -276,9 +276,9 @@ def _made(path: Path, report: Report) -> CostNetwork:
     return CostNetwork(path, places, links, parts, report)
 
 
-def _some_places(heights: Any, given: PlacesLike) -> Places:
+def _some_places(inputs: Any, given: PlacesLike) -> Places:
     """Convert and check places, at least two."""
-    found = valid_places(heights, given, "places")
+    found = valid_places(inputs, given, "places")
     if (count := len(set(found.ids.tolist()))) < 2:
         raise InputError(f"a network needs two places, not {count}; give more")
     if found.costs.any():
