@@ -23,6 +23,7 @@ from .places import (
     not_negative,
     place_options,
     places,
+    tell_reprojected,
     with_cost,
 )
 from .working import Given, files_read, store_option
@@ -343,6 +344,7 @@ def command(  # noqa: PLR0913 - the options
         if starts.names:
             names = {str(id_): name for id_, name in starts.names.items()}
             found.report.result["source_names"] = names
+        told = tell_reprojected(found.report, sources=starts, targets=ends)
         files.write(given, found, opened, starts, ends, settings)
         summary = _summary(found, settings)
     given.name(found.report)
@@ -351,6 +353,7 @@ def command(  # noqa: PLR0913 - the options
     options.say(
         ("" if given.temporary else f"{at}: layer{'s' * (', ' in layers)} {layers}, ")
         + summary
+        + told
         + files.described(found.report),
         json_target,
     )

@@ -18,6 +18,7 @@ from .places import (
     not_negative,
     place_options,
     refuse_shared_files,
+    tell_reprojected,
     with_cost,
 )
 from .working import Given, files_read, store_option
@@ -172,8 +173,9 @@ def command(  # noqa: PLR0913 - the options
         )
     report = found.report
     given.name(report)
+    told = tell_reprojected(report, sources=starts, targets=ends)
     options.write_json(report.to_json(), json_target)
-    options.say(_summary(store, found, settings, output, path), json_target)
+    options.say(_summary(store, found, settings, output, path, told), json_target)
 
 
 def _limits(starts: Places, own: dict[int, float], most: float | None) -> dict[int, float]:
@@ -182,8 +184,13 @@ def _limits(starts: Places, own: dict[int, float], most: float | None) -> dict[i
     return {one: min(own.get(one, every), every) for one in set(starts.ids.tolist())}
 
 
-def _summary(
-    store: str, found: CostMatrix, settings: dict[str, Any], output: str, path: str | None
+def _summary(  # noqa: PLR0913 - what the summary tells
+    store: str,
+    found: CostMatrix,
+    settings: dict[str, Any],
+    output: str,
+    path: str | None,
+    told: str,
 ) -> str:
     """Return the summary of a run."""
 
@@ -198,5 +205,7 @@ def _summary(
         f"{store}: {counted(result['sources'], 'source')}, {counted(result['targets'], 'target')}"
         + (f", {found.unreached:,} pairs without a path" if found.unreached else "")
         + (", across the seam of 360 degrees" if result["wrap"] else "")
-        + f", {report.seconds['total']:.2f} s{cost_by_friction(settings)}\nwritten: {written}"
+        + f", {report.seconds['total']:.2f} s"
+        + (", verified" if "verified_steps" in result else "")
+        + f"{cost_by_friction(settings)}{told}\nwritten: {written}"
     )

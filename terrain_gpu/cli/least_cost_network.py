@@ -17,6 +17,7 @@ from .places import (
     not_negative,
     place_options,
     refuse_shared_files,
+    tell_reprojected,
 )
 from .working import Given, files_read, store_option
 
@@ -172,9 +173,10 @@ def command(
         )
     report = found.report
     given.name(report)
+    told = tell_reprojected(report, places=places)
     options.write_json(report.to_json(), json_target)
     written = ", ".join(file for file in (output, table) if file is not None)
-    options.say(f"{store}: {_summary(found, settings)}\nwritten: {written}", json_target)
+    options.say(f"{store}: {_summary(found, settings)}{told}\nwritten: {written}", json_target)
 
 
 def _summary(found: CostNetwork, settings: dict[str, Any]) -> str:

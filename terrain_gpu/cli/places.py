@@ -17,6 +17,7 @@ from ..arguments import Settling
 if TYPE_CHECKING:
     from ..grid import GridSpec
     from ..io.places import Places
+    from ..report import Report
     from ..store import TileStore
 
 VECTOR = (".geojson", ".json", ".gpkg", ".shp", ".fgb", ".kml")
@@ -225,6 +226,16 @@ def from_file(
     if wanted := [f for f in (fields or {}).values() if f is not None]:
         raise InputError(f"{name}: a raster has no field {wanted[0]!r}; give a vector file")
     return from_raster(grid, path, memory_limit)
+
+
+def tell_reprojected(report: Report, **groups: Places | None) -> str:
+    """Add to a report which files were in another CRS; return the words for the summary."""
+    told = {
+        name: found.reprojected for name, found in groups.items() if found and found.reprojected
+    }
+    if told:
+        report.result["reprojected"] = told
+    return "".join(f", {name} reprojected from {how}" for name, how in told.items())
 
 
 def field_of(

@@ -75,6 +75,8 @@ class Places(Described):
         What ids stand for, by id, where they only number names.
     file
         The vector file whose features `given` counts, for messages; "" if there is none.
+    reprojected
+        Such as "EPSG:4326 to EPSG:32633", where a vector file is in another CRS.
     """
 
     rows: np.ndarray
@@ -84,6 +86,7 @@ class Places(Described):
     given: np.ndarray | None = None
     names: Mapping[int, str] = field(default_factory=dict)
     file: str = ""
+    reprojected: str = ""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -129,7 +132,7 @@ class Places(Described):
         given = None if self.given is None else self.given[which]
         own = self.rows, self.cols, self.ids, self.costs
         rows, cols, ids, costs = (a[which] for a in own)
-        return Places(rows, cols, ids, costs, given, self.names, self.file)
+        return Places(rows, cols, ids, costs, given, self.names, self.file, self.reprojected)
 
     def moved_to(self, cells: np.ndarray) -> Places:
         """The same at other cells (row, col), in their order; not sorted any more."""
@@ -296,7 +299,7 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
         )
     own = None if given.given is None else np.asarray(given.given)
     found = _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
-    return replace(found, file=given.file)
+    return replace(found, file=given.file, reprojected=given.reprojected)
 
 
 @checked(layer=text, path=file_or_object)
@@ -380,7 +383,7 @@ def from_vector(
             refuse_outside(grid, path, lost, places[lost.argmax()][0])
     owner = owner[kept]
     made = _places(cells[kept], found.ids[owner], found.costs[owner], owner, found.names)
-    return replace(made, file=str(path))
+    return replace(made, file=str(path), reprojected=found.reprojected)
 
 
 def _inside(
@@ -477,7 +480,8 @@ def merge(several: Sequence[Places]) -> Places:
         last = max(last, *given[-1] + 1) if len(one) else last
     names = {id_: name for one in several for id_, name in one.names.items()}
     cells, own = np.concatenate(places), np.concatenate(given)
-    return _places(cells, np.concatenate(ids), np.concatenate(costs), own, names)
+    found = _places(cells, np.concatenate(ids), np.concatenate(costs), own, names)
+    return replace(found, reprojected=several[0].reprojected)  # that of the file
 
 
 def values_at(layer: Layer, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:

@@ -69,6 +69,8 @@ class Features:
         float64: the field ``cost``, or 0.
     names
         Names by id, where ids only number what the features are called.
+    reprojected
+        Such as "EPSG:4326 to EPSG:32633"; "" if the file is in the grid's CRS.
     """
 
     xy: np.ndarray
@@ -77,6 +79,7 @@ class Features:
     ids: np.ndarray
     costs: np.ndarray
     names: dict[int, str]
+    reprojected: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -300,7 +303,8 @@ def _to_grid_crs(path: Source, features: Features, crs: CRS | None, grid: GridSp
     target = grid_crs(grid)
     if crs == target:
         return
-    log.info("%s: reprojected from %s to %s", path, crs_name(crs), _grid_name(grid))
+    features.reprojected = f"{crs_name(crs)} to {_grid_name(grid)}"
+    log.info("%s: reprojected from %s", path, features.reprojected)
     xy = features.xy
     try:
         xy[:] = reprojected(xy, crs, target)

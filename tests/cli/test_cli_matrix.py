@@ -10,8 +10,11 @@ import pyarrow.parquet
 import pyogrio.raw
 import pytest
 from memory import MB, within
+from rasterio import warp
 from test_cli_sssp import call, heights, solved, template, world, write_points, write_tif, xy
 from test_paths import make_layers
+
+from terrain_gpu import TileStore
 
 __all__ = ["template", "world"]
 
@@ -42,7 +45,7 @@ def test_a_table_its_paths_and_its_report(places, capfd):
     assert err.endswith(" s\nwritten: t.csv (12 rows), p.gpkg (9 paths)\n")
     rows = table("t.csv")
     assert [(r["source"], r["target"]) for r in rows[:5]] == [
-        *(("3", str(k)) for k in (1, 2, 4, 5)), ("7", "1"),
+        *(("7", str(k)) for k in (5, 4, 2, 1)), ("9", "5"),
     ]  # fmt: skip
     assert all(r["cost"] == r["length"] == r["climb"] == "" for r in rows if r["target"] == "1")
     for name, hut in zip((7, 9, 3), HUTS, strict=True):
@@ -56,7 +59,7 @@ def test_a_table_its_paths_and_its_report(places, capfd):
     ways = [np.frombuffer(shape[9:], "<f8").reshape(-1, 2) for shape in shapes]
     lengths = [np.hypot(*np.diff(way, axis=0).T).sum() for way in ways]
     assert columns[3].tolist() == pytest.approx(lengths)
-    assert ways[0][0].tolist() == pytest.approx(xy(90, 10))
+    assert ways[0][0].tolist() == pytest.approx(xy(30, 40))
     result = json.loads(out)["result"]
     assert {k: result[k] for k in ("sources", "targets", "rows", "unreached", "paths")} == {
         "sources": 3, "targets": 4, "rows": 12, "unreached": 3, "paths": 9,
@@ -75,14 +78,65 @@ def test_a_raster_in_place_of_a_store_and_zones(places, capfd):
     assert code == 0
     assert "written: b.csv (3 rows)" in out
     rows = pyarrow.parquet.read_table("a.parquet").to_pydict()
-    assert rows["source"] == [3, 7, 9]
-    assert rows["target"] == [9, 8, 9]
+    assert rows["source"] == [7, 9, 3]
+    assert rows["target"] == [8, 9, 9]
     assert [str(cost) for cost in rows["cost"]] == [row["cost"] for row in table("b.csv")]
     distance = solved([HUTS[0]], cost="tobler").distance()
-    assert rows["cost"][1] == distance[zones == 8].min()
+    assert rows["cost"][0] == distance[zones == 8].min()
     result = json.loads((places / "r.json").read_text())["result"]
     assert result["raster"] == "dem.tif"
     assert "store" not in result
+
+
+def test_rows_in_the_order_of_the_file_and_another_crs(places, capfd):
+    """Of sources and targets; also with fields of lines, ids that features share, and --nearest."""
+    spots = [(30, 40), (140, 100), (90, 10), (31, 44), (60, 60)]
+    east, north = zip(*(xy(*spot) for spot in spots), strict=True)
+    for name, ids in ("any", [7, 2, 5, 2, 9]), ("sorted", [1, 2, 3, 2, 4]):
+        features = [
+            {
+                "type": "Feature",
+                "properties": {"id": own},
+                "geometry": {"type": "Point", "coordinates": [x, y]},
+            }
+            for own, x, y in zip(
+                ids, *warp.transform("EPSG:32633", "EPSG:4326", east, north), strict=True
+            )
+        ]
+        text = json.dumps({"type": "FeatureCollection", "features": features})
+        (places / f"{name}.geojson").write_text(text)
+    name = {1: 7, 2: 2, 3: 5, 4: 9}
+    for more in ("", "--nearest 2", "--targets {}.geojson", "--max-cost 900 --reverse"):
+        found = {}
+        for file in ("any", "sorted"):
+            words = f"s.zarr --sources {file}.geojson --cost tobler {more.format(file)} --overwrite"
+            code, out, err = call(
+                capfd, f"cost-matrix {words} -o {file}.csv --path {file}.geojsonl.geojson "
+                "--verify --json r.json",
+            )  # fmt: skip
+            assert code == 0, err
+            found[file] = table(f"{file}.csv")
+        report = json.loads((places / "r.json").read_text())
+        how = "EPSG:4326 to EPSG:32633"
+        assert report["result"]["reprojected"]["sources"] == how
+        assert f", verified, sources reprojected from {how}" in out
+        assert (
+            report["valid_cells"] == TileStore.open("s.zarr").layer("elevation").info["valid_cells"]
+        )
+        for row in found["sorted"]:  # whose ids are in the order of the file
+            row |= {end: str(name[int(row[end])]) for end in ("source", "target")}
+        assert found["any"] == found["sorted"]
+        lines = json.loads((places / "any.geojsonl.geojson").read_text())["features"]
+        drawn = [(str(line["properties"]["from"]), str(line["properties"]["to"])) for line in lines]
+        assert drawn == [(row["source"], row["target"]) for row in found["any"] if row["cost"]]
+    words = "--sources any.geojson --targets sorted.geojson --stop-at-targets --overwrite"
+    code, out, _ = call(capfd, f"compute-sssp s.zarr {words} --json r.json")
+    assert code == 0
+    assert f"sources reprojected from {how}, targets reprojected from {how}" in out
+    told = json.loads((places / "r.json").read_text())["result"]["reprojected"]
+    assert told == {"sources": how, "targets": how}
+    code, out, _ = call(capfd, "least-cost-network s.zarr --sources any.geojson -o n.gpkg")
+    assert (code, f"places reprojected from {how}" in out) == (0, True)
 
 
 def test_names_formulas_and_snapping(places, capfd):

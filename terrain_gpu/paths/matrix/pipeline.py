@@ -190,9 +190,10 @@ vertical_factor, cell_size, nodata, layer, wrap
     Returns
     -------
     CostMatrix
-        Rows by source, then by target, in the order of the ids. Cost: int64 for integer costs, else
-        float64. Length: map units, or metres for a geographic CRS. Climb: the sum of all rises on
-        the way, in units of the heights; masked if the raster holds frictions.
+        Rows by source, then by target, in the order of the features of a file, else of the ids.
+        Cost: int64 for integer costs, else float64. Length: map units, or metres for a geographic
+        CRS. Climb: the sum of all rises on the way, in units of the heights; masked if the raster
+        holds frictions.
 
     Raises
     ------
@@ -267,6 +268,8 @@ vertical_factor, cell_size, nodata, layer, wrap
     how |= {"overwrite": overwrite, "progress": progress, "client": client, "backend": backend}
     how |= {"device": device, "gpu_memory_limit": gpu_memory_limit}
     report = run_matrix(problem, writer, settings_of(problem, writer, **how))
+    if not over_arrays:
+        report.valid_cells = inputs[0].info.get("valid_cells") or 0
     name_files(report, {"output": output, "path": paths})
     rows, unreached = (report.result[name] for name in ("rows", "unreached"))
     return CostMatrix(rows, unreached, report, writer.columns)
@@ -309,7 +312,7 @@ class MatrixFiles:
     def write(self, run: MatrixRun) -> dict[str, Any]:
         problem = run.problem
         if self.beside is None:
-            parts = [columns_of(problem, *one) for one in run]
+            parts = [columns_of(problem, *one) for one in run.in_file_order()]
             self.columns = {name: np.ma.concatenate([p[name] for p in parts]) for name in COLUMNS}
         else:
             write_table(self.beside, run)

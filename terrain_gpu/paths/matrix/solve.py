@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -246,11 +246,24 @@ class MatrixRun:
         with whole_file(self._file(number)) as part:
             np.savez(part, allow_pickle=False, **found)
 
+    def in_file_order(self) -> Iterator[tuple[int, SourceRows]]:
+        """Each source and its rows, in the order of the file, of sources and of targets."""
+        problem = self.problem
+        rank = np.argsort(problem.ends.in_file_order)
+        for k, found in self._of(problem.starts.in_file_order.tolist()):
+            order = np.argsort(rank[found.rows["target"]], kind="stable")
+            parts = found.parts.copy()
+            parts[:, 0] = np.argsort(order)[parts[:, 0]]
+            yield k, found._replace(rows=found.rows[order], ends=found.ends[order], parts=parts)
+
     def __iter__(self) -> Iterator[tuple[int, SourceRows]]:
-        """Each source and its rows, in the order of the sources."""
+        """Each source and its rows, in the order of the ids."""
+        return self._of(range(len(self.problem.starts)))
+
+    def _of(self, sources: Iterable[int]) -> Iterator[tuple[int, SourceRows]]:
         of = {k: n for n, batch in enumerate(self.sources) for k in batch.tolist()}
         read: tuple[int, dict[str, np.ndarray]] = (-1, {})
-        for k in range(len(self.problem.starts)):
+        for k in sources:
             number = of[k]
             if read[0] != number:
                 with np.load(self._file(number)) as found:

@@ -66,7 +66,7 @@ def write_table(target: Path, run: MatrixRun) -> None:
     """Write the table as .csv, with empty fields where there is no path, or as .parquet."""
     write = _write_parquet if target.suffix.lower() == PARQUET else _write_csv
     with whole_file(target) as part:
-        write(part, (columns_of(run.problem, *one) for one in run), run.problem)
+        write(part, (columns_of(run.problem, *one) for one in run.in_file_order()), run.problem)
 
 
 def _write_csv(file: Path, parts: Iterator[Columns], problem: MatrixProblem) -> None:
@@ -134,7 +134,7 @@ def write_lines(target: Path, run: MatrixRun) -> dict[str, int]:
 
 def _paths(run: MatrixRun) -> Iterator[tuple[int, SourceRows, int, dict[str, Any]]]:
     """Yield the source, the row and the attributes of every path."""
-    for source, found in run:
+    for source, found in run.in_file_order():
         columns = [column.tolist() for column in columns_of(run.problem, source, found).values()]
         for k in np.flatnonzero(found.rows["cells"]).tolist():
             own = (column[k] for column in columns)
