@@ -184,7 +184,7 @@ def _limits(starts: Places, own: dict[int, float], most: float | None) -> dict[i
     return {one: min(own.get(one, every), every) for one in set(starts.ids.tolist())}
 
 
-def _summary(  # noqa: PLR0913 - what the summary tells
+def _summary(
     store: str,
     found: CostMatrix,
     settings: dict[str, Any],
