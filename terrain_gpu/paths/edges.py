@@ -69,8 +69,23 @@ class Max(NamedTuple):
     """Stands for every model whose costs are combined by maximum."""
 
 
+class Differences(NamedTuple):
+    """Stands for `AbsDiff` in a tile whose distances, above the least of them, fit 16 bits.
+
+    The tile holds heights instead of costs of steps. The largest value stands for all that are
+    farther.
+
+    Attributes
+    ----------
+    base
+        The least distance, uint32.
+    """
+
+    base: Any
+
+
 def _takes_maximum(kind: type) -> bool:
-    if kind in (Sum, Max, Scaled):
+    if kind in (Sum, Max, Scaled, Differences):
         return kind is Max
     return model_of(kind).bottleneck
 
@@ -97,6 +112,11 @@ def _join_of(cost, distance, weight):
         return lambda cost, distance, weight: max(distance, weight)
     if isinstance(distance, types.Float):
         return lambda cost, distance, weight: distance + weight
+
+    if cost.instance_class is Differences:
+        return lambda cost, distance, weight: np.uint16(
+            min(np.uint32(distance + weight), np.uint32(0xFFFF))
+        )
 
     cast = np.uint32 if distance.bitwidth == 32 else np.uint64
     # Both are at most half of the range, see `infinity_of`: no sum wraps.

@@ -34,7 +34,7 @@ def held(cells: np.dtype, distance: np.dtype) -> np.dtype:
     Costs are computed in the dtype of distances in any case.
     """
     if distance.kind == "u":
-        return distance
+        return np.dtype(np.uint16) if distance.itemsize == 4 else distance
     small = cells == np.float32 or (cells.kind in "iu" and cells.itemsize <= 2)
     return np.dtype(np.float32 if small else np.float64)
 
@@ -232,7 +232,7 @@ class Terrain:
         if cells.dtype.itemsize < 8:
             # Both operations may wrap around; together they map the least value to 0.
             np.copyto(heights, cells, casting="unsafe")
-            heights -= self.dtype.type(np.iinfo(cells.dtype).min % 2 ** (8 * self.dtype.itemsize))
+            heights -= dtype.type(np.iinfo(cells.dtype).min % 2 ** (8 * dtype.itemsize))
             return heights
         if (cells > _FAR).any() or (cells.dtype.kind == "i" and (cells < -_FAR).any()):
             raise InputError(

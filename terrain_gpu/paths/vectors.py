@@ -6,22 +6,35 @@ which each step waits for the one before. Arrays are flat; positions are those o
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from ..grid import TILE
-from .edges import Max
-
-SCANNED = 8
-"""Rows that `scan_rows` scans together."""
+from .edges import Differences, Max
 
 _INDEX = ir.IntType(32)
 _WIDEST = 512
 """Bits of a vector. Where processors have shorter ones, LLVM takes several."""
+
+
+def _scanned(array: Any) -> int:
+    return 16 if array.dtype.bitwidth == 16 else 8
+
+
+def scanned(distances: Any) -> Any:
+    """Rows that `scan_rows` scans together; in compiled code only."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(scanned, strict=False)  # its parameter has a type
+def _scanned_of(distances: Any) -> Any:
+    count = _scanned(distances)
+    return lambda distances: count
 
 
 class Vectors:
@@ -45,12 +58,11 @@ class Vectors:
     def store(self, value: Any, at: Any) -> None:
         self.builder.store(value, self._pointer(at)).align = self.align
 
-    def gather(self, places: list[Any]) -> Any:
-        found = ir.Constant(self.kind, ir.Undefined)
-        for n, at in enumerate(places):
-            one = self.builder.load(self.builder.gep(self.data, [at]))
-            found = self.builder.insert_element(found, one, ir.Constant(_INDEX, n))
-        return found
+    def farthest(self) -> Any:
+        """What stands for "not reached", as in `edges`, in all lanes."""
+        bits = 8 * self.align
+        whole = 2**bits - 1 if bits == 16 else 2 ** (bits - 1) - 1
+        return ir.Constant(self.kind, [math.inf if self.floats else whole] * self.lanes)
 
     def splat(self, one: Any) -> Any:
         undefined = ir.Constant(self.kind, ir.Undefined)
@@ -62,8 +74,20 @@ class Vectors:
         return self.builder.shuffle_vector(a, b, mask)
 
     def transpose(self, rows: list[Any]) -> list[Any]:
-        """Transpose as many vectors as there are lanes: blocks of 1, then of 2, of 4, ..."""
-        rows, side, lanes = list(rows), 1, range(self.lanes)
+        """Transpose as many vectors as there are lanes.
+
+        First within 128 bits, by instructions that interleave and take one cycle; then blocks.
+        """
+        rows, lanes = list(rows), range(self.lanes)
+        side = 16 // self.align
+        half = side // 2
+        lower = [(j % 2) * self.lanes + j // side * side + j % side // 2 for j in lanes]
+        upper = [j + half for j in lower]
+        for _ in range(side.bit_length() - 1):
+            pairs = [(n + i, n + i + half) for n in range(0, self.lanes, side) for i in range(half)]
+            rows = [
+                self._shuffle(rows[i], rows[k], mask) for i, k in pairs for mask in (lower, upper)
+            ]
         while side < self.lanes:
             upper = [j if j & side == 0 else self.lanes + j - side for j in lanes]
             lower = [j + side if j & side == 0 else self.lanes + j for j in lanes]
@@ -88,8 +112,26 @@ class Vectors:
         """See `edges.join`."""
         if way.instance_class is Max:
             return self.most(distances, weights)
+        if way.instance_class is Differences:
+            return self._saturating_sum(distances, weights)
         add = self.builder.fadd if self.floats else self.builder.add
         return add(distances, weights)
+
+    def difference(self, a: Any, b: Any) -> Any:
+        return self.builder.sub(self.most(a, b), self.least(a, b))
+
+    def _saturating_sum(self, a: Any, b: Any) -> Any:
+        return self._intrinsic("uadd.sat", self.kind, a, b)
+
+    def least_of_all(self, a: Any) -> Any:
+        """The least of all lanes, which hold unsigned integers."""
+        return self._intrinsic("vector.reduce.umin", self.kind.element, a)
+
+    def _intrinsic(self, name: str, result: Any, *operands: Any) -> Any:
+        kind = ir.FunctionType(result, [self.kind] * len(operands))
+        name = f"llvm.{name}.v{self.lanes}i{8 * self.align}"
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, operands)
 
     def lower(self, at: Any, new: Any) -> Any:
         """Lower the lanes at a position; returns, for each lane, whether it changed."""
@@ -101,6 +143,67 @@ class Vectors:
     def bits(self, lanes: Any) -> Any:
         """Pack one bit of each lane into an integer."""
         return self.builder.bitcast(lanes, ir.IntType(self.lanes))
+
+
+@intrinsic
+def enter_tile(
+    typing: Any, distances: Any, heights: Any, absent: Any, at: Any, stride: Any, into: Any
+) -> Any:
+    """Copy the heights of a tile with its halo of one cell; return its least distance.
+
+    Parameters
+    ----------
+    distances, heights, absent
+        Of the block: uint32, uint16 and uint8.
+    at, stride
+        Where the halo begins, and from one row to the next.
+    into
+        Receives the heights.
+
+    Returns
+    -------
+    least
+        uint32; the largest one if cells of the tile are absent.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        size, side, parts = ir.IntType(64), TILE + 2, []
+        for k in (0, 1, 2, 5):
+            kind = signature.args[k]
+            lanes = _WIDEST // kind.dtype.bitwidth
+            parts.append(Vectors(context, builder, kind, arguments[k], lanes))
+        distances, heights, absent, into = parts
+        at, stride = arguments[3:5]
+        least = cgutils.alloca_once_value(
+            builder, ir.Constant(distances.kind, [2**32 - 1] * distances.lanes)
+        )
+        gone = cgutils.alloca_once_value(builder, ir.Constant(absent.kind, [0] * TILE))
+
+        def places(first: Any, lanes: int) -> list[Any]:
+            """Where the vectors of a row begin; the last one overlaps."""
+            begins = [*range(0, side - lanes, lanes), side - lanes]
+            return [builder.add(first, size(x)) for x in begins]
+
+        with cgutils.for_range(builder, size(side)) as loop:
+            row = builder.add(at, builder.mul(loop.index, stride))
+            found = builder.load(least)
+            for place in places(row, distances.lanes):
+                found = distances.least(found, distances.load(place))
+            builder.store(found, least)
+            own = places(builder.mul(loop.index, size(side)), into.lanes)
+            for place, there in zip(places(row, heights.lanes), own, strict=True):
+                into.store(heights.load(place), there)
+        inside = builder.add(at, builder.add(stride, size(1)))
+        with cgutils.for_range(builder, size(TILE)) as loop:
+            row = builder.add(inside, builder.mul(loop.index, stride))
+            builder.store(builder.or_(builder.load(gone), absent.load(row)), gone)
+        bits = builder.bitcast(builder.load(gone), ir.IntType(_WIDEST))
+        missing = builder.icmp_unsigned("!=", bits, bits.type(0))
+        found = distances.least_of_all(builder.load(least))
+        return builder.select(missing, found.type(2**32 - 1), found)
+
+    size = types.int64
+    return types.uint32(distances, heights, absent, size, size, into), emit
 
 
 @intrinsic
@@ -116,6 +219,8 @@ def relax_row(
     others, begins
         Tuples, for each kind of step: where the first cell's neighbour lies, and where the costs of
         these steps begin.
+    weights
+        Costs of steps; for `Differences` heights, which lie as distances do.
     """
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -130,7 +235,12 @@ def relax_row(
             found = None
             for there, begin in zip(*steps, strict=True):
                 distance = cells.load(builder.add(there, size(x)))
-                one = cells.join(way, distance, prices.load(builder.add(begin, size(x))))
+                if way.instance_class is Differences:
+                    own, other = (prices.load(builder.add(n, size(x))) for n in (at, there))
+                    price = prices.difference(own, other)
+                else:
+                    price = prices.load(builder.add(begin, size(x)))
+                one = cells.join(way, distance, price)
                 found = one if found is None else cells.least(found, one)
             less = cells.lower(builder.add(at, size(x)), found)
             changed = less if changed is None else builder.or_(changed, less)
@@ -151,9 +261,10 @@ def scan_rows(
     from_left: Any,
     from_right: Any,
 ) -> Any:
-    """Relax the cells of `SCANNED` rows one after another, rightwards and then leftwards.
+    """Relax the cells of `scanned` rows one after another, rightwards and then leftwards.
 
-    A row is a lane, so columns are vectors: squares of cells are transposed in registers.
+    A row is a lane, so columns are vectors: squares of cells are transposed in registers. The cells
+    beside the tile are left out: nothing in it is farther than these and one step (`from_sides`).
 
     Parameters
     ----------
@@ -165,29 +276,52 @@ def scan_rows(
     Returns
     -------
     changed
-        A bit for each row, the lowest for the first one; uint8.
+        A bit for each row, the lowest for the first one; uint8 or uint16.
     """
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, array, at, stride, costs, from_left, from_right = arguments
         way, size = signature.args[0], ir.IntType(64)
-        cells = Vectors(context, builder, signature.args[1], array, SCANNED)
-        prices = Vectors(context, builder, signature.args[4], costs, SCANNED)
-        rows = [builder.add(at, builder.mul(stride, size(r))) for r in range(SCANNED)]
-        columns = cgutils.alloca_once(builder, ir.ArrayType(cells.kind, TILE))
+        lanes = _scanned(signature.args[1])
+        cells = Vectors(context, builder, signature.args[1], array, lanes)
+        prices = Vectors(context, builder, signature.args[4], costs, lanes)
+        rows = [builder.add(at, builder.mul(stride, size(r))) for r in range(lanes)]
+        columns, ground = (
+            cgutils.alloca_once(builder, ir.ArrayType(one.kind, TILE)) for one in (cells, prices)
+        )
         passed = cgutils.alloca_once(builder, cells.kind)
-        changed = cgutils.alloca_once(builder, ir.VectorType(ir.IntType(1), SCANNED))
+        beside = cgutils.alloca_once_value(builder, ir.Constant(prices.kind, [0] * lanes))
+        changed = cgutils.alloca_once(builder, ir.VectorType(ir.IntType(1), lanes))
         builder.store(ir.Constant(changed.type.pointee, None), changed)
 
-        def column(x: Any) -> Any:
-            return builder.gep(columns, [size(0), x])
+        def column(x: Any, of: Any = columns) -> Any:
+            return builder.gep(of, [size(0), x])
+
+        def differences(first: Any, order: list[int]) -> list[Any]:
+            """Differences between the heights of the columns of a square and the ones before."""
+            places = [column(builder.add(first, size(x)), ground) for x in range(lanes)]
+            if order[0] == 0:
+                lines = [prices.load(builder.add(row, first)) for row in rows]
+                for height, place in zip(prices.transpose(lines), places, strict=True):
+                    builder.store(height, place)
+            found, last = [None] * lanes, builder.load(beside)
+            for x in order:
+                own = builder.load(places[x])
+                found[x], last = prices.difference(own, last), own
+            builder.store(last, beside)
+            return found
 
         def square(first: Any, begin: Any, old: list[Any], backwards: bool) -> list[Any]:
             """Relax the columns of a square from left to right, or from right to left."""
-            lines = [builder.add(begin, builder.add(first, size(r * TILE))) for r in range(SCANNED)]
-            steps = prices.transpose([prices.load(line) for line in lines])
+            order = list(reversed(range(lanes)) if backwards else range(lanes))
+            if way.instance_class is Differences:
+                steps = differences(first, order)
+            else:
+                lines = [builder.add(first, size(r * TILE)) for r in range(lanes)]
+                lines = [prices.load(builder.add(begin, line)) for line in lines]
+                steps = prices.transpose(lines)
             last, lower, new = builder.load(passed), builder.load(changed), list(old)
-            for x in reversed(range(SCANNED)) if backwards else range(SCANNED):
+            for x in order:
                 there = cells.join(way, last, steps[x])
                 less = cells.less(there, old[x])
                 new[x] = last = builder.select(less, there, old[x])
@@ -196,21 +330,21 @@ def scan_rows(
             builder.store(lower, changed)
             return new
 
-        count = size(TILE // SCANNED)
-        builder.store(cells.gather([builder.sub(row, size(1)) for row in rows]), passed)
+        count = size(TILE // lanes)
+        builder.store(cells.farthest(), passed)
         with cgutils.for_range(builder, count) as loop:
-            first = builder.mul(loop.index, size(SCANNED))
+            first = builder.mul(loop.index, size(lanes))
             old = cells.transpose([cells.load(builder.add(row, first)) for row in rows])
             for x, new in enumerate(square(first, from_left, old, backwards=False)):
                 builder.store(new, column(builder.add(first, size(x))))
-        builder.store(cells.gather([builder.add(row, size(TILE)) for row in rows]), passed)
+        builder.store(cells.farthest(), passed)
         with cgutils.for_range(builder, count) as loop:
-            first = builder.mul(builder.sub(size(TILE // SCANNED - 1), loop.index), size(SCANNED))
-            old = [builder.load(column(builder.add(first, size(x)))) for x in range(SCANNED)]
+            first = builder.mul(builder.sub(size(TILE // lanes - 1), loop.index), size(lanes))
+            old = [builder.load(column(builder.add(first, size(x)))) for x in range(lanes)]
             new = cells.transpose(square(first, from_right, old, backwards=True))
             for row, line in zip(rows, new, strict=True):
                 cells.store(line, builder.add(row, first))
         return cells.bits(builder.load(changed))
 
-    size = types.int64
-    return types.uint8(way, distances, size, size, weights, size, size), emit
+    size, bits = types.int64, types.uint16 if _scanned(distances) == 16 else types.uint8
+    return bits(way, distances, size, size, weights, size, size), emit

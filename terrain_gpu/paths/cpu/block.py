@@ -10,15 +10,18 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numba.extending import register_jitable
+from numba import types
+from numba.extending import overload, register_jitable
 
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..edges import infinity_of
+from ..costs import AbsDiff
+from ..edges import Differences, infinity_of
 from ..steps import fill_weights
+from ..vectors import enter_tile
 from .front import way_of
-from .tile import relax_tile
+from .tile import PADDED, relax_tile
 
 
 @jit
@@ -146,6 +149,11 @@ def relax_block(
         if keys[t // across, t % across] < infinity:
             heapq.heappush(queue, (keys[t // across, t % across], np.int64(t)))
     improved = np.empty(8, distances.dtype)
+    # Made here, because making tuples and views counts references.
+    z = np.empty((PADDED, PADDED), np.uint16)
+    small, into = (np.empty_like(z), z, work[2], work[3]), z.reshape(z.size)
+    cells = distances.reshape(distances.size), heights.reshape(heights.size)
+    flats = *cells, absent.reshape(absent.size).view(np.uint8)
     visits = passes = 0
     least = infinity
     while len(queue) > 0:
@@ -159,12 +167,17 @@ def relax_block(
         keys[i, j] = infinity
         visits += 1
         row, col = i * TILE, j * TILE
-        fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
-        way = way_of(cost, options, lengths, row)
-        passes += relax_tile(way, distances, row, col, whole[i, j], work, improved)
+        passed = relax_differences(
+            cost, flats, options, distances, row, col, whole[i, j], guard, small, into, improved
+        )
+        if passed < 0:
+            fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
+            way = way_of(cost, options, lengths, row)
+            passed = relax_tile(way, distances, row, col, whole[i, j], work, improved)
+            if guard < infinity and _farthest(work[0]) > guard:
+                return least, visits, passes, True
+        passes += passed
         whole[i, j] = False
-        if guard < infinity and _farthest(work[0]) > guard:
-            return least, visits, passes, True
         for k in range(8):
             if improved[k] == infinity:
                 continue
@@ -179,6 +192,52 @@ def relax_block(
                 # The corner cell of a corner tile also touches the neighbours on both sides; they
                 # learn of it through sides k - 1 and k + 1.
     return least, visits, passes, False
+
+
+def relax_differences(
+    cost, flats, options, distances, row, col, whole, guard, work, heights, improved
+):
+    """`relax_tile` with `Differences`, in compiled code only.
+
+    Returns -1, with the block as before, for other costs, tiles with absent cells and where 16 bits
+    do not suffice.
+
+    Parameters
+    ----------
+    flats
+        Distances, heights and absent cells of the block, in one dimension.
+    work
+        As for `relax_tile`, with `heights` in place of costs of steps.
+    """
+    raise RuntimeError("for compiled code only")
+
+
+@overload(relax_differences)
+def _relax_differences_of(
+    cost, flats, options, distances, row, col, whole, guard, work, heights, improved
+):
+    if cost.instance_class is AbsDiff and flats[1].dtype == types.uint16:
+        return _relax_differences
+    return _relax_no_differences
+
+
+def _relax_no_differences(
+    cost, flats, options, distances, row, col, whole, guard, work, heights, improved
+):
+    return -1
+
+
+def _relax_differences(
+    cost, flats, options, distances, row, col, whole, guard, work, heights, improved
+):
+    diagonal, corner_cutting, _ = options
+    if not diagonal or not corner_cutting:
+        return -1
+    stride = distances.shape[1]
+    base = enter_tile(*flats, row * stride + col, stride, heights)
+    if base > guard - np.uint32(0xFFFF):
+        return -1
+    return relax_tile(Differences(base), distances, row, col, whole, work, improved)
 
 
 @register_jitable

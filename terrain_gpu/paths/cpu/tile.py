@@ -15,9 +15,9 @@ from numba.extending import overload, register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP_16, NEIGHBOUR, ROW_STEP_16
-from ..edges import infinity_of, join
+from ..edges import Differences, infinity_of, join
 from ..front import Front
-from ..vectors import SCANNED, relax_row, scan_rows
+from ..vectors import relax_row, scan_rows, scanned
 from .front import front_from_sides, front_rows
 
 PADDED = TILE + 2
@@ -48,49 +48,59 @@ def relax_rows(way, work):
     flat, prices = d.reshape(d.size), weights.reshape(weights.size)
     side = d.shape[0]
     halo = (side - TILE) // 2
+    # Rows as bits, the first one lowest.
+    one, count = np.uint64(1), np.uint64(scanned(d))
+    rows = (one << count) - one
+    down, up, wide = np.uint64(0), np.uint64(0), np.uint64(0)
+    for n in range(np.uint64(TILE)):
+        y = n + np.uint64(halo)
+        down |= np.uint64(due[y] & _DOWN) << n
+        up |= np.uint64(due[y] >> 1) << n
+        wide |= np.uint64(scan[y]) << n
     passes = 0
-    busy = True
-    while busy:
+    while down | up:
         for turn in range(2):
-            down = turn == 0
-            back, seen = (-side, _DOWN) if down else (side, _UP)
-            for n in range(TILE):
-                y = halo + n if down else TILE + halo - 1 - n
-                if due[y] & seen == 0:
+            downward = turn == 0
+            back = -side if downward else side
+            for k in range(TILE):
+                n = np.uint64(k if downward else TILE - 1 - k)
+                if (down if downward else up) >> n & one == 0:
                     continue
-                due[y] ^= seen
+                bit = one << n
+                if downward:
+                    down ^= bit
+                else:
+                    up ^= bit
                 passes += 1
-                at, row = y * side + halo, (y - halo) * TILE
+                row = np.int64(n) * TILE
+                at = (np.int64(n) + halo) * side + halo
                 near, far = at + back, at + 2 * back
                 others = near - 1, near, near + 1
-                changed = relax_row(way, flat, at, others, prices, _steps(row, down))
+                changed = relax_row(way, flat, at, others, prices, _steps(row, downward))
                 if halo == 2:
                     others = near - 2, far - 1, far + 1, near + 2
-                    changed |= relax_row(way, flat, at, others, prices, _moves(row, down))
+                    changed |= relax_row(way, flat, at, others, prices, _moves(row, downward))
                 if changed:
-                    scan[y] = True
-                    for k in range(1, halo + 1):
-                        due[y + k] |= _DOWN
-                        due[y - k] |= _UP
-            for y in range(halo, TILE + halo, SCANNED):
-                wanted = False
-                for n in range(SCANNED):
-                    wanted |= scan[y + n]
-                    scan[y + n] = False
-                if not wanted:
+                    wide |= bit
+                    down, up = _told(down, up, bit, halo)
+            for n in range(np.uint64(0), np.uint64(TILE), count):
+                if wide >> n & rows == 0:
                     continue
                 passes += 1
-                at, row = y * side + halo, (y - halo) * TILE
-                changes = scan_rows(way, flat, at, side, prices, 4 * _CELLS + row, row)
-                for n in range(SCANNED):
-                    if changes >> n & 1:
-                        for k in range(1, halo + 1):
-                            due[y + n + k] |= _DOWN
-                            due[y + n - k] |= _UP
-        busy = False
-        for y in range(halo, TILE + halo):
-            busy |= due[y] != 0
+                row = np.int64(n) * TILE
+                at = (np.int64(n) + halo) * side + halo
+                found = scan_rows(way, flat, at, side, prices, 4 * _CELLS + row, row)
+                down, up = _told(down, up, np.uint64(found) << n, halo)
+            wide = np.uint64(0)
     return passes
+
+
+@register_jitable
+def _told(down, up, changed, halo):
+    """Add the rows that steps from changed rows lead to: downwards and upwards."""
+    for k in range(np.uint64(1), np.uint64(halo + 1)):
+        down, up = down | changed << k, up | changed >> k
+    return down, up
 
 
 @register_jitable
@@ -120,24 +130,26 @@ def _tell(due, y, halo):
 def _from_sides(way, work):
     d, weights, due, scan = work
     halo = (d.shape[0] - TILE) // 2
-    first, last = halo, TILE + halo - 1
-    for y in range(halo, TILE + halo):
-        r = y - halo
-        old = d[y, first]
-        new = min(old, join(way, d[y, first - 1], weights[4, r, 0]))
-        new = min(new, join(way, d[y - 1, first - 1], weights[5, r, 0]))
-        new = min(new, join(way, d[y + 1, first - 1], weights[3, r, 0]))
-        end = d[y, last]
-        then = min(end, join(way, d[y, last + 1], weights[0, r, TILE - 1]))
-        then = min(then, join(way, d[y - 1, last + 1], weights[7, r, TILE - 1]))
-        then = min(then, join(way, d[y + 1, last + 1], weights[1, r, TILE - 1]))
+    # Other indices might be negative, and count from the end.
+    one, first = np.uint64(1), np.uint64(halo)
+    last = first + np.uint64(TILE - 1)
+    for r in range(np.uint64(TILE)):
+        y = r + first
+        old, x = d[y, first], np.uint64(0)
+        new = min(old, join(way, d[y, first - one], cost_of(way, weights, 4, r, x)))
+        new = min(new, join(way, d[y - one, first - one], cost_of(way, weights, 5, r, x)))
+        new = min(new, join(way, d[y + one, first - one], cost_of(way, weights, 3, r, x)))
+        end, x = d[y, last], np.uint64(TILE - 1)
+        then = min(end, join(way, d[y, last + one], cost_of(way, weights, 0, r, x)))
+        then = min(then, join(way, d[y - one, last + one], cost_of(way, weights, 7, r, x)))
+        then = min(then, join(way, d[y + one, last + one], cost_of(way, weights, 1, r, x)))
         changed = (new < old) | (then < end)
         d[y, first] = new
         d[y, last] = min(then, d[y, last])
         if halo == 2:
-            changed |= _knights_from_sides(way, d, weights, y)
+            changed |= _knights_from_sides(way, d, weights, np.int64(y))
         if changed:
-            _tell(due, y, halo)
+            _tell(due, np.int64(y), halo)
             scan[y] = True
 
 
@@ -149,7 +161,8 @@ def _knights_from_sides(way, d, weights, y):
         for k in range(8, 16):
             there = x + COL_STEP_16[k]
             if there < 2 or there > TILE + 1:
-                new = join(way, d[y + ROW_STEP_16[k], there], weights[k, y - 2, x - 2])
+                w = cost_of(way, weights, k, y - 2, x - 2)
+                new = join(way, d[y + ROW_STEP_16[k], there], w)
                 changed |= new < d[y, x]
                 d[y, x] = min(d[y, x], new)
     return changed
@@ -175,6 +188,68 @@ def _from_sides_of(way, work):
     return front_from_sides if way.instance_class is Front else _from_sides
 
 
+def cost_of(way, weights, k, y, x):
+    """The cost of the step into a cell of the tile from neighbour k; in compiled code only."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(cost_of)
+def _cost_of_way(way, weights, k, y, x):
+    if way.instance_class is not Differences:
+        return lambda way, weights, k, y, x: weights[k, y, x]
+
+    def difference(way, weights, k, y, x):
+        a = weights[y + np.uint64(1), x + np.uint64(1)]
+        b = weights[y + np.uint64(1 + ROW_STEP_16[k]), x + np.uint64(1 + COL_STEP_16[k])]
+        return max(a, b) - min(a, b)
+
+    return difference
+
+
+def within(way, distance):
+    """A distance of the block as the tile holds it; in compiled code only."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(within)
+def _within_of(way, distance):
+    if way.instance_class is not Differences:
+        return lambda way, distance: distance
+    return lambda way, distance: np.uint16(min(np.uint32(distance - way.base), np.uint32(0xFFFF)))
+
+
+def beyond(way, distance):
+    """A distance of the tile as the block holds it; in compiled code only."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(beyond)
+def _beyond_of(way, distance):
+    if way.instance_class is not Differences:
+        return lambda way, distance: distance
+    return lambda way, distance: np.uint32(distance + way.base)
+
+
+def is_narrow(way, d):
+    """Whether 16 bits suffice for all cells of a tile with `Differences`; in compiled code only."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(is_narrow)
+def _is_narrow_of(way, d):
+    if way.instance_class is not Differences:
+        return lambda way, d: True
+
+    def is_narrow(way, d):
+        most = np.uint16(0)
+        for y in range(np.uint64(1), np.uint64(TILE + 1)):
+            for x in range(np.uint64(1), np.uint64(TILE + 1)):
+                most = max(most, d[y, x])
+        return most < 0xFFFF
+
+    return is_narrow
+
+
 @jit
 def relax_tile(way, distances, row, col, whole, work, improved):
     """Relax a tile to convergence; the weights are in `work`.
@@ -182,8 +257,8 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     Parameters
     ----------
     way
-        `Sum`, `Max` or `Front`, see `front.way_of`. This function takes longest to compile; so it
-        is compiled only for these and not for every model.
+        `Sum`, `Max` or `Front`, see `front.way_of`; or `Differences`. This function takes longest
+        to compile; so it is compiled only for these and not for every model.
     distances
         Distances of the block, padded by the halo.
     row, col
@@ -197,17 +272,17 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     Returns
     -------
     passes
-        Number of row passes.
+        Number of row passes; -1 if `Differences` do not fit. The block is as before then.
     """
     d, _, due, scan = work
-    side, infinity = d.shape[0], infinity_of(d)
+    side, infinity = d.shape[0], infinity_of(distances)
     halo = (side - TILE) // 2
     first, last = halo, TILE + halo - 1
     # Other indices might be negative, and count from the end, which prevents vectorisation.
     top, left = np.uint64(row), np.uint64(col)
     for y in range(np.uint64(side)):
         for x in range(np.uint64(side)):
-            d[y, x] = distances[top + y, left + x]
+            d[y, x] = within(way, distances[top + y, left + x])
     due[:] = _DOWN | _UP if whole else 0
     scan[:] = whole
     for n in range(halo):
@@ -215,29 +290,35 @@ def relax_tile(way, distances, row, col, whole, work, improved):
         due[last - n] |= _UP
     from_sides(way, work)
     passes = sweep(way, work)
+    if not is_narrow(way, d):
+        return -1
     # A lowered distance matters only to neighbours with a larger distance.
     improved[:] = infinity
     if halo == 2:
         _moves_outward(d, distances[row : row + side, col : col + side], improved)
-    for y, outer, k in ((first, first - 1, 6), (last, last + 1, 2)):
-        old, new, out = distances[row + y, col : col + side], d[y], d[outer]
-        for x in range(first, last + 1):
-            farther = new[x] < max(out[x], out[x - 1], out[x + 1])
-            if (new[x] < old[x]) & farther:
-                improved[k] = min(improved[k], new[x])
-    for x, outer, k in ((first, first - 1, 4), (last, last + 1, 0)):
-        for y in range(first, last + 1):
-            new = d[y, x]
-            farther = new < max(d[y, outer], d[y - 1, outer], d[y + 1, outer])
-            if (new < distances[row + y, col + x]) & farther:
-                improved[k] = min(improved[k], new)
+    begin, one = np.uint64(first), np.uint64(1)
+    end = begin + np.uint64(TILE)
+    for y, outer, k in ((begin, begin - one, 6), (end - one, end, 2)):
+        least = infinity
+        for x in range(begin, end):
+            new, old = d[y, x], within(way, distances[top + y, left + x])
+            farther = new < max(d[outer, x], d[outer, x - one], d[outer, x + one])
+            least = min(least, beyond(way, new) if (new < old) & farther else infinity)
+        improved[k] = min(improved[k], least)
+    for x, outer, k in ((begin, begin - one, 4), (end - one, end, 0)):
+        least = infinity
+        for y in range(begin, end):
+            new, old = d[y, x], within(way, distances[top + y, left + x])
+            farther = new < max(d[y, outer], d[y - one, outer], d[y + one, outer])
+            least = min(least, beyond(way, new) if (new < old) & farther else infinity)
+        improved[k] = min(improved[k], least)
     for y, x, k in ((first, first, 5), (first, last, 7), (last, first, 3), (last, last, 1)):
         outer = d[y - 1 if y == first else y + 1, x - 1 if x == first else x + 1]
-        if (d[y, x] < distances[row + y, col + x]) & (d[y, x] < outer):
-            improved[k] = min(improved[k], d[y, x])
-    for y in range(np.uint64(first), np.uint64(last + 1)):
-        for x in range(np.uint64(first), np.uint64(last + 1)):
-            distances[top + y, left + x] = d[y, x]
+        if (d[y, x] < within(way, distances[row + y, col + x])) & (d[y, x] < outer):
+            improved[k] = min(improved[k], beyond(way, d[y, x]))
+    for y in range(begin, end):
+        for x in range(begin, end):
+            distances[top + y, left + x] = beyond(way, d[y, x])
     return passes
 
 
