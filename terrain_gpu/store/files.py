@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 from ..errors import OutputError, StoreError, TerrainError
 from .checksums import seal, unseal
@@ -35,7 +35,9 @@ def output_error(path: Path, error: OSError) -> OutputError:
 
 
 @contextlib.contextmanager
-def new_file(path: Path, temporary: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
+def new_file(
+    path: Path, temporary: Path, *, sync: bool = True, buffered: bool = True
+) -> Iterator[Any]:
     """Open a file under a temporary name; it is synced and renamed to `path` when complete.
 
     The rename survives a power cut once the folder is synced, see `sync_folder`. Without `sync`,
@@ -48,8 +50,7 @@ def new_file(path: Path, temporary: Path, *, sync: bool = True) -> Iterator[Bina
     """
     with output_errors(path):
         try:
-            temporary.unlink(missing_ok=True)  # left by a run that was killed
-            with open(temporary, "xb") as file:
+            with _opened(temporary, -1 if buffered else 0) as file:
                 yield file
                 file.flush()
                 if sync:
@@ -65,6 +66,25 @@ def new_file(path: Path, temporary: Path, *, sync: bool = True) -> Iterator[Bina
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+
+
+def _opened(temporary: Path, buffering: int) -> Any:
+    try:
+        return open(temporary, "xb", buffering)
+    except FileExistsError:  # left by a run that was killed
+        temporary.unlink()
+        return open(temporary, "xb", buffering)
+
+
+def write_parts(file: Any, parts: Iterable[Any]) -> None:
+    """Write buffers one after another to a file that is not buffered, in one call if possible."""
+    rest = [memoryview(part).cast("B") for part in parts]
+    while rest:
+        done = os.writev(file.fileno(), rest)
+        while rest and done >= len(rest[0]):
+            done -= len(rest.pop(0))
+        if rest:
+            rest[0] = rest[0][done:]
 
 
 def remove_file(path: Path, temporary: Path) -> None:

@@ -25,7 +25,7 @@ from .checksums import (
     unsealed_line,
 )
 from .codecs import encoder, most_bytes, together
-from .files import new_file, output_errors, remove_file
+from .files import new_file, output_errors, remove_file, write_parts
 from .layer import KEY, Layer, Number
 from .shard import ANY_DIGEST, MISSING
 from .tiles import split_bits, untile, z_view
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .run import Target
 
 
-SMALL = 1 << 20
+SMALL = 1 << 17
 """Smaller shards are synced together at the end: a raster of one row may have thousands."""
 
 
@@ -55,9 +55,8 @@ class FileShards(NamedTuple):
         """Write a shard, or delete it if it has no parts."""
         own = self.temporary / f"{name}{self.suffix}"
         if parts:
-            with new_file(path, own, sync=size >= SMALL) as file:
-                for part in parts:
-                    file.write(part)
+            with new_file(path, own, sync=size >= SMALL, buffered=False) as file:
+                write_parts(file, parts)
         else:
             remove_file(path, own)
         return ()
