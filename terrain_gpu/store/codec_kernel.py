@@ -35,7 +35,7 @@ _OVERHEAD = 16
 
 
 @intrinsic
-def _call(typing: Any, function: Any, arguments: Any) -> Any:
+def call_at(typing: Any, function: Any, arguments: Any) -> Any:
     """Call the C function at an address; its arguments are integers and addresses of 64 bits.
 
     64-bit Linux passes narrower integers in the same places.
@@ -51,7 +51,7 @@ def _call(typing: Any, function: Any, arguments: Any) -> Any:
 
 
 @intrinsic
-def _word(typing: Any, address: Any) -> Any:
+def word_at(typing: Any, address: Any) -> Any:
     """The eight bytes at an address."""
 
     def emit(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -96,7 +96,7 @@ _add_byte = _crc_step("llvm.x86.sse42.crc32.32.8", ir.IntType(32), ir.IntType(8)
 def _rest_of_crc(crc, data, start, done, length):  # type: ignore[no-untyped-def]
     """Complete the CRC-32C of some bytes, of which the first ones are done."""
     for at in range(done, length // 8 * 8, 8):
-        crc = _add_word(crc, _word(data.ctypes.data + start + at))
+        crc = _add_word(crc, word_at(data.ctypes.data + start + at))
     last = np.uint32(crc)
     for at in range(length // 8 * 8, length):
         last = _add_byte(last, data[start + at])
@@ -104,7 +104,7 @@ def _rest_of_crc(crc, data, start, done, length):  # type: ignore[no-untyped-def
 
 
 @jit
-def _crc_of_parts(data, starts, lengths, out):  # type: ignore[no-untyped-def]
+def crc_of_some(data, starts, lengths, out):  # type: ignore[no-untyped-def]
     """CRC-32C of parts of some bytes; four at a time, as in `crc_kernel`."""
     begin, last = np.uint64(0xFFFFFFFF), starts.size - 1
     base = data.ctypes.data
@@ -114,10 +114,10 @@ def _crc_of_parts(data, starts, lengths, out):  # type: ignore[no-untyped-def]
         least = min(lengths[k], lengths[k1], lengths[k2], lengths[k3]) // 8 * 8
         a = b = c = d = begin
         for at in range(0, least, 8):
-            a = _add_word(a, _word(base + i0 + at))
-            b = _add_word(b, _word(base + i1 + at))
-            c = _add_word(c, _word(base + i2 + at))
-            d = _add_word(d, _word(base + i3 + at))
+            a = _add_word(a, word_at(base + i0 + at))
+            b = _add_word(b, word_at(base + i1 + at))
+            c = _add_word(c, word_at(base + i2 + at))
+            d = _add_word(d, word_at(base + i3 + at))
         out[k] = _rest_of_crc(a, data, i0, least, lengths[k])
         out[k1] = _rest_of_crc(b, data, i1, least, lengths[k1])
         out[k2] = _rest_of_crc(c, data, i2, least, lengths[k2])
@@ -125,7 +125,7 @@ def _crc_of_parts(data, starts, lengths, out):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _decode(function, context, data, starts, lengths, out, slots):  # type: ignore[no-untyped-def]
+def decode_some(function, context, data, starts, lengths, out, slots):  # type: ignore[no-untyped-def]
     """Decode tiles up to one that is not as expected; return its number, or how many there are.
 
     With a context by zstd, else by blosc.
@@ -135,18 +135,18 @@ def _decode(function, context, data, starts, lengths, out, slots):  # type: igno
     for n in range(starts.size):
         at, length, to = source + starts[n], lengths[n], target + slots[n] * size
         if context:
-            done = _call(function, (context, to, size, at, length))
+            done = call_at(function, (context, to, size, at, length))
         else:
             if length < _OVERHEAD:
                 return n
             # Format, flags, width of an element, bytes of the tile; bytes of a block, and of all.
-            first, second = _word(at), _word(at + 8)
+            first, second = word_at(at), word_at(at + 8)
             block, coded = second & 0xFFFFFFFF, second >> 32 & 0xFFFFFFFF
             if first & 0xFF != 2 or first >> 24 & 0xFF == 0 or not 0 < block <= size:
                 return n
             if first >> 32 & 0xFFFFFFFF != size or coded != length:
                 return n
-            done = np.int64(np.int32(_call(function, (at, to, size, one))))
+            done = np.int64(np.int32(call_at(function, (at, to, size, one))))
         if done != size:
             return n
     return starts.size
@@ -166,10 +166,10 @@ def _code(function, context, how, tiles, slots, part, room, lengths, sums):  # t
     for n in range(slots.size):
         at = source + slots[n] * size
         if context:
-            length = _call(function, (context, target, most, at, size, level))
+            length = call_at(function, (context, target, most, at, size, level))
         else:
             given = level, shuffle, width, size, at, target, size + _OVERHEAD, name, zero, one
-            length = np.int64(np.int32(_call(function, given)))
+            length = np.int64(np.int32(call_at(function, given)))
         if not 0 < length <= most:
             return False
         _copy(room.ctypes.data + end, target, length)
@@ -178,14 +178,14 @@ def _code(function, context, how, tiles, slots, part, room, lengths, sums):  # t
         first = n // 4 * 4
         if n == first + 3 or n == slots.size - 1:  # while they are in the cache
             some = slice(first, n + 1)
-            _crc_of_parts(room, starts[some], lengths[some], sums[some])
+            crc_of_some(room, starts[some], lengths[some], sums[some])
     return True
 
 
 def crc_of_parts(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """CRC-32C of parts of some bytes; uint32."""
     found = np.empty(starts.size, np.uint32)
-    _crc_of_parts(data, starts, lengths, found)
+    crc_of_some(data, starts, lengths, found)
     return found
 
 
@@ -238,6 +238,18 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+@contextmanager
+def decoder(name: str | None) -> Iterator[tuple[int, int]]:
+    """Yield the addresses of the function that decodes and of its context; 0 for none."""
+    if name is None:
+        yield 0, 0
+        return
+    functions = _functions(name.partition("-")[0])
+    assert functions is not None
+    with _context(functions, 1) as context:
+        yield _address(functions.decode), context
+
+
 def can(name: str | None) -> bool:
     """Whether tiles with this compression can be coded and decoded here."""
     return name is not None and _functions(name.partition("-")[0]) is not None
@@ -258,13 +270,10 @@ def decode_tiles(
     int
         Number of the first tile that is not as expected; how many there are if all is well.
     """
-    functions = _functions(name.partition("-")[0])
-    assert functions is not None
     assert out.flags.c_contiguous
-    with _context(functions, 1) as context:
+    with decoder(name) as (function, context):
         rows = out.view(np.uint8).reshape(len(out), -1)
-        address = _address(functions.decode)
-        return int(_decode(address, context, data, starts, lengths, rows, slots))
+        return int(decode_some(function, context, data, starts, lengths, rows, slots))
 
 
 def code_tiles(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,18 @@ from .shard import Shard
 
 BATCH = 1 << 20
 """Bytes of coded tiles that are read and decoded at once, for each thread."""
+
+
+def shards_at_once(compress: str | None) -> Any:
+    """The module `shard_kernel`, which reads or codes a shard in one call; None where it cannot.
+
+    As `together`: only where numba is loaded.
+    """
+    if "numba" not in sys.modules:
+        return None
+    from . import shard_kernel
+
+    return shard_kernel if shard_kernel.can(compress) else None
 
 
 def decode_tiles(

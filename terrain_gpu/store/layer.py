@@ -17,11 +17,11 @@ from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
 from .checksums import block_digest, crc_of_tiles, layer_digest
-from .decoding import decode_tiles
+from .decoding import decode_tiles, shards_at_once
 from .labels import CHUNK, Labels, import_lazy
 from .objects import read_small
 from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
-from .tiles import split_bits, z_view
+from .tiles import arrange, part_of
 
 if TYPE_CHECKING:
     import xarray
@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 
 KEY = "terrain_gpu"
 """Key of this package's own attributes."""
-
-TILE_CELLS = TILE * TILE
 
 DIGESTS = "digests"
 """Name of the file with the digests of all blocks of a layer."""
@@ -90,7 +88,7 @@ class Layer(Described):
         self.fill = np.array(0 if nodata is None else nodata, dtype=dtype)
         self._ranks = z_rank_table(block_size)
         self._order = np.argsort(self._ranks.ravel())
-        self._tile_bytes = TILE_CELLS * dtype.itemsize
+        self._tile_bytes = TILE * TILE * dtype.itemsize
         self._local = threading.local()
         self._lock = threading.Lock()
         self._digests: np.ndarray | None = None
@@ -273,7 +271,7 @@ class Layer(Described):
         inside = clip(ring, self.grid.window)
         if ring != inside:
             result[...] = self.fill
-        self._read(inside, _part(result, ring, inside))
+        self._read(inside, part_of(result, ring, inside))
         return result
 
     def read_window(
@@ -316,6 +314,10 @@ class Layer(Described):
             raise InputError(f"buffer of {out.shape} {out.dtype} for {count} tiles")
         if not out.flags.c_contiguous:
             raise InputError("buffer with gaps; give a C-contiguous array")
+        read = self._at_once(i, j)
+        if read and (present := read(np.arange(count), out, self._scratch)) is not None:
+            out[~present] = self.fill
+            return
         with self._shard(i, j) as shard:
             if shard is None:
                 out[...] = self.fill
@@ -412,7 +414,7 @@ class Layer(Described):
         for i in range(window[0] // b, ceil_div(window[1], b)):
             for j in range(window[2] // b, ceil_div(window[3], b)):
                 part = clip(window, self.blocks.window(i, j))
-                self._read_part(i, j, part, _part(out, window, part))
+                self._read_part(i, j, part, part_of(out, window, part))
 
     def _read_part(self, i: int, j: int, part: Window, out: np.ndarray) -> None:
         """Read the cells `part` of block (i, j) into `out`."""
@@ -422,32 +424,38 @@ class Layer(Described):
             inner[0] // TILE : ceil_div(inner[1], TILE),
             inner[2] // TILE : ceil_div(inner[3], TILE),
         ]
-        r0, r1, c0, c1 = self.blocks.window(i, j)
+        if self.compress and (found := self._tiles_at_once(i, j, ranks)) is not None:
+            tiles, slots = found
+            arrange(tiles, slots, self._ranks, inner, out, self.fill)
+            return
+        r0, r1, c0, c1 = self._window(i, j)
         there = ceil_div(r1 - r0, TILE) * ceil_div(c1 - c0, TILE)
         with self._shard(i, j, whole=4 * ranks.size > there) as shard:
             if shard is None:
                 out[...] = self.fill
                 return
-            tiles, slots = self._tiles(shard, ranks)
-            if out.shape == (b, b) and np.array_equal(slots, self._ranks):
-                np.copyto(split_bits(out), z_view(tiles[: ranks.size]))
-            else:
-                self._assemble(tiles, slots, inner, out)
+            arrange(*self._tiles(shard, ranks), self._ranks, inner, out, self.fill)
 
-    def _assemble(
-        self, tiles: np.ndarray, slots: np.ndarray, inner: Window, out: np.ndarray
-    ) -> None:
-        """Copy one tile row at a time, for any window and with absent tiles."""
-        row0, row1, col0, col1 = inner
-        skip = col0 % TILE
-        for k, across in enumerate(slots):
-            top = (row0 // TILE + k) * TILE
-            lo, hi = max(row0, top), min(row1, top + TILE)
-            strip = tiles[across, lo - top : hi - top]
-            if (across == ABSENT).any():
-                strip[across == ABSENT] = self.fill
-            line = strip.transpose(1, 0, 2).reshape(hi - lo, -1)
-            out[lo - row0 : hi - row0] = line[:, skip : skip + col1 - col0]
+    def _tiles_at_once(self, i: int, j: int, ranks: np.ndarray) -> Any:
+        """As `_tiles`, without a `Shard`; None where that cannot be."""
+        if (read := self._at_once(i, j)) is None:
+            return None
+        order, size = np.argsort(ranks, axis=None), ranks.size * self._tile_bytes
+        tiles = self._scratch(size).view(self.dtype).reshape(-1, TILE, TILE)
+        if (present := read(ranks.ravel()[order], tiles, self._scratch)) is None:
+            return None
+        slots = np.empty(ranks.size, np.int64)
+        slots[order] = np.where(present, np.arange(ranks.size), ABSENT)
+        return tiles, slots.reshape(ranks.shape)
+
+    def _at_once(self, i: int, j: int) -> Any:
+        """Return `shard_kernel.read_tiles` for block (i, j); None where it cannot be."""
+        self._window(i, j)
+        expected, path = self._expected(i, j), self.shard_path(i, j)
+        kernels = shards_at_once(self.compress) if isinstance(path, Path) else None
+        if not (expected and kernels):
+            return None
+        return partial(kernels.read_tiles, str(path), self._order, self.compress, expected)
 
     def _tiles(self, shard: Shard, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return an array that contains the tiles of `ranks`, and the slot of each tile in it."""
@@ -590,10 +598,3 @@ class Layer(Described):
 def digests_name(separator: str) -> str:
     """Name of the file of digests, for the version of a layer with this separator."""
     return DIGESTS if separator == "/" else f"{DIGESTS}-dotted"
-
-
-def _part(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
-    """View of the cells `part` in `array`, which covers `window`."""
-    return array[
-        part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
-    ]

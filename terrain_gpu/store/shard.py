@@ -16,8 +16,8 @@ from ..errors import StoreError
 from .checksums import block_digest, unseal
 from .codecs import most_bytes
 from .objects import ObjectPath
+from .tiles import ABSENT
 
-ABSENT = -1
 MISSING = np.uint64(2**64 - 1)
 GAP = 1 << 14
 """Bytes between tiles that are read rather than skipped: another request takes as long."""

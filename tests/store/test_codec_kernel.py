@@ -13,7 +13,7 @@ from test_store import begin, write
 
 from terrain_gpu import InputError, TileStore
 from terrain_gpu.grid import TILE
-from terrain_gpu.store import codec_kernel, codecs, decoding, writer
+from terrain_gpu.store import codec_kernel, codecs, decoding, layer, shard_kernel, writer
 
 RASTERS = {
     "uint8": Raster(np.dtype("u1"), (260, 331), 0, "hills", "dense"),
@@ -30,6 +30,7 @@ def one_by_one(monkeypatch):
     def off():
         monkeypatch.setattr(decoding, "together", lambda name: None)
         monkeypatch.setattr(writer, "together", lambda name: None)
+        monkeypatch.setattr(layer, "shards_at_once", lambda name: None)
 
     return off
 
@@ -50,11 +51,12 @@ def everything(found):
 
 
 @pytest.mark.parametrize(("block", "batch"), [(256, 1 << 20), (256, 40_000), (64, 1 << 20)])
-@pytest.mark.parametrize("name", codecs.NAMES)
+@pytest.mark.parametrize("name", [None, *codecs.NAMES])
 @pytest.mark.parametrize("raster", RASTERS)
 def test_the_same_bytes_and_cells(tmp_path, monkeypatch, one_by_one, raster, name, block, batch):
     monkeypatch.setattr(decoding, "BATCH", batch)
-    assert codecs.together(name) is codec_kernel
+    monkeypatch.setattr(shard_kernel, "BATCH", batch)
+    assert decoding.shards_at_once(name) is shard_kernel
     fast = write(tmp_path / "fast", RASTERS[raster], block=block, compress=name)
     found = list(everything(fast))
     one_by_one()

@@ -1,0 +1,168 @@
+"""Read the tiles of a shard in one call, without the interpreter's lock.
+
+In Python a shard takes a dozen calls that give up the lock and wait for it again. Where many
+threads read, that takes 0.6 ms for each shard, however many there are. The kernel here opens a
+file, compares its checksums, and decodes its tiles. Whatever is not as expected is left to `Shard`
+and `decoding`, and so are their messages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from ..compiled import jit
+from . import codec_kernel
+from .checksums import block_digest
+from .codec_kernel import call_at, crc_of_some, decode_some, decoder, word_at
+from .codecs import most_bytes
+from .crc_kernel import has_instruction
+from .shard import ANY_DIGEST, GAP, end_bytes
+from .tiles import ABSENT
+
+BATCH = 1 << 18
+"""Bytes of tiles that are read, compared and decoded before the next: they stay in the cache."""
+
+_SEEK_END, _FLAGS = os.SEEK_END, os.O_RDONLY | os.O_CLOEXEC
+
+
+@jit
+def _fill(pread, fd, to, size, at):  # type: ignore[no-untyped-def]
+    """Read bytes of a file to an address; return whether all were there."""
+    done = np.int64(0)
+    while done < size:
+        got = call_at(pread, (fd, to + done, size - done, at + done))
+        if got <= 0:
+            return False
+        done += got
+    return True
+
+
+@jit
+def _read_open(pread, fd, size, order, ranks, codec, out, room, end, present):  # type: ignore[no-untyped-def]
+    """Read the tiles of an open file in batches; return whether all is as expected."""
+    decode, context, most, batch = codec
+    tile, last = out.shape[1], size - end.size
+    sums, index = end.ctypes.data, end.ctypes.data + 4 * order.size + 4
+    if last < 0 or not _fill(pread, fd, sums, end.size, last):
+        return False
+    starts, lengths = np.empty(ranks.size + 1, np.int64), np.empty(ranks.size + 1, np.int64)
+    slots, found = np.empty(ranks.size, np.int64), np.empty(ranks.size + 1, np.uint32)
+    starts[0], lengths[0] = 0, 4 * order.size
+    starts[1], lengths[1] = 4 * order.size + 4, 16 * order.size
+    crc_of_some(end, starts[:2], lengths[:2], found)
+    for k in range(2):  # the words begin before the last four bytes of what is checked
+        if word_at(sums + starts[k] + lengths[k] - 4) >> 32 & 0xFFFFFFFF != found[k]:
+            return False
+    n, stop = 0, np.int64(0)
+    while n < ranks.size:
+        count, begin = 0, np.int64(0)
+        while n < ranks.size:
+            pair = index + 16 * order[ranks[n]]
+            at, length = word_at(pair), word_at(pair + 8)
+            present[n] = at != ABSENT
+            if present[n]:
+                if at < stop or not 0 < length <= most or at > last - length:
+                    return False
+                fits = at - stop <= GAP and at + length - begin <= batch
+                if not decode:
+                    if length != tile:
+                        return False
+                    fits = fits and at - begin == (n - slots[0]) * tile
+                if count == 0:
+                    begin = at
+                elif not fits:
+                    break
+                starts[count], lengths[count], slots[count] = at - begin, length, n
+                count, stop = count + 1, at + length
+            n += 1
+        if count == 0:
+            break
+        data = room if decode else out[slots[0]]  # and the rows that follow
+        if not _fill(pread, fd, data.ctypes.data, stop - begin, begin):
+            return False
+        crc_of_some(data, starts[:count], lengths[:count], found)
+        for k in range(count):
+            if word_at(sums + 4 * order[ranks[slots[k]]]) & 0xFFFFFFFF != found[k]:
+                return False
+        if decode:
+            done = decode_some(decode, context, data, starts[:count], lengths[:count], out, slots)
+            if done != count:
+                return False
+    return True
+
+
+@jit
+def _read(calls, path, order, ranks, codec, out, room, end, present):  # type: ignore[no-untyped-def]
+    """As `_read_open`, by the path. Only arguments are used by address: see `codec_kernel`."""
+    begin, seek, pread, close = calls
+    fd = np.int64(np.int32(call_at(begin, (path.ctypes.data, np.int64(_FLAGS)))))
+    if fd < 0:
+        return False
+    size = call_at(seek, (fd, np.int64(0), np.int64(_SEEK_END)))
+    done = _read_open(pread, fd, size, order, ranks, codec, out, room, end, present)
+    call_at(close, (fd,))
+    return done
+
+
+@cache
+def _calls() -> tuple[int, ...]:
+    """The addresses of the system's functions."""
+    library = ctypes.CDLL(None)
+    found = library.open, library.lseek, library.pread, library.close
+    return tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in found)
+
+
+def can(compress: str | None) -> bool:
+    """Whether shards with this compression can be read here."""
+    return has_instruction() if compress is None else codec_kernel.can(compress)
+
+
+def read_tiles(
+    path: str,
+    order: np.ndarray,
+    compress: str | None,
+    digest: int,
+    ranks: np.ndarray,
+    tiles: np.ndarray,
+    buffer: Callable[[int, str], np.ndarray],
+) -> np.ndarray | None:
+    """Read, check and decode tiles of a shard, which is a file with checksums.
+
+    Parameters
+    ----------
+    order, digest
+        As for `Shard`.
+    ranks
+        Ranks of the tiles, in ascending order.
+    tiles
+        The tiles are read into this, in this order; C-contiguous.
+    buffer
+        Gives so many bytes of memory under a name.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        Mask of the tiles that are present; the others are left as they are. None if anything is
+        not as expected: `Shard` says what.
+    """
+    rows = tiles.view(np.uint8).reshape(len(tiles), -1)
+    size = rows.shape[1]
+    most = most_bytes(size) if compress else size
+    batch = max(min(BATCH, ranks.size * most), most)
+    room = buffer(batch if compress else 0, "coded")
+    end, present = buffer(end_bytes(order.size), "end"), np.empty(ranks.size, np.bool_)
+    name = np.frombuffer(os.fsencode(path) + b"\0", np.uint8)
+    with decoder(compress) as (function, context):
+        codec = function, context, most, batch
+        given = order, ranks, codec, rows, room, end, present
+        if not _read(_calls(), name, *given):
+            return None
+    sums = 4 * order.size
+    if digest not in (ANY_DIGEST, block_digest(end[:sums], end[sums + 4 : -4])):
+        return None
+    return present

@@ -1,0 +1,159 @@
+"""Shards that are read in one call: the same cells and the same messages as by `Shard`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import numba  # noqa: F401 - only where it is loaded are shards read in one call
+import numpy as np
+import pytest
+from strategies import Raster, same_bits
+from test_store import write
+
+from terrain_gpu import StoreError, TileStore
+from terrain_gpu.grid import TILE
+from terrain_gpu.store import codecs, files, layer, shard_kernel
+from terrain_gpu.store.checksums import crc32c, seal
+from terrain_gpu.store.layer import Layer
+from terrain_gpu.store.shard import ANY_DIGEST, GAP
+from terrain_gpu.store.tiles import ABSENT
+
+RASTERS = {
+    "int16": Raster(np.dtype("<i2"), (257, 320), -1, "hills", "lakes"),
+    "uint8": Raster(np.dtype("u1"), (256, 512), 0, "hills", "tiles"),
+    "float64": Raster(np.dtype("<f8"), (193, 129), -9999.0, "ties", "tiles", True),
+}
+
+
+@pytest.fixture
+def by_shard(monkeypatch):
+    """A function that turns the kernel off."""
+    return lambda: monkeypatch.setattr(layer, "shards_at_once", lambda name: None)
+
+
+def tiles_of(found, at):
+    tiles = np.zeros(((found.block_size // TILE) ** 2, TILE, TILE), found.dtype)
+    found.read_tiles(*at, tiles)
+    return tiles
+
+
+@pytest.mark.parametrize("name", [None, *codecs.NAMES])
+@pytest.mark.parametrize("raster", RASTERS)
+def test_it_reads_what_is_there(tmp_path, monkeypatch, by_shard, raster, name):
+    """Only blocks that are all fill, and windows without a codec, are left to `Shard`."""
+    found = write(tmp_path / "s", RASTERS[raster], block=128, compress=name)
+    there = [at for at in found.blocks.ids() if found.shard_path(*at).exists()]
+    assert there
+    with monkeypatch.context() as patch:
+        patch.setattr(Layer, "_shard", None)
+        fast = [tiles_of(found, at) for at in there]
+        rows = [found.read_block(*at) for at in there] if name else []
+    by_shard()
+    assert all(map(same_bits, fast, (tiles_of(found, at) for at in there)))
+    assert all(map(same_bits, rows, map(found.read_block, *zip(*there, strict=True))))
+
+
+def damages(size, tiles):
+    """Places to flip a bit: first and last bytes of tiles, checksums and index."""
+    ends = np.cumsum([size - 20 * tiles - 8, 4 * tiles, 4, 16 * tiles, 4])
+    return sorted({0, *(ends - 1), *ends[:-1]})
+
+
+@pytest.mark.parametrize("name", [None, "blosc-lz4", "zstd"])
+def test_the_same_messages(tmp_path, by_shard, monkeypatch, name):
+    raster = Raster(np.dtype("<i2"), (256, 256), None, "hills", "none")
+    found = write(tmp_path / "s", raster, block=128, compress=name)
+    path, other = found.shard_path(0, 0), found.shard_path(1, 1)
+    whole, cases = path.read_bytes(), []
+    for at in damages(len(whole), 4):
+        cases.append(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    cases += [whole[:-1], whole[1:], whole[:40], b"", whole + b"0", other.read_bytes(), None]
+    told = []
+    for off in False, True:
+        if off:
+            by_shard()
+        for case in cases:
+            path.unlink(missing_ok=True)
+            if case is not None:
+                path.write_bytes(case)
+            opened = TileStore.open(tmp_path / "s").layer("elevation")
+            for read in (lambda: tiles_of(opened, (0, 0)), lambda: opened.read_block(0, 0)):  # noqa: B023
+                with pytest.raises(StoreError) as error:
+                    read()
+                told.append(str(error.value))
+    half = len(told) // 2
+    assert told[:half] == told[half:]
+    assert len({re.sub(r"\d", "", one) for one in told}) > 3
+
+
+def shard(path, parts, gaps, order):
+    """A file with the bytes of tiles after gaps, in this order; returns its tiles' ranks."""
+    data, index = b"", np.full((len(order), 2), 2**64 - 1, "<u8")
+    sums = np.zeros(len(order), "<u4")
+    for rank, gap in zip(order, gaps, strict=True):
+        if rank is ABSENT:
+            continue
+        data += b"-" * gap
+        index[rank] = len(data), len(parts[rank])
+        sums[rank] = crc32c(parts[rank])
+        data += parts[rank]
+    path.write_bytes(data + seal(sums.tobytes()) + seal(index.tobytes()))
+
+
+@pytest.mark.parametrize("name", [None, "blosc-lz4"])
+@pytest.mark.parametrize(
+    ("order", "gaps", "reads"),
+    [
+        ([0, 1, 2, 3], [0, 0, 0, 0], True),
+        ([0, 1, 2, 3], [7, 1, 0, 0], True),
+        ([0, 1, 2, 3], [0, GAP, GAP + 1, 0], True),
+        ([0, ABSENT, 2, 3], [0, 0, 0, 0], True),
+        ([ABSENT, ABSENT, ABSENT, 3], [0, 0, 0, 0], True),
+        ([ABSENT] * 4, [0, 0, 0, 0], True),
+        ([1, 0, 2, 3], [0, 0, 0, 0], False),
+        ([3, 2, 1, 0], [0, 0, 0, 0], False),
+    ],
+)
+def test_shards_that_others_wrote(tmp_path, name, order, gaps, reads):
+    tiles = np.arange(4 * TILE * TILE, dtype="<u2").reshape(4, TILE, TILE)
+    code = codecs.encoder(name, tiles.dtype) if name else np.ndarray.tobytes
+    shard(tmp_path / "shard", [bytes(code(one)) for one in tiles], gaps, order)
+    there = np.isin(np.arange(4), [k for k in order if k is not ABSENT])
+    for ranks in ([0, 1, 2, 3], [1, 3], [2]):
+        out = np.zeros((len(ranks), TILE, TILE), tiles.dtype)
+        how = np.arange(4), name, ANY_DIGEST, np.array(ranks), out
+        path = str(tmp_path / "shard")
+        present = shard_kernel.read_tiles(path, *how, lambda size, name: np.empty(size, np.uint8))
+        if present is None:
+            assert not reads
+            assert len(ranks) > 1
+            continue
+        assert same_bits(present, there[ranks])
+        assert same_bits(out, tiles[ranks] * there[ranks][:, None, None].astype("u2"))
+
+
+def test_where_it_cannot_be(tmp_path, monkeypatch):
+    found = write(tmp_path / "s", RASTERS["int16"], block=128, compress="zstd")
+    at = next(at for at in found.blocks.ids() if found.shard_path(*at).exists())
+    before = tiles_of(found, at)
+    monkeypatch.setattr(shard_kernel, "_read", lambda *given: False)
+    assert same_bits(tiles_of(found, at), before)
+    monkeypatch.setattr(shard_kernel, "has_instruction", lambda: False)
+    assert layer.shards_at_once(None) is None
+    monkeypatch.delitem(sys.modules, "numba")
+    assert layer.shards_at_once("zstd") is None
+
+
+def test_parts_of_a_file(tmp_path, monkeypatch):
+    """What the system writes in part is continued, and a file of a killed run replaced."""
+    path, temporary = tmp_path / "c" / "0", tmp_path / "temporary"
+    temporary.write_bytes(b"left")
+    writev = os.writev
+    monkeypatch.setattr(os, "writev", lambda fd, parts: writev(fd, [parts[0][:3]]))
+    parts = [np.arange(5, dtype="<u2"), b"", b"abcdefg", b"h"]
+    with files.new_file(path, temporary, buffered=False) as file:
+        files.write_parts(file, parts)
+    assert path.read_bytes() == b"".join(map(bytes, parts))
+    assert not temporary.exists()
