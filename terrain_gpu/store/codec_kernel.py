@@ -62,7 +62,7 @@ def word_at(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def _copy(typing: Any, to: Any, source: Any, size: Any) -> Any:
+def copy_bytes(typing: Any, to: Any, source: Any, size: Any) -> Any:
     """Copy bytes between addresses; numba's own loop takes longer than lz4."""
 
     def emit(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -172,7 +172,7 @@ def _code(function, context, how, tiles, slots, part, room, lengths, sums):  # t
             length = np.int64(np.int32(call_at(function, given)))
         if not 0 < length <= most:
             return False
-        _copy(room.ctypes.data + end, target, length)
+        copy_bytes(room.ctypes.data + end, target, length)
         starts[n], lengths[n] = end, length
         end += length
         first = n // 4 * 4

@@ -424,7 +424,7 @@ class Layer(Described):
             inner[0] // TILE : ceil_div(inner[1], TILE),
             inner[2] // TILE : ceil_div(inner[3], TILE),
         ]
-        if self.compress and (found := self._tiles_at_once(i, j, ranks)) is not None:
+        if (found := self._tiles_at_once(i, j, ranks)) is not None:
             tiles, slots = found
             arrange(tiles, slots, self._ranks, inner, out, self.fill)
             return

@@ -16,9 +16,10 @@ from functools import cache
 import numpy as np
 
 from ..compiled import jit
+from ..grid import TILE, Window
 from . import codec_kernel
 from .checksums import block_digest
-from .codec_kernel import call_at, crc_of_some, decode_some, decoder, word_at
+from .codec_kernel import call_at, copy_bytes, crc_of_some, decode_some, decoder, word_at
 from .codecs import most_bytes
 from .crc_kernel import has_instruction
 from .shard import ANY_DIGEST, GAP, end_bytes
@@ -109,6 +110,32 @@ def _read(calls, path, order, ranks, codec, out, room, end, present):  # type: i
     return done
 
 
+@jit
+def _place(tiles, slots, inner, fill, out):  # type: ignore[no-untyped-def]
+    """As `place`; all of bytes."""
+    row0, row1, col0, col1 = inner
+    item = fill.size // TILE
+    source, target, absent = tiles.ctypes.data, out.ctypes.data, fill.ctypes.data
+    for row in range(row0, row1):
+        across, down = slots[row // TILE - row0 // TILE], row % TILE * TILE
+        for k in range(across.size):
+            left = (col0 // TILE + k) * TILE
+            begin, end = max(col0, left), min(col1, left + TILE)
+            at = absent
+            if across[k] != ABSENT:
+                at = source + across[k] * tiles.shape[1] + (down + begin - left) * item
+            to = target + (row - row0) * out.strides[0] + (begin - col0) * item
+            copy_bytes(to, at, (end - begin) * item)
+
+
+def place(
+    tiles: np.ndarray, slots: np.ndarray, inner: Window, out: np.ndarray, fill: np.ndarray
+) -> None:
+    """Copy the cells `inner` of a block from the slots of its tiles, as `tiles.arrange`."""
+    rows = tiles.view(np.uint8).reshape(len(tiles), -1)
+    _place(rows, slots, inner, np.full(TILE, fill).view(np.uint8), out.view(np.uint8))
+
+
 @cache
 def _calls() -> tuple[int, ...]:
     """The addresses of the system's functions."""
@@ -117,6 +144,7 @@ def _calls() -> tuple[int, ...]:
     return tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in found)
 
 
+@cache
 def can(compress: str | None) -> bool:
     """Whether shards with this compression can be read here."""
     return has_instruction() if compress is None else codec_kernel.can(compress)

@@ -9,16 +9,18 @@ import sys
 import numba  # noqa: F401 - only where it is loaded are shards read in one call
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from strategies import Raster, same_bits
 from test_store import write
 
 from terrain_gpu import StoreError, TileStore
-from terrain_gpu.grid import TILE
+from terrain_gpu.grid import TILE, ceil_div, z_rank_table
 from terrain_gpu.store import codecs, files, layer, shard_kernel
 from terrain_gpu.store.checksums import crc32c, seal
 from terrain_gpu.store.layer import Layer
 from terrain_gpu.store.shard import ANY_DIGEST, GAP
-from terrain_gpu.store.tiles import ABSENT
+from terrain_gpu.store.tiles import ABSENT, arrange
 
 RASTERS = {
     "int16": Raster(np.dtype("<i2"), (257, 320), -1, "hills", "lakes"),
@@ -141,7 +143,7 @@ def test_where_it_cannot_be(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_kernel, "_read", lambda *given: False)
     assert same_bits(tiles_of(found, at), before)
     monkeypatch.setattr(shard_kernel, "has_instruction", lambda: False)
-    assert layer.shards_at_once(None) is None
+    assert not shard_kernel.can.__wrapped__(None)
     monkeypatch.delitem(sys.modules, "numba")
     assert layer.shards_at_once("zstd") is None
 
@@ -157,3 +159,28 @@ def test_parts_of_a_file(tmp_path, monkeypatch):
         files.write_parts(file, parts)
     assert path.read_bytes() == b"".join(map(bytes, parts))
     assert not temporary.exists()
+
+
+@given(
+    st.sampled_from(["u1", "<i2", "<f4", "<f8"]),
+    st.sampled_from([1, 2, 4]),
+    st.lists(st.integers(0, 256), min_size=4, max_size=4),
+    st.lists(st.booleans(), min_size=16, max_size=16),
+)
+def test_place(dtype, side, ends, there):
+    """The kernel that copies cells of a window from tiles, beside what copies them with gaps."""
+    ranks = z_rank_table(side * TILE)
+    (row0, row1), (col0, col1) = (
+        sorted(min(end, side * TILE) for end in two) for two in (ends[:2], ends[2:])
+    )
+    inner = row0, row1 + (row0 == row1), col0, col1 + (col0 == col1)
+    ranks_of = ranks[
+        row0 // TILE : ceil_div(inner[1], TILE), col0 // TILE : ceil_div(inner[3], TILE)
+    ]
+    slots = np.where(np.array(there)[ranks_of], ranks_of, ABSENT)
+    tiles = np.arange(side * side * TILE * TILE).astype(dtype).reshape(-1, TILE, TILE)
+    shape, fill = (inner[1] - row0, inner[3] - col0), np.array(7, dtype)
+    found, right = np.zeros(shape, dtype), np.zeros((*shape, 2), dtype)[..., 0]
+    arrange(tiles, slots, ranks, inner, found, fill)
+    arrange(tiles, slots, ranks, inner, right, fill)  # its cells are not side by side
+    assert same_bits(found, right.copy())
