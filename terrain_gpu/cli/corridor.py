@@ -108,9 +108,9 @@ def refuse(settings: dict[str, Any]) -> None:
     if settings["distances"]:
         if is_raster(given := context.params["store"]):
             raise click.UsageError(
-                f"{given} is a raster, and {' '.join(settings['distances'])}: layers of a store; "
-                "give --sources and --targets in place of them, or convert rasters of distances "
-                "into one store, with convert-dataset --layer"
+                f"{given} is a raster, so {' '.join(settings['distances'])} cannot be layers of "
+                "it; give --sources and --targets in place of them, or convert rasters of "
+                "distances into one store, with convert-dataset --layer"
             )
         if asked:
             raise click.UsageError(
