@@ -182,6 +182,7 @@ def writer_of(operation: ModuleType) -> click.Command:
         )
 
         with (
+            _as_options(settings),
             options.if_interrupted(f"{output} is unchanged"),
             given.store(settings) as at,
         ):

@@ -143,8 +143,9 @@ def test_an_unfinished_run_goes_on(world, capfd, monkeypatch):
         ("depressions dem.tif -o x.csv", "-o writes a raster (.tif, .zarr); --table"),
         (
             "corridor dem.tif a b -o x.tif",
-            "dem.tif is a raster, and a b: layers of a store; give --so",
+            "dem.tif is a raster, so a b cannot be layers of it; give ",
         ),
+        ("contours dem.tif c.gpkg --interval 0", "--interval 0.0 is not a finite number above 0"),
         ("polygons k.zarr p.gpkg", "which layer? --layer names one; there are: elevation, slope"),
     ],
 )
