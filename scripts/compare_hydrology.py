@@ -3,9 +3,9 @@
     python scripts/compare_hydrology.py [RASTER ...] [--side 1000] [--generated 500]
 
 Needs the project and any of the peers, in the same environment: pyflwdir, topotoolbox, pysheds,
-whitebox-workflows (pip install), GRASS (Debian: apt install grass-core), TauDEM on the path (cmake
-from its sources, with MPI and GDAL). What is missing is named; distances of pyflwdir 0.5 need
-affine<3.
+whitebox-workflows, richdem-fork (pip install), GRASS (Debian: apt install grass-core), TauDEM on
+the path (cmake from its sources, with MPI and GDAL). What is missing is named; distances of
+pyflwdir 0.5 need affine<3.
 The middle of each raster, `--side` cells at most, becomes square cells of 10 m of a projected CRS,
 so that all programs measure alike. Two rasters are made: a surface without flats or depressions,
 and one with both. What follows directions is compared on those of each program. Prints tables as
@@ -329,6 +329,10 @@ def by_whitebox(store: Store, folder: Path) -> Iterator[Row]:
         yield divided(
             store, "Whitebox", read("dinf_flow_accum", input=dem, out_type="cells")[1], sink
         )
+        theirs = read("fd8_flow_accum", dem=dem, out_type="cells", exponent=1.1)[1]
+        how = {"method": "mfd", "directions": "tree", "into": "mfd"}
+        (ours,) = store.of(tg.flow_accumulation, **how)
+        yield Row("Whitebox", "MFD accumulation (FD8, 1.1)", theirs, ours, inner(ours), 1e-5)
         (sums,) = store.of(tg.flow_accumulation, directions="tree", into="sums_tree")
         streams = (sums >= THRESHOLD).astype(np.uint8)
         how = {"streams": store.put("streams", streams), "directions": "tree", "into": "hand_dinf"}
@@ -466,7 +470,43 @@ def by_taudem(store: Store, folder: Path) -> Iterator[Row]:
         yield Row("TauDEM", f"average {what} down to streams", read("dd"), ours, here, 1e-4)
 
 
+def by_richdem(store: Store, folder: Path) -> Iterator[Row]:
+    """Fill, D-infinity, and MFD by Freeman and Quinn.
+
+    Flow is divided by our filled heights, and compared where nothing comes through a flat or lake.
+    """
+    import richdem
+
+    good, right = np.isfinite(store.z), store.get("filled_border")
+
+    def raster(cells: np.ndarray) -> Any:
+        kept = np.where(good, cells, -9999).astype(np.float64)
+        return richdem.rdarray(kept, no_data=-9999, geotransform=(0, CELL, 0, 0, 0, -CELL))
+
+    filled = np.asarray(richdem.FillDepressions(raster(store.z)))
+    yield Row("RichDEM", "fill", filled, right, good)
+    odd = np.pad(good[1:-1, 1:-1], 1) & ~lower(store, right)
+    store.put("odd_rd", odd.astype(np.float32))
+    for method, exponent, what, more in (
+        ("Dinf", None, "D-infinity accumulation", {"method": "dinf"}),
+        ("Freeman", 1.1, "MFD accumulation (Freeman, 1.1)", {"method": "mfd"}),
+        ("Freeman", 4.0, "MFD accumulation (Freeman, 4)", {"method": "mfd", "exponent": 4}),
+        ("Quinn", None, "MFD accumulation (Quinn)", {"method": "quinn"}),
+    ):
+        how = {**more, "filled": "filled_border", "into": "divided_rd"}
+        parts = richdem.FlowProportions(raster(right), method=method, exponent=exponent)
+        if method == "Dinf":  # its two neighbours have each other's part: they are exchanged
+            parts[...] = np.where((parts > 0) & (parts < 1), 1 - parts, parts)
+        theirs = np.asarray(richdem.FlowAccumFromProps(parts))
+        through = np.asarray(richdem.FlowAccumFromProps(parts, weights=odd.astype(np.float64)))
+        (sums,) = store.of(tg.flow_accumulation, **how)
+        (ours,) = store.of(tg.flow_accumulation, weights="odd_rd", **how)
+        clean = ~odd & good & (through <= 0) & (ours == 0)
+        yield Row("RichDEM", what, theirs, sums, inner(sums) & clean, 1e-5)
+
+
 PEERS = {
+    "RichDEM": by_richdem,
     "TauDEM": by_taudem,
     "pyflwdir": by_pyflwdir,
     "topotoolbox": by_topotoolbox,
@@ -537,7 +577,7 @@ def main() -> None:
     parser.add_argument("--generated", type=int, default=500)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    for name in ("pyflwdir", "topotoolbox", "pysheds", "whitebox-workflows"):
+    for name in ("pyflwdir", "topotoolbox", "pysheds", "whitebox-workflows", "richdem-fork"):
         try:
             print(f"{name} {metadata.version(name)}", flush=True)
         except metadata.PackageNotFoundError:
