@@ -1,14 +1,16 @@
 """The spanning forest of one tile: Boruvka over 64 x 64 cells, in cache and in vector registers.
 
-A round scans cells, not a list of edges: each cell finds the least of its eight edges that leave
-its component (straight-line code over arrays, which the compiler vectorises), each component the
-least of its cells. Rounds with a frozen rim give the final edges; rounds without frozen cells then
-give the candidates, the spanning tree of the edges left between rim cells.
+The first round scans cells: each finds the least of its eight edges, in straight-line code over
+arrays that the compiler vectorises. So does the test that then drops the greatest edge of every
+triangle, after which few edges between components are left. Further rounds scan their list. Rounds
+with a frozen rim give the final edges; rounds without frozen cells then give the candidates, the
+spanning tree of the edges left between rim cells.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
 from numba.extending import overload, register_jitable
 
 from ...compiled import jit
@@ -30,19 +32,23 @@ def new_tile_work(weight: Weight) -> tuple:
     word = _word_dtype(weight)
     arrays = (word,) if word else (weight.key_dtype, np.int32)
 
-    def choices() -> tuple:
-        return tuple(np.empty(CELLS, dtype) for dtype in arrays)
+    def choices(count: int = CELLS) -> tuple:
+        return tuple(np.empty(count, dtype) for dtype in arrays)
+
+    def ids(count: int = CELLS) -> np.ndarray:
+        return np.empty(count, np.uint32)
 
     return (
         np.empty((4, CELLS + 2 * PAD), arrays[0]),  # edges by direction: words or keys
-        np.full(CELLS + 2 * PAD, CELLS, np.uint32),  # component of each cell
-        np.empty(CELLS, np.uint32),  # component before the rim was thawed
-        choices(),  # least edge of each cell
+        np.full(CELLS + 2 * PAD, CELLS, np.uint32),  # component of each cell after the first round
+        np.full(CELLS + 2 * PAD, -1, np.int16),  # edge that each cell picks in the first round
         choices(),  # least edge of each component
-        np.empty(CELLS, np.uint32),  # parent
-        np.empty(CELLS, np.uint32),  # active components
+        ids(),  # parent of each component
+        (ids(), ids()),  # components after the first round, and those that are active
         np.empty(CELLS, np.bool_),  # frozen
         choices(),  # picked edges
+        np.empty(CELLS, np.uint8),  # edges left of each cell, a bit for each direction
+        (choices(4 * CELLS), ids(4 * CELLS), ids(4 * CELLS)),  # edges left, and their ends
     )
 
 
@@ -168,31 +174,33 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
     count, picked
         Number of candidates so far, and of final edges of this tile.
     """
-    edges, label, ring, least, _, parent, active, frozen, picked = work
+    edges, label, choice, best, parent, (first, active), frozen, picked, bits, left = work
     row0, _, col0, _ = window
-    _fill(cells, valid, window, rule, diagonal, edges, least)
+    _fill(cells, valid, window, rule, diagonal, edges, best)
     _freeze_rim(window, sides, frozen)
+    _least_of_cells(edges, best)
+    final = _hook_cells(best, choice, parent, frozen, picked)
+    roots = _compress_cells(parent, active)
     for c in range(CELLS):
-        label[c + PAD] = c
-        parent[c] = c
-        active[c] = c
-    # In the first round every cell is a component, so its least edge is that of the component.
-    _least_of_cells(edges, label, least)
-    final = _hook(least, label, parent, active, CELLS, frozen, picked, 0)
-    roots = _join(parent, active, CELLS, label)
-    final, roots = _rounds(work, roots, final)
+        label[c + PAD] = parent[c]
+    _mark(edges, label, bits)
+    count_left = _gather(bits, edges, label, left)
+    components = roots
+    first[:] = active
+    final, roots, count_left = _rounds(work, roots, count_left, final)
     key_type = out[0].dtype.type
     for k in range(final):
         key, e = _key_and_number(picked, k)
         mask[row0 + (e >> 8), col0 + ((e >> 2) & 63)] |= np.uint8(1 << (e & 3))
         add_weight(sums, key_type(key), mode)
-    for c in range(CELLS):
-        ring[c] = label[c + PAD]
-        frozen[c] = False
-    candidates, _ = _rounds(work, roots, 0)
+    compress(parent, first, components)
+    for c in range(PAD, CELLS + PAD):
+        label[c] = parent[label[c]]
+    frozen[:] = False
+    candidates, _, _ = _rounds(work, roots, count_left, 0)
     for k in range(candidates):
         key, e = _key_and_number(picked, k)
-        u, v = ring[e >> 2], ring[(e >> 2) + np.int64(_STEP[e & 3])]
+        u, v = label[(e >> 2) + PAD], label[(e >> 2) + PAD + np.int64(_STEP[e & 3])]
         out[0][count] = key
         cell = (row0 + (e >> 8)) * cells.shape[1] + col0 + ((e >> 2) & 63)
         out[1][count] = 4 * cell + (e & 3)
@@ -203,18 +211,23 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
 
 
 @register_jitable
-def _rounds(work, roots, found):
-    """Run rounds until no component can pick; return the edges found and the components left."""
-    edges, label, _, least, best, parent, active, frozen, picked = work
+def _rounds(work, roots, count, found):
+    """Run rounds on the edges left until no component can pick.
+
+    Returns
+    -------
+    found, roots, count
+        Numbers of edges found, of components left and of edges left.
+    """
+    _, _, _, best, parent, (_, active), frozen, picked, _, left = work
     while _may_pick(active, roots, frozen):
-        _least_of_cells(edges, label, least)
-        _least_of_components(least, label, active, roots, best)
-        more = _hook(best, label, parent, active, roots, frozen, picked, found)
+        count = _least_of_components(left, count, parent, active, roots, best)
+        more = _hook(best, left, parent, active, roots, frozen, picked, found)
         if more == found:
             break
         found = more
-        roots = _join(parent, active, roots, label)
-    return found, roots
+        roots = compress(parent, active, roots)
+    return found, roots, count
 
 
 @register_jitable
@@ -227,33 +240,70 @@ def _may_pick(active, roots, frozen):
 
 
 @register_jitable
-def _hook(best, label, parent, active, roots, frozen, picked, found):
+def _hook_cells(best, choice, parent, frozen, picked):
+    """Attach every cell that may pick to the one across its least edge; see `_hook`."""
+    none = np.int16(-1)
+    for c in range(CELLS):
+        _, e = _key_and_number(best, c)
+        choice[c + PAD] = none if frozen[c] | (not _is_edge(best, c)) else np.int16(e)
+    for c in range(CELLS):
+        q = c + PAD
+        own, cell = choice[q], np.int16(c)
+        # If both picked this edge, the smaller remains a root.
+        east = cell if choice[q + 1] == own else np.int16(c + 1)
+        south_west = cell if choice[q + TILE - 1] == own else np.int16(c + TILE - 1)
+        south = cell if choice[q + TILE] == own else np.int16(c + TILE)
+        south_east = cell if choice[q + PAD] == own else np.int16(c + PAD)
+        d = np.int16(own - 4 * c)  # negative at the upper end of an edge
+        other = np.int16(own >> 2) if d < 0 else east
+        other = south_west if d == 1 else other
+        other = south if d == 2 else other
+        other = south_east if d == 3 else other
+        parent[c] = cell if own < 0 else other
+    found = 0
+    for c in range(CELLS):
+        _copy(best, c, picked, found)
+        found += parent[c] != c
+    return found
+
+
+@register_jitable
+def _compress_cells(parent, active):
+    """`compress` for all cells: without branches, in as many passes as the deepest needs."""
+    changed = np.uint32(1)
+    while changed:
+        changed = np.uint32(0)
+        for c in range(CELLS):
+            old = parent[c]
+            new = parent[old]
+            changed |= old ^ new
+            parent[c] = new
+    roots = 0
+    for c in range(CELLS):
+        active[roots] = c
+        roots += parent[c] == c
+    return roots
+
+
+@register_jitable
+def _hook(best, left, parent, active, roots, frozen, picked, found):
     """Attach every component that may pick to the one across its least edge.
 
     Branch-free, because the outcome is hard to predict.
     """
+    choices, us, vs = left
     for k in range(roots):
         c = active[k]
-        _, e = _key_and_number(best, c)
-        lower = np.uint64(e >> 2)
-        other = label[lower + PAD] ^ label[lower + PAD + _STEP[e & 3]] ^ c
+        _, at = _key_and_number(best, c)
+        other = us[at] ^ vs[at] ^ c
         stays = frozen[c] | (not _is_edge(best, c))
         other = c if stays else other
         # If both picked this edge, the smaller remains a root.
         stays |= (c < other) & _same(best, c, best, other) & (not frozen[other])
         parent[c] = c if stays else other
-        _copy(best, c, picked, found)
+        _copy(choices, at, picked, found)
         found += 1 - np.int64(stays)
     return found
-
-
-@register_jitable
-def _join(parent, active, roots, label):
-    """Label every cell with the root of its component; return the number of roots."""
-    roots = compress(parent, active, roots)
-    for c in range(PAD, CELLS + PAD):
-        label[c] = parent[label[c]]
-    return roots
 
 
 def _word(key, number, choices, edges):
@@ -325,97 +375,166 @@ def _freeze_rim(window, sides, frozen):
         frozen[y * TILE + width - 1] |= sides[3]
 
 
-def _least_of_cells(edges, label, least):
-    """Find, for each cell, its least edge that leaves its component."""
+def _least_of_cells(edges, least):
+    """Find, for each cell, its least edge."""
 
 
 @overload(_least_of_cells)
-def _least_of_cells_by(edges, label, least):
+def _least_of_cells_by(edges, least):
     return _least_words if len(least) == 1 else _least_keys
 
 
-def _least_words(edges, label, least):
+def _least_words(edges, least):
     e, sw, s, se = edges[0], edges[1], edges[2], edges[3]
-    top = ~edges.dtype.type(0)
     for c in range(CELLS):
         q = c + PAD
-        own = label[q]
-        word = se[c] if label[c] != own else top
-        word = min(word, s[c + 1] if label[c + 1] != own else top)
-        word = min(word, sw[c + 2] if label[c + 2] != own else top)
-        word = min(word, e[c + TILE] if label[c + TILE] != own else top)
-        word = min(word, e[q] if label[q + 1] != own else top)
-        word = min(word, sw[q] if label[q + TILE - 1] != own else top)
-        word = min(word, s[q] if label[q + TILE] != own else top)
-        word = min(word, se[q] if label[q + PAD] != own else top)
-        least[0][c] = word
+        before = min(se[c], s[c + 1], sw[c + 2], e[c + TILE])
+        least[0][c] = min(before, e[q], sw[q], s[q], se[q])
 
 
-def _least_keys(edges, label, least):
+def _least_keys(edges, least):
     # The order of the tests is that of the numbers, so that ties go to the least number.
     e, sw, s, se = edges[0], edges[1], edges[2], edges[3]
-    top = ~edges.dtype.type(0)
     for c in range(CELLS):
         q = c + PAD
-        own = label[q]
-        key = se[c] if label[c] != own else top
+        key = se[c]
         code = np.int32(4 * -PAD + 3)
-        k = s[c + 1] if label[c + 1] != own else top
+        k = s[c + 1]
         code = np.int32(4 * (1 - PAD) + 2) if k < key else code
         key = min(k, key)
-        k = sw[c + 2] if label[c + 2] != own else top
+        k = sw[c + 2]
         code = np.int32(4 * (2 - PAD) + 1) if k < key else code
         key = min(k, key)
-        k = e[c + TILE] if label[c + TILE] != own else top
+        k = e[c + TILE]
         code = np.int32(-4) if k < key else code
         key = min(k, key)
-        k = e[q] if label[q + 1] != own else top
+        k = e[q]
         code = np.int32(0) if k < key else code
         key = min(k, key)
-        k = sw[q] if label[q + TILE - 1] != own else top
+        k = sw[q]
         code = np.int32(1) if k < key else code
         key = min(k, key)
-        k = s[q] if label[q + TILE] != own else top
+        k = s[q]
         code = np.int32(2) if k < key else code
         key = min(k, key)
-        k = se[q] if label[q + PAD] != own else top
+        k = se[q]
         code = np.int32(3) if k < key else code
         least[0][c] = min(k, key)
         least[1][c] = np.int32(4 * c) + code
 
 
-def _least_of_components(least, label, active, roots, best):
-    """Find the least edge of each component."""
+@register_jitable
+def _mark(edges, label, bits):
+    """Mark the edges between components that are not the greatest of a triangle.
+
+    The greatest edge of a cycle is in no minimum spanning tree (R. Tarjan 1983, the red rule).
+    Equal 64-bit keys are all kept. Missing edges, such as those beyond a row's end, are greater
+    than all others.
+    """
+    e, sw, s, se = edges[0], edges[1], edges[2], edges[3]
+    top = ~edges.dtype.type(0)
+    for c in range(CELLS):
+        q = c + PAD
+        own = label[q]
+        # Each side of a square belongs to two triangles of it, and to two of the next square; a
+        # diagonal to two.
+        below = min(max(s[q + 1], se[q]), max(s[q], sw[q + 1]))
+        above = min(max(s[c + 1], se[c + 1]), max(s[c + 2], sw[c + 2]))
+        found = np.uint8((e[q] <= min(below, above)) & (e[q] < top) & (label[q + 1] != own))
+        left = min(max(e[q - 1], s[q - 1]), max(e[q + TILE - 1], s[q]))
+        one = (sw[q] <= left) & (sw[q] < top) & (label[q + TILE - 1] != own)
+        found |= np.uint8(one) << np.uint8(1)
+        right = min(max(e[q], sw[q + 1]), max(e[q + TILE], se[q]))
+        left = min(max(e[q - 1], se[q - 1]), max(e[q + TILE - 1], sw[q]))
+        one = (s[q] <= min(right, left)) & (s[q] < top) & (label[q + TILE] != own)
+        found |= np.uint8(one) << np.uint8(2)
+        right = min(max(e[q], s[q + 1]), max(s[q], e[q + TILE]))
+        one = (se[q] <= right) & (se[q] < top) & (label[q + PAD] != own)
+        bits[c] = found | (np.uint8(one) << np.uint8(3))
 
 
-@overload(_least_of_components)
-def _least_of_components_by(least, label, active, roots, best):
-    return _reduce_words if len(least) == 1 else _reduce_keys
+@register_jitable
+def _gather(bits, edges, label, left):
+    """List the marked edges in the order of their numbers; return how many there are."""
+    choices, us, vs = left
+    count = 0
+    eights = bits.view(np.uint64)
+    for k in range(CELLS // 8):
+        found = eights[k]
+        while found:
+            bit = np.int64(trailing_zeros(found))
+            found &= found - np.uint64(1)
+            cell = 8 * k + (bit >> 3)
+            d = bit & 7
+            _put(choices, count, edges[d, cell + PAD], 4 * cell + d)
+            us[count] = label[cell + PAD]
+            vs[count] = label[cell + PAD + np.int64(_STEP[d])]
+            count += 1
+    return count
 
 
-def _reduce_words(least, label, active, roots, best):
-    # Branch-free, because small components are unpredictable. Neighbours are mostly of one
-    # component, where each waits for the one before, so four quarters of the tile take turns.
-    words, found = least[0], best[0]
-    top = ~words.dtype.type(0)
-    for k in range(roots):
-        found[active[k]] = top
-    for c in range(CELLS // 4):
-        for quarter in range(4):
-            at = quarter * (CELLS // 4) + c
-            r = label[at + PAD]
-            found[r] = min(found[r], words[at])
+def _put(choices, k, word, number):
+    """Set choice `k` to an entry of `edges`."""
 
 
-def _reduce_keys(least, label, active, roots, best):
-    keys, numbers = least
-    top = ~keys.dtype.type(0)
+@overload(_put, inline="always")
+def _put_of(choices, k, word, number):
+    if len(choices) == 1:
+
+        def put(choices, k, word, number):
+            choices[0][k] = word
+
+    else:
+
+        def put(choices, k, word, number):
+            choices[0][k] = word
+            choices[1][k] = number
+
+    return put
+
+
+@register_jitable
+def _least_of_components(left, count, parent, active, roots, best):
+    """Find the least edge of each component, by its place among the edges left.
+
+    Edges inside components are dropped. Others keep their order, that of their numbers, so places
+    decide between equal keys. Returns how many are left.
+    """
+    choices, us, vs = left
+    top = ~best[0].dtype.type(0)
     for k in range(roots):
         best[0][active[k]] = top
-    for c in range(CELLS):
-        r = label[c + PAD]
-        key, e = keys[c], numbers[c]
-        old, was = best[0][r], best[1][r]
-        better = (key < old) | ((key == old) & (e < was))
-        best[0][r] = key if better else old
-        best[1][r] = e if better else was
+    kept = 0
+    for k in range(count):
+        u, v = parent[us[k]], parent[vs[k]]
+        _copy(choices, k, choices, kept)
+        us[kept], vs[kept] = u, v
+        # Branch-free, because small components are unpredictable.
+        _lower(choices, kept, best, u, u != v)
+        _lower(choices, kept, best, v, u != v)
+        kept += u != v
+    return kept
+
+
+def _lower(choices, k, best, c, leaves):
+    """Make choice `k` the best one of a component, if it leaves it and is less."""
+
+
+@overload(_lower)
+def _lower_of(choices, k, best, c, leaves):
+    if len(choices) == 1:
+
+        def lower(choices, k, best, c, leaves):
+            kind, old = choices[0].dtype.type, best[0][c]
+            word = ((choices[0][k] >> kind(NUMBER)) << kind(NUMBER)) | kind(k)
+            best[0][c] = word if leaves & (word < old) else old
+
+    else:
+
+        def lower(choices, k, best, c, leaves):
+            key, old, place = choices[0][k], best[0][c], best[1][c]
+            better = leaves & (key < old)
+            best[0][c] = key if better else old
+            best[1][c] = k if better else place
+
+    return lower
