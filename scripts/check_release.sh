@@ -100,16 +100,16 @@ assert np.array_equal(found.distance(), costs)
 PYTHON
 
 for python in "${pythons[@]}"; do
-    env=$work/$python
-    step "$python: the wheel alone in an empty environment"
+    name=${python##*/} env=$work/env-${python##*/}
+    step "$name: the wheel alone in an empty environment"
     "$python" -m venv "$env"
     install "$env" "$wheel"
     "$env/bin/python" -m pip check
     "$env/bin/python" -m pip list --format freeze --disable-pip-version-check | tr '\n' ' '
     du -sm "$env/lib" | awk '{ print "\n        " $1 " MB" }'
-    step "$python: use it"
-    mkdir "$work/use-$python"
-    cd "$work/use-$python"
+    step "$name: use it"
+    mkdir "$work/use-$name"
+    cd "$work/use-$name"
     (
         export PATH=$env/bin:/usr/bin:/bin
         python -I "$work/make.py"

@@ -37,7 +37,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer
 from ..store.run import begun_dtype
-from .costs import cost_text, row_of, usual_cost
+from .costs import cost_text, row_of
 from .cpu.relax import Overflow
 from .inputs import (
     check_start_costs,
@@ -239,10 +239,8 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     """
     over_arrays, of_arrays = isinstance(data, np.ndarray), (nodata, cell_size, block_size)
     method = method_with_index(method, over_arrays, build_index=build_index)
-    if cost is None:
-        cost = usual_cost(friction)
     own = data if over_arrays else layer, friction, parameters, vertical_factor
-    (cost, parameters, friction), stated = stated_cost(data, cost, *own), cost
+    cost, parameters, friction, stated = stated_cost(data, cost, *own)
     path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)
     heights, names = inputs[0], [None if found is None else found.name for found in inputs]
     joined = joining(heights.grid, wrap, path, connectivity, method)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..store import TileStore
-from .costs import MODELS, friction_beside, row_of
+from .costs import MODELS, friction_beside, row_of, usual_cost
 from .formula.presets import PRESETS
 from .formula.tree import CONSTANTS, FRICTIONS, FUNCTIONS, NAMES, read_formula
 
@@ -36,16 +36,19 @@ class StatedCost(NamedTuple):
         Of the model.
     friction
         The frictions to read beside the heights, a layer or an array; None if there are none.
+    stated
+        The cost as the user states it.
     """
 
     cost: str
     parameters: dict[str, float]
     friction: Any
+    stated: str
 
 
 def stated_cost(
     data: Any,
-    cost: str,
+    cost: str | None,
     heights: Any,
     friction: Any,
     parameters: Mapping[str, float] | None,
@@ -57,6 +60,8 @@ def stated_cost(
     ----------
     data
         A store or its path; else an array, whose formulas name no layers.
+    cost
+        None for the usual one.
     heights, friction
         Names of layers, or arrays.
     vertical_factor
@@ -67,14 +72,16 @@ def stated_cost(
     InputError
         when frictions are missing, a formula names several layers, or the factors cannot be used.
     """
-    own = dict(parameters or {})
+    if cost is None:
+        cost = usual_cost(friction)
+    stated, own = cost, dict(parameters or {})
     if isinstance(data, str | os.PathLike | TileStore) and row_of(cost).name == "formula":
         layers = {*TileStore.open(data).layers} - {heights}
         cost, friction = with_named_layer(cost, friction, layers, own)
         read_formula(cost, own, layers)  # its error names the layers
     if vertical_factor is not None:
         cost, own = _with_factors(cost, heights, friction, own, _factors(vertical_factor))
-    return StatedCost(cost, own, friction_beside(cost, heights, friction))
+    return StatedCost(cost, own, friction_beside(cost, heights, friction), stated)
 
 
 def with_named_layer(

@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
-from ..costs import cost_text, usual_cost
+from ..costs import cost_text
 from ..stated import VerticalFactor, stated_cost
 from ..wrap import tell_open
 from .problem import DistanceIndex
@@ -99,9 +99,7 @@ vertical_factor, layer
     VerificationError
         when an entry is wrong; a new index is then discarded.
     """
-    if cost is None:
-        cost = usual_cost(friction)
-    cost, parameters, friction = stated_cost(
+    cost, parameters, friction, _ = stated_cost(
         data, cost, layer, friction, parameters, vertical_factor
     )
     problem = DistanceIndex(

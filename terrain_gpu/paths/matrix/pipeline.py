@@ -30,7 +30,7 @@ from ...io.labelled import LayerLike, RasterLike, takes_dataarrays
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
-from ..costs import row_of, usual_cost
+from ..costs import row_of
 from ..inputs import (
     check_start_costs,
     limit_of_costs,
@@ -228,10 +228,8 @@ vertical_factor, cell_size, nodata, layer, wrap
     table = None if output is None else checked_table(output, overwrite=overwrite)
     lines = None if paths is None else checked_paths(paths, overwrite=overwrite)
     over_arrays = isinstance(data, np.ndarray)
-    if cost is None:
-        cost = usual_cost(friction)
-    heights, stated = data if over_arrays else layer, cost
-    cost, parameters, friction = stated_cost(
+    heights = data if over_arrays else layer
+    cost, parameters, friction, stated = stated_cost(
         data, cost, heights, friction, parameters, vertical_factor
     )
     given = nodata, cell_size, None

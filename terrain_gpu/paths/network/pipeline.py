@@ -32,7 +32,7 @@ from ...io.lines import checked_target
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
-from ..costs import CostModel, cost_text, is_directed, row_of, usual_cost
+from ..costs import CostModel, cost_text, is_directed, row_of
 from ..inputs import limit_of_costs, opened_inputs, valid_places, warn_about_lengths
 from ..matrix.run import name_files, run_matrix, settings_of
 from ..matrix.table import checked_table
@@ -219,10 +219,8 @@ vertical_factor, layer, wrap
     assert output is not None
     lines = checked_target(output, overwrite=overwrite)
     rows = None if table is None else checked_table(table, overwrite=overwrite)
-    if cost is None:
-        cost = usual_cost(friction)
     own = stated_cost(store, cost, layer, friction, parameters, vertical_factor)
-    (cost, parameters, beside), stated = own, cost
+    cost, parameters, beside, stated = own
     names = layer, beside, barriers
     where, inputs = opened_inputs(store, names, (None, (1.0, 1.0), None), into)
     found = _some_places(inputs, places)
