@@ -192,7 +192,28 @@ on_the_map() {
         address=$(grep -o 'http://[^ ]*' address.log | head -1) && break
         sleep 0.1
     done
-    "$python" -c 'import sys, urllib.request as u; assert b"<html" in u.urlopen(sys.argv[1]).read().lower()' "$address"
+    "$python" - "$address" <<'PYTHON'
+import json
+import sys
+import time
+import urllib.request
+
+
+def ask(path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    return urllib.request.urlopen(sys.argv[1] + path, data).read()
+
+
+assert b"<html" in ask("").lower()
+assert ask("store/cells/elevation/1/0/0.png").startswith(b"\x89PNG")
+told = json.loads(ask("runs", {"kind": "distance", "cost": "tobler", "places": [[150, 150]]}))
+end = time.monotonic() + 120
+while told["state"] == "running":
+    assert time.monotonic() < end, told
+    time.sleep(0.2)
+    told = json.loads(ask(f"runs/{told['run']}"))
+assert told["state"] == "done", told
+PYTHON
     local code=$?
     kill "$page" && wait "$page"
     return "$code"
