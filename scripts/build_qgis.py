@@ -261,7 +261,8 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
         yield made | {"name": "INPUT", "label": "Raster", "kind": "raster_in"}
     elif option == "--cost":
         models = [*MODELS, *PRESETS]
-        yield made | {"kind": "choice", "choices": models}
+        found = {"choices": ["default", *models], "default": "default"}
+        yield made | {"kind": "choice", **found}
         formula = {"name": "COST_FORMULA", "label": "Cost as a formula", "kind": "text"}
         yield {**made, **formula, "default": None, "advanced": True}
     elif metavar.startswith("DEPTH|"):
