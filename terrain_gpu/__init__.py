@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .paths.network import CostNetwork, least_cost_network
     from .report import Report
     from .store import Layer, LayerWriter, TileStore, create_layer
+    from .store.manage import list_layers, remove_layers, rename_layer
     from .store.opening import open as open
     from .vectorize import Contours, Polygons, contours, polygons
 
@@ -105,11 +106,14 @@ _HOME = {
     "hand": "drainage",
     "label_components": "components",
     "least_cost_network": "paths.network",
+    "list_layers": "store.manage",
     "minimum_spanning_tree": "mst",
     "open": "store.opening",
     "polygons": "vectorize",
     "query_index": "paths.index.query",
     "rasterize": "algebra",
+    "remove_layers": "store.manage",
+    "rename_layer": "store.manage",
     "shortest_paths": "paths",
     "slope": "morphometry",
     "streams": "drainage",
@@ -164,10 +168,13 @@ __all__ = [
     "hand",
     "label_components",
     "least_cost_network",
+    "list_layers",
     "minimum_spanning_tree",
     "polygons",
     "query_index",
     "rasterize",
+    "remove_layers",
+    "rename_layer",
     "shortest_paths",
     "slope",
     "streams",

@@ -377,14 +377,14 @@ def _tell_what_is_no_sum(store: TileStore, distances: Sequence[str]) -> None:
                 "of a way",
                 *(first, name, told),
             )
-    for one, other in combinations(known, 2):
+    for one, two in combinations(known, 2):
         reverse = bool(known[one].get("reverse"))
-        directed = any(store.layer(name).info.get("directed") for name in (one, other))
-        if directed and reverse == bool(known[other].get("reverse")):
+        directed = any(store.layer(name).info.get("directed") for name in (one, two))
+        if directed and reverse == bool(known[two].get("reverse")):
             log.warning(
                 "%s and %s both tell the costs of going %s their places, and cost %s differs "
                 "uphill and downhill, so their sum is not the cost of a way; compute one of them "
                 "%s reverse (--reverse)",
-                *(one, other, "to" if reverse else "from", known[one]["cost"]),
+                *(one, two, "to" if reverse else "from", known[one]["cost"]),
                 "without" if reverse else "with",
             )

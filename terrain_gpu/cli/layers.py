@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..engine.plan import format_size
 from . import options
-
-if TYPE_CHECKING:
-    from ..store import TileStore
 
 ACTIONS = ("rename", "remove")
 
@@ -38,7 +35,7 @@ def command(store: str, words: tuple[str, ...], force: bool, json_target: str | 
     """
     from ..report import Report
     from ..store import TileStore
-    from ..store.manage import remove_layers, rename_layer
+    from ..store.manage import list_layers, remove_layers, rename_layer
 
     action, names = (words[0], words[1:]) if words else ("", ())
     if action not in ("", *ACTIONS):
@@ -59,7 +56,7 @@ def command(store: str, words: tuple[str, ...], force: bool, json_target: str | 
             report.result["removed"] = list(dict.fromkeys(names))
         elif action == "rename":
             report.result["renamed"] = rename_layer(opened, *names, force=force)
-        report.result["layers"] = _described(opened)
+        report.result["layers"] = list_layers(opened)
     options.write_json(report.to_json(), json_target)
     if action:
         done = "removed" if action == "remove" else "renamed"
@@ -70,28 +67,6 @@ def command(store: str, words: tuple[str, ...], force: bool, json_target: str | 
         )
     elif json_target != "-":
         options.say(_table(report.result["layers"]))
-
-
-def _described(store: TileStore) -> dict[str, dict[str, Any]]:
-    """What the list tells of each layer."""
-    from ..errors import StoreError
-    from ..store.manage import inputs_of, made_by
-
-    found: dict[str, dict[str, Any]] = {}
-    for name in store.layers:
-        try:
-            layer = store.layer(name)
-        except StoreError as error:
-            found[name] = {"unreadable": str(error)}
-            continue
-        found[name] = {
-            "dtype": layer.dtype.name,
-            "stored_bytes": layer.info.get("stored_bytes"),
-            "made_by": made_by(layer),
-            "from": inputs_of(layer),
-            "stale": store.stale(layer),
-        }
-    return found
 
 
 def _table(layers: dict[str, dict[str, Any]]) -> str:

@@ -110,7 +110,7 @@ class CostDistance(CostGraph):
         own = {"start_costs": bool(self.sources.costs.any())}
         codes = KNIGHT_BACKLINKS if self.connectivity == 16 else BACKLINKS
         directed = {"directed": True} if is_directed(self.model.kernel) else {}
-        more = {"backlink": {"encoding": codes}, "distance": directed}
+        more: dict[str, dict[str, Any]] = {"backlink": {"encoding": codes}, "distance": directed}
         described = {"distance": units.in_unit(self.unit)}
         return tuple(
             OutputLayer(

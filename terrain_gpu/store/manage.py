@@ -1,4 +1,4 @@
-"""Rename and remove layers of a store, and tell what depends on them."""
+"""List, rename and remove layers of a store, and tell what depends on them."""
 
 from __future__ import annotations
 
@@ -76,11 +76,59 @@ def dependants(store: TileStore, name: str) -> list[str]:
     return found
 
 
-def remove_layers(store: TileStore, names: Sequence[str], *, force: bool = False) -> None:
+StoreLike = str | os.PathLike[str] | TileStore
+
+
+def list_layers(store: StoreLike) -> dict[str, dict[str, Any]]:
+    """Tell of each layer of a store what made it, and what it depends on.
+
+    Parameters
+    ----------
+    store
+        A store, or its path.
+
+    Returns
+    -------
+    dict
+        By name: "dtype", "stored_bytes", "made_by" (the command; None if that is not known), "from"
+        (the layers that it was computed from) and "stale" (those that have changed since). Of a
+        damaged layer only "unreadable", the reason.
+
+    Raises
+    ------
+    StoreError
+        when there is no store.
+
+    Examples
+    --------
+    >>> list_layers("dem.zarr")["distance"]["from"]
+    ['elevation']
+    """
+    store = TileStore.open(store)
+    found: dict[str, dict[str, Any]] = {}
+    for name in store.layers:
+        try:
+            layer = store.layer(name)
+        except StoreError as error:
+            found[name] = {"unreadable": str(error)}
+            continue
+        found[name] = {
+            "dtype": layer.dtype.name,
+            "stored_bytes": layer.info.get("stored_bytes"),
+            "made_by": made_by(layer),
+            "from": inputs_of(layer),
+            "stale": store.stale(layer),
+        }
+    return found
+
+
+def remove_layers(store: StoreLike, names: Sequence[str], *, force: bool = False) -> None:
     """Remove layers of a store; each disappears at once, and its files then.
 
     Parameters
     ----------
+    store
+        A store, or its path.
     names
         Layers, also damaged ones.
     force
@@ -94,7 +142,14 @@ def remove_layers(store: TileStore, names: Sequence[str], *, force: bool = False
         when there is no such layer, or a run is writing it.
     OutputError
         when its files cannot be removed.
+
+    Examples
+    --------
+    >>> remove_layers("dem.zarr", ["walk", "walk_backlink"])
     """
+    if isinstance(names, str):
+        raise InputError(f"names {names!r}: give a list of layers")
+    store = TileStore.open(store)
     for name in names:
         _must_exist(store, name)
         if force:
@@ -127,11 +182,15 @@ def remove_layers(store: TileStore, names: Sequence[str], *, force: bool = False
                 folder.rmdir()
 
 
-def rename_layer(store: TileStore, old: str, new: str, *, force: bool = False) -> list[str]:
+def rename_layer(store: StoreLike, old: str, new: str, *, force: bool = False) -> list[str]:
     """Rename a layer; backlinks and allocation of a layer of distances are renamed with it.
 
     Parameters
     ----------
+    store
+        A store, or its path.
+    old, new
+        The present name, and the one that it gets.
     force
         Also rename a layer that others were computed from, which become stale.
 
@@ -149,7 +208,13 @@ def rename_layer(store: TileStore, old: str, new: str, *, force: bool = False) -
         in object storage.
     OutputError
         when the files cannot be renamed.
+
+    Examples
+    --------
+    >>> rename_layer("dem.zarr", "distance", "walk")
+    ['walk', 'walk_backlink']
     """
+    store = TileStore.open(store)
     _must_exist(store, old)
     if isinstance(store.path, ObjectPath):
         raise StoreError(

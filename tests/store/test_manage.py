@@ -64,6 +64,26 @@ def test_the_list(store, capfd, tmp_path):
     assert store.layers == ["allocation", "backlink", "distance"]
 
 
+def test_python_takes_paths_and_the_command_lists_the_same(store, capfd, tmp_path):
+    path = str(store.path)
+    assert call(capfd, f"layers {path} --json {tmp_path}/r.json -q")[0] == 0
+    found = terrain_gpu.list_layers(path)
+    assert found == json.loads((tmp_path / "r.json").read_text())["result"]["layers"]
+    assert found["slope"] == {
+        "dtype": "float32", "stored_bytes": store.layer("slope").info["stored_bytes"],
+        "made_by": "slope", "from": ["elevation"], "stale": [],
+    }  # fmt: skip
+    assert terrain_gpu.rename_layer(path, "distance", "walk") == [
+        "walk", "walk_allocation", "walk_backlink",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="give a list of layers"):
+        terrain_gpu.remove_layers(path, "walk")
+    terrain_gpu.remove_layers(path, ["walk", "walk_allocation", "walk_backlink"])
+    assert sorted(terrain_gpu.list_layers(store)) == ["elevation", "slope"]
+    with pytest.raises(StoreError):
+        terrain_gpu.list_layers(tmp_path / "none.zarr")
+
+
 def test_a_layer_is_removed(store):
     remove_layers(store, ["slope"])
     assert store.layers == ["allocation", "backlink", "distance", "elevation"]
