@@ -298,8 +298,8 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
             beside(grid, np.array((rows[outside][0], cols[outside][0]))),
         )
     own = None if given.given is None else np.asarray(given.given)
-    found = _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
-    return replace(found, file=given.file, reprojected=given.reprojected)
+    made = _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
+    return replace(made, file=given.file, reprojected=given.reprojected)
 
 
 @checked(layer=text, path=file_or_object)

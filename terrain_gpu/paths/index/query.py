@@ -16,6 +16,7 @@ import numpy as np
 
 from ... import arguments
 from ...arguments import checked, flag, path
+from ...compiled import known_types, tell_compiling
 from ...described import Described
 from ...engine.plan import COMPILED_BASELINE, limit_of, loaded, require
 from ...errors import InputError
@@ -35,6 +36,7 @@ from ..trace import path_length
 from ..wrap import tell_open
 from .problem import DistanceIndex
 from .search import RimSearch, state_bytes
+from .search_kernels import search_rims
 from .stored import stored_index
 
 COLUMNS = "pair", "cost"
@@ -153,6 +155,8 @@ def query_index(
     if len(begin) != len(end):
         raise InputError(f"{len(begin)} starts and {len(end)} ends; give as many ends as starts")
     tell_open(operation.grid)
+    if not known_types(search_rims):
+        tell_compiling(search_rims, "query-index")
     report = Report("query-index")
     limit = limit_of(memory_limit)
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)

@@ -266,8 +266,6 @@ vertical_factor, cell_size, nodata, layer, wrap
     how |= {"overwrite": overwrite, "progress": progress, "client": client, "backend": backend}
     how |= {"device": device, "gpu_memory_limit": gpu_memory_limit}
     report = run_matrix(problem, writer, settings_of(problem, writer, **how))
-    if not over_arrays:
-        report.valid_cells = inputs[0].info.get("valid_cells") or 0
     name_files(report, {"output": output, "path": paths})
     rows, unreached = (report.result[name] for name in ("rows", "unreached"))
     return CostMatrix(rows, unreached, report, writer.columns)

@@ -144,6 +144,8 @@ def run_matrix(problem: MatrixProblem, writer: RowWriter, how: RunSettings) -> R
         with report.phase("write"):
             written = writer.write(run)
     report.cells = problem.grid.cells
+    if problem.store:
+        report.valid_cells = problem.layers[0].info.get("valid_cells") or 0
     report.settings = {**settings, **place.settings(), "plan": run.plan._asdict()}
     if cluster is not None:
         report.settings["cluster"] = cluster.settings()
