@@ -154,9 +154,9 @@ OPTIONS = {
     "accumulation directions into table output cog compress store memory-limit threads workers "
     "scheduler verify compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu polygons": "layer names id-field store memory-limit threads workers scheduler "
-    "scratch overwrite progress json quiet verbose help",
+    "verify scratch overwrite progress json quiet verbose help",
     "terrain-gpu contours": "layer breaks interval base polygons cumulative store memory-limit "
-    "threads workers scheduler scratch overwrite progress json quiet verbose help",
+    "threads workers scheduler verify scratch overwrite progress json quiet verbose help",
     "terrain-gpu verify": "data file layer heights accept-changes memory-limit threads "
     "backend device gpu-memory-limit workers scheduler scratch progress json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
