@@ -99,7 +99,7 @@ class CupyDevice:
     def of(cls, data: Any) -> CupyDevice | None:
         """Where an array of CuPy is; None for anything else. Does not import CuPy."""
         cupy = sys.modules.get("cupy")
-        there = cupy is not None and isinstance(data, cupy.ndarray)
+        there = isinstance(data, getattr(cupy, "ndarray", ()))
         return cls(data.device.id) if there else None
 
     def copied(self, array: np.ndarray) -> Any:

@@ -15,7 +15,7 @@ from strategies import Raster, same_bits
 from test_store import write
 
 from terrain_gpu import StoreError, TileStore
-from terrain_gpu.grid import TILE, ceil_div, z_rank_table
+from terrain_gpu.grid import TILE, z_rank_table
 from terrain_gpu.store import codecs, files, layer, shard_kernel
 from terrain_gpu.store.checksums import crc32c, seal
 from terrain_gpu.store.layer import Layer
@@ -171,12 +171,10 @@ def test_place(dtype, side, ends, there):
     """The kernel that copies cells of a window from tiles, beside what copies them with gaps."""
     ranks = z_rank_table(side * TILE)
     (row0, row1), (col0, col1) = (
-        sorted(min(end, side * TILE) for end in two) for two in (ends[:2], ends[2:])
+        sorted(min(end, side * TILE - 1) for end in two) for two in (ends[:2], ends[2:])
     )
-    inner = row0, row1 + (row0 == row1), col0, col1 + (col0 == col1)
-    ranks_of = ranks[
-        row0 // TILE : ceil_div(inner[1], TILE), col0 // TILE : ceil_div(inner[3], TILE)
-    ]
+    inner = row0, row1 + 1, col0, col1 + 1
+    ranks_of = ranks[row0 // TILE : row1 // TILE + 1, col0 // TILE : col1 // TILE + 1]
     slots = np.where(np.array(there)[ranks_of], ranks_of, ABSENT)
     tiles = np.arange(side * side * TILE * TILE).astype(dtype).reshape(-1, TILE, TILE)
     shape, fill = (inner[1] - row0, inner[3] - col0), np.array(7, dtype)
