@@ -8,8 +8,8 @@ import click
 
 from ..arguments import is_raster
 from . import options
-from .compute_sssp import both_ends, cost_options
-from .places import misplaced_options, place_options
+from .compute_sssp import both_ends, cost_by_friction, cost_options
+from .places import misplaced_options, place_options, tell_reprojected
 
 NAME = "corridor"
 PROVEN = ON_GPUS = True
@@ -112,6 +112,11 @@ def refuse(settings: dict[str, Any]) -> None:
                 "it; give --sources and --targets in place of them, or convert rasters of "
                 "distances into one store, with convert-dataset --layer"
             )
+        if len(settings["distances"]) == 1:
+            raise click.UsageError(
+                f"{settings['distances'][0]}: one layer of distances; give two or more, or "
+                "--sources and --targets in place of them"
+            )
         if asked:
             raise click.UsageError(
                 f"{min(asked)} is for distances that are computed here; leave it out, or the "
@@ -138,6 +143,7 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
         return {}
     from ..drainage.completing import refuse_existing
     from ..paths import shortest_paths
+    from ..paths.inputs import valid_places
 
     settings["distances"] = _ends_of(settings["into"])
     refuse_existing(store, settings["distances"], settings)
@@ -146,6 +152,14 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
     begin, end = (tuple(of_paths.pop(name) for name in names) for names in _ENDS)
     of_paths |= {"id_field": None, "target_id_field": None, "cost_field": None, **own}
     places: Any = both_ends(store, begin, end, of_paths)
+    inputs = [
+        None if of_paths[name] is None else store.layer(of_paths[name])
+        for name in ("layer", "friction", "barriers")
+    ]
+    named = dict(zip(("sources", "targets"), places, strict=True))
+    for what, given in named.items():  # both, before anything is written
+        valid_places(inputs, given, what)
+    click.get_current_context().meta[NAME] = named, cost_by_friction(of_paths)
     of_paths["corner_cutting"] = not of_paths.pop("no_corner_cutting")
     back, seconds = of_paths.pop("reverse"), {}
     for name, ends, reverse in zip(settings["distances"], places, (back, not back), strict=True):
@@ -166,13 +180,15 @@ def run(store: Any, **settings: Any) -> Any:
     from ..algebra.corridors import corridor
 
     found = corridor(store, **settings)
-    if settings["distances"] == _ends_of(settings["into"]):
+    if NAME in (meta := click.get_current_context().meta):  # distances were computed here
+        named, cost = meta[NAME]
         found.report.result["pairs"][0] |= {"from": "sources", "to": "targets"}
+        meta[NAME] = named, cost + tell_reprojected(found.report, **named)
     return found
 
 
 def tell(found: Any) -> str:
-    """Tell the least cost of each pair."""
+    """Tell the least cost of each pair, and how places and cost were understood."""
     pairs = found.report.result["pairs"]
     named = [
         f"{one['from']} to {one['to']} "
@@ -180,4 +196,5 @@ def tell(found: Any) -> str:
         for one in pairs[:3]
     ]
     more = f" and {len(pairs) - 3:,} more pairs" if len(pairs) > 3 else ""
-    return f"least costs: {', '.join(named)}{more}"
+    _, told = click.get_current_context().meta.get(NAME, ({}, ""))
+    return f"least costs: {', '.join(named)}{more}{told}"

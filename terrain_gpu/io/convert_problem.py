@@ -91,10 +91,11 @@ class Convert(Operation):
     @cached_property
     def recode(self) -> Recode | RecodeDirections:
         if self.directions is not None:
-            if self.clamp_min is not None:
-                raise InputError(
-                    f"{self.mosaic.inputs[0].path}: holds flow directions; leave out --clamp-min"
-                )
+            for given, option in ((self.clamp_min, "--clamp-min"), (self.round_cells, "--round")):
+                if given not in (None, False):
+                    raise InputError(
+                        f"{self.mosaic.inputs[0].path}: holds flow directions; leave out {option}"
+                    )
             mosaic = self.mosaic
             return RecodeDirections(self.directions, mosaic.nodata, mosaic.cell_name)
         return Recode.of(

@@ -168,6 +168,6 @@ class RecodeDirections:
             raise CellError(
                 f"{where}: value {data[row, col]!s} is not a direction in encoding "
                 f"{self.encoding!r} ({listed}; {theirs[8]} at outlets); name the right one with "
-                f"--encoding, which precedes the tag {ENCODING_TAG}"
+                f"--encoding, which takes precedence over the tag {ENCODING_TAG}"
             )
         return result

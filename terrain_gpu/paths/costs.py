@@ -387,7 +387,7 @@ class CostModel:
         if name in MODELS:
             self._known(model.parameters)
         if model.friction == "refused" and friction:
-            raise InputError(f"{name} takes no friction layer; leave out friction")
+            raise InputError(f"{name} takes no friction layer; leave out friction (--friction)")
         for key in model.not_negative:
             if self.parameters.get(key, 0.0) < 0:
                 raise InputError(f"parameter {key}={parameters[key]} of {name!r} is negative")

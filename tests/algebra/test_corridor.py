@@ -178,7 +178,7 @@ def test_the_command_and_what_it_refuses(tmp_path, monkeypatch, capfd, caplog):
     pairs = json.loads((tmp_path / "r.json").read_text())["result"]["pairs"]
     assert [one["optimum"] for one in pairs] == [0, None, None]
     bad = {
-        "west --into a": "give a list of two or more different layers",
+        "west --into a": "west: one layer of distances; give two or more, or --sources and --targ",
         "west west --into a": "give a list of two or more different layers",
         "west south --into a --within -1": "within -1.0: give a number of at least 0, or a perc",
         "west south --into a --within -1%": "within '-1%': give",
@@ -236,7 +236,9 @@ def test_between_places(tmp_path, monkeypatch, capfd, given, reverse):
 
 def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    make_store(tmp_path / "s.zarr", np.full((5, 9), 3, np.int16), -1, 64)
+    cells = np.full((5, 9), 3, np.int16)
+    cells[2, 4] = -1
+    make_store(tmp_path / "s.zarr", cells, -1, 64)
     ends = "--source-rowcol 0,0 --target-rowcol 4,8"
     bad = {
         "": "no source: give --source X,Y, --source-rowcol ROW,COL or --sources FILE; or two",
@@ -244,6 +246,7 @@ def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
         f"{ends} --cost minimax": "so the costs of its two parts do not add up",
         f"a b {ends}": "--source-rowcol is for distances that are computed here; leave it out",
         "a b --backend cpu": "--backend is for distances that are computed here",
+        "--source-rowcol 0,0 --target-rowcol 2,4": "1 of 1 given cells are nodata: row 2, column 4",
         f"{ends} --into elevation": "--into elevation: --layer already names this layer",
         f"{ends} --target-rowcol 5,8": "--target-rowcol: ",
         f"{ends} --within x%": "'x%' is neither a number nor a percentage",
@@ -254,6 +257,24 @@ def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
         code, _, err = call(capfd, f"corridor s.zarr {words}")
         assert (code, message in err) == (2, True), err
     assert set(TileStore.open("s.zarr").layers) == {"elevation"}
+
+
+def test_places_and_cost_are_told(tmp_path, monkeypatch, capfd):
+    """The summary names a cost that --friction chose, and places in another CRS."""
+    monkeypatch.chdir(tmp_path)
+    how = {"driver": "GTiff", "count": 1, "dtype": "int16", "height": 5, "width": 9}
+    where = rasterio.transform.from_origin(0, 0, 10, 10)
+    with rasterio.open("dem.tif", "w", crs="EPSG:3857", transform=where, **how) as file:
+        file.write(np.full((5, 9), 3, np.int16), 1)
+    point = '{"type": "Point", "coordinates": [4.5e-5, -4.5e-5]}'
+    (tmp_path / "a.geojson").write_text(
+        f'{{"type": "Feature", "properties": {{}}, "geometry": {point}}}'
+    )
+    words = "--sources a.geojson --target-rowcol 4,8 --friction dem.tif -o c.tif --json r.json"
+    code, out, err = call(capfd, f"corridor dem.tif {words}")
+    assert code == 0, err
+    assert ", cost friction, sources reprojected from " in out
+    assert "sources" in json.loads((tmp_path / "r.json").read_text())["result"]["reprojected"]
 
 
 def test_distances_with_other_steps_are_told(tmp_path, caplog):
