@@ -235,7 +235,7 @@ def _relax_differences(
         return -1
     stride = distances.shape[1]
     base = enter_tile(*flats, row * stride + col, stride, heights)
-    if base > guard - np.uint32(0xFFFF):
+    if guard < np.uint32(0xFFFF) or base > guard - np.uint32(0xFFFF):
         return -1
     return relax_tile(Differences(base), distances, row, col, whole, work, improved)
 
