@@ -178,6 +178,8 @@ def read_tiles(
         Mask of the tiles that are present; the others are left as they are. None if anything is
         not as expected: `Shard` says what.
     """
+    if not ranks.size:
+        return np.empty(0, np.bool_)  # the kernel needs one tile at least
     rows = tiles.view(np.uint8).reshape(len(tiles), -1)
     size = rows.shape[1]
     most = most_bytes(size) if compress else size

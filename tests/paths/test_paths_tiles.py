@@ -14,6 +14,7 @@ from terrain_gpu.grid import TILE
 from terrain_gpu.paths.cpu import block
 from terrain_gpu.paths.cpu.tile import PADDED, new_tile_work
 from terrain_gpu.paths.edges import infinity_of
+from terrain_gpu.paths.steps import unreached
 
 GUARD = np.uint32(2**31 - 2**16 - 1)
 """See `relax.GUARDS`."""
@@ -36,6 +37,13 @@ def terrain(kind, shape, dtype, seed):
         some = rng.random(shape) < 0.01
         found[some] = rng.integers(info.max - 2, info.max, some.sum(), endpoint=True)
     return found.astype(dtype)
+
+
+def in_64_bits(distances):
+    """Distances as if 32 bits had not sufficed."""
+    wide = distances.astype(np.uint64)
+    wide[distances == unreached(distances.dtype)] = unreached(wide.dtype)
+    return wide
 
 
 KINDS = "flat", "slope", "noise", "walls", "peaks"
@@ -62,8 +70,10 @@ def test_distances_are_dijkstras(kind, shape, dtype, void, start, how, side, see
     given_by = {"block_size": side, "barriers": barriers.astype(np.uint8), **how}
     found = shortest_paths(z, sources, **given_by)
     expected = shortest_paths(z, sources, method="dijkstra", **given_by)
-    assert found.distance().dtype == expected.distance().dtype
-    np.testing.assert_array_equal(found.distance(), expected.distance())
+    found, expected = found.distance(), expected.distance()
+    if start < GUARD - 70_000:  # near the guard, the order decides: docs/design/shortest-paths.md
+        assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(in_64_bits(found), in_64_bits(expected))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -136,6 +136,13 @@ def test_shards_that_others_wrote(tmp_path, name, order, gaps, reads):
         assert same_bits(out, tiles[ranks] * there[ranks][:, None, None].astype("u2"))
 
 
+@pytest.mark.parametrize("name", [None, "blosc-lz4"])
+def test_no_tiles(name):
+    out = np.empty((0, TILE, TILE), "u2")
+    how = np.arange(4), name, ANY_DIGEST, np.empty(0, np.int64), out
+    assert same_bits(shard_kernel.read_tiles("nowhere", *how, pytest.fail), np.empty(0, bool))
+
+
 def test_where_it_cannot_be(tmp_path, monkeypatch):
     found = write(tmp_path / "s", RASTERS["int16"], block=128, compress="zstd")
     at = next(at for at in found.blocks.ids() if found.shard_path(*at).exists())
