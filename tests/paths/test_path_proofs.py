@@ -14,6 +14,7 @@ import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from rasterio.crs import CRS
 from test_least_cost_network import steps_of
 from test_paths import make_store, within_reach
 from test_paths_matrix import as_places
@@ -89,6 +90,23 @@ def test_paths_of_a_matrix(folders, question, ending, nearest):
         ).columns()  # fmt: skip
         assert found.report.result["paths"] == columns["length"].count()
         assert (steps > 0) == bool((columns["length"].filled(0) > 0).any())
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(("epsg", "west"), [(3857, 1.9e7), (3857, -2.1e7), (6933, 1.7e7)])
+def test_paths_past_180_degrees(tmp_path, ending, epsg, west):
+    grid = strategies.GridSpec(
+        20, 40, (5e4, 0.0, west, 0.0, -5e4, 1e6), CRS.from_epsg(epsg).to_wkt()
+    )
+    with create_layer(tmp_path / "s.zarr", "elevation", grid, np.int16, block_size=64) as writer:
+        writer.write_block(0, 0, np.random.default_rng(0).integers(0, 99, (20, 40)).astype("i2"))
+        writer.commit()
+    found = cost_matrix(
+        tmp_path / "s.zarr", as_places([(2, 2, None, 1)]),
+        as_places([(15, 38, None, 1), (0, 30, None, 2)]), paths=tmp_path / f"p{ending}",
+        verify=True,
+    )  # fmt: skip
+    assert found.report.result["verified_path_steps"] > 60
 
 
 # -- mutations ---------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rasterio.crs import CRS
 from strategies import rasters, shapes, transforms
 
 from terrain_gpu import TileStore, contours, create_layer, polygons
@@ -44,9 +45,9 @@ def few_labels(draw):
     return found.astype(np.int16)
 
 
-def store_of(folder, cells, transform=(1.0, 0.0, 0.0, 0.0, -1.0, 0.0), block=64, nodata=0):
+def store_of(folder, cells, transform=(1.0, 0.0, 0.0, 0.0, -1.0, 0.0), block=64, nodata=0, crs=""):
     with create_layer(
-        folder / "s.zarr", "labels", GridSpec(*cells.shape, transform), cells.dtype,
+        folder / "s.zarr", "labels", GridSpec(*cells.shape, transform, crs), cells.dtype,
         nodata=nodata, block_size=block,
     ) as writer:  # fmt: skip
         for i, j in writer.blocks.ids():
@@ -63,6 +64,26 @@ def test_right_polygons_pass(folders, cells, transform, block, ending, named):
         how = {"layer": "labels", "names": {1: "one"} if named else None}
         found = polygons(store, folder / f"p{ending}", verify=True, **how)
         assert found.report.result["verified_polygons"] == found.polygons
+
+
+@pytest.mark.parametrize(
+    ("epsg", "west", "side", "north"),
+    [
+        (3857, 1.9e7, 5e4, 1e6),
+        (3857, -2.1e7, 5e4, 1e6),
+        (3857, 0.0, 1e6, 1e7),  # from 0 to 360 degrees
+        (6933, 1.7e7, 5e4, 7e6),
+        (4326, 170.0, 0.5, 10.0),
+        (4326, 0.0, 9.0, 90.0),
+    ],
+)
+@pytest.mark.parametrize("ending", [".geojson", ".fgb"])
+def test_rasters_past_180_degrees(tmp_path, epsg, west, side, north, ending):
+    cells = np.random.default_rng(0).integers(0, 3, (20, 40)).astype(np.int16)
+    transform = side, 0.0, west, 0.0, -side, north
+    store = store_of(tmp_path, cells, transform, crs=CRS.from_epsg(epsg).to_wkt())
+    found = polygons(store, tmp_path / f"p{ending}", layer="labels", verify=True)
+    assert found.report.result["verified_polygons"] == found.polygons > 100
 
 
 @given(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from rasterio._err import CPLE_BaseError
 
 from ...errors import TerrainError, VerificationError
 from ...grid import Block, BlockGrid, GridSpec, cell_centres
@@ -172,18 +173,46 @@ def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
         yield _located(of, number, held)
 
 
+def projected(grid: GridSpec, lonlat: np.ndarray) -> np.ndarray:
+    """Longitudes and latitudes in the raster's CRS.
+
+    Rasters may reach past 180 degrees, or lie from 0 to 360: positions beyond their sides are
+    brought back by whole turns round the Earth.
+    """
+    crs, (a, _, c, *_) = grid_crs(grid), grid.transform
+    xy = reprojected(lonlat, WGS84, crs)
+    west, east = sorted((c, c + a * grid.cols))
+    # Longitudes have nine decimals: corners of cells may seem to lie beyond a side.
+    slack = min((1e-9 if crs.is_geographic else 0.01) / crs.units_factor[1], abs(a) / 2)
+    west, east = west - slack, east + slack
+    beyond = (xy[:, 0] < west) | (xy[:, 0] > east)
+    if not beyond.any():
+        return xy
+    if crs.is_geographic:
+        turn = 2 * math.pi / crs.units_factor[1]
+    else:
+        # Along a parallel, x grows evenly but for one jump: of three quarters, two have none.
+        quarters = np.repeat(lonlat[beyond], 4, axis=0)
+        quarters[:, 0] += np.tile((0.0, 90.0, 180.0, 270.0), len(quarters) // 4)
+        try:
+            x = reprojected(quarters, WGS84, crs)[:, 0].reshape(-1, 4)
+        except CPLE_BaseError:  # no projection that goes round the Earth
+            return xy
+        with np.errstate(all="ignore"):
+            turn = 4 * np.median(np.diff(x), axis=1)
+    with np.errstate(all="ignore"):
+        xy[beyond, 0] = west + (xy[beyond, 0] - west) % turn
+    return xy
+
+
 def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
     """Find the cells of positions, and compare these with the centres of the cells."""
     attributes, geometries, lines = zip(*held, strict=True)
     starts, grid = np.cumsum([0, *map(len, lines)]), of.grid
     xy = np.concatenate(lines)
     if of.lonlat and len(xy):
-        xy = reprojected(xy, WGS84, grid_crs(grid))
+        xy = projected(grid, xy)
     a, _, c, _, e, f = grid.transform
-    if of.lonlat and grid_crs(grid).is_geographic:  # of rasters from 0 to 360 degrees
-        west, turn = min(c, c + a * grid.cols), 2 * math.pi / grid_crs(grid).units_factor[1]
-        beyond = (xy[:, 0] < west) | (xy[:, 0] > west + abs(a) * grid.cols)
-        xy[beyond, 0] = west + (xy[beyond, 0] - west) % turn
     with np.errstate(all="ignore"):
         col, row = ((xy - (c, f)) / (a, e)).T - 0.5
         inside = (row > -0.5) & (row < grid.rows - 0.5) & (col > -0.5) & (col < grid.cols - 0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...io.features import POLYGONS
-from ...io.vectors import WGS84, grid_crs, reprojected
+from ...io.vectors import grid_crs
 from ...io.wkb import parts_of_wkb
-from .line_files import LineFile, Room, binary_rows, geojson_rows, readable, wrong_line
+from .line_files import LineFile, Room, binary_rows, geojson_rows, projected, readable, wrong_line
 
 
 class FilePolygons(NamedTuple):
@@ -98,12 +97,7 @@ def _corners(
     grid = of.grid
     a, _, c, _, e, f = grid.transform
     if of.lonlat:
-        crs = grid_crs(grid)
-        xy = reprojected(xy, WGS84, crs)
-        if crs.is_geographic:  # of rasters from 0 to 360 degrees
-            west, turn = min(c, c + a * grid.cols), 2 * math.pi / crs.units_factor[1]
-            beyond = (xy[:, 0] < west - abs(a) / 2) | (xy[:, 0] > west + abs(a) * (grid.cols + 0.5))
-            xy[beyond, 0] = west + (xy[beyond, 0] - west) % turn
+        xy = projected(grid, xy)
     with np.errstate(all="ignore"):
         places = ((xy - (c, f)) / (a, e))[:, ::-1]
         sides = np.array((grid.rows, grid.cols))
