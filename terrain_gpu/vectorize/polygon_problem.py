@@ -238,7 +238,7 @@ class LabelPolygons(Drawing):
         return SolvedBlock(known=(traced, (r0 - 1, c0 - 1, values.shape[1])))
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        PolygonProof.plan(self.layers[0], Limits(memory_limit, threads))
+        PolygonProof.plan(self.layers[0], Limits(memory_limit, threads), self.classes.most)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         (writer,) = run.writers.values()

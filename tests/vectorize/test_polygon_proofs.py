@@ -21,6 +21,7 @@ from terrain_gpu.engine.proof import Limits
 from terrain_gpu.errors import InputError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.vectorize.contour_levels import ContourLevels
+from terrain_gpu.vectorize.verify import polygons as polygons_proof
 from terrain_gpu.vectorize.verify.polygons import (
     BandClasses,
     LabelClasses,
@@ -319,6 +320,18 @@ def test_bands_of_other_levels(drawn, tmp_path):
     PolygonProof(of, layer, BandClasses(ContourLevels((2.0, 5.0)))).run(Limits())
     with pytest.raises(VerificationError, match=r"lower is None where 1\.0 is right"):
         PolygonProof(of, layer, BandClasses(ContourLevels((1.0, 2.0, 5.0)))).run(Limits())
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_the_plan_counts_the_classes_of_a_cell(tmp_path, count):
+    """Where all cells belong to all classes, links at the rims of blocks are kept for each."""
+    store = store_of(tmp_path, np.random.default_rng(0).integers(1, 9, (192, 192)).astype("i2"))
+    layer, limits = TileStore.open(store).layer("labels"), Limits(threads=1)
+    classes = BandClasses(ContourLevels(tuple(range(1000, 1000 + count))), cumulative=True)
+    cells = layer.read_ring((64, 128, 64, 128), halo=1)
+    one = polygons_proof._SidesOf(classes, layer.blocks, 0)((1, 1), [cells])
+    more = [PolygonProof.plan(layer, limits, most).memory for most in (classes.most, 0)]
+    assert more[0] - more[1] > 2 * layer.blocks.count * (one.links.nbytes + one.rim.nbytes)
 
 
 # -- the commands ------------------------------------------------------------------------------

@@ -52,6 +52,10 @@ _LEFT = np.array([(-1, 0), (-1, -1), (0, -1), (0, 0)])
 class Classes(Protocol):
     """What cells of a layer belong to."""
 
+    @property
+    def most(self) -> int:
+        """To how many classes a cell may belong."""
+
     def of(self, values: np.ndarray, inside: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield int64 numbers of classes, and which cells have one; cells may have several."""
 
@@ -67,6 +71,7 @@ class LabelClasses:
     """Each label is a class; `names` are those of the attribute name, None if it has none."""
 
     names: Any = None
+    most = 1
 
     def of(self, values: np.ndarray, inside: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield values.astype(np.int64), inside
@@ -86,6 +91,10 @@ class BandClasses:
 
     levels: ContourLevels
     cumulative: bool = False
+
+    @property
+    def most(self) -> int:
+        return max(len(self.levels.breaks), 1) if self.cumulative else 1
 
     def of(self, values: np.ndarray, inside: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         reals, breaks = np.where(inside, values, 0).astype(np.float64), self.levels.breaks
@@ -245,10 +254,10 @@ class PolygonProof:
     classes: Classes
 
     @staticmethod
-    def plan(layer: Layer, limits: Limits) -> StreamPlan:
-        """How blocks stream through the check."""
+    def plan(layer: Layer, limits: Limits, most: int = 1) -> StreamPlan:
+        """How blocks stream through the check; a cell belongs to at most so many classes."""
         blocks = layer.blocks
-        rims = _LINK_BYTES * 4 * blocks.block * blocks.count + 16 * blocks.count
+        rims = _LINK_BYTES * 4 * blocks.block * blocks.count * most + 16 * blocks.count
         worker = _CELL_BYTES * (blocks.block + 2) ** 2
         return plan_proof(blocks, [Read(layer, 1)], limits, worker=worker, held=rims)
 
@@ -262,7 +271,7 @@ class PolygonProof:
         PlanError
             when the memory limit is too small, also for a feature.
         """
-        plan, blocks = self.plan(self.layer, limits), self.layer.blocks
+        plan, blocks = self.plan(self.layer, limits, self.classes.most), self.layer.blocks
         digests = np.zeros((blocks.count, 2), np.uint64)
         found = self._read_file(plan, limits, lambda cls, sides: self._add(digests, cls, sides))
         parts, links, rims = 0, [np.empty((0, 2), np.int64)], [np.empty(0, np.int64)]
