@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from contextlib import suppress
 
 import numpy as np
@@ -332,6 +333,29 @@ def test_the_plan_counts_the_classes_of_a_cell(tmp_path, count):
     one = polygons_proof._SidesOf(classes, layer.blocks, 0)((1, 1), [cells])
     more = [PolygonProof.plan(layer, limits, most).memory for most in (classes.most, 0)]
     assert more[0] - more[1] > 2 * layer.blocks.count * (one.links.nbytes + one.rim.nbytes)
+
+
+@pytest.mark.parametrize("ending", [".geojson", ".gpkg", ".fgb"])
+@pytest.mark.parametrize("epsg", [4326, 32632])
+def test_room_for_features(tmp_path, monkeypatch, ending, epsg):
+    """What is asked for bounds what is allocated: of a feature and the one before."""
+    cells = np.random.default_rng(0).integers(1, 3, (200, 200)).astype(np.int16)
+    crs, file = CRS.from_epsg(epsg).to_wkt(), tmp_path / f"p{ending}"
+    store = store_of(tmp_path, cells, (0.01, 0.0, 5.0, 0.0, -0.01, 50.0), 256, crs=crs)
+    polygons(store, file, layer="labels", verify=True)
+    layer, limits = TileStore.open(store).layer("labels"), Limits(threads=1)
+    proof = PolygonProof(
+        polygon_file(file, file, layer.grid, "polygons", FIELDS), layer, LabelClasses()
+    )
+    plan, asked = PolygonProof.plan(layer, limits), []
+    monkeypatch.setattr(polygons_proof, "require", lambda size, *_: asked.append(size))
+    tracemalloc.start()
+    try:
+        proof._read_file(plan, limits, lambda number, sides: None)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < max(asked) - plan.memory
 
 
 # -- the commands ------------------------------------------------------------------------------

@@ -74,7 +74,9 @@ def _rows(of: LineFile, room: Room) -> Iterator[tuple[int, dict[str, Any], Any, 
                     wrong_line(of.path, number, "is no MultiPolygon", what="feature")
                 yield number, attributes, [rings for _, rings in parts], None
         return
-    for number, attributes, geometry in geojson_rows(of, room):
+    # In longitude and latitude, a second geometry is made to be compared.
+    twice = (lambda size: room(2 * size)) if of.lonlat else room
+    for number, attributes, geometry in geojson_rows(of, twice):
         try:
             polygons = [
                 [np.array(ring, np.float64).reshape(-1, 2) for ring in one]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -40,6 +41,9 @@ from .kernels import join_links, join_parts
 
 _CELL_BYTES, _SIDE_BYTES, _LINK_BYTES = 120, 150, 100
 """Memory for a cell of a block and a side of a feature, and for each cell at the rim of a block."""
+
+_PAIR, _PAIR_BYTES = np.dtype([("side", "<i8"), ("class", "<i8")]), 120
+"""A side and its class, and the memory for one while those of a block are compared."""
 
 _BEYOND = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """Steps to what lies right of a side that leads east, north, west or south."""
@@ -218,6 +222,12 @@ class _SidesOf:
         return count - len(roots), links, cells
 
 
+def _pairs(labels: np.ndarray | int, sides: np.ndarray) -> np.ndarray:
+    found = np.empty(len(sides), _PAIR)
+    found["side"], found["class"] = sides, labels
+    return found
+
+
 def _mixed(labels: np.ndarray, sides: np.ndarray) -> tuple[int, int]:
     """Two sums of mixtures of classes and sides, modulo 2**64."""
     found = []
@@ -322,8 +332,12 @@ class PolygonProof:
     ) -> dict[str, int]:
         limit, path = limit_of(limits.memory_limit), self.file.path
 
+        last = own = 0  # bytes of the feature before, which is still there, and of this one
+
         def room(size: int) -> None:
-            require(plan.memory + size, limit, f"to verify a feature of {format_size(size)}")
+            nonlocal own
+            own = max(own, size)
+            require(plan.memory + last + own, limit, f"to verify a feature of {format_size(own)}")
 
         units, unit = area_units(self.file.grid)
         above = np.append(0, np.cumsum(units))
@@ -334,7 +348,7 @@ class PolygonProof:
             if number is None or (before is not None and number <= before):
                 wrong_line(path, one.number, "its class is none that follows", what="feature")
             before = number
-            ring, sides = self._walked(one, room)
+            ring, sides = self._walked(one, partial(lambda parsed, size: room(parsed + size), own))
             cells, area = self._measured(one, ring, sides, above)
             right = {**self.classes.attributes(number), "cells": int(cells.sum())}
             right["area"] = float(area.sum() * unit)
@@ -346,6 +360,7 @@ class PolygonProof:
             found["features"] += 1
             found["polygons"] += int(one.polygon[-1]) + 1
             found["sides"] += len(sides)
+            last, own = own, 0
         return found
 
     def _walked(
@@ -433,23 +448,25 @@ class PolygonProof:
         """Name the first side in a block that only the file has, or only the cells."""
         blocks = self.layer.blocks
         owner = at[0] * blocks.shape[1] + at[1]
-        kept: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0, np.int64),) * 2]
+        kept, limit = [np.empty(0, _PAIR)], limit_of(limits.memory_limit)
+
+        def room(count: int) -> None:
+            size = _PAIR_BYTES * count
+            require(plan.memory + size, limit, f"to name a wrong side in {self.file.path}")
 
         def keep(number: int, all_: np.ndarray) -> None:
-            own = all_[self._owner(all_) == owner]
-            kept.append((np.full(len(own), number), own))
+            kept.append(_pairs(number, all_[self._owner(all_) == owner]))
+            room(sum(map(len, kept)))
 
         self._read_file(plan, limits, keep)
         r0, r1, c0, c1 = blocks.window(*at)
         values = self.layer.read_ring((r0, r1, c0, c1), halo=1)
-        right = {*zip(*(one.tolist() for one in sides.sides(at, values)), strict=True)}
-        there = {
-            pair for labels, own in kept
-            for pair in zip(labels.tolist(), own.tolist(), strict=True)
-        }  # fmt: skip
-        number, side = min(right ^ there, key=lambda pair: (pair[1], pair[0]), default=(0, 0))
+        right, there = _pairs(*sides.sides(at, values)), np.concatenate(kept)
+        room(len(right) + len(there))
+        first = np.append(np.setxor1d(right, there), np.zeros(1, _PAIR))[0]
+        side, number = first.tolist()
         row, col = divmod(side >> 2, blocks.cols)
-        what = "no ring leads" if (number, side) in right else "a ring leads"
+        what = "no ring leads" if (right == first).any() else "a ring leads"
         about = ", ".join(f"{k} {v}" for k, v in self.classes.attributes(number).items())
         raise VerificationError(
             f"{self.file.path}: {what} along the {('south', 'east', 'north', 'west')[side & 3]} "
