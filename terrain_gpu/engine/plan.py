@@ -251,12 +251,6 @@ def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
     return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
 
 
-def _tiles_beside(rows: int, cols: int, block: int) -> int:
-    """Return how many tiles are read with the blocks they lie beside, for a ring of cells."""
-    down, across = ceil_div(rows, block) - 1, ceil_div(cols, block) - 1
-    return 2 * (down * ceil_div(cols, TILE) + across * ceil_div(rows, TILE) + 2 * down * across)
-
-
 def _lanes(workers: int) -> Iterator[tuple[int, int]]:
     """Yield numbers of writers to try, the best first, and of buffers beside the workers'."""
     if not cluster_overhead:  # where workers read and write
@@ -431,8 +425,8 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
     Returns
     -------
     StreamPlan
-        Its buffers are the fields. Its bytes count each block's cells, and the tiles beside it,
-        once. Spilled bytes are not included, because they depend on the course of the paths.
+        Its buffers are the fields. Its bytes count each block's cells once. Spilled bytes are not
+        included, because they depend on the course of the paths.
 
     Raises
     ------
@@ -473,9 +467,7 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
     if cluster_overhead:  # workers keep the fields
         worker_memory, memory = memory - held_there, memory - (fields - threads) * field
     size = partial(layer_bytes, rows, cols, block=block)
-    beside_each = _tiles_beside(rows, cols, block) * TILE * TILE
-    items = [kind.itemsize for kind in (dtype, friction, barriers) if kind is not None]
-    read = sum(size(one) + beside_each * one for one in items)
+    read = sum(size(kind.itemsize) for kind in (dtype, friction, barriers) if kind is not None)
     if "allocation" in layers:
         read += 2 * size(1)  # backlinks are followed twice
     results = {"distance": item, "backlink": 1, "allocation": 4}

@@ -9,6 +9,7 @@ and `decoding`, and so are their messages.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 from collections.abc import Callable
 from functools import cache
@@ -29,6 +30,7 @@ BATCH = 1 << 18
 """Bytes of tiles that are read, compared and decoded before the next: they stay in the cache."""
 
 _SEEK_END, _FLAGS = os.SEEK_END, os.O_RDONLY | os.O_CLOEXEC
+_READ, _SHARED = mmap.PROT_READ, mmap.MAP_SHARED
 
 
 @jit
@@ -44,8 +46,12 @@ def _fill(pread, fd, to, size, at):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _read_open(pread, fd, size, order, ranks, codec, out, room, end, present):  # type: ignore[no-untyped-def]
-    """Read the tiles of an open file in batches; return whether all is as expected."""
+def _read_open(file, order, ranks, codec, out, room, end, present):  # type: ignore[no-untyped-def]
+    """Read the tiles of an open file in batches; return whether all is as expected.
+
+    Of the file: `pread`, descriptor, size, and the address of its bytes if they are mapped, else 0.
+    """
+    pread, fd, size, mapped = file
     decode, context, most, batch = codec
     tile, last = out.shape[1], size - end.size
     sums, index = end.ctypes.data, end.ctypes.data + 4 * order.size + 4
@@ -84,7 +90,9 @@ def _read_open(pread, fd, size, order, ranks, codec, out, room, end, present):  
         if count == 0:
             break
         data = room if decode else out[slots[0]]  # and the rows that follow
-        if not _fill(pread, fd, data.ctypes.data, stop - begin, begin):
+        if mapped:
+            copy_bytes(data.ctypes.data, mapped + begin, stop - begin)
+        elif not _fill(pread, fd, data.ctypes.data, stop - begin, begin):
             return False
         crc_of_some(data, starts[:count], lengths[:count], found)
         for k in range(count):
@@ -100,12 +108,20 @@ def _read_open(pread, fd, size, order, ranks, codec, out, room, end, present):  
 @jit
 def _read(calls, path, order, ranks, codec, out, room, end, present):  # type: ignore[no-untyped-def]
     """As `_read_open`, by the path. Only arguments are used by address: see `codec_kernel`."""
-    begin, seek, pread, close = calls
+    begin, seek, pread, map_file, unmap, close = calls
     fd = np.int64(np.int32(call_at(begin, (path.ctypes.data, np.int64(_FLAGS)))))
     if fd < 0:
         return False
     size = call_at(seek, (fd, np.int64(0), np.int64(_SEEK_END)))
-    done = _read_open(pread, fd, size, order, ranks, codec, out, room, end, present)
+    mapped, none = np.int64(0), np.int64(0)
+    if not codec[0] and 4 * ranks.size <= order.size:  # a few tiles, as in `Layer`
+        mapped = call_at(map_file, (none, size, np.int64(_READ), np.int64(_SHARED), fd, none))
+    done = False
+    if mapped != -1:
+        file = pread, fd, size, mapped
+        done = _read_open(file, order, ranks, codec, out, room, end, present)
+        if mapped:
+            call_at(unmap, (mapped, size))
     call_at(close, (fd,))
     return done
 
@@ -140,7 +156,8 @@ def place(
 def _calls() -> tuple[int, ...]:
     """The addresses of the system's functions."""
     library = ctypes.CDLL(None)
-    found = library.open, library.lseek, library.pread, library.close
+    names = "open", "lseek", "pread", "mmap", "munmap", "close"
+    found = [getattr(library, name) for name in names]
     return tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in found)
 
 
