@@ -26,6 +26,7 @@ class Input(Protocol):
     grid: GridSpec
     dtype: np.dtype
     nodata: float | int | None
+    encoding: str | None  # of flow directions, if a tag names one
 
     def read(self, window: Window, out: np.ndarray) -> None: ...
 
@@ -58,6 +59,7 @@ def open_input(path: Any, band: int | None) -> Any:
         described: Any = grass
         described.crs, described.driver, described.files = None, "GRASSASCIIGrid", [path]
         described.chunk, described.masked = (1, grass.grid.cols), False
+        described.encoding = None
         described.decoding = 0
         described.units, described.scale, described.offset = "", 1.0, 0.0
         return described

@@ -245,7 +245,7 @@ def test_the_way_through_as_a_process(world):
 MODES = {
     "--cost absdiff": {},
     "--cost absdiff --connectivity 4": {"connectivity": 4},
-    "--cost absdiff --friction friction": {"friction": True},
+    "--cost absdiff --friction friction": {"cost": "absdiff", "friction": True},
     "--cost friction --friction friction": {"cost": "friction", "friction": True},
     "--cost friction --friction elevation": {"cost": "friction"},
     "--cost surface --barriers walls": {"cost": "surface", "barriers": True},

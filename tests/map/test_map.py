@@ -8,6 +8,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
@@ -477,3 +479,9 @@ def test_what_is_upstream(tmp_path):
         found = picture(server, f"runs/{told['run']}/cells/upstream/1/0/0.png")[:60, :80, 3]
         assert found[30, 40] == found[58, 40] == found[50, 30] == 255
         assert not found[:30].any()
+
+
+def test_the_first_picture_needs_no_compiler():
+    """Importing numba takes longer than all else up to the first picture."""
+    lines = "import sys, terrain_gpu.map; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", lines]).returncode == 0
