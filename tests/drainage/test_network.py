@@ -732,7 +732,7 @@ def test_its_proof_refuses(store, tmp_path, monkeypatch, name):
     [
         ("UPDATE network SET weight = weight + 1 WHERE fid = 7", "line 7: weight is"),
         ("UPDATE network SET geom = (SELECT geom FROM network WHERE fid = 8) WHERE fid = 7", "two"),
-        ("UPDATE network SET geom = NULL WHERE fid = 7", "cannot be read back"),
+        ("UPDATE network SET geom = NULL WHERE fid = 7", "line 7: is not a line"),
         ("DELETE FROM network WHERE fid = 7", "an edge of the network is on no line"),
         ("ALTER TABLE network RENAME TO other", "cannot be read back"),
     ],
