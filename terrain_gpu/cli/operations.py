@@ -324,5 +324,5 @@ def _refuse_layers(
 _READ = ("layer", "directions", "weights", "links")
 """Options that name layers which are read."""
 
-_GIVEN = ("weights", "links", "streams")
+_GIVEN = ("weights", "streams")
 """Options that name layers which no command computes on its way."""
