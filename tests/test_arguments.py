@@ -111,6 +111,15 @@ def indexed(folder):
 CALLS = {
     "open": (terrain_gpu.open, lambda s: {"store": s / "s.zarr"}),
     "slope": (terrain_gpu.slope, lambda s: {"store": s}),
+    "list_layers": (terrain_gpu.list_layers, lambda s: {"store": s / "s.zarr"}),
+    "rename_layer": (
+        terrain_gpu.rename_layer,
+        lambda s: {"store": s / "s.zarr", "old": "nothing", "new": "something"},
+    ),
+    "remove_layers": (
+        terrain_gpu.remove_layers,
+        lambda s: {"store": s / "s.zarr", "names": ["nothing"]},
+    ),
     "GridSpec": (GridSpec, lambda s: {"rows": 3, "cols": 4}),
     "minimum_spanning_tree": (
         terrain_gpu.minimum_spanning_tree,
