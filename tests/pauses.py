@@ -54,6 +54,10 @@ class Pause(NamedTuple):
                 elif number > self.number + self.most:
                     os._exit(99)
 
+        if self.event == "open":  # compiled code opens shards without an event
+            from terrain_gpu.store import layer
+
+            layer.shards_at_once = lambda compress: None
         sys.addaudithook(hook)
 
 
