@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import click
 
-from ..arguments import FlowEncoding
 from ..engine.plan import format_size
+from ..grid.neighbours import ENCODINGS
 from . import options
 
 
@@ -50,10 +50,10 @@ class Number(click.ParamType):
 @click.option("--crs", metavar="CRS", help="Coordinate system of inputs that have none.")
 @click.option(
     "--encoding",
-    type=click.Choice([name for name in get_args(FlowEncoding) if name != "nextxy"]),
+    type=click.Choice([*ENCODINGS]),
     metavar="ENCODING",
     help="Inputs hold flow directions of another program; recode them to D8 codes: "
-    f"{', '.join(name for name in get_args(FlowEncoding) if name != 'nextxy')}.  [default: that "
+    f"{', '.join(ENCODINGS)}.  [default: that "
     "of the tag FLOW_DIRECTION_ENCODING, if they have one]",
 )
 @options.memory_limit_option

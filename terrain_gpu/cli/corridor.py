@@ -93,6 +93,9 @@ _OWN = (
 )  # fmt: skip
 """What `corridor` takes of the settings; the rest is about distances."""
 
+_PLACES, _TOLD = f"{NAME}.places", f"{NAME}.told"
+"""In click's context: the places whose distances are computed here, and words for the summary."""
+
 _ENDS = ("source", "source_rowcol", "sources"), ("target", "target_rowcol", "targets")
 
 
@@ -159,7 +162,8 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
     named = dict(zip(("sources", "targets"), places, strict=True))
     for what, given in named.items():  # both, before anything is written
         valid_places(inputs, given, what)
-    click.get_current_context().meta[NAME] = named, cost_by_friction(of_paths)
+    told = cost_by_friction(of_paths)
+    click.get_current_context().meta.update({_PLACES: named, _TOLD: told})
     of_paths["corner_cutting"] = not of_paths.pop("no_corner_cutting")
     back, seconds = of_paths.pop("reverse"), {}
     for name, ends, reverse in zip(settings["distances"], places, (back, not back), strict=True):
@@ -180,10 +184,10 @@ def run(store: Any, **settings: Any) -> Any:
     from ..algebra.corridors import corridor
 
     found = corridor(store, **settings)
-    if NAME in (meta := click.get_current_context().meta):  # distances were computed here
-        named, cost = meta[NAME]
+    meta = click.get_current_context().meta
+    if _PLACES in meta:
         found.report.result["pairs"][0] |= {"from": "sources", "to": "targets"}
-        meta[NAME] = named, cost + tell_reprojected(found.report, **named)
+        meta[_TOLD] += tell_reprojected(found.report, **meta[_PLACES])
     return found
 
 
@@ -196,5 +200,5 @@ def tell(found: Any) -> str:
         for one in pairs[:3]
     ]
     more = f" and {len(pairs) - 3:,} more pairs" if len(pairs) > 3 else ""
-    _, told = click.get_current_context().meta.get(NAME, ({}, ""))
+    told = click.get_current_context().meta.get(_TOLD, "")
     return f"least costs: {', '.join(named)}{more}{told}"
