@@ -27,6 +27,11 @@ def calls(dem: xarray.DataArray, cells: np.ndarray, cupy: Any, table: Any) -> No
     terrain_gpu.slope(dem, progress=lambda done, total: None).to_xarray().slope.mean()
 
 
+def masked(cells: np.ma.MaskedArray) -> None:
+    """Masked arrays in and out."""
+    terrain_gpu.shortest_paths(cells, [(0, 0)]).distance().mask.any()
+
+
 def results(found: ShortestPaths[np.ndarray]) -> None:
     """What they return."""
     assert_type(found.to_xarray(), xarray.Dataset)

@@ -13,12 +13,12 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 
 from ..arguments import HasDeviceMemory, from_device, is_dataarray, is_raster, raster, wrong
-from ..cells import layer_dtype
+from ..cells import is_nodata, layer_dtype
 from ..errors import InputError, TerrainError
 from ..store import TileStore, create_layer
 from ..store.labels import Labels
@@ -89,9 +89,16 @@ def _remove(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+class ArrayKind(Protocol):
+    """The kind of array that a function was given, which arrays of its result are, too."""
+
+    def array(self, cells: np.ndarray, nodata: float | int | None) -> Any:
+        """Cells of the result as that kind; those of value `nodata` are absent."""
+
+
 @dataclass(frozen=True)
 class CupyDevice:
-    """The GPU of an array of CuPy, to which arrays of the result are copied."""
+    """Arrays of CuPy on a GPU."""
 
     number: int
 
@@ -102,12 +109,30 @@ class CupyDevice:
         there = isinstance(data, getattr(cupy, "ndarray", ()))
         return cls(data.device.id) if there else None
 
-    def copied(self, array: np.ndarray) -> Any:
-        """The array there, of CuPy."""
+    def array(self, cells: np.ndarray, nodata: float | int | None) -> Any:
         import cupy
 
         with cupy.cuda.Device(self.number):
-            return cupy.asarray(array)
+            return cupy.asarray(cells)
+
+
+@dataclass(frozen=True)
+class MaskedArrays:
+    """Masked arrays of NumPy; where cells of the result cannot tell, those of the input do."""
+
+    mask: np.ndarray
+
+    def array(self, cells: np.ndarray, nodata: float | int | None) -> np.ma.MaskedArray:
+        if nodata is None:
+            return np.ma.array(cells, mask=self.mask)
+        return np.ma.array(cells, mask=is_nodata(cells, nodata), fill_value=nodata)
+
+
+def kind_of(data: Any) -> ArrayKind | None:
+    """The kind of an array that is not a plain one; None for anything else."""
+    if isinstance(data, np.ma.MaskedArray):
+        return MaskedArrays(np.ma.getmaskarray(data))
+    return CupyDevice.of(data)
 
 
 def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
@@ -115,7 +140,7 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
 
     A DataArray, or the raster at a path, is written, block by block, into a working store, which
     lives as long as the result. Layers of the result have the coordinates of the DataArray:
-    `Layer.to_xarray` is lazy. A result of an array of CuPy knows its `_device`.
+    `Layer.to_xarray` is lazy. A result of an array of CuPy or a masked one knows its `_kind`.
     """
     signature = inspect.signature(function)
     first = next(iter(signature.parameters))
@@ -124,6 +149,7 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **more: P.kwargs) -> R:
         given = signature.bind(*args, **more)
         data = given.arguments.get(first)
+        kind = kind_of(data)
         if isinstance(data, np.ma.MaskedArray) and first == "data":
             given.arguments |= _filled(data, given.arguments.get("nodata"))
         if isinstance(data, np.ndarray) and first == "store":
@@ -131,8 +157,8 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
             raise wrong(first, data, f"a store or its path, or a DataArray, such as {made}")
         if not (is_dataarray(data) or is_raster(data)):
             result = function(*given.args, **given.kwargs)
-            if device := CupyDevice.of(data):
-                vars(result)["_device"] = device
+            if kind:
+                vars(result)["_kind"] = kind
             return result
         what = _called(data)
         _refuse(what, given.arguments)

@@ -29,7 +29,7 @@ from ..engine.run import run, run_in_memory
 from ..errors import InputError
 from ..grid import BlockGrid, GridSpec
 from ..grid.neighbours import symmetric
-from ..io.labelled import CupyDevice, RasterLike, opened_store, takes_dataarrays
+from ..io.labelled import ArrayKind, RasterLike, opened_store, takes_dataarrays
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer
@@ -61,7 +61,7 @@ class SpanningTree(Layered):
     total_weight: int | float
     report: Report
     _forward: np.ndarray | None = None
-    _device: CupyDevice | None = None
+    _kind: ArrayKind | None = None
 
     @property
     def layers(self) -> dict[str, Layer]:
@@ -72,14 +72,14 @@ class SpanningTree(Layered):
         """Return the whole edge raster in memory: uint8, one bit per edge of a cell.
 
         Bits are ESRI's D8 codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128. Nodata cells
-        are 0. An array of CuPy, on its GPU, where the raster was one.
+        are 0. Where the raster was an array of CuPy or a masked one, so are the edges.
         """
         if self._forward is not None:
             forward = self._forward
         elif self.layer is not None:
             forward = self.layer.read_window(*self.layer.grid.window)
         found = symmetric(np.pad(forward, 1))
-        return self._device.copied(found) if self._device else found
+        return self._kind.array(found, None) if self._kind else found
 
 
 @takes_dataarrays

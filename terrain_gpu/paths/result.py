@@ -21,22 +21,26 @@ import numpy as np
 from ..arguments import HasDeviceMemory, whole
 from ..errors import InputError
 from ..grid import BlockGrid, GridSpec
-from ..io.labelled import CupyDevice, PlainRaster, RasterLike
+from ..io.labelled import ArrayKind, PlainRaster, RasterLike
 from ..io.places import PlacesLike, as_places
 from ..report import Report
 from ..store import Layer
 from ..store.labels import Layered
 from .ground import EDGE
 from .output import TracedPaths
+from .steps import UNREACHED, unreached
 from .trace import TracedPath, path_length, trace_path
 
 if TYPE_CHECKING:
     import xarray
 
 Cells = TypeVar("Cells")
-"""`numpy.ndarray`; or `xarray.DataArray` or `cupy.ndarray`, where distances are of one."""
+"""`numpy.ndarray`, plain or masked; `xarray.DataArray` or `cupy.ndarray` where given one."""
 
 P = ParamSpec("P")
+
+ABSENT = {"backlink": UNREACHED, "allocation": 0}
+"""What cells without a source hold beside their distances."""
 
 
 @dataclass(repr=False)
@@ -63,12 +67,14 @@ class ShortestPaths(Layered, Generic[Cells]):
     _arrays: dict[str, np.ndarray]
     _blocks: BlockGrid
     _lengths: np.ndarray
-    _device: CupyDevice | None = None
+    _kind: ArrayKind | None = None
 
     def _whole(self, name: str) -> Any:
         if name in self._arrays:
             found = self._arrays[name]
-            return self._device.copied(found) if self._device else found
+            if self._kind is None:
+                return found
+            return self._kind.array(found, ABSENT.get(name, unreached(found.dtype)))
         if name not in self.layers:
             raise InputError(f"{name} was not computed; compute with {name}=True")
         layer = self.layers[name]
@@ -80,8 +86,8 @@ class ShortestPaths(Layered, Generic[Cells]):
 
         uint32 or uint64 for integer costs, with the largest value at unreached cells; otherwise
         float64, with NaN at unreached cells. Where the input was a DataArray, this and the other
-        arrays are lazy DataArrays, see `Layer.to_xarray`; where it was an array of CuPy, they are
-        copied to its GPU, as arrays of CuPy.
+        arrays are lazy DataArrays, see `Layer.to_xarray`; where it was a masked array, unreached
+        cells are masked; where it was an array of CuPy, they are copied to its GPU, as its like.
         """
         return self._whole("distance")
 
@@ -175,6 +181,11 @@ class _Function(Protocol[P]):
     def __call__(  # type: ignore[overload-overlap] # a DataArray has any attribute
         self, data: xarray.DataArray, *args: P.args, **kwargs: P.kwargs
     ) -> ShortestPaths[xarray.DataArray]: ...
+
+    @overload
+    def __call__(
+        self, data: np.ma.MaskedArray, *args: P.args, **kwargs: P.kwargs
+    ) -> ShortestPaths[np.ma.MaskedArray]: ...
 
     @overload
     def __call__(

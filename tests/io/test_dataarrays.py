@@ -231,12 +231,29 @@ def test_masked_cells_are_absent(dtype):
     cells[cells == 77] = 78
     mask = RNG.random(cells.shape) < 0.3
     mask[SOURCES[0]] = False
-    found = terrain_gpu.shortest_paths(
-        np.ma.MaskedArray(cells, mask), SOURCES[:1], cost="surface"
-    ).distance()
-    plain = np.where(mask, np.nan, cells.astype(np.float64))
-    expected = terrain_gpu.shortest_paths(plain, SOURCES[:1], cost="surface").distance()
-    assert np.array_equal(found, expected, equal_nan=True)
+    masked, plain = np.ma.MaskedArray(cells, mask), np.where(mask, np.nan, cells.astype(float))
+    how = {"cost": "surface", "backlink": True, "allocation": True, "max_cost": 90.0}
+    found, expected = (
+        terrain_gpu.shortest_paths(one, SOURCES[:1], **how) for one in (masked, plain)
+    )
+    reached = np.isfinite(expected.distance())
+    assert 0 < reached.sum() < (~mask).sum()
+    for name, absent in (("distance", np.nan), ("backlink", 255), ("allocation", 0)):
+        of_masked, wanted = getattr(found, name)(), getattr(expected, name)()
+        assert np.array_equal(of_masked.mask, ~reached)
+        assert np.array_equal(of_masked.filled(), wanted, equal_nan=name == "distance")
+        assert np.array_equal(of_masked.fill_value, absent, equal_nan=name == "distance")
+    edges = terrain_gpu.minimum_spanning_tree(masked).edges()
+    assert np.array_equal(edges.mask, mask)
+    assert np.array_equal(edges.data, terrain_gpu.minimum_spanning_tree(plain).edges())
+
+
+def test_integer_distances_of_masked_cells_are_masked():
+    cells = np.ma.masked_less(np.arange(20, dtype=np.int16).reshape(4, 5), 3)
+    found = terrain_gpu.shortest_paths(cells, [(3, 4)], cost="absdiff").distance()
+    assert found.dtype == np.uint32
+    assert np.array_equal(found.mask, cells.mask)
+    assert found.max() == 16
 
 
 def test_masked_cells_need_a_value_that_none_has():
