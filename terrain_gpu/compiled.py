@@ -23,6 +23,9 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parent
+LONGEST = 120.0
+"""Seconds to wait for a process that compiles; it may have been stopped."""
+
 _FROM = re.compile(r"^from[ \t]+(\.+)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)", re.M)
 
 
@@ -72,7 +75,10 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 class _Cache(FunctionCache):
-    """numba's cache of a kernel, never stale, and safe where several processes compile at once."""
+    """numba's cache of a kernel, never stale, and safe where several processes compile at once.
+
+    What one process compiles, others wait for: workers that start together need the same kernels.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -80,9 +86,57 @@ class _Cache(FunctionCache):
         line = f"-{self._impl.locator.get_disambiguator()}."
         name = ".".join(self._impl.filename_base.rsplit(line, 1))
         self._cache_file = _CacheFile(self._cache_path, name, inspect.getfile(function))
+        self._turns: dict[Any, _Turn] = {}
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None and sig not in self._turns:
+            self._turns[sig] = turn = _Turn(self._cache_file.path_of(sig, ".turn"))
+            if turn.has_waited and (found := super().load_overload(sig, target_context)):
+                self._turns.pop(sig).end()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        finally:
+            if sig in self._turns:
+                self._turns.pop(sig).end()
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return *super()._index_key(sig, codegen), self._py_func.__code__.co_firstlineno
+
+
+class _Turn:
+    """A turn to compile; waits while another process has it, unless that one may be stopped.
+
+    Ends with the process at the latest.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.has_waited = False
+        self._path, self._number = path, -1
+        with contextlib.suppress(OSError):  # no folder to write to, or no locks there
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            until = time.monotonic() + LONGEST
+            while not self._taken() and time.monotonic() < until:
+                self.has_waited = True
+                time.sleep(0.02)
+
+    def _taken(self) -> bool:
+        try:
+            fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Let the next process have it, which finds the kernel."""
+        if self._number >= 0:
+            with contextlib.suppress(OSError):
+                os.remove(self._path)
+            os.close(self._number)
 
 
 class _CacheFile(IndexDataCacheFile):
@@ -104,6 +158,11 @@ class _CacheFile(IndexDataCacheFile):
         installed = os.path.join(os.path.dirname(source), "__pycache__")
         elsewhere = not numba.config.CACHE_DIR and folder != installed  # type: ignore[attr-defined]
         self._installed = _CacheFile(installed, name, source) if elsewhere else None
+
+    def path_of(self, sig: Any, suffix: str) -> str:
+        """A file beside the index for one signature."""
+        digest = hashlib.sha256(repr(sig).encode()).hexdigest()[:12]
+        return f"{self._index_path.removesuffix('.nbi')}.{digest}{suffix}"
 
     def save(self, key: Any, data: Any) -> None:
         if digest_of(self._source):

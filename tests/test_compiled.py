@@ -8,6 +8,7 @@ import multiprocessing
 import sys
 import time
 
+import numba
 import numpy as np
 import pytest
 from numba.core import caching, config
@@ -99,6 +100,49 @@ def test_processes_that_compile_at_once_keep_what_each_compiled(tmp_path, monkey
     for kind in TYPES:
         assert kernel(np.dtype(kind).type(1.5)) == np.dtype(kind).type(1.5) + 1
     assert not kernel.stats.cache_misses
+
+
+def compile_at_once(folder, together, misses):
+    """Compile a kernel that the others compile, too."""
+    config.CACHE_DIR = folder
+    kernel = jit(more)
+    kernel._cache._impl.reduce = slow_reduce(kernel._cache._impl.reduce)
+    together.wait(HANGS)
+    assert kernel(1) == 2
+    with misses.get_lock():
+        misses.value += sum(kernel.stats.cache_misses.values())
+
+
+def slow_reduce(reduce):
+    def slow(data):
+        time.sleep(0.5)  # time for others to begin
+        return reduce(data)
+
+    return slow
+
+
+def test_processes_wait_for_what_another_one_compiles(tmp_path):
+    spawn = multiprocessing.get_context("spawn")
+    together, misses = spawn.Barrier(3), spawn.Value("q")
+    given = (str(tmp_path), together, misses)
+    processes = [spawn.Process(target=compile_at_once, args=given) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 3
+    assert misses.value == 1
+    assert not list(tmp_path.rglob("*.turn"))
+
+
+def test_nobody_waits_for_ever_for_a_process_that_compiles(tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiled, "LONGEST", 0.1)
+    stopped = jit(more)
+    assert stopped._cache.load_overload((numba.int64,), stopped.targetctx) is None
+    started = time.monotonic()
+    assert jit(more)(1) == 2
+    assert time.monotonic() - started > compiled.LONGEST
 
 
 def test_kernels_are_kept_where_nothing_can_be_locked(tmp_path, monkeypatch):
