@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..arguments import checked, flag, text
+from ..arguments import names as name_list
 from ..errors import InputError, StoreError
 from .files import output_errors, sync_folder
 from .layer import Layer
@@ -79,6 +81,7 @@ def dependants(store: TileStore, name: str) -> list[str]:
 StoreLike = str | os.PathLike[str] | TileStore
 
 
+@checked()
 def list_layers(store: StoreLike) -> dict[str, dict[str, Any]]:
     """Tell of each layer of a store what made it, and what it depends on.
 
@@ -122,6 +125,7 @@ def list_layers(store: StoreLike) -> dict[str, dict[str, Any]]:
     return found
 
 
+@checked(names=name_list, force=flag)
 def remove_layers(store: StoreLike, names: Sequence[str], *, force: bool = False) -> None:
     """Remove layers of a store; each disappears at once, and its files then.
 
@@ -147,8 +151,6 @@ def remove_layers(store: StoreLike, names: Sequence[str], *, force: bool = False
     --------
     >>> remove_layers("dem.zarr", ["walk", "walk_backlink"])
     """
-    if isinstance(names, str):
-        raise InputError(f"names {names!r}: give a list of layers")
     store = TileStore.open(store)
     for name in names:
         _must_exist(store, name)
@@ -182,6 +184,7 @@ def remove_layers(store: StoreLike, names: Sequence[str], *, force: bool = False
                 folder.rmdir()
 
 
+@checked(old=text, new=text, force=flag)
 def rename_layer(store: StoreLike, old: str, new: str, *, force: bool = False) -> list[str]:
     """Rename a layer; backlinks and allocation of a layer of distances are renamed with it.
 

@@ -205,7 +205,7 @@ def test_faults_that_stay(server, tmp_path, monkeypatch, fault):
     monkeypatch.setenv("GDAL_HTTP_MAX_RETRY", "1")
     server.fault = lambda number: fault if number > 0 else None
     told = convert(server.url, tmp_path)
-    assert f"{server.url}: rows 0 to " in told
-    assert "cannot be read" in told
+    # Which block fails first is up to the threads.
+    assert re.search(rf"{re.escape(server.url)}: rows \d+ to \d+ cannot be read", told)
     server.fault = lambda number: None
     assert convert(server.url, tmp_path, "--resume") == ""

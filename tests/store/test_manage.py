@@ -76,7 +76,7 @@ def test_python_takes_paths_and_the_command_lists_the_same(store, capfd, tmp_pat
     assert terrain_gpu.rename_layer(path, "distance", "walk") == [
         "walk", "walk_allocation", "walk_backlink",
     ]  # fmt: skip
-    with pytest.raises(InputError, match="give a list of layers"):
+    with pytest.raises(InputError, match="give a list of names of layers"):
         terrain_gpu.remove_layers(path, "walk")
     terrain_gpu.remove_layers(path, ["walk", "walk_allocation", "walk_backlink"])
     assert sorted(terrain_gpu.list_layers(store)) == ["elevation", "slope"]
