@@ -27,10 +27,10 @@ LINES = (".geojson", ".gpkg", ".parquet", ".fgb")
 @click.option("--data", is_flag=True, help="Check every tile of every layer against its checksum.")
 @click.option(
     "--file",
-    metavar="OUT.tif|LINES",
-    help="Instead, compare a file that export wrote with the layer; or lines (.gpkg, .geojson, "
-    ".parquet, .fgb): those that streams wrote with the channels of a layer of streams, paths of "
-    "compute-sssp with a --layer of distances.",
+    metavar="OUT.tif|FEATURES",
+    help="Instead, compare a file that export wrote with the layer; or features (.gpkg, .geojson, "
+    ".parquet, .fgb): those of contours and polygons with the layer, lines that streams wrote with "
+    "the channels of a layer of streams, paths of compute-sssp with a --layer of distances.",
 )
 @click.option(
     "--layer", metavar="NAME", help="The layer for --file.  [default: elevation; of lines, streams]"
@@ -98,6 +98,7 @@ def command(
     terrain-gpu verify dem.zarr --file dem.tif
     terrain-gpu verify dem.zarr --file streams.gpkg --heights carved
     terrain-gpu verify dem.zarr --file paths.gpkg --layer distance
+    terrain-gpu verify dem.zarr --file contours.gpkg
     """
     from ..errors import ClusterError, TerrainError, VerificationError
     from ..report import Report
@@ -496,8 +497,7 @@ def _of_file(
 ) -> Callable[..., tuple[dict[str, Any], str]]:
     """The check of --file, by its ending."""
     if file and file.lower().endswith(LINES):
-        name, heights = layer or "streams", heights or "elevation"
-        return partial(_lines, file=file, name=name, heights=heights)
+        return partial(_lines, file=file, name=layer, heights=heights)
     if heights:
         raise click.UsageError("--heights needs --file with lines: give that too")
     return partial(_file, file=file or "", name=layer or "elevation")
@@ -512,16 +512,32 @@ def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str,
 
 
 def _lines(
-    store: TileStore, file: str, name: str, heights: str, **how: Any
+    store: TileStore, file: str, name: str | None, heights: str | None, **how: Any
 ) -> tuple[dict[str, Any], str]:
     from ..drainage.verify.stream_lines import verify_stored_lines
     from ..engine.proof import Limits
+    from ..vectorize.verify.drawings import is_drawing
 
+    if heights is None and is_drawing(file, store.grid):
+        return _drawing(store, file, name or "elevation", **how)
+    name = name or "streams"
     if name in _distances(store):
         return _path_lines(store, file, name, **how)
-    found = verify_stored_lines(store, name, file, heights, Limits(**how))
+    found = verify_stored_lines(store, name, file, heights or "elevation", Limits(**how))
     links = found["links"]
     return found, f"file {file} verified, {links:,} link{'s' * (links != 1)} of layer {name}"
+
+
+def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
+    from ..engine.proof import Limits
+    from ..vectorize.verify.drawings import verify_drawing
+
+    found = verify_drawing(store.layer(name), file, Limits(**how))
+    what = "line" if "lines" in found else "polygon"
+    told = _counted(found[f"{what}s"], what)
+    if "levels" in found:
+        told += f" of {_counted(found['levels'], 'level')}"
+    return found, f"file {file} verified, {told} of layer {name}"
 
 
 def _path_lines(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:

@@ -103,17 +103,27 @@ def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[dict[str
     """Lines as GeoJSON geometries in longitude and latitude, or unchanged if there is no CRS."""
     if crs is not None and lines:
         # All at once: one call of PROJ costs more than a thousand positions.
-        lonlat = reprojected(np.concatenate(lines), crs, WGS84)
-        beyond = np.abs(lonlat[:, 0]) > 180  # of rasters from 0 to 360 degrees
-        lonlat[beyond, 0] = (lonlat[beyond, 0] + 180) % 360 - 180
-        lonlat = np.round(lonlat, 9)
+        lonlat = lonlat_of(np.concatenate(lines), crs)
         lines = np.split(lonlat, np.cumsum([len(line) for line in lines])[:-1])
     for line in lines:
-        pieces = [piece.tolist() for piece in (cut_line(line) if crs is not None else [line])]
-        if len(pieces) == 1:
-            yield {"type": "LineString", "coordinates": pieces[0]}
-        else:
-            yield {"type": "MultiLineString", "coordinates": pieces}
+        yield geojson_line(line, cut=crs is not None)
+
+
+def lonlat_of(xy: np.ndarray, crs: CRS) -> np.ndarray:
+    """Positions in longitude and latitude, as GeoJSON has them: with nine decimals."""
+    lonlat = reprojected(xy, crs, WGS84)
+    beyond = np.abs(lonlat[:, 0]) > 180  # of rasters from 0 to 360 degrees
+    lonlat[beyond, 0] = (lonlat[beyond, 0] + 180) % 360 - 180
+    found: np.ndarray = np.round(lonlat, 9)
+    return found
+
+
+def geojson_line(xy: np.ndarray, *, cut: bool) -> dict[str, Any]:
+    """A line as a GeoJSON geometry, in parts where it crosses the antimeridian if `cut`."""
+    pieces = [piece.tolist() for piece in (cut_line(xy) if cut else [xy])]
+    if len(pieces) == 1:
+        return {"type": "LineString", "coordinates": pieces[0]}
+    return {"type": "MultiLineString", "coordinates": pieces}
 
 
 def wkb_line(xy: np.ndarray) -> bytes:

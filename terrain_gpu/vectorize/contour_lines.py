@@ -16,11 +16,15 @@ from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
 from ..engine.operation import Phase, SolvedBlock
 from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks, require
+from ..engine.proof import Limits
+from ..engine.run import Run
 from ..grid import Block, BlockGrid
 from ..io.features import LINES, Feature, Fields, library_bytes
+from ..io.verify.line_files import LineFile
 from . import contour_kernels as kernels
 from .contour_levels import ContourLevels
 from .pieces import Drawing, LinePieces, batches, successors
+from .verify.isolines import IsolineProof
 
 NAME = "contours"
 """Name of the layer in a GeoPackage."""
@@ -104,6 +108,15 @@ class ContourLines(Drawing):
         cell = (row + r0) * self.grid.cols + (col + c0)
         vertices["side"], vertices["share"] = 2 * cell + (side[order] & 1), share[order]
         return SolvedBlock(known=(vertices, starts, number[order[starts[:-1]]], open_))
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        IsolineProof.plan(self.layers[0], Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        file = LineFile(writer.part, writer.path, self.grid, self.name, tuple(self.fields))
+        checked = IsolineProof(file, self.layers[0], self.levels).run(run.proof_limits)
+        return {"verified_lines": checked["lines"]}
 
     def compile(self) -> None:
         if not known_types(kernels.link):

@@ -109,8 +109,8 @@ def contours(  # noqa: PLR0913 - keyword-only
         A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
         for this process.
     verify
-        Read the file of areas back, and prove in another pass over the cells that it holds these,
-        before it appears. Lines have no proof.
+        Read the file back, and prove in another pass over the cells that it holds these lines or
+        areas, and no others, before it appears.
     overwrite
         Replace an existing file, once the new one is complete.
     progress
@@ -151,10 +151,6 @@ def contours(  # noqa: PLR0913 - keyword-only
         raise InputError(
             "cumulative areas are polygons up to each of some breaks; give both (--polygons, "
             "--breaks)"
-        )
-    if verify and not polygons:
-        raise InputError(
-            "contour lines have no proof; leave out verify (--verify), or draw areas (--polygons)"
         )
     if not math.isfinite(base := float(base)):
         raise InputError(f"base {base} is not a finite number")

@@ -394,9 +394,3 @@ def test_a_wrong_file_does_not_get_its_name(drawn, tmp_path, monkeypatch, capfd,
     assert call(f"{words} --verify --overwrite") == 1
     assert "p.geojson" in capfd.readouterr().err
     assert (tmp_path / "p.geojson").read_bytes() == right
-
-
-def test_lines_have_no_proof(drawn, tmp_path, capfd):
-    line = f"contours {drawn / 's.zarr'} {tmp_path / 'c.gpkg'} --layer labels --interval 1 --verify"
-    assert call(line) == 2
-    assert "contour lines have no proof; leave out verify (--verify)" in capfd.readouterr().err

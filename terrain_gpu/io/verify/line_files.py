@@ -8,7 +8,7 @@ import os
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -20,7 +20,7 @@ from ...grid import Block, BlockGrid, GridSpec, cell_centres
 from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ...io.features import import_parquet, lines_across
 from ...io.flatgeobuf import FLATGEOBUF
-from ...io.lines import PARQUET, geojson_lines, is_geopackage
+from ...io.lines import PARQUET, geojson_line, geojson_lines, is_geopackage
 from ...io.vectors import GEOPACKAGE, WGS84, grid_crs, reprojected
 from .flatgeobuf import read_flatgeobuf
 
@@ -159,10 +159,9 @@ def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
     VerificationError
         when positions are not exactly those of cells of the raster.
     """
-    read = _binary if of.is_binary else _geojson
     number, gathered = 1, 0
     held: list[Line] = []
-    for found in read(of, room):
+    for found in _rows(of, room):
         held.append(found)
         # An attribute takes no more memory than a cell.
         gathered += len(found[2]) + len(of.fields)
@@ -171,6 +170,20 @@ def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
             number, gathered, held = number + len(held), 0, []
     if held:
         yield _located(of, number, held)
+
+
+def read_positions(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+    """Yield the attributes of each line of a file, and its positions: any, as the file has them.
+
+    Raises
+    ------
+    VerificationError
+        when a line is not cut where it crosses the antimeridian, and only there.
+    """
+    for number, (attributes, geometry, xy) in enumerate(_rows(of, room), 1):
+        if of.lonlat and geojson_line(xy, cut=True) != geometry:
+            wrong_line(of.path, number, "is not cut at the antimeridian as it should be")
+        yield attributes, xy
 
 
 def projected(grid: GridSpec, lonlat: np.ndarray) -> np.ndarray:
@@ -231,6 +244,10 @@ def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
         if not (good and inside[starts[k] : starts[k + 1]].all()):
             wrong_line(of.path, number + k, "positions are not the centres of cells")
     return Batch(number, list(attributes), places[:, 0] * grid.cols + places[:, 1], starts)
+
+
+def _rows(of: LineFile, room: Room) -> Iterator[Line]:
+    return (_binary if of.is_binary else _geojson)(of, room)
 
 
 def _geojson(of: LineFile, room: Room) -> Iterator[Line]:
@@ -321,6 +338,31 @@ def fields_of(file: Path, layer: str, known: tuple[str, ...]) -> tuple[str, ...]
         rows = base.execute("SELECT name FROM pragma_table_info(?)", (layer,)).fetchall()
     there = {name for (name,) in rows}
     return tuple(name for name in known if name in there)
+
+
+def attribute_rows(of: LineFile, room: Room) -> Iterator[dict[str, Any]]:
+    """Yield the attributes of each feature of a file, whatever it is."""
+    with readable(of.path):
+        if of.is_binary:
+            yield from (found for found, _ in binary_rows(of, room))
+        else:
+            yield from (found for _, found, _ in geojson_rows(of, room))
+
+
+def attributes_of(file: Path, grid: GridSpec) -> set[str]:
+    """Names of the attributes of a vector file; none if it is empty, or cannot be read."""
+    with suppress(VerificationError, OSError, sqlite3.Error):
+        if not is_geopackage(file):
+            of = LineFile(file, file, grid, "", ())
+            return set(next(attribute_rows(of, lambda size: None), ()))
+        address = f"{file.absolute().as_uri()}?immutable=1"
+        with closing(sqlite3.connect(address, uri=True)) as base:
+            found = base.execute(
+                "SELECT name FROM gpkg_geometry_columns, pragma_table_info(table_name) "
+                "WHERE NOT pk AND name <> column_name"
+            )
+            return {name for (name,) in found}
+    return set()
 
 
 def in_parts(of: LineFile) -> bool:

@@ -38,6 +38,7 @@ from ...io.verify.polygon_files import FilePolygons, read_polygons
 from ...store import Layer
 from ..contour_levels import ContourLevels
 from .kernels import join_links, join_parts
+from .mixing import SEEDS, mixed
 
 _CELL_BYTES, _SIDE_BYTES, _LINK_BYTES = 120, 150, 100
 """Memory for a cell of a block and a side of a feature, and for each cell at the rim of a block."""
@@ -230,21 +231,9 @@ def _pairs(labels: np.ndarray | int, sides: np.ndarray) -> np.ndarray:
 
 def _mixed(labels: np.ndarray, sides: np.ndarray) -> tuple[int, int]:
     """Two sums of mixtures of classes and sides, modulo 2**64."""
-    found = []
-    for seed in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03):
-        mixed = _mix(_mix(labels.astype(np.int64).view(np.uint64), seed)
-                     + sides.astype(np.int64).view(np.uint64), seed)  # fmt: skip
-        found.append(int(mixed.sum(dtype=np.uint64)))
-    return found[0], found[1]
-
-
-def _mix(words: np.ndarray, seed: int) -> np.ndarray:
-    """The finaliser of splitmix64 (G. Steele, D. Lea, C. Flood 2014)."""
-    words = words + np.uint64(seed)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    found: np.ndarray = words ^ (words >> np.uint64(31))
-    return found
+    words = labels.astype(np.int64).view(np.uint64), sides.astype(np.int64).view(np.uint64)
+    one, other = (int(mixed(seed, *words).sum(dtype=np.uint64)) for seed in SEEDS)
+    return one, other
 
 
 @dataclass
