@@ -63,7 +63,9 @@ def run(store: TileStore, streams: str, **settings: Any) -> Any:
     from ..drainage import burn
 
     with naming("--streams"):
-        cells = from_file(store.grid, streams, settings["memory_limit"], all_touched=True)
+        cells = from_file(
+            store.grid, streams, settings["memory_limit"], "streams", all_touched=True
+        )
     return burn(store, cells, **settings)
 
 

@@ -344,7 +344,7 @@ def command(  # noqa: PLR0913 - the options
         if starts.names:
             names = {str(id_): name for id_, name in starts.names.items()}
             found.report.result["source_names"] = names
-        told = tell_reprojected(found.report, sources=starts, targets=ends)
+        told = tell_reprojected(found.report)
         files.write(given, found, opened, starts, ends, settings)
         summary = _summary(found, settings)
     given.name(found.report)

@@ -9,7 +9,7 @@ import click
 from ..arguments import is_raster
 from . import options
 from .compute_sssp import both_ends, cost_by_friction, cost_options
-from .places import misplaced_options, place_options, tell_reprojected
+from .places import misplaced_options, place_options
 
 NAME = "corridor"
 PROVEN = ON_GPUS = True
@@ -93,7 +93,7 @@ _OWN = (
 )  # fmt: skip
 """What `corridor` takes of the settings; the rest is about distances."""
 
-_PLACES, _TOLD = f"{NAME}.places", f"{NAME}.told"
+_TOLD = f"{NAME}.told"
 """In click's context: the places whose distances are computed here, and words for the summary."""
 
 _ENDS = ("source", "source_rowcol", "sources"), ("target", "target_rowcol", "targets")
@@ -159,11 +159,10 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
         None if of_paths[name] is None else store.layer(of_paths[name])
         for name in ("layer", "friction", "barriers")
     ]
-    named = dict(zip(("sources", "targets"), places, strict=True))
-    for what, given in named.items():  # both, before anything is written
+    for what, given in zip(("sources", "targets"), places, strict=True):  # before all is written
         valid_places(inputs, given, what)
     told = cost_by_friction(of_paths)
-    click.get_current_context().meta.update({_PLACES: named, _TOLD: told})
+    click.get_current_context().meta[_TOLD] = told
     of_paths["corner_cutting"] = not of_paths.pop("no_corner_cutting")
     back, seconds = of_paths.pop("reverse"), {}
     for name, ends, reverse in zip(settings["distances"], places, (back, not back), strict=True):
@@ -184,10 +183,8 @@ def run(store: Any, **settings: Any) -> Any:
     from ..algebra.corridors import corridor
 
     found = corridor(store, **settings)
-    meta = click.get_current_context().meta
-    if _PLACES in meta:
+    if _TOLD in click.get_current_context().meta:
         found.report.result["pairs"][0] |= {"from": "sources", "to": "targets"}
-        meta[_TOLD] += tell_reprojected(found.report, **meta[_PLACES])
     return found
 
 

@@ -173,7 +173,7 @@ def command(  # noqa: PLR0913 - the options
         )
     report = found.report
     given.name(report)
-    told = tell_reprojected(report, sources=starts, targets=ends)
+    told = tell_reprojected(report)
     options.write_json(report.to_json(), json_target)
     options.say(_summary(store, found, settings, output, path, told), json_target)
 

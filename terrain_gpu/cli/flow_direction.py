@@ -128,7 +128,9 @@ def provide(
     ends, burning = outlets_of(store, dict(settings)), None
     if settings["burn"]:
         with naming("--burn"):
-            cells = from_file(store.grid, settings["burn"], how["memory_limit"], all_touched=True)
+            cells = from_file(
+                store.grid, settings["burn"], how["memory_limit"], "streams", all_touched=True
+            )
         depth = settings["burn_depth"]
         burning = burning_of(store, cells, depth, "elevation", called="--burn-depth")
     wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else None

@@ -173,7 +173,7 @@ def command(
         )
     report = found.report
     given.name(report)
-    told = tell_reprojected(report, places=places)
+    told = tell_reprojected(report, sources="places")
     options.write_json(report.to_json(), json_target)
     written = ", ".join(file for file in (output, table) if file is not None)
     options.say(f"{store}: {_summary(found, settings)}{told}\nwritten: {written}", json_target)

@@ -54,7 +54,7 @@ def run(store: Any, output: str, keep: str | None, **settings: Any) -> Any:
     kept = None
     if keep is not None:
         with naming("--keep"):
-            kept = from_file(store.grid, keep, settings["memory_limit"])
+            kept = from_file(store.grid, keep, settings["memory_limit"], "places to keep")
     return extract_network(store, output, keep=kept, **settings)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .places import refuse_shared_files
+from .places import refuse_shared_files, tell_reprojected
 from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
@@ -131,11 +131,11 @@ def command_of(operation: ModuleType) -> click.Command:
             report, names = found.report, list(found.layers)
             also_export(found.layers[names[0]], output, report, settings, form)
         given.name(report)
-        total = _timed(report, before)
+        total, reprojected = _timed(report, before), tell_reprojected(report)
         options.write_json(report.to_json(), json_target)
         options.say(
             ("" if given.temporary else f"{at}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
-            + f"{tell(found)}, {total:.2f} s"
+            + f"{tell(found)}{reprojected}, {total:.2f} s"
             + (", verified" if settings.get("verify") else "")
             + (f"\nwritten: {', '.join(written)}" if written else ""),
             json_target,
@@ -190,10 +190,10 @@ def writer_of(operation: ModuleType) -> click.Command:
             with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), output, progress=progress, **settings)
         given.name(found.report)
-        total = _timed(found.report, before)
+        total, reprojected = _timed(found.report, before), tell_reprojected(found.report)
         options.write_json(found.report.to_json(), json_target)
         options.say(
-            f"{output}: {operation.tell(found)}, {total:.2f} s"
+            f"{output}: {operation.tell(found)}{reprojected}, {total:.2f} s"
             + (", verified" if settings.get("verify") else ""),
             json_target,
         )

@@ -177,9 +177,9 @@ def places(
     found, last = [], 0
     if file is not None:
         with naming(f"{option}s"):
-            found.append(
-                from_file(grid, file, memory_limit, fields=fields or {}, outside=outside or {})
-            )
+            what = f"{option[2:].replace('-', ' ')}s"
+            of_file = from_file(grid, file, memory_limit, what, fields=fields, outside=outside)
+            found.append(of_file)
         last = int(found[0].ids.max())
     for name, given, place in (
         (option, points, sources.from_xy),
@@ -204,6 +204,7 @@ def from_file(
     grid: GridSpec,
     name: str,
     memory_limit: int | None,
+    what: str,
     *,
     all_touched: bool = False,
     fields: Mapping[str, str | None] | None = None,
@@ -211,7 +212,8 @@ def from_file(
 ) -> Places:
     """Return the cells that a vector file (FILE or FILE:LAYER) or an aligned raster names.
 
-    With `all_touched`, all that features touch, without their ids and costs.
+    `what` calls them in the summary, if they are reprojected (`tell_reprojected`). With
+    `all_touched`, all that features touch, without their ids and costs.
     """
     from ..errors import InputError
     from ..io.places import from_raster, from_vector
@@ -222,17 +224,26 @@ def from_file(
     if is_vector(name):
         how: dict[str, Any] = {"all_touched": all_touched, "fields": not all_touched}
         how |= {**(fields or {}), **(outside or {})}
-        return from_vector(grid, path, layer, memory_limit, **how)
+        found = from_vector(grid, path, layer, memory_limit, **how)
+        if found.reprojected:
+            told = click.get_current_context().meta.setdefault(_REPROJECTED, {})
+            told[what] = found.reprojected
+        return found
     if wanted := [f for f in (fields or {}).values() if f is not None]:
         raise InputError(f"{name}: a raster has no field {wanted[0]!r}; give a vector file")
     return from_raster(grid, path, memory_limit)
 
 
-def tell_reprojected(report: Report, **groups: Places | None) -> str:
-    """Add to a report which files were in another CRS; return the words for the summary."""
-    told = {
-        name: found.reprojected for name, found in groups.items() if found and found.reprojected
-    }
+_REPROJECTED = f"{__name__}.reprojected"
+
+
+def tell_reprojected(report: Report, **called: str) -> str:
+    """Add to a report which files were in another CRS; return the words for the summary.
+
+    `called` says what to call some groups, by their options.
+    """
+    found = click.get_current_context().meta.get(_REPROJECTED, {})
+    told = {called.get(what, what): how for what, how in found.items()}
     if told:
         report.result["reprojected"] = told
     return "".join(f", {name} reprojected from {how}" for name, how in told.items())

@@ -69,7 +69,7 @@ def run(store: Any, features: str, field: str | None, **settings: Any) -> Any:
     with naming("--features"):
         own = {"cost_field": field}
         cells = from_file(
-            store.grid, features, settings["memory_limit"], all_touched=True, fields=own
+            store.grid, features, settings["memory_limit"], "features", all_touched=True, fields=own
         )
     return rasterize(store, cells, **settings)
 

@@ -249,7 +249,7 @@ def _add(
         )
     from ..algebra.rasterizing import rasterize
 
-    cells = from_file(store.grid, file, settings["memory_limit"], all_touched=True)
+    cells = from_file(store.grid, file, settings["memory_limit"], "barriers", all_touched=True)
     own = {name: settings[name] for name in _RUN}
     with options.progress_of("rasterize") as progress:
         made = {"layer": settings["layer"], "into": layer, "resume": True}

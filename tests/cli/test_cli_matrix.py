@@ -137,6 +137,20 @@ def test_rows_in_the_order_of_the_file_and_another_crs(places, capfd):
     assert told == {"sources": how, "targets": how}
     code, out, _ = call(capfd, "least-cost-network s.zarr --sources any.geojson -o n.gpkg")
     assert (code, f"places reprojected from {how}" in out) == (0, True)
+    # So do commands that take other places.
+    walls = json.loads((places / "any.geojson").read_text())
+    del walls["features"][1:]
+    (places / "fence.geojson").write_text(json.dumps(walls))
+    for words, what in (
+        ("rasterize s.zarr --features any.geojson", "features"),
+        ("burn s.zarr --streams any.geojson --depth 3", "streams"),
+        ("compute-sssp s.zarr --source-rowcol 60,60 --barriers fence.geojson --into b", "barriers"),
+    ):
+        code, out, err = call(capfd, f"{words} --json r.json")
+        assert code == 0, err
+        assert f", {what} reprojected from {how}" in out
+        told = json.loads((places / "r.json").read_text())["result"]["reprojected"]
+        assert told == {what: how}
 
 
 def test_names_formulas_and_snapping(places, capfd):
