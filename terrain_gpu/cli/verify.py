@@ -159,7 +159,7 @@ def command(
     if wrong:
         # Exit with the worst code: a wrong result outranks one that could not be checked.
         worst = min(wrong, key=lambda error: error.exit_code)
-        worst.args = ("; ".join(map(str, wrong)),)
+        worst.args = ("; ".join(dict.fromkeys(map(str, wrong))),)
         raise worst
 
 

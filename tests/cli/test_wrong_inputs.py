@@ -1248,6 +1248,12 @@ TREES = [
         f"{MST} --layer mst --overwrite",
         ("s.zarr: 'mst' is the result layer; name a layer of heights",),
     ),
+    Case(
+        "layer of spaces",
+        nothing,
+        "slope s.zarr --into 'length - 100'",
+        (r"s.zarr: layer name 'length - 100': use letters",),
+    ),
     Case("tree exists", solved, MST, ("s.zarr: layer 'mst' exists; --overwrite replaces it",)),
     Case(
         "finished tree resumed with another weight",

@@ -420,3 +420,13 @@ def test_files_that_were_drawn_earlier(drawn, tmp_path, capfd, kind):
         assert call(f"verify {store} --file {file} --layer other -q") == 1
         assert file.name in capfd.readouterr().err
     assert call(f"verify {store} --file {file} --heights elevation -q") == 2
+
+
+def test_what_hinders_several_proofs_is_told_once(drawn, tmp_path, capfd):
+    store = tmp_path / "s.zarr"
+    shutil.copytree(drawn / "s.zarr", store)
+    for name in ("a", "b"):
+        assert call(f"slope {store} --into {name} -q") == 0
+    shutil.rmtree(store / "elevation")
+    assert call(f"verify {store} -q") == 2
+    assert capfd.readouterr().err.count("no layer 'elevation'") == 1
