@@ -314,6 +314,10 @@ def memory(name: str, value: Any) -> int:
 # -- files, stores and arrays ----------------------------------------------------------------------
 
 
+LABELLED = "xarray.DataArray(array, dims=('y', 'x'))"
+"""How to make a DataArray of a numpy array."""
+
+
 def path(name: str, value: Any) -> str | os.PathLike[str]:
     """The name of a file or folder."""
     if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes):
@@ -339,8 +343,19 @@ def _vertical_factor(name: str, value: Any) -> Any:
 def store(name: str, value: Any) -> Any:
     """A store, or its path; an open store also serves as a path."""
     if not isinstance(value, str | os.PathLike):
-        raise wrong(name, value, "a store or its path")
+        raise wrong(name, value, f"a store or its path{_made_of(value)}")
     return path(name, value)
+
+
+def _made_of(value: Any) -> str:
+    """How to make a store of an array, for a message; "" of anything else."""
+    if is_dataarray(value):
+        array = "array"
+    elif isinstance(value, np.ndarray) or _on_device(value):
+        array = LABELLED
+    else:
+        array = variable_of(value)
+    return f"; convert_dataset({array}, 'dem.zarr') makes one" if array else ""
 
 
 def raster_or_store(name: str, value: Any) -> Any:
@@ -437,6 +452,14 @@ def is_dataarray(value: Any) -> bool:
     return xarray is not None and isinstance(value, xarray.DataArray)
 
 
+def variable_of(value: Any) -> str:
+    """How to get a DataArray from an `xarray.Dataset`; "" of anything else."""
+    xarray = sys.modules.get("xarray")
+    if xarray is None or not isinstance(value, xarray.Dataset):
+        return ""
+    return f"dataset[{next(iter(value.data_vars), 'name')!r}]"
+
+
 def is_raster(value: Any) -> bool:
     """Whether it is the path of a raster, as GDAL has it, and not that of a store."""
     if not isinstance(value, str | os.PathLike):
@@ -451,7 +474,9 @@ def _inputs(name: str, value: Any) -> list[Any]:
         return [value]
     if isinstance(value, str | os.PathLike):
         return [os.fspath(path(name, value))]
-    remedy = "the path of a raster, or several, or a DataArray"
+    if variable := variable_of(value):
+        raise wrong(name, value, f"one of its variables, such as {variable}")
+    remedy = f"the path of a raster, or several, or a DataArray, such as {LABELLED}"
     if isinstance(value, bytes | np.ndarray | Mapping) or not isinstance(value, Iterable):
         raise wrong(name, value, remedy)
     try:

@@ -1,7 +1,8 @@
 """A session of QGIS without a window: runs algorithms; the Python of QGIS runs this file.
 
 Reads a JSON object from standard input: "plugin", the folder of the plugin, and "cases", a list of
-{"algorithm", "parameters"}; "cancel": true cancels when the first progress comes. A parameter
+{"algorithm", "parameters"}; "cancel": true cancels when the first progress comes, and the name of a
+phase when something of that is done. A parameter
 {"points": [[x, y, selected], ...]} is a layer in memory with these points, the selected ones of
 which are used if there are any; {"file": path, "filter": expression} a filtered layer. Writes a
 list of {"outputs" or "error", "messages", "progress", "styles"} to standard output.
@@ -31,7 +32,7 @@ class Recording(QgsProcessingFeedback):
 
     def __init__(self, cancel):
         super().__init__(False)
-        self.cancel_soon, self.messages, self.phases = cancel, [], []
+        self.cancel_in, self.messages, self.phases = cancel, [], []
 
     def pushInfo(self, info):
         self.messages.append(info)
@@ -44,7 +45,8 @@ class Recording(QgsProcessingFeedback):
 
     def setProgressText(self, text):
         self.phases.append([text, self.progress()])
-        if self.cancel_soon:
+        begun = text.startswith(str(self.cancel_in)) and self.progress() > 0
+        if self.cancel_in is True or begun:
             self.cancel()
 
 

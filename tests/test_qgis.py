@@ -254,6 +254,19 @@ def test_stores_have_names_of_their_own(tmp_path):
     assert words.store_in(str(tmp_path / "a.zarr"), "b.tif") == str(tmp_path / "a.zarr")
 
 
+def test_choices_have_names_and_numbers():
+    """R gives numbers; a name that is one, such as a connectivity, is never the number of another."""
+    for algorithm in ALGORITHMS.values():
+        for one in algorithm["parameters"]:
+            choices = one.get("choices", [])
+            for number, choice in enumerate(choices):
+                for given in (choice, number, str(number), float(number)):
+                    found = words.named(algorithm, {one["name"]: given, "INPUT": "1"})
+                    assert found == {one["name"]: choice, "INPUT": "1"}
+            for given in (None, "no", str(len(choices)), True, -1):
+                assert words.named(algorithm, {one["name"]: given}) == {one["name"]: given}
+
+
 # The page
 
 PAGE = (build_qgis.ROOT / "docs" / "how-to" / "qgis.md").read_text(encoding="utf-8")
@@ -434,6 +447,18 @@ def installed(tmp_path, monkeypatch):
     return tmp_path
 
 
+def session(folder, cases):
+    """What the cases told, in one session of QGIS without a window."""
+    asked = {"plugin": str(folder / "plugins" / build_qgis.FOLDER), "cases": cases}
+    _, python = qgis()
+    line = [python, str(Path(__file__).with_name("qgis_session.py"))]
+    ended = subprocess.run(
+        line, input=json.dumps(asked), text=True, capture_output=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
 def qgis_process(*line):
     process, _ = qgis()
     return subprocess.run([process, *map(str, line)], check=False, text=True, capture_output=True)
@@ -486,7 +511,7 @@ CASES = {
         "BARRIERS_RASTER": "label_components.tif", "MEMORY_LIMIT": "1GB", "THREADS": 1,
         "VERIFY": True,
     },
-    "cost-matrix": {"SOURCES": {"points": [A, B, C]}, "COST": "surface", "BACKEND": "cpu"},
+    "cost-matrix": {"SOURCES": {"points": [A, B, C]}, "COST": 3, "BACKEND": "1"},
     "least-cost-network": {"SOURCES": {"points": [A, B, [*C[:2], True]]}, "TABLE": "network.csv"},
     "corridor": {
         "SOURCES": {"points": [A, B, C]}, "TARGET": "-84.35,36.5 [EPSG:4326]", "COST": "surface",
@@ -556,14 +581,7 @@ def test_every_algorithm_runs_and_one_is_cancelled(installed):
     places = {"OUTLETS": str(files / "streams.gpkg"), "OUTLETS_RASTER": str(files / "streams.tif")}
     cases.append({"algorithm": "terrain_gpu:fill", "parameters": left | places})
     cases.append({"algorithm": "terrain_gpu:fill", "parameters": left | {"INPUT": "none.tif"}})
-    asked = {"plugin": str(installed / "plugins" / build_qgis.FOLDER), "cases": cases}
-    _, python = qgis()
-    session = [python, str(Path(__file__).with_name("qgis_session.py"))]
-    ended = subprocess.run(
-        session, input=json.dumps(asked), text=True, capture_output=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
+    told = session(installed, cases)
     for name, found in zip(ORDER, told, strict=False):
         assert "error" not in found, (name, found)
         described = ALGORITHMS[name]["parameters"]
@@ -593,3 +611,44 @@ def test_every_algorithm_runs_and_one_is_cancelled(installed):
     assert "none.tif" in none["error"]
     assert not (files / "left.tif").exists()
     assert not [*files.glob(".terrain-gpu-*")]
+
+
+SLOW = """#!{python}
+import sys, time
+from pathlib import Path
+
+def hook(event, args):
+    if event == "os.rename" and "/slope/" in str(args[1]):
+        time.sleep(0.3)
+
+first = Path(__file__).with_name("first")
+if sys.argv[1] == "slope" and first.exists():
+    first.unlink()
+    sys.addaudithook(hook)
+sys.argv[0] = "terrain-gpu"
+from terrain_gpu.cli.main import main
+main()
+"""
+"""The program, with a first run of `slope` that takes 0.3 s for each block."""
+
+
+def test_a_cancelled_run_continues_with_the_same_store(installed):
+    """Cancelled when some blocks are done: the next run computes only the others."""
+    files = installed / "files"
+    files.mkdir()
+    terrain_gpu.convert_dataset(SAMPLE, files / "jacksboro.zarr", block_size=64)
+    expected = terrain_gpu.slope(files / "jacksboro.zarr", into="expected").layers["expected"]
+    (installed / "terrain-gpu").write_text(SLOW.format(python=sys.executable), encoding="utf-8")
+    (installed / "first").touch()
+    target = files / "slope.tif"
+    given = {"INPUT": str(SAMPLE), "OUTPUT": str(target), "STORE": str(files), "THREADS": 1}
+    case = {"algorithm": "terrain_gpu:slope", "parameters": given}
+    cancelled, finished = session(installed, [{**case, "cancel": "slope"}, case])
+    wanted = "interrupted; finished blocks are kept, a run with the same store continues"
+    assert cancelled["error"] == wanted
+    (resumed,) = re.findall(r"layer slope, .* (\d+) blocks? resumed", str(finished["messages"]))
+    assert 0 < int(resumed) < 42  # of the sample
+    assert finished["outputs"] == {"OUTPUT": str(target)}
+    with rasterio.open(target) as written:
+        cells = expected.read_window(*expected.grid.window)
+        assert np.array_equal(written.read(1), cells, equal_nan=True)

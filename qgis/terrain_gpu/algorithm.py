@@ -9,10 +9,13 @@ from qgis.core import QgsProcessingAlgorithm, QgsProcessingException
 from . import program
 from .parameters import parameter_of, value_of
 from .styling import style_when_loaded
-from .words import WrongValues, description, words
+from .words import WrongValues, description, named, words
 
 SETTING = "TERRAIN_GPU_PROGRAM"
 """The setting that names the program."""
+
+GO_ON = "--resume continues", "a run with the same store continues"
+"""What the program tells of a cancelled run, and what it means here."""
 
 
 class TerrainAlgorithm(QgsProcessingAlgorithm):
@@ -60,7 +63,11 @@ class TerrainAlgorithm(QgsProcessingAlgorithm):
             return False, str(error)
         return True, ""
 
+    def checkParameterValues(self, parameters, context):
+        return super().checkParameterValues(named(self.described, parameters), context)
+
     def processAlgorithm(self, parameters, context, feedback):
+        parameters = named(self.described, parameters)
         known = description()
         try:
             path = _program()
@@ -82,7 +89,8 @@ class TerrainAlgorithm(QgsProcessingAlgorithm):
         try:
             program.run(line, progress, feedback.pushInfo, feedback.isCanceled)
         except program.ProgramFailed as error:
-            raise QgsProcessingException(str(error)) from None
+            text = str(error).replace(*GO_ON)
+            raise QgsProcessingException(text) from None
         outputs = [one for one in asked if one["kind"].endswith("_out") and values[one["name"]]]
         for one in outputs:
             if "style" in one:

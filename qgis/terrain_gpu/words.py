@@ -74,6 +74,25 @@ def _option(one: Described, value: Any) -> list[str]:
     return [one["option"], text_of(value), *one.get("more", [])]
 
 
+def named(algorithm: Described, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with choices by their names: qgisprocess of R gives numbers, from 0.
+
+    Examples
+    --------
+    >>> fill = next(a for a in description()["algorithms"] if a["command"] == "fill")
+    >>> named(fill, {"COMPRESS": "2", "EPSILON": True})
+    {'COMPRESS': 'deflate', 'EPSILON': True}
+    """
+    found = dict(values)
+    for one in algorithm["parameters"]:
+        name = text_of(values.get(one["name"]))
+        if one["kind"] != "choice" or name in one["choices"] or not name.isdecimal():
+            continue
+        if int(name) < len(one["choices"]):
+            found[one["name"]] = one["choices"][int(name)]
+    return found
+
+
 def store_in(folder: str, raster: str) -> str:
     """Return the store of a raster: the folder itself if it is one, or is called so; else in it.
 

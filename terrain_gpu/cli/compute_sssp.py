@@ -433,7 +433,8 @@ def _settled(
 def _summary(found: ShortestPaths, settings: dict[str, Any]) -> str:
     """Return the summary of a run."""
     return (
-        f"{found.reached:,} cells reached{_farthest(settings, found.layers['distance'])}, "
+        f"{found.reached:,} cells reached{_farthest(settings, found.layers['distance'])}"
+        f"{options.resumed(found.report)}, "
         f"{found.report.seconds['total']:.2f} s{cost_by_friction(settings)}"
         + (", across the seam of 360 degrees" if found.report.result["wrap"] else "")
         + (", verified" if settings["verify"] else "")

@@ -91,7 +91,8 @@ def command(inputs: tuple[str, ...], store: str, json_target: str | None, **sett
     options.say(
         f"{store}: layer {result['layer']}, {result['rows']} x {result['cols']} cells of "
         f"{result['dtype']}{recoded}, {report.valid_cells / report.cells:.1%} with a value, "
-        f"{format_size(result['stored_bytes'])} stored ({format_size(result['raw_bytes'])} raw), "
+        f"{format_size(result['stored_bytes'])} stored ({format_size(result['raw_bytes'])} raw)"
+        f"{options.resumed(report)}, "
         f"{report.seconds['total']:.2f} s" + (", verified" if settings["verify"] else ""),
         json_target,
     )

@@ -135,7 +135,7 @@ def command_of(operation: ModuleType) -> click.Command:
         options.write_json(report.to_json(), json_target)
         options.say(
             ("" if given.temporary else f"{at}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
-            + f"{tell(found)}{reprojected}, {total:.2f} s"
+            + f"{tell(found)}{reprojected}{options.resumed(report)}, {total:.2f} s"
             + (", verified" if settings.get("verify") else "")
             + (f"\nwritten: {', '.join(written)}" if written else ""),
             json_target,

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
@@ -39,6 +39,9 @@ from ..engine import plan as planner
 from ..engine.forks import leave_out_unused
 from ..errors import FormulaError, OutputError, TerrainError
 from ..progress import Progress
+
+if TYPE_CHECKING:
+    from ..report import Report
 
 NAME = "terrain_gpu"
 
@@ -404,6 +407,12 @@ def quiet() -> bool:
     """Return whether -q was given."""
     context = click.get_current_context(silent=True)
     return context is not None and context.find_root().meta.get(NAME, {}).get("verbose", 0) < 0
+
+
+def resumed(report: Report) -> str:
+    """How many blocks an earlier run had finished, for the summary; "" of none."""
+    blocks = report.result.get("blocks_resumed", 0)
+    return f", {blocks:,} block{'s' * (blocks > 1)} resumed" if blocks else ""
 
 
 def say(text: str, json_target: str | None = None) -> None:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 
-from ..arguments import HasDeviceMemory, from_device, is_dataarray, is_raster, raster, wrong
+from ..arguments import (
+    LABELLED,
+    HasDeviceMemory,
+    from_device,
+    is_dataarray,
+    is_raster,
+    raster,
+    variable_of,
+    wrong,
+)
 from ..cells import is_nodata, layer_dtype
 from ..errors import InputError, TerrainError
 from ..store import TileStore, create_layer
@@ -153,8 +162,10 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(data, np.ma.MaskedArray) and first == "data":
             given.arguments |= _filled(data, given.arguments.get("nodata"))
         if isinstance(data, np.ndarray) and first == "store":
-            made = f"xarray.DataArray(array, dims=('y', 'x')); arrays are for {OF_ARRAYS}"
-            raise wrong(first, data, f"a store or its path, or a DataArray, such as {made}")
+            made = f"such as {LABELLED}; arrays are for {OF_ARRAYS}"
+            raise wrong(first, data, f"a store or its path, or a DataArray, {made}")
+        if variable := variable_of(data):
+            raise wrong(first, data, f"one of its variables, such as {variable}")
         if not (is_dataarray(data) or is_raster(data)):
             result = function(*given.args, **given.kwargs)
             if kind:

@@ -18,7 +18,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ShardingCodec, Zstd
 from zarr.core.buffer import default_buffer_prototype
 from zarr.errors import ContainsArrayError
 
-from .. import cells
+from .. import arguments, cells
 from ..described import Described
 from ..errors import InputError, StoreError
 from ..grid import TILE, GridSpec
@@ -275,9 +275,7 @@ class TileStore(Described):
         InputError
             when `path` is not a path.
         """
-        if not isinstance(path, str | os.PathLike):
-            raise InputError(f"{type(path).__name__}: give the path of a store, or a numpy array")
-        root = absolute(path)
+        root = absolute(arguments.store("store", path))
         if not isinstance(root, ObjectPath):
             recover(beside(root, "incomplete"), root, beside(root, "replaced"))
             for old in root.glob(".incomplete/*.replaced"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import cells
+from .. import arguments, cells
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
 from .checksums import sealed_line, unsealed_line
@@ -283,7 +283,7 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     OutputError
         when the folder cannot be written.
     """
-    root = absolute(path)
+    root = absolute(arguments.path("path", path))
     _check_name(root, name)
     dtype = cells.layer_dtype(dtype)
     if compress not in (None, *NAMES):
