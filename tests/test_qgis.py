@@ -465,18 +465,22 @@ def qgis_process(*line):
 
 
 def test_qgis_process(installed):
-    """List, help, a run, a wrong input, and no program."""
+    """List, help, a run as R asks for it, a wrong input, and no program."""
     assert build_qgis.FOLDER in qgis_process("plugins", "enable", build_qgis.FOLDER).stdout
-    listed = qgis_process("list").stdout
+    listed = json.loads(qgis_process("list", "--json").stdout)["providers"]["terrain_gpu"]
     for name, algorithm in ALGORITHMS.items():
-        assert f"terrain_gpu:{name.replace('-', '_')}\t{algorithm['title']}\n" in listed
+        found = listed["algorithms"][f"terrain_gpu:{name.replace('-', '_')}"]
+        assert found["name"] == algorithm["title"]
     told = qgis_process("help", "terrain_gpu:fill").stdout
     assert "Every cell is raised to the level" in told
     assert "Raise cells until a neighbour is strictly lower" in told
     target = installed / "new folder" / "filled.tif"
-    ended = qgis_process("run", "terrain_gpu:fill", "--", f"INPUT={SAMPLE}", f"OUTPUT={target}")
+    given = [f"INPUT={SAMPLE}", f"OUTPUT={target}", "COMPRESS=0", "COMPRESS_LAYERS=0"]
+    ended = qgis_process("--json", "run", "terrain_gpu:fill", "--", *given)
     assert ended.returncode == 0, ended.stderr
-    assert "138,632 of 138,632 cells with a value" in ended.stdout
+    told = json.loads(ended.stdout)
+    assert told["results"] == {"OUTPUT": str(target)}
+    assert "138,632 of 138,632 cells with a value" in str(told["log"])
     expected = programs.forked(f"terrain-gpu fill {SAMPLE} -o {installed}/expected.tif")
     assert expected.returncode == 0
     assert target.read_bytes() == (installed / "expected.tif").read_bytes()
@@ -488,6 +492,18 @@ def test_qgis_process(installed):
     ended = qgis_process(*wrong)
     assert "no program terrain-gpu there" in ended.stdout + ended.stderr
     assert "pip install" in ended.stdout + ended.stderr
+
+
+def test_the_page_runs_in_r(installed, monkeypatch):
+    """Where R has what it needs: no test elsewhere sees that package."""
+    asked = ["Rscript", "-e", "find.package(c('qgisprocess', 'terra'))"]
+    if not shutil.which("Rscript") or subprocess.run(asked, check=False).returncode:
+        pytest.skip("R, or its package qgisprocess, is not installed")
+    (text,) = re.findall(r"^```r\n(.*?)^```", PAGE, re.S | re.M)
+    shutil.copy(SAMPLE, installed)
+    monkeypatch.setenv("R_QGISPROCESS_PATH", qgis()[0])
+    subprocess.run(["Rscript", "-e", text], check=True)
+    readable("seconds.tif")
 
 
 A, B, C = [-84.2, 36.6, True], [-84.3, 36.65, True], [-84.35, 36.5, False]
