@@ -337,10 +337,14 @@ FILES = {"friction", "barriers", "rain", "reclass", "vertical_factor", "weights"
 """Arguments that may name a file or a layer, beside the first one of a function."""
 
 
+FIRST = ("data", "inputs", "store")
+"""Names of arguments that are a raster or a store."""
+
+
 def of_files():
     for name, (function, _) in CALLS.items():
         first, *others = inspect.signature(function).parameters
-        named = [first] if first in ("data", "inputs", "store") else []
+        named = [first] if first in FIRST else []
         named += ["path"] if name in ("from_vector", "from_raster") else []
         for argument in (*named, *[other for other in others if named and other in FILES]):
             yield pytest.param(name, argument, id=f"{name}: {argument}")
@@ -362,6 +366,29 @@ def test_a_file_that_is_not_there_is_named(name, argument, folder, tmp_path, mon
         assert str(path) in message
         assert "no such file" in message.lower(), message
         assert "no such store" not in message
+
+
+ONLY_STORES = (
+    "build_index", "build_overviews", "corridor", "export_layer", "list_layers", "open",
+    "query_index", "remove_layers", "rename_layer", "tied_steps",
+)  # fmt: skip
+"""Functions that take no array."""
+
+
+@pytest.mark.parametrize("name", [case.values[0] for case in of_files() if case.values[1] in FIRST])
+def test_an_array_in_place_of_a_store_is_refused_with_a_remedy(name, folder):
+    function, good = CALLS[name]
+    first = next(iter(inspect.signature(function).parameters))
+    remedies = {"data set": "dataset['elevation']"}
+    if first != "data" or name in ONLY_STORES:
+        remedies["2-d"] = "xarray.DataArray(array, dims=('y', 'x'))"
+    if name in ONLY_STORES:
+        remedies["data array"] = "convert_dataset(array, 'dem.zarr') makes one"
+    for kind, remedy in remedies.items():
+        with pytest.raises(InputError) as error:
+            function(**{**good(folder), first: WRONG[kind]})
+        assert str(error.value).startswith(f"{first} of type")
+        assert remedy in str(error.value)
 
 
 def test_all_public_functions_are_tried():

@@ -132,7 +132,12 @@ def refuse(settings: dict[str, Any]) -> None:
                 f"no {what}: give --{what} X,Y, --{what}-rowcol ROW,COL or --{what}s FILE; or two "
                 "or more layers of distances"
             )
-    if settings["cost"] == "minimax":
+    refuse_cost(settings["cost"])
+
+
+def refuse_cost(cost: str | None) -> None:
+    """Refuse a cost of which the parts of a path do not add up."""
+    if cost == "minimax":
         raise click.UsageError(
             "--cost minimax: a path costs its highest cell, so the costs of its two parts do not "
             "add up; choose another cost"

@@ -18,6 +18,7 @@ from ..mst.weights import WEIGHTS
 from ..paths.costs import row_of
 from . import options
 from .compute_sssp import CostType, name_frictions
+from .corridor import refuse_cost
 from .plan_paths import PlannedPaths
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ PLANNERS = {
 }
 """Modules and names of those that take shape, type and block size alone."""
 
-PATHS = "sssp", "cost-matrix", "least-cost-network", "index"
-"""What takes a cost."""
+PATHS = "sssp", "cost-matrix", "least-cost-network", "index", "corridor"
+"""What takes a cost; a corridor, if it is one between places."""
 
 NEEDS = {
     "weight": ("mst",),
@@ -86,8 +87,8 @@ NEEDS = {
     "pairs": ("least-cost-network",),
     "backlink": ("sssp",),
     "allocation": ("sssp",),
-    "connectivity": PATHS[:3],
-    "metric": ("sssp",),
+    "connectivity": ("sssp", "cost-matrix", "least-cost-network", "corridor"),
+    "metric": ("sssp", "corridor"),
     "flats": ("flow-direction",),
     "method": ("flow-accumulation", "hand"),
     "epsilon": ("fill",),
@@ -98,6 +99,8 @@ NEEDS = {
 
 NO_FORECAST = {
     "export": "it runs in the process that starts it, as without workers",
+    "corridor": "add two of --for sssp, for the distances from both ends, and one of --for corridor "
+    "--layers 2",
     "": "how often it visits blocks depends on the terrain; run it with --workers and --json on a "
     "part of the raster, whose report counts tasks and bytes",
 }
@@ -173,7 +176,7 @@ class Purpose(click.Choice[str]):
     "--connectivity",
     type=click.Choice(("8", "4", "16")),
     callback=lambda ctx, param, value: value and int(value),
-    help="Shortest paths, networks and matrices: neighbours per cell.  [default: 8]",
+    help="Shortest paths, networks, matrices and corridors: neighbours per cell.  [default: 8]",
 )
 @click.option(
     "--metric",
@@ -218,7 +221,8 @@ class Purpose(click.Choice[str]):
     "--layers",
     type=click.IntRange(1, 1000),
     metavar="N",
-    help="How many layers calc or corridor read, all of the same type.  [default: 1, 2]",
+    help="How many layers calc reads, or a corridor without places, all of the same type.  "
+    "[default: 1; a corridor between places]",
 )
 @options.memory_limit_option
 @options.threads_option
@@ -322,10 +326,22 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} needs --for {needed}: give that too")
     if purpose in NEEDS["points"] and problem["points"] is None:
         raise click.UsageError(f"--for {purpose} needs --points: the number of places")
-    if purpose == "corridor" and problem["layers"] == 1:
-        raise click.UsageError("--layers 1: a corridor needs two or more; give that many")
+    if purpose == "corridor":
+        _refuse_corridor(problem)
     if purpose == "hand" and problem["method"] not in (None, "d8", "dinf"):
         raise click.UsageError(f"--method {problem['method']}: hand knows d8 and dinf; give one")
+
+
+def _refuse_corridor(problem: dict[str, Any]) -> None:
+    """Refuse what a corridor between places, or between layers, cannot be."""
+    refuse_cost(problem["cost"])
+    if problem["layers"] == 1:
+        raise click.UsageError("--layers 1: a corridor needs two or more; give that many")
+    asked = [name for name in problem if problem[name] and "corridor" in NEEDS[name]]
+    if problem["layers"] and (others := [name for name in asked if name != "layers"]):
+        raise click.UsageError(
+            f"--{others[0]} is for a corridor between places; leave it out, or --layers"
+        )
 
 
 def _case(
@@ -335,8 +351,8 @@ def _case(
     from .forecast_paths import usual_visits
     from .forecast_tasks import Case
 
-    other = problem["epsilon"] or problem["flats"] == "gradient" or _divides(problem)
-    if other:
+    places = purpose == "corridor" and not problem["layers"]
+    if places or problem["epsilon"] or problem["flats"] == "gradient" or _divides(problem):
         return None
     paths = PlannedPaths(purpose, cells, layer, problem)
     return Case(
@@ -373,7 +389,7 @@ def _forecast(
 
     if case is None or purpose not in PASSES:
         plan = planned(*raster)
-        why = NO_FORECAST["export" if purpose == "export" else ""]
+        why = NO_FORECAST.get(purpose, NO_FORECAST[""])
         return plan, None, f"{plan.describe()}\nworkers        no forecast of {purpose}: {why}"
     if like:
         case = learned(purpose, case, like)
@@ -415,7 +431,7 @@ def _plan(
         return plan_components(rows, cols, [cells], block_size, **limits)
     if purpose == "export":
         return _plan_export(rows, cols, cells, block_size, **limits)
-    if purpose in PATHS:
+    if purpose in PATHS and not problem["layers"]:
         paths = PlannedPaths(purpose, cells, layer, problem, also_read)
         return paths.plan(rows, cols, block_size, **limits)
     if purpose in ("calc", "rasterize", "corridor"):
@@ -429,7 +445,7 @@ def _plan(
 def _plan_algebra(
     purpose: str, blocks: BlockGrid, cells: np.dtype, layers: int | None, limits: dict[str, Any]
 ) -> StreamPlan:
-    """Plan layers from layers: calc into float64, features onto a layer, a corridor."""
+    """Plan layers from layers: calc into float64, features onto a layer, a corridor of layers."""
     from ..algebra.corridors import plan_corridor
     from ..algebra.problem import plan_calc
     from ..algebra.rasterizing import plan_rasterize
@@ -439,7 +455,7 @@ def _plan_algebra(
         return plan_calc(blocks, (layers or 1) * [cells], target, parts=PARTS, **limits)
     if purpose == "rasterize":
         return plan_rasterize(blocks, cells, cells, onto=True, **limits)
-    return plan_corridor(blocks, (layers or 2) * [cells], **limits)
+    return plan_corridor(blocks, (layers or 0) * [cells], **limits)
 
 
 def _plan_drainage(

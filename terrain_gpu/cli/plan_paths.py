@@ -25,7 +25,7 @@ class PlannedPaths:
     Attributes
     ----------
     purpose
-        "sssp", "cost-matrix", "least-cost-network" or "index".
+        "sssp", "cost-matrix", "least-cost-network", "index" or "corridor".
     cells, layer
         Type of the cells, and the layer that holds them.
     problem
@@ -133,7 +133,7 @@ class PlannedPaths:
         return plan_index(planned, self.cells, self.model, read=read, **limits)
 
     def _distances(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
-        """Of distances, and of the network that is drawn from them."""
+        """Of distances, and of the network or the corridor that follows from them."""
         from ..engine.plan import plan_paths
         from ..paths.network.problem import plan_network
 
@@ -152,6 +152,8 @@ class PlannedPaths:
         )
         if self.purpose == "sssp":
             return plan
+        if self.purpose == "corridor":
+            return _with_corridor(blocks, plan, distance, **limits)
         kinds = [kind for kind in (self.cells, *beside.values()) if kind is not None]
         drawn = plan_network(blocks, distance, kinds, self.problem["points"], halo=halo, **limits)
         return replace(
@@ -159,3 +161,20 @@ class PlannedPaths:
             memory=max(plan.memory, drawn.memory),
             worker_memory=max(plan.worker_memory, drawn.worker_memory),
         )
+
+
+def _with_corridor(
+    blocks: BlockGrid, plan: StreamPlan, distance: np.dtype, **limits: Any
+) -> StreamPlan:
+    """Distances from both ends, one after the other, and the corridor between them."""
+    from ..algebra.corridors import plan_corridor
+
+    then = plan_corridor(blocks, 2 * [distance], **limits)
+    return replace(
+        plan,
+        memory=max(plan.memory, then.memory),
+        worker_memory=max(plan.worker_memory, then.worker_memory),
+        passes=2 * plan.passes,
+        bytes_read=2 * plan.bytes_read + then.bytes_read,
+        bytes_written=2 * plan.bytes_written + then.bytes_written,
+    )

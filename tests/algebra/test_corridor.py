@@ -234,6 +234,39 @@ def test_between_places(tmp_path, monkeypatch, capfd, given, reverse):
         assert file.read(1).tobytes() == near.tobytes()
 
 
+def test_the_plan_counts_the_searches(tmp_path, capfd):
+    """Of a corridor between places: both searches, and the corridor of what they find."""
+    cells = (50 * np.random.default_rng(8).random((170, 266))).astype(np.float32)
+    store = make_store(tmp_path / "s.zarr", cells, None, 64)
+    how = {"memory_limit": 10**9, "threads": 2}
+    of_paths = {"cost": "tobler", "connectivity": 4, "backend": "cpu", **how}
+    runs = [shortest_paths(store, [(3, 4)], into="a", **of_paths)]
+    runs += [shortest_paths(store, [(90, 80)], into="b", reverse=True, **of_paths)]
+    runs += [corridor(store, ["a", "b"], **how)]
+    plans = [run.report.settings["plan"] for run in runs]
+    line = f"plan {store} --for corridor --memory-limit 1GB --threads 2"
+    code, out, err = call(capfd, f"{line} --cost tobler --connectivity 4 --json -")
+    assert code == 0, err
+    planned = json.loads(out)["result"]
+    assert planned["memory"] == max(plan["memory"] for plan in plans)
+    for key in ("bytes_read", "bytes_written"):
+        assert planned[key] == sum(plan[key] for plan in plans)
+    code, out, err = call(capfd, f"{line} --layers 2 --dtype float64 --json -")
+    assert json.loads(out)["result"] == plans[2]
+    bad = {
+        "--cost minimax": "so the costs of its two parts do not add up",
+        "--layers 2 --friction elevation": "--friction is for a corridor between places",
+        "--layers 1": "a corridor needs two or more",
+        "--points 3": "--points needs --for cost-matrix",
+    }
+    for words, message in bad.items():
+        code, _, err = call(capfd, f"{line} {words}")
+        assert (code, message in err) == (2, True), err
+    line = "plan 900x900 --for corridor --workers 4"
+    assert "add two of --for sssp" in call(capfd, line)[1]
+    assert "scheduler" in call(capfd, f"{line} --layers 2")[1]
+
+
 def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     cells = np.full((5, 9), 3, np.int16)

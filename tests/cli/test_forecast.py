@@ -113,7 +113,7 @@ def runs(world, client):
     yield "calc", calc(store, "elevation * 1.5", into="b", **again).report
     calc(store, "elevation + b", into="c", overwrite=True)
     yield "calc --layers 2 --dtype float64", calc(store, "b + c", **again).report
-    yield "corridor --dtype float64", corridor(store, ["b", "c"], **again).report
+    yield "corridor --dtype float64 --layers 2", corridor(store, ["b", "c"], **again).report
     yield "index", build_index(store, **again)
     middle = [(SIDE // 2, SIDE // 2)]
     yield "sssp", shortest_paths(store, middle, **again).report
