@@ -46,17 +46,9 @@ Resampling = Literal["average", "nearest", "min", "max", "mode"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
 Settling = Literal["error", "skip", "snap"]
 FlowEncoding = Literal[
-    "esri",
-    "grass",
-    "taudem",
-    "whitebox",
-    "saga",
-    "ldd",
-    "nextxy",
-    "esri-backlink",
-    "esri-degrees",
-    "r.cost",
-]
+    "esri", "grass", "taudem", "whitebox", "saga", "ldd", "nextxy", "esri-backlink",
+    "esri-degrees", "r.cost",
+]  # fmt: skip
 FloatType = Literal["float64", "float32"]
 RankMethod = Literal["auto", "sequential", "wyllie", "splitters", "recursive", "hybrid"]
 
@@ -272,12 +264,8 @@ def _progress(name: str, value: Any) -> Any:
 
 # -- sizes -----------------------------------------------------------------------------------------
 
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def parse_size(text: str) -> int:
@@ -349,12 +337,8 @@ def store(name: str, value: Any) -> Any:
 
 def _made_of(value: Any) -> str:
     """How to make a store of an array, for a message; "" of anything else."""
-    if is_dataarray(value):
-        array = "array"
-    elif isinstance(value, np.ndarray) or _on_device(value):
-        array = LABELLED
-    else:
-        array = variable_of(value)
+    plain = isinstance(value, np.ndarray) or _on_device(value)
+    array = "array" if is_dataarray(value) else LABELLED if plain else variable_of(value)
     return f"; convert_dataset({array}, 'dem.zarr') makes one" if array else ""
 
 
@@ -382,9 +366,8 @@ def raster(name: str, value: Any) -> np.ndarray:
     except (ValueError, TypeError, OverflowError):
         raise InputError(f"{name}: rows of different lengths are not a raster") from None
     if found.ndim != 2 or not found.size:
-        raise InputError(
-            f"{name}: an array of shape {found.shape} is not a raster; give two dimensions"
-        )
+        shape = f"{name}: an array of shape {found.shape}"
+        raise InputError(f"{shape} is not a raster; give two dimensions")
     if found.dtype != bool:
         layer_dtype(found.dtype)
     return found
@@ -416,6 +399,8 @@ def from_device(value: Any) -> Any:
 
 
 def _no_array(name: str, value: Any, more: str) -> InputError:
+    if hasattr(type(value), "__geo_interface__"):
+        return wrong(name, value, "cells; rasterize makes cells of features")
     arrays = ("__array__", "__array_interface__", "__cuda_array_interface__", "__dlpack__")
     if any(hasattr(type(value), one) for one in arrays) and not isinstance(value, np.generic):
         # Its nodata value, cell size and position would be lost silently.

@@ -26,6 +26,15 @@ GRID = GridSpec(5, 6, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0))
 HEIGHTS = np.arange(30, dtype=np.int16).reshape(5, 6)
 
 
+class Features:
+    """What GeoDataFrames have."""
+
+    __geo_interface__ = {"type": "FeatureCollection", "features": []}  # noqa: RUF012
+
+
+FEATURES = Features()
+
+
 class Opaque:
     """A type that nothing knows."""
 
@@ -427,6 +436,9 @@ REFUSED = [
     (shortest_paths, {"data": [1, 2]}, r"data: an array of shape \(2,\) is not a raster"),
     (shortest_paths, {"data": [["a"]]}, "cells of type str.* are not supported"),
     (shortest_paths, {"barriers": 3}, "barriers 3: give a numpy array"),
+    (shortest_paths, {"barriers": FEATURES}, "barriers of type .*: give cells; rasterize makes"),
+    (shortest_paths, {"sources": [(1.5, 2.5)]}, "whole numbers: .*; give coordinates as shapely"),
+    (shortest_paths, {"cost": "toblers"}, "cost 'toblers' is not known; use one of absdiff"),
     (terrain_gpu.convert_dataset, {"inputs": HEIGHTS}, "inputs of type numpy.ndarray: give the pa"),
     (terrain_gpu.convert_dataset, {"inputs": []}, "inputs is empty; give the path"),
     (terrain_gpu.convert_dataset, {"store": None}, "store None: give a path"),

@@ -255,16 +255,16 @@ def test_stores_have_names_of_their_own(tmp_path):
 
 
 def test_choices_have_names_and_numbers():
-    """R gives numbers; a name that is one, such as a connectivity, is never the number of another."""
+    """R gives numbers; a name that is one, such as a connectivity, is no other's number."""
     for algorithm in ALGORITHMS.values():
         for one in algorithm["parameters"]:
             choices = one.get("choices", [])
             for number, choice in enumerate(choices):
-                for given in (choice, number, str(number), float(number)):
-                    found = words.named(algorithm, {one["name"]: given, "INPUT": "1"})
+                for value in (choice, number, str(number), float(number)):
+                    found = words.named(algorithm, {one["name"]: value, "INPUT": "1"})
                     assert found == {one["name"]: choice, "INPUT": "1"}
-            for given in (None, "no", str(len(choices)), True, -1):
-                assert words.named(algorithm, {one["name"]: given}) == {one["name"]: given}
+            for value in (None, "no", str(len(choices)), True, -1):
+                assert words.named(algorithm, {one["name"]: value}) == {one["name"]: value}
 
 
 # The page
@@ -496,7 +496,7 @@ def test_qgis_process(installed):
 
 def test_the_page_runs_in_r(installed, monkeypatch):
     """Where R has what it needs: no test elsewhere sees that package."""
-    asked = ["Rscript", "-e", "find.package(c('qgisprocess', 'terra'))"]
+    asked = ["Rscript", "-e", "find.package('qgisprocess'); find.package('terra')"]
     if not shutil.which("Rscript") or subprocess.run(asked, check=False).returncode:
         pytest.skip("R, or its package qgisprocess, is not installed")
     (text,) = re.findall(r"^```r\n(.*?)^```", PAGE, re.S | re.M)

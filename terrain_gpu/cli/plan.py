@@ -99,8 +99,8 @@ NEEDS = {
 
 NO_FORECAST = {
     "export": "it runs in the process that starts it, as without workers",
-    "corridor": "add two of --for sssp, for the distances from both ends, and one of --for corridor "
-    "--layers 2",
+    "corridor": "add two of --for sssp, for the distances from both ends, and one of --for "
+    "corridor --layers 2",
     "": "how often it visits blocks depends on the terrain; run it with --workers and --json on a "
     "part of the raster, whose report counts tasks and bytes",
 }

@@ -73,7 +73,11 @@ def geo_object(name: str, given: Any) -> GeoObject | None:
         return None
     columns = {str(one): np.asarray(given[one]).tolist() for one in given.columns}
     if not {"x", "y"} <= set(columns):
-        raise InputError(f"{name} {described(given)}: a table needs the columns x and y")
+        has = ", ".join(columns)[:80] or "none"
+        raise InputError(
+            f"{name} {described(given)}: a table needs the columns x and y, and has {has}; rename "
+            "those of its coordinates (.rename)"
+        )
     points = zip(columns.pop("x"), columns.pop("y"), strict=True)
     return GeoObject(
         name, _collection([{"type": "Point", "coordinates": one} for one in points], columns)

@@ -59,6 +59,9 @@ HEIGHTS = "elevation"
 RASTERS = "friction", "barriers"
 """Arguments that may be arrays or rasters beside the heights; they become layers of their names."""
 
+FIT = "resample one to the cells of the other (.interp_like, or .rio.reproject_match)"
+"""What to do where they have other cells."""
+
 OF_ARRAYS = "shortest_paths, cost_matrix and minimum_spanning_tree"
 """The functions whose first argument may be an array."""
 
@@ -209,7 +212,10 @@ def opened_store(store: RasterLike) -> TileStore:
 
 @contextlib.contextmanager
 def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator[None]:
-    """Let errors name what the caller gave, not the store that it was written to."""
+    """Let errors name what the caller gave, not the store that it was written to.
+
+    With `of`, what the caller gave beside that.
+    """
     try:
         yield
     except TerrainError as error:
@@ -218,6 +224,8 @@ def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator
             .replace(os.path.join(store.path, layer), what)
             .replace(store.path, of or what)
         )
+        if of:
+            text = text.replace("choose another store", FIT)
         error.args = text, *error.args[1:]
         raise
 

@@ -232,7 +232,10 @@ def from_rowcol(
 
     broken = np.any(places % 1 != 0, axis=1)
     if broken.any():
-        raise InputError(f"rows and columns must be whole numbers: {named(broken, name)}")
+        raise InputError(
+            f"rows and columns must be whole numbers: {named(broken, name)}; give coordinates as "
+            "shapely points, a GeoDataFrame, or a table with columns x and y"
+        )
     found, kept = _inside(grid, places, outside, snap, "cell", name)
     if not kept.all() and outside != "skip":
         raise OutsideError(
@@ -263,7 +266,7 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
         if isinstance(given, str | bytes | os.PathLike):
             raise InputError(
                 f"{name} {os.fspath(given)!r}: read a file with io.places.from_vector or "
-                "from_raster first"
+                "from_raster first, or features with geopandas.read_file"
             )
         if not isinstance(given, Iterable) or isinstance(given, Mapping | np.ma.MaskedArray):
             raise InputError(f"{name} {described(given)}: give (row, column) pairs, or Places")

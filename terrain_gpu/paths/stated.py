@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..store import TileStore
-from .costs import MODELS, friction_beside, row_of, usual_cost
+from .costs import MODELS, friction_beside, refuse_unknown, row_of, usual_cost
 from .formula.presets import PRESETS
 from .formula.tree import CONSTANTS, FRICTIONS, FUNCTIONS, NAMES, read_formula
 
@@ -78,6 +78,7 @@ def stated_cost(
     if isinstance(data, str | os.PathLike | TileStore) and row_of(cost).name == "formula":
         layers = {*TileStore.open(data).layers} - {heights}
         cost, friction = with_named_layer(cost, friction, layers, own)
+        refuse_unknown(cost, own)
         read_formula(cost, own, layers)  # its error names the layers
     if vertical_factor is not None:
         cost, own = _with_factors(cost, heights, friction, own, _factors(vertical_factor))

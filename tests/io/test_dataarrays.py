@@ -123,9 +123,8 @@ def test_attributes_of_an_array_that_cannot_be_read():
 
 
 def test_messages_name_the_friction(scratch):
-    with pytest.raises(
-        StoreError, match=r"^DataArray: has a different grid .* than DataArray 'friction'"
-    ) as error:
+    message = r"^DataArray: has a different grid .* than DataArray 'friction'.*; resample one"
+    with pytest.raises(StoreError, match=message) as error:
         terrain_gpu.shortest_paths(array(), SOURCES, cost="friction", friction=array(up=True))
     assert str(scratch) not in str(error.value)
 
@@ -281,7 +280,7 @@ def test_geometries_and_tables_are_places():
     table = pandas.DataFrame(xy, columns=["x", "y"]).assign(id=[9, 7], cost=[0.5, 2])
     found = as_places(grid, table, "sources")
     assert (found.ids.tolist(), found.costs.tolist()) == ([9, 7], [0.5, 2.0])
-    with pytest.raises(InputError, match="columns x and y"):
+    with pytest.raises(InputError, match="columns x and y, and has y, id, cost; rename"):
         as_places(grid, table.drop(columns="x"), "sources")
 
 

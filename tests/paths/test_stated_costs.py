@@ -223,6 +223,8 @@ def test_a_formula_names_one_layer(store):
             shortest_paths(store, [(1, 1)], cost=cost, **how, **CPU)
     with pytest.raises(InputError, match=r"unknown name 'rain' .*; layers: snow, wind; or"):
         shortest_paths(store, [(1, 1)], cost="length * rain", **CPU)
+    with pytest.raises(InputError, match="cost 'toblers' is not known; use one of absdiff, fri"):
+        shortest_paths(store, [(1, 1)], cost="toblers", **CPU)
     # The layer may have both names where --friction says so.
     both = shortest_paths(
         store, [(1, 1)], cost="length * (friction + snow_to)", friction="snow", into="b", **CPU
