@@ -323,14 +323,13 @@ def command(  # noqa: PLR0913 - the options
     from ..store import TileStore
 
     kept = given.advice("finished work is kept")
-    with given.store(settings) as at:
+    with options.if_interrupted(kept), given.store(settings) as at:
         opened = TileStore.open(at)
         files.refuse_late(opened, settings)
-        with options.if_interrupted(kept):
-            opened = given.layers(opened, settings)
+        opened = given.layers(opened, settings)
         groups = (source, source_rowcol, sources), (target, target_rowcol, targets)
         starts, ends = both_ends(opened, *groups, settings)
-        with options.if_interrupted(kept), options.progress_of("shortest paths") as progress:
+        with options.progress_of("shortest paths") as progress:
             found = shortest_paths(
                 opened,
                 starts,

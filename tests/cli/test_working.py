@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 
 import numpy as np
 import programs
@@ -105,16 +106,34 @@ def test_a_raster_that_changed(world, capfd):
     assert np.array_equal(layer.read_window(0, 90, 0, 110), terrain(90, 110).astype("i2") // 2)
 
 
-def test_an_unfinished_run_goes_on(world, capfd, monkeypatch):
+@contextlib.contextmanager
+def interrupted(phase):
+    """Ctrl-C in a phase, once something of it is done."""
+
     def press(*counted):
         raise options.Interrupted
 
     @contextlib.contextmanager
-    def interrupted(step, *, quiet=False):
-        yield press if step == "slope" else silent
+    def bar(step, *, quiet=False):
+        yield press if step == phase else silent
 
-    with monkeypatch.context() as patch:
-        patch.setattr("terrain_gpu.progress.bar", interrupted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("terrain_gpu.progress.bar", bar)
+        yield
+
+
+@pytest.mark.parametrize("words", sorted(ROWS))
+def test_an_interrupted_conversion_tells_what_is_kept(world, capfd, words):
+    line = words.format(*["dem.tif", *["x"] * words.count("{}")])
+    with interrupted("convert"):
+        for more in ("", " --store k.zarr"):
+            code, _, err = call(capfd, line + more)
+            assert code == 1
+            assert re.search("interrupted; .*(kept|unchanged)", err), err
+
+
+def test_an_unfinished_run_goes_on(world, capfd):
+    with interrupted("slope"):
         code, _, err = call(capfd, "slope dem.tif --store k.zarr")
     assert code == 1
     assert "finished blocks are kept, --resume continues" in err
