@@ -425,6 +425,8 @@ REFUSED = [
     (shortest_paths, {"cell_size": "30"}, "cell_size '30': give two positive numbers"),
     (shortest_paths, {"cost": ["absdiff"]}, r"cost \['absdiff'\] is not known; use one of absdiff"),
     (shortest_paths, {"sources": 5}, "sources 5: give .row, column. pairs"),
+    (shortest_paths, {"sources": HEIGHTS > 9}, r"sources of type numpy.ndarray: .*argwhere\(mask"),
+    (shortest_paths, {"sources": {"type": "Point"}}, "sources of type dict: give .*, shapely geom"),
     (shortest_paths, {"sources": (1, 1)}, "sources: cell 1: 1 is neither row, column"),
     (shortest_paths, {"sources": "p.gpkg"}, "sources 'p.gpkg': read a file with .*from_vector"),
     (shortest_paths, {"targets": [(9, 9)]}, "targets: outside the raster, .* cell 1 .row 9"),

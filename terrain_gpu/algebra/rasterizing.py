@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,8 @@ from ..progress import Progress, silent
 from ..store import Layer
 from .changes import Changes, changes
 from .verify.features import plan_rasterized_proof, verify_rasterized
+
+log = logging.getLogger(__name__)
 
 LAYER = "rasterized"
 
@@ -314,6 +317,8 @@ def rasterize(  # noqa: PLR0913 - keyword-only
         values = np.full(len(ids), np.nan if value == "nodata" else value, np.float64)
         if value == "nodata" and (source is None or source.nodata is None):
             raise InputError("value 'nodata': give onto, a layer that has a nodata value")
+    elif source is None and not values.any():
+        log.warning("features: none has a cost, so all cells become 0, as others are; give a value")
     real = not all(fits(one, np.dtype(np.uint8)) for one in np.unique(values).tolist())
     if source is not None:
         for one in np.unique(values[~np.isnan(values)]).tolist():

@@ -269,7 +269,15 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
                 "from_raster first, or features with geopandas.read_file"
             )
         if not isinstance(given, Iterable) or isinstance(given, Mapping | np.ma.MaskedArray):
-            raise InputError(f"{name} {described(given)}: give (row, column) pairs, or Places")
+            raise InputError(
+                f"{name} {described(given)}: give (row, column) pairs, shapely geometries, a "
+                "GeoDataFrame or Places"
+            )
+        if getattr(given, "ndim", 0) == 2 and np.shape(given)[1] not in (2, 3):
+            raise InputError(
+                f"{name} {described(given)}: give (row, column) pairs; of a mask, "
+                "numpy.argwhere(mask)"
+            )
         try:
             points = given if isinstance(given, np.ndarray) and given.ndim else list(given)
         except TypeError:  # an array without dimensions

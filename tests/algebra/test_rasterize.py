@@ -127,6 +127,18 @@ def test_the_command(store, capfd):
         rasterize(store, [])
 
 
+def test_features_that_leave_no_mark_are_told(store, caplog):
+    """Without a value they become their costs, which are 0 where none is given."""
+    for how in ({"value": 0}, {"onto": "elevation"}):
+        rasterize(store, [(1, 1)], into="quiet", overwrite=True, **how)
+    rasterize(store, [(1, 1), (2, 2, 5.0)])
+    assert not caplog.messages
+    rasterize(store, [(1, 1)], overwrite=True)
+    assert caplog.messages == [
+        "features: none has a cost, so all cells become 0, as others are; give a value"
+    ]
+
+
 @pytest.mark.parametrize("line", [[(0, 0), (90, 70)], [(-0.0, 35), (90, 35)], [(0, 0), (70, 70)]])
 def test_no_path_crosses_a_line(store, line):
     """Not even at a corner through which the line passes exactly."""
