@@ -273,7 +273,8 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
                 f"{name} {described(given)}: give (row, column) pairs, shapely geometries, a "
                 "GeoDataFrame or Places"
             )
-        if getattr(given, "ndim", 0) == 2 and np.shape(given)[1] not in (2, 3):
+        shape: tuple[int, ...] = getattr(given, "shape", ())
+        if len(shape) == 2 and shape[1] not in (2, 3):
             raise InputError(
                 f"{name} {described(given)}: give (row, column) pairs; of a mask, "
                 "numpy.argwhere(mask)"
