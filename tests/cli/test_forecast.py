@@ -66,6 +66,8 @@ ON_WORKERS = [purpose for purpose in PURPOSES if purpose not in ("export", "fill
 """What has a forecast for workers."""
 POINTS = {key: ["--points", "40"] for key in ("cost-matrix", "least-cost-network")}
 """Options without which there is no plan."""
+FORECAST = {**POINTS, "corridor": ["--layers", "2"]}
+"""Options without which there is no forecast."""
 
 
 @pytest.fixture(scope="module")
@@ -359,7 +361,7 @@ def test_another_host_is_not_far_off(purpose):
 def test_a_trillion_cells(purpose):
     """The process that starts the run may hold data on all blocks; workers do not."""
     words = ["--for", purpose, "--workers", 1000, "--block-size", 4096, "--memory-limit", "250GB"]
-    words += POINTS.get(purpose, [])
+    words += FORECAST.get(purpose, [])
     done = CliRunner().invoke(command, ["1000000x1000000", *map(str, words)])
     assert done.exit_code == 0, done.output
     lines = dict(re.findall(r"^([\w' /]+?)  +(\S.*)$", done.output, re.MULTILINE))
