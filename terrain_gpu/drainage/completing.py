@@ -54,11 +54,12 @@ def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> C
             bound = signature.bind(opened, *args, **more)
             bound.apply_defaults()
             settings = bound.arguments
+            for name in reads:  # what is not there is told before what is stale
+                usual = None, signature.parameters[name].default
+                if name != "directions" and settings[name] not in usual:  # their error says more
+                    opened.layer(settings[name])
 
             def show(step: str) -> AbstractContextManager[Progress]:
-                for name in reads:
-                    if settings[name] not in (None, signature.parameters[name].default):
-                        opened.layer(settings[name])
                 refuse_existing(opened, [settings[name] for name in writes], settings)
                 log.info("%s: %s first, whose layer is missing", opened.path, step)
                 return nullcontext(silent)

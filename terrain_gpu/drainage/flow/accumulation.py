@@ -323,8 +323,6 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         into = LAYER if weights is None else f"upstream_{statistic}"
     operation: FlowAccumulation | MultipleFlow
     why = only_on_cpu(method, weights)
-    if weights is not None:
-        opened.layer(weights)  # what is not there is told before what is stale
     if method == "d8":
         open_directions(opened, directions)
         names = directions, areas, exclude_self, into, weights, statistic

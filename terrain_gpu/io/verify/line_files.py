@@ -315,13 +315,18 @@ def readable(path: Path) -> Iterator[None]:
         ) from error
 
 
+def _database(file: Path) -> closing[sqlite3.Connection]:
+    """A GeoPackage to read; without the mode, SQLite makes one that is missing."""
+    address = f"{file.absolute().as_uri()}?immutable=1&mode=ro"
+    return closing(sqlite3.connect(address, uri=True))
+
+
 def read_geopackage(
     file: Path, path: Path, layer: str, fields: tuple[str, ...]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the geometry and fields of each row of a layer, without GDAL, which has written it."""
     names = ", ".join(f'"{name}"' for name in fields)
-    address = f"{file.absolute().as_uri()}?immutable=1"
-    with closing(sqlite3.connect(address, uri=True)) as base, readable(path):
+    with _database(file) as base, readable(path):
         ((column,),) = base.execute(
             "SELECT column_name FROM gpkg_geometry_columns WHERE table_name = ?", (layer,)
         )
@@ -333,8 +338,7 @@ def fields_of(file: Path, layer: str, known: tuple[str, ...]) -> tuple[str, ...]
     """Those of the known attributes that a GeoPackage has; for other files, all."""
     if not is_geopackage(file):
         return known
-    address = f"{file.absolute().as_uri()}?immutable=1"
-    with closing(sqlite3.connect(address, uri=True)) as base, readable(file):
+    with _database(file) as base, readable(file):
         rows = base.execute("SELECT name FROM pragma_table_info(?)", (layer,)).fetchall()
     there = {name for (name,) in rows}
     return tuple(name for name in known if name in there)
@@ -355,8 +359,7 @@ def attributes_of(file: Path, grid: GridSpec) -> set[str]:
         if not is_geopackage(file):
             of = LineFile(file, file, grid, "", ())
             return set(next(attribute_rows(of, lambda size: None), ()))
-        address = f"{file.absolute().as_uri()}?immutable=1"
-        with closing(sqlite3.connect(address, uri=True)) as base:
+        with _database(file) as base:
             found = base.execute(
                 "SELECT name FROM gpkg_geometry_columns, pragma_table_info(table_name) "
                 "WHERE NOT pk AND name <> column_name"
