@@ -83,7 +83,6 @@ def ours(path: Path, z: np.ndarray) -> dict[str, np.ndarray]:
         )),
         "filled": timed("fill", cells, lambda: terrain_gpu.fill(path, **how)),
     }  # fmt: skip
-    lines = path.with_suffix(".geojson")
     timed("basins", cells, lambda: terrain_gpu.basins(path, **how))
     timed("hand, 1000 cells", cells, lambda: terrain_gpu.hand(path, 1000, **how))
     for count in (1, 100_000):
@@ -92,9 +91,11 @@ def ours(path: Path, z: np.ndarray) -> dict[str, np.ndarray]:
         timed(f"watershed, {count} points", cells, lambda given=points: terrain_gpu.watershed(
             path, given, **how
         ))  # fmt: skip
-    timed("streams, 1000 cells, with lines", cells, lambda: terrain_gpu.streams(
-        path, 1000, lines=lines, **how
-    ))  # fmt: skip
+    for ending in (".gpkg", ".geojson"):
+        lines = path.with_suffix(ending)
+        timed(f"streams, 1000 cells, lines {ending}", cells, lambda to=lines: terrain_gpu.streams(
+            path, 1000, lines=to, **how
+        ))  # fmt: skip
     for words, limit in (("in memory", None), ("spilled", "500MB")):
         timed(f"streams, 2 cells, {words}", cells, lambda limit=limit: terrain_gpu.streams(
             path, 2, order="horton", memory_limit=limit, **how

@@ -141,6 +141,8 @@ def cut_line(xy: np.ndarray, west: float = -180.0, east: float = 180.0) -> list[
     x, y = xy.T
     middle, half = (west + east) / 2, (east - west) / 2
     last = np.flatnonzero(np.abs(np.diff(x)) > half)
+    if not len(last):  # as most; the rest takes a quarter of the time to write GeoJSON
+        return [xy]
     to_east = x[last] > middle
     before = half - np.abs(x[last] - middle)
     after = half - np.abs(x[last + 1] - middle)
