@@ -25,6 +25,10 @@ HOW = (
 """Arguments that the steps before take too."""
 
 
+ANY = {"weights", "layer"}
+"""Layers of any command. The error for others, where they are opened, names their command."""
+
+
 class _Reporting(Protocol):
     @property
     def report(self) -> Report: ...
@@ -54,9 +58,8 @@ def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> C
             bound = signature.bind(opened, *args, **more)
             bound.apply_defaults()
             settings = bound.arguments
-            for name in reads:  # what is not there is told before what is stale
-                usual = None, signature.parameters[name].default
-                if name != "directions" and settings[name] not in usual:  # their error says more
+            for name in ANY.intersection(reads):  # what is not there is told before what is stale
+                if settings[name] not in (None, signature.parameters[name].default):
                     opened.layer(settings[name])
 
             def show(step: str) -> AbstractContextManager[Progress]:
