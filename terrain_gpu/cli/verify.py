@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -516,10 +517,18 @@ def _lines(
 ) -> tuple[dict[str, Any], str]:
     from ..drainage.verify.stream_lines import verify_stored_lines
     from ..engine.proof import Limits
+    from ..errors import InputError
     from ..vectorize.verify.drawings import is_drawing
 
+    if not os.path.exists(file):
+        raise InputError(f"{file}: no such file")
     if heights is None and is_drawing(file, store.grid):
         return _drawing(store, file, name or "elevation", **how)
+    if not name and "streams" not in store:
+        raise InputError(
+            f"{file} is not a file as contours or polygons write it; name the layer of streams or "
+            "distances that its lines are of: --layer NAME"
+        )
     name = name or "streams"
     if name in _distances(store):
         return _path_lines(store, file, name, **how)

@@ -430,3 +430,15 @@ def test_what_hinders_several_proofs_is_told_once(drawn, tmp_path, capfd):
     shutil.rmtree(store / "elevation")
     assert call(f"verify {store} -q") == 2
     assert capfd.readouterr().err.count("no layer 'elevation'") == 1
+
+
+@pytest.mark.parametrize("ending", ["geojson", "gpkg"])
+def test_files_that_are_no_drawing_are_told(tmp_path, capsys, ending):
+    path = write(tmp_path / "s.zarr", np.zeros((70, 80), np.float32), block=64)
+    file = tmp_path / f"l.{ending}"
+    assert call(f"verify {path} --file {file} -q") == 2
+    assert f"{file}: no such file" in capsys.readouterr().err
+    assert not file.exists()
+    file.write_text('{"type": "FeatureCollection", "features": []}')  # by another program
+    assert call(f"verify {path} --file {file} -q") == 2
+    assert "is not a file as contours or polygons write it" in capsys.readouterr().err
