@@ -91,7 +91,7 @@ class _Cache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = super().load_overload(sig, target_context)
         if found is None and sig not in self._turns:
-            self._turns[sig] = turn = _Turn(self._cache_file.path_of(sig, ".turn"))
+            self._turns[sig] = turn = _Turn(self._cache_file.turn_of(sig))
             if turn.has_waited and (found := super().load_overload(sig, target_context)):
                 self._turns.pop(sig).end()
         return found
@@ -159,10 +159,10 @@ class _CacheFile(IndexDataCacheFile):
         elsewhere = not numba.config.CACHE_DIR and folder != installed  # type: ignore[attr-defined]
         self._installed = _CacheFile(installed, name, source) if elsewhere else None
 
-    def path_of(self, sig: Any, suffix: str) -> str:
-        """A file beside the index for one signature."""
+    def turn_of(self, sig: Any) -> str:
+        """The file beside the index that is locked while a signature is compiled."""
         digest = hashlib.sha256(repr(sig).encode()).hexdigest()[:12]
-        return f"{self._index_path.removesuffix('.nbi')}.{digest}{suffix}"
+        return f"{self._index_path.removesuffix('.nbi')}.{digest}.turn"
 
     def save(self, key: Any, data: Any) -> None:
         if digest_of(self._source):

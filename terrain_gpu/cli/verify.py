@@ -498,7 +498,7 @@ def _of_file(
 ) -> Callable[..., tuple[dict[str, Any], str]]:
     """The check of --file, by its ending."""
     if file and file.lower().endswith(LINES):
-        return partial(_lines, file=file, name=layer, heights=heights)
+        return partial(_features, file=file, name=layer, heights=heights)
     if heights:
         raise click.UsageError("--heights needs --file with lines: give that too")
     return partial(_file, file=file or "", name=layer or "elevation")
@@ -512,7 +512,7 @@ def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str,
     return found, f"file {file} verified, {found['cells']:,} cells of layer {name}"
 
 
-def _lines(
+def _features(
     store: TileStore, file: str, name: str | None, heights: str | None, **how: Any
 ) -> tuple[dict[str, Any], str]:
     from ..drainage.verify.stream_lines import verify_stored_lines
@@ -520,7 +520,7 @@ def _lines(
     from ..errors import InputError
     from ..vectorize.verify.drawings import is_drawing
 
-    if not os.path.exists(file):
+    if not os.path.isfile(file):
         raise InputError(f"{file}: no such file")
     if heights is None and is_drawing(file, store.grid):
         return _drawing(store, file, name or "elevation", **how)

@@ -6,7 +6,7 @@ import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
@@ -58,11 +58,16 @@ def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> C
             bound = signature.bind(opened, *args, **more)
             bound.apply_defaults()
             settings = bound.arguments
-            for name in ANY.intersection(reads):  # what is not there is told before what is stale
-                if settings[name] not in (None, signature.parameters[name].default):
-                    opened.layer(settings[name])
+
+            def refuse_missing(names: Iterable[str]) -> None:
+                for name in names:
+                    if settings[name] not in (None, signature.parameters[name].default):
+                        opened.layer(settings[name])
+
+            refuse_missing(ANY.intersection(reads))  # before what is stale is told
 
             def show(step: str) -> AbstractContextManager[Progress]:
+                refuse_missing(reads)
                 refuse_existing(opened, [settings[name] for name in writes], settings)
                 log.info("%s: %s first, whose layer is missing", opened.path, step)
                 return nullcontext(silent)

@@ -30,7 +30,7 @@ import numpy as np
 
 from ...engine.plan import MB, StreamPlan, require
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong_totals
-from ...errors import InputError, StoreError, VerificationError
+from ...errors import StoreError, VerificationError
 from ...grid import Block, cell_centres
 from ...grid.lengths import step_lengths, whole_lengths
 from ...grid.neighbours import EDGE_OF
@@ -175,8 +175,6 @@ def verify_stored_lines(
             f"{layer.path}: not a layer of streams, so lines cannot be compared with it; name one "
             "(--layer; terrain-gpu streams makes it)"
         )
-    if not path.is_file():
-        raise InputError(f"{file}: no such file")
     recorded = RunRecord(store, layer)
     links = recorded.result.get("links")
     if type(links) is not int or not 0 < links <= layer.grid.cells:
