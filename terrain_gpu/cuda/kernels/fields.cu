@@ -5,6 +5,7 @@
 #include "steps.cuh"
 #include "pending.cuh"
 #include "notes.cuh"
+#include "add_up.cuh"
 
 // -- sources ------------------------------------------------------------------------------------
 
@@ -312,8 +313,8 @@ extern "C" __global__ void finish(
         reached += there;
         block[k] = there ? d : absent();
     }
-    if (reached) atomicAdd(&notes->reached, (u64)reached);
-    if (valid) atomicAdd(&notes->valid, (u64)valid);
+    add_up(reached, &notes->reached);
+    add_up(valid, &notes->valid);
 }
 
 // Copy a window of codes.
