@@ -59,6 +59,11 @@ class _Compiling(event.Listener):
 
     def on_end(self, event: event.Event) -> None:
         gc.set_threshold(*self._before.pop())
+        kernel = event.data["dispatcher"]
+        cache = getattr(kernel, "_cache", None)
+        # numba's `is_failed` is the wrong way round.
+        if isinstance(cache, _Cache) and tuple(event.data["args"]) not in kernel.overloads:
+            cache.give_up()
 
 
 event.register("numba:compile", _Compiling())
@@ -102,6 +107,11 @@ class _Cache(FunctionCache):
         finally:
             if sig in self._turns:
                 self._turns.pop(sig).end()
+
+    def give_up(self) -> None:
+        """End the turn of a compilation that failed or was interrupted."""
+        while self._turns:
+            self._turns.popitem()[1].end()
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return *super()._index_key(sig, codegen), self._py_func.__code__.co_firstlineno

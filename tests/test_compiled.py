@@ -145,6 +145,22 @@ def test_nobody_waits_for_ever_for_a_process_that_compiles(tmp_path, monkeypatch
     assert time.monotonic() - started > compiled.LONGEST
 
 
+def test_an_interrupted_compilation_keeps_nobody_waiting(tmp_path, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    kernel = jit(more)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel._compiler, "compile", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            kernel(1)
+    assert not list(tmp_path.rglob("*.turn"))
+    other = jit(more)
+    assert other(1) == kernel(1) == 2
+    assert sum(other.stats.cache_misses.values()) == 1
+
+
 def test_kernels_are_kept_where_nothing_can_be_locked(tmp_path, monkeypatch):
     def refuse(*args):
         raise OSError(37, "No locks available")
