@@ -18,7 +18,8 @@ def horn(cells, absent, across, down, nodata, slopes, aspects):
     cells, absent
         Heights, and whether a cell has none; with a ring of one cell.
     across, down
-        float64, per row: the length of two steps E, and of two steps S around the row.
+        float64, per row: the length of two steps along it, and of two steps down around it;
+        negative where columns count westwards, or rows northwards.
     nodata
         Value of cells that lack a neighbour, and aspect of level cells.
     slopes, aspects

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -83,10 +84,14 @@ class Slope(Operation):
 
     @cached_property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Per row, the length of two steps E, and of two steps S centred on the row."""
+        """Per row, the length of two steps to the next column, and of two rows centred on the row.
+
+        Negative where columns count westwards, or rows northwards.
+        """
         steps = step_lengths(self.grid)
-        south = np.concatenate((steps[2, :1], steps[2, :-1])) + steps[2]
-        return 2 * steps[0], south
+        down = np.concatenate((steps[2, :1], steps[2, :-1])) + steps[2]
+        a, _, _, _, e, _ = self.grid.transform
+        return math.copysign(2, a) * steps[0], math.copysign(1, -e) * down
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         one, none = np.zeros((3, 3), self.layers[0].dtype), np.zeros((3, 3), bool)

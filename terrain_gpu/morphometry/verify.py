@@ -115,9 +115,12 @@ def verify_stored_slopes(store: TileStore, layer: Layer, limits: Limits) -> dict
 
 @lru_cache(maxsize=1)
 def _lengths(grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
-    """For each row, two steps E, and two steps S with the row in their middle."""
+    """For each row, how far east two columns lead, and how far south two rows with it between."""
     east, _, south, *_ = step_lengths(grid)
-    return east + east, south + np.append(south[:1], south[:-1])
+    west = grid.transform[0] < 0
+    north = grid.transform[4] > 0
+    across, down = east + east, south + np.append(south[:1], south[:-1])
+    return (-across if west else across), (-down if north else down)
 
 
 def _gradients(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import reference
-from contract import OperationContract, make_store, same
+from contract import OperationContract, make_store, same, whole
 
 import terrain_gpu
 from terrain_gpu import TileStore, slope
@@ -39,6 +39,20 @@ def test_planes(tmp_path, facing, steep):
     assert np.allclose(slopes, math.degrees(math.atan(steep)), rtol=1e-6)
     turned = (aspects - facing + 180) % 360 - 180
     assert np.abs(turned).max() < 1e-4
+
+
+@pytest.mark.parametrize("x", [1, -1])
+@pytest.mark.parametrize("y", [1, -1])
+def test_aspects_are_those_of_the_map_whichever_way_rows_and_columns_count(tmp_path, x, y):
+    """A DataArray whose latitudes ascend has its first row in the south."""
+    z = np.random.default_rng(2).random((70, 80))
+    expected = reference.slope(z, None, step_lengths(GridSpec(70, 80, (10, 0, 0, 0, -20, 0))))
+    turned = np.ascontiguousarray(z[::y, ::x])
+    store = make_store(tmp_path / "s.zarr", turned, None, 64, cell=(10.0 * x, 20.0 * y))
+    found = slope(store, aspect="aspect", verify=True)
+    slopes, aspects = (whole(found.layers[name])[::y, ::x] for name in ("slope", "aspect"))
+    assert np.allclose(slopes, expected[0], rtol=1e-6)
+    assert np.abs((aspects - expected[1] + 180) % 360 - 180).max() < 1e-3
 
 
 def test_level_ground_has_a_slope_and_no_aspect(tmp_path):
