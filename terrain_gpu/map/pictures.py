@@ -113,7 +113,7 @@ def hillshade(padded: np.ndarray, dx: float, dy: float, raised: float) -> np.nda
     padded
         Heights, float, shape (rows + 2, cols + 2): a ring of neighbours; NaN has no value.
     dx, dy
-        Width and height of a cell.
+        Width and height of a cell; negative where columns count westwards, or rows northwards.
     raised
         Factor of the heights.
     """

@@ -168,14 +168,23 @@ class Source:
     def aspect(self) -> float:
         """Width of a cell in the middle of the raster, of its height."""
         dx, dy = self.cell(1, 0, self.shape[0])
-        return min(100.0, max(0.01, dx / dy))
+        return min(100.0, max(0.01, abs(dx / dy)))
+
+    @property
+    def north_up(self) -> tuple[slice, slice]:
+        """Rows and columns in the order in which a map shows them: southwards and eastwards."""
+        a, _, _, _, e, _ = self.store.grid.transform
+        return slice(None, None, -1 if e > 0 else 1), slice(None, None, -1 if a < 0 else 1)
 
     def cell(self, factor: int, row: int, rows: int) -> tuple[float, float]:
-        """Width and height of a cell of `factor`, in metres if the CRS is geographic."""
+        """Width and height of a cell of `factor`, in metres if the CRS is geographic.
+
+        Negative where columns count westwards, or rows northwards.
+        """
         grid = self.store.grid
         a, _, _, _, e, f = grid.transform
         share = factor / self.base
-        dx, dy = abs(a) * share, abs(e) * share
+        dx, dy = a * share, -e * share
         if grid.is_geographic:
             latitude = f + e * share * (row + rows / 2)
             dx *= METRES_PER_DEGREE * max(0.01, math.cos(math.radians(latitude)))
@@ -261,7 +270,7 @@ class Shown:
         return found
 
     def tile(self, what: str, factor: int, row: int, col: int) -> bytes:
-        """A tile as PNG: of "cells", "shade" or "lines".
+        """A tile as PNG, north up: of "cells", "shade" or "lines".
 
         `factor`, `row` and `col` are of a tile that touches the raster.
         """
@@ -277,7 +286,7 @@ class Shown:
             numbers, palette = self._drawn(what, factor, window[0], data)
         picture = np.zeros((SIDE, SIDE), np.uint8)
         picture[: numbers.shape[0], : numbers.shape[1]] = np.where(empty, 0, numbers)
-        return pictures.png(picture, palette)
+        return pictures.png(picture[self.source.north_up], palette)
 
     def _coloured(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         look = self.look

@@ -246,6 +246,38 @@ def test_distance_path_barrier_and_upstream(page):
     assert page.text("#error") == ""
 
 
+def test_rows_that_count_northwards(chromium, tmp_path):
+    """The first row is shown at the bottom; what is under the pointer is what is shown there."""
+    row, col = np.mgrid[: SHAPE[0], : SHAPE[1]]
+    grid = GridSpec(*SHAPE, (-10.0, 0.0, 9000.0, 0.0, 10.0, 6000.0))
+    make_layers(tmp_path / "s.zarr", grid, {"elevation": (row + 2.0 * col).astype(np.float32)})
+    with MapServer(tmp_path / "s.zarr", threads=1) as server:
+        server.start()
+        chromium.get(server.url)
+        page = Page(chromium, tmp_path)
+        page.until("return document.querySelectorAll('#layers .ramp').length > 0")
+        for x, y in ((0.4, 0.3), (0.8, 0.7)):
+            page.at(x, y)
+            time.sleep(0.3)
+            text = page.until("return document.getElementById('readout').textContent")
+            east, north = (float(one.strip(",")) for one in text.split()[:2])
+            value = float(text.split("elevation ")[1].split(", ")[0].replace(",", ""))
+            found = int(north - 6000) // 10 + 2 * (int(9000 - east) // 10)
+            assert value == pytest.approx(found, abs=0.06)
+            assert (north > 7500) == (y < 0.5)
+            assert (east < 7000) == (x < 0.5)
+        page.pick("distance")
+        page.at(0.6, 0.3, click=1)
+        page.until("return document.getElementById('layer-run') !== null")
+        page.at(0.8, 0.7)
+        page.until("return !document.getElementById('profile').hidden")
+        page.shot("turned")
+        assert page.painted() > 0.1
+        assert chromium.get_log("browser") == []
+        (job,) = (run.job for run in server.runs.runs.values())
+        assert job.places[0][0] > 150
+
+
 def test_cancel(page):
     page.pick("distance")
     page.at(0.5, 0.4, click=1)

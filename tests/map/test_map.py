@@ -158,6 +158,27 @@ def test_tiles_of_a_hillshade_meet(server):
     assert not found[..., 3][~there].any()
 
 
+@pytest.mark.parametrize("what", ["cells", "shade", "lines"])
+@pytest.mark.parametrize(("x", "y"), [(1, 1), (-1, 1), (-1, -1)])
+def test_tiles_have_north_on_top(tmp_path, what, x, y):
+    """Whichever way rows and columns count, as the ascending latitudes of a DataArray do."""
+    data = heights()[:200, :230]
+    shown = []
+    for name, right, up in (("plain", 1, -1), ("turned", x, y)):
+        grid = GridSpec(*data.shape, (10.0 * right, 0, 0, 0, 10.0 * up, 0))
+        cells = np.ascontiguousarray(data[::-up, ::right])
+        make_layers(tmp_path / name, grid, {"elevation": cells})
+        tile = tiles.Source(TileStore.open(tmp_path / name), 1, data.shape, {})
+        png = tile.shown("elevation").tile(what, 1, 0, 0)
+        found = np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))
+        rows = slice(0, 200) if up < 0 else slice(SIDE - 200, SIDE)
+        cols = slice(0, 230) if right > 0 else slice(SIDE - 230, SIDE)
+        shown.append(found[rows, cols])
+        assert np.count_nonzero(found[..., 3]) == np.count_nonzero(shown[-1][..., 3]) > 0
+    apart = np.abs(shown[0].astype(int) - shown[1])
+    assert apart.max() <= (4 if what == "shade" else 0)  # of sums in another order
+
+
 def test_slopes_towards_the_light_are_bright():
     row, col = np.mgrid[:5, :5].astype(float)
     shades = {

@@ -1,4 +1,4 @@
-// The map of a store. Coordinates of the map count cells: x = column * wide, y = -row.
+// The map of a store. Coordinates of the map count cells, east and north: see `point`.
 
 import {
   Circle, Draw, Feature, Fill, LineString, Map, Point, Projection, Stroke, Style, TileGrid,
@@ -28,7 +28,10 @@ async function ask(path, options) {
 const store = await ask("store.json");
 const [dx, , x0, , dy, y0] = store.transform;
 const wide = store.aspect;         // width of a cell over its height
-const extent = [0, -store.rows, store.cols * wide, 0];
+const right = dx < 0 ? -1 : 1, up = dy > 0 ? 1 : -1;  // where the next column and the next row lie
+const point = ([row, col]) => [right * col * wide, up * row];
+const [x1, y1] = point([store.rows, store.cols]);
+const extent = [Math.min(0, x1), Math.min(0, y1), Math.max(0, x1), Math.max(0, y1)];
 const projection = new Projection({ code: "cells", units: "pixels", extent });
 const rows = [];                   // of the list of layers
 let run = null, barriers = [], source = null, runRows = [], latest = 0;
@@ -39,8 +42,9 @@ function tiles(where, what, name, base, version) {
   const resolutions = [];
   for (let factor = store.coarsest; factor >= base; factor /= 2) resolutions.push(factor);
   const tileGrid = new TileGrid({ extent, origin: [0, 0], resolutions, tileSize: [store.tile * wide, store.tile] });
-  const url = ([z, col, row]) =>
-    `${where}/${what}/${name}/${resolutions[z]}/${row}/${col}.png?v=${version}`;
+  // Tiles count east and south from the first cell; those before it are -1, -2, ...
+  const url = ([z, x, y]) =>
+    `${where}/${what}/${name}/${resolutions[z]}/${up < 0 ? y : -1 - y}/${right > 0 ? x : -1 - x}.png?v=${version}`;
   return new TileLayer({
     source: new TileImage({ projection, tileGrid, tileUrlFunction: (at) => at && url(at), transition: 120 }),
   });
@@ -113,7 +117,7 @@ drawing.setActive(false);
 map.addInteraction(drawing);
 
 const cellAt = ([x, y]) => {
-  const at = [Math.floor(-y), Math.floor(x / wide)];
+  const at = [Math.floor(up * y), Math.floor(right * x / wide)];
   return at[0] >= 0 && at[0] < store.rows && at[1] >= 0 && at[1] < store.cols ? at : null;
 };
 const places = ([row, col]) => `${(x0 + dx * (col + 0.5)).toFixed(digits(dx))}, `
@@ -156,7 +160,7 @@ async function showPath(at, turn) {
   path.clear();
   $("profile").hidden = true;
   if (!found) return;
-  path.addFeature(new Feature(new LineString(found.cells.map(([row, col]) => [col * wide, -row]))));
+  path.addFeature(new Feature(new LineString(found.cells.map(point))));
   const { units } = await runRows[0].told();
   drawProfile($("profile"), found, { units, metres: store.metres });
 }
@@ -209,7 +213,7 @@ addEventListener("keydown", (event) => {
 });
 
 drawing.on("drawend", (event) => {
-  barriers.push(event.feature.getGeometry().getCoordinates().map(([x, y]) => [-y, x / wide]));
+  barriers.push(event.feature.getGeometry().getCoordinates().map(([x, y]) => [up * y, right * x / wide]));
   $("clear").disabled = false;
   $("again").disabled = !source;
 });
@@ -248,7 +252,7 @@ async function follow(begun) {
   forget();
   marks.clear();
   source = run.places[0];
-  marks.addFeature(new Feature(new Point([(source[1] + 0.5) * wide, -source[0] - 0.5])));
+  marks.addFeature(new Feature(new Point(point([source[0] + 0.5, source[1] + 0.5]))));
   $("run").hidden = false;
   while (run.state === "running") {
     $("phase").textContent = run.phase ?? "Starting";
