@@ -22,8 +22,8 @@ from . import options
 @click.option(
     "--resampling",
     type=click.Choice(get_args(Resampling)),
-    help="How one cell is made of two by two.  [default: as before; else average for floats, "
-    "nearest for integers]",
+    help="How one cell is made of two by two.  [default: as before; else average for floats "
+    "other than aspects, nearest for the rest]",
 )
 @click.option("--remove", is_flag=True, help="Remove the overviews instead.")
 @options.memory_limit_option

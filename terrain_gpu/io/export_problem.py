@@ -283,6 +283,7 @@ class OutputRaster(OutputFile):
         assert isinstance(operation, Export)
         source = operation.source
         described = {**source.attributes, "encoding": operation.encoding_tag}
+        described["aspects"] = source.holds_aspects
         return RasterOutput(
             Path(self.name),
             operation.grid,

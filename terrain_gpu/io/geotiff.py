@@ -92,7 +92,8 @@ class RasterOutput(FileWriter):
     profile
         Compression, and whether the file is cloud-optimised.
     attributes
-        CF attributes of the cells: units, scale and offset; and the encoding of flow directions.
+        CF attributes of the cells: units, scale and offset; the encoding of flow directions; and
+        whether they are aspects.
     origin
         Where the cells come from, for messages.
     blocks, part
@@ -116,8 +117,8 @@ class RasterOutput(FileWriter):
         self._blocks, self._part = blocks, part
         self._dtype = dtype
         # An average of codes, degrees or classes is meaningless: take one of them.
-        average = dtype.kind == "f" and not attributes.get("encoding")
-        self._overviews = "average" if average else "nearest"
+        coded = attributes.get("encoding") or attributes.get("aspects")
+        self._overviews = "average" if dtype.kind == "f" and not coded else "nearest"
         self._written = array("q")
         """Window and checksum of every write, five numbers each."""
         options = profile.plain.creation_options(dtype)

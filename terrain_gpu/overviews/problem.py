@@ -178,7 +178,7 @@ def _usual(store: TileStore, name: str) -> str:
             with contextlib.suppress(StoreError, KeyError, TypeError):
                 if (found := level.layer(name).info["settings"]["resampling"]) in METHODS:
                     return str(found)
-    return "average" if layer.dtype.kind == "f" else "nearest"
+    return "average" if layer.dtype.kind == "f" and not layer.holds_aspects else "nearest"
 
 
 @checked(layers=arguments.names)
@@ -213,7 +213,7 @@ def build_overviews(
         How one cell is made of the two by two cells of the level before that have a value:
         "average" (of integers, rounded to even), "nearest" (the upper left one, with or without a
         value), "min", "max" or "mode" (the most frequent; the first of several). None means
-        as before, or else "average" for floats and "nearest" for integers.
+        as before, or else "average" for floats other than aspects and "nearest" for the rest.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import programs
 import pytest
+import rasterio
 import reference
 import zarr
 import zarr_cm.multiscales
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
 
-from terrain_gpu import TileStore, build_overviews, slope
+from terrain_gpu import TileStore, build_overviews, export_layer, slope
 from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.overviews.problem import Overview
 from terrain_gpu.overviews.reduce import METHODS, reduce
@@ -138,6 +139,22 @@ def test_integers_are_not_averaged_unless_asked(tmp_path, deep):
     assert same(whole(level.layer("elevation")), np.ascontiguousarray(cells[::2, ::2]))
     with pytest.raises(InputError, match="int64, whose averages are not exact; choose nearest"):
         build_overviews(store, resampling="average")
+
+
+def test_directions_are_not_averaged(tmp_path):
+    """The mean of 350 and 10 degrees is not 180; neither in a store nor in a file."""
+    rows, cols = np.indices((520, 520))
+    store = make_store(tmp_path / "s.zarr", 5.0 * rows + cols % 7, None, 64)
+    slope(store, aspect="facing")
+    aspects = whole(TileStore.open(store).layer("facing"))
+    assert build_overviews(store, layers=["facing"]).result["layers"]["facing"] == {
+        "resampling": "nearest", "built": [2, 4], "kept": [],
+    }  # fmt: skip
+    level = whole(TileStore.open(place_of(store, 2)).layer("facing"))
+    assert same(level, np.ascontiguousarray(aspects[::2, ::2]))
+    export_layer(store, tmp_path / "a.tif", layer="facing", cog=True)
+    with rasterio.open(tmp_path / "a.tif", overview_level=0) as file:
+        assert np.isin(file.read(1), aspects).all()
 
 
 def test_what_is_there_is_kept(store):
