@@ -237,7 +237,7 @@ def _add(
     from ..errors import InputError
 
     if not is_vector(file):
-        from ..io.places import must_align
+        from ..io.aligned import must_align
 
         must_align(store.grid, file)
         _convert(file, str(store.path), settings, layer=layer, resume=True)

@@ -283,7 +283,7 @@ class OutputRaster(OutputFile):
         assert isinstance(operation, Export)
         source = operation.source
         described = {**source.attributes, "encoding": operation.encoding_tag}
-        described["aspects"] = source.holds_aspects
+        described["aspects"] = source.info.get("holds") == "aspect"
         return RasterOutput(
             Path(self.name),
             operation.grid,

@@ -18,6 +18,7 @@ from ..errors import InputError, OutsideError
 from ..grid import TILE, GridSpec, Window
 from ..report import return_large_arrays
 from ..store.layer import Layer
+from .aligned import must_match
 from .covered import (
     NO_CELLS,
     beside,
@@ -28,7 +29,6 @@ from .covered import (
     named,
     refuse_outside,
 )
-from .crs import same_crs
 from .gdal import gdal_environment
 from .geo_objects import GeoObject, HasColumns, HasGeometries, file_or_object, geo_object
 from .mosaic import Mosaic
@@ -444,7 +444,7 @@ def from_raster(
     """
     found, count, limit = [], 0, limit_of(memory_limit)
     with gdal_environment(), Mosaic([os.fspath(path)]) as raster:
-        _must_align(grid, raster.grid, path)
+        must_match(grid, raster, path)
         if raster.decoding and planner.whole_process:
             return_large_arrays()
         whole_rows = raster.sequential or raster.chunk[1] >= grid.cols
@@ -560,28 +560,3 @@ def _pieces(window: Window, rows: int, cols: int) -> Iterator[Window]:
     for row in range(row0, row1, rows):
         for col in range(col0, col1, cols):
             yield row, min(row + rows, row1), col, min(col + cols, col1)
-
-
-def must_align(grid: GridSpec, path: str) -> None:
-    """Refuse a raster on another grid.
-
-    Raises
-    ------
-    InputError
-        that names the command to warp it with.
-    """
-    with gdal_environment(), Mosaic([path]) as raster:
-        _must_align(grid, raster.grid, path)
-
-
-def _must_align(grid: GridSpec, other: GridSpec, path: str | os.PathLike[str]) -> None:
-    if other.shape != grid.shape:
-        differs = f"has {other.rows} x {other.cols} cells, not {grid.rows} x {grid.cols}"
-    elif not same_crs(grid.crs_wkt, other.crs_wkt):
-        differs = f"is in {other.crs_code or 'another CRS'}, not {grid.crs_code or 'the same CRS'}"
-    elif not grid.same_place(other):
-        differs = f"covers {bounds(other)}, not {bounds(grid)}"
-    else:
-        return
-    how = grid.warp_command(path) or "with gdalwarp"
-    raise InputError(f"{path}: {differs}; warp it to the grid of the raster first: {how}")

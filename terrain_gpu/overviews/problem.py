@@ -178,7 +178,8 @@ def _usual(store: TileStore, name: str) -> str:
             with contextlib.suppress(StoreError, KeyError, TypeError):
                 if (found := level.layer(name).info["settings"]["resampling"]) in METHODS:
                     return str(found)
-    return "average" if layer.dtype.kind == "f" and not layer.holds_aspects else "nearest"
+    average = layer.dtype.kind == "f" and layer.info.get("holds") != "aspect"
+    return "average" if average else "nearest"
 
 
 @checked(layers=arguments.names)

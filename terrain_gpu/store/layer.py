@@ -139,11 +139,6 @@ class Layer(Described):
         return own if isinstance(own, dict) else {}
 
     @property
-    def holds_aspects(self) -> bool:
-        """Whether cells are directions in degrees, whose average means nothing."""
-        return self.info.get("holds") == "aspect"
-
-    @property
     def is_sealed(self) -> bool:
         """Whether checksums are recorded, as for every layer that this program wrote."""
         return "digest" in self.info

@@ -205,6 +205,37 @@ def test_the_command_that_aligns_a_raster(world, capfd):
     assert call(capfd, words.format("off_fitted.tif"))[0] == 0
 
 
+def test_rasters_whose_rows_count_northwards(world, capfd):
+    """Named as such, not by equal bounds; gdalwarp cannot make one."""
+    with rasterio.open("walls.tif") as file:
+        north = file.bounds.bottom
+        profile = file.profile | {"transform": Affine(10, 0, file.bounds.left, 0, 10, north)}
+        assert file.transform.e == -10
+        with rasterio.open("turned.tif", "w", **profile) as turned:
+            turned.write(file.read()[:, ::-1])
+    words = "compute-sssp {} --friction {} --cost friction --source-rowcol 5,6 -o x.tif"
+    code, _, err = call(capfd, words.format("dem.tif", "turned.tif"))
+    assert code == 2
+    assert "turned.tif: counts its rows or columns in the other direction; warp it" in err
+    code, _, err = call(capfd, words.format("turned.tif", "walls.tif"))
+    assert code == 2
+    assert "walls.tif: counts its rows or columns in the other direction; rows of the raster" in err
+    assert call(capfd, words.format("turned.tif", "turned.tif"))[0] == 0
+
+
+def test_a_raster_that_covers_less_and_has_no_nodata_value(world, capfd):
+    """gdalwarp writes 0 there, which costs nothing."""
+    with rasterio.open("walls.tif") as file:
+        for name, nodata in (("bare.tif", None), ("told.tif", 255)):
+            size = {"height": file.height - 3, "nodata": nodata}
+            with rasterio.open(name, "w", **file.profile | size) as less:
+                less.write(file.read()[:, :-3])
+    words = "compute-sssp dem.tif --friction {} --cost friction --source-rowcol 5,6 -o x.tif"
+    told = "cells that it does not cover become 0 (-dstnodata"
+    assert told in call(capfd, words.format("bare.tif"))[2]
+    assert told not in call(capfd, words.format("told.tif"))[2]
+
+
 def test_no_command_makes_a_grid_that_counts_otherwise():
     for a, e in ((-1, -1), (1, 1)):
         assert GridSpec(2, 3, (a, 0, 0, 0, e, 0)).warp_command("a.tif") is None

@@ -1,0 +1,64 @@
+"""Rasters that must be on the grid of another one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from ..errors import InputError
+from ..grid import GridSpec
+from .covered import bounds
+from .crs import same_crs
+from .gdal import gdal_environment
+from .mosaic import Mosaic
+
+
+def must_align(grid: GridSpec, path: str) -> None:
+    """Refuse a raster on another grid.
+
+    Raises
+    ------
+    InputError
+        that names the command to warp it with.
+    """
+    with gdal_environment(), Mosaic([path]) as raster:
+        must_match(grid, raster, path)
+
+
+def must_match(grid: GridSpec, raster: Mosaic, path: str | os.PathLike[str]) -> None:
+    """Refuse a raster that is open as `must_align` does."""
+    other = raster.grid
+    if other.shape != grid.shape:
+        differs = f"has {other.rows} x {other.cols} cells, not {grid.rows} x {grid.cols}"
+    elif not same_crs(grid.crs_wkt, other.crs_wkt):
+        differs = f"is in {other.crs_code or 'another CRS'}, not {grid.crs_code or 'the same CRS'}"
+    elif grid.same_place(other):
+        return
+    elif grid.same_place(_north_up(other)) or other.same_place(_north_up(grid)):
+        differs = "counts its rows or columns in the other direction"
+    else:
+        differs = f"covers {bounds(other)}, not {bounds(grid)}"
+    how = grid.warp_command(path)
+    if how is None:
+        raise InputError(
+            f"{path}: {differs}; rows of the raster count northwards, or columns westwards: warp "
+            "the raster first, with gdalwarp, which writes the usual order, and then this one to it"
+        )
+    if raster.nodata is None and not _covers(other, grid):
+        differs += ", and cells that it does not cover become 0 (-dstnodata sets another value)"
+    raise InputError(f"{path}: {differs}; warp it to the grid of the raster first: {how}")
+
+
+def _covers(one: GridSpec, other: GridSpec) -> bool:
+    """Whether a grid surely covers all of another one."""
+    west, south, east, north = one.bounds
+    west2, south2, east2, north2 = other.bounds
+    inside = west <= west2 and south <= south2 and east >= east2 and north >= north2
+    return inside and same_crs(one.crs_wkt, other.crs_wkt)
+
+
+def _north_up(grid: GridSpec) -> GridSpec:
+    """The grid over the same place whose rows count southwards and columns eastwards."""
+    a, _, _, _, e, _ = grid.transform
+    west, _, _, north = grid.bounds
+    return replace(grid, transform=(abs(a), 0.0, west, 0.0, -abs(e), north))
