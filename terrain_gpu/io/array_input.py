@@ -249,9 +249,13 @@ def _number(value: Any, name: str, key: str) -> float | int:
 
 
 def nodata_of(array: Any, dtype: np.dtype) -> float | int | None:
-    """The nodata value of a DataArray: `_FillValue` and its like; NaN of floats without one."""
-    for key in ("_FillValue", "missing_value", "nodata"):
-        if (value := array.attrs.get(key)) is None:
+    """The nodata value of a DataArray: `_FillValue` and its like; NaN of floats without one.
+
+    Where xarray has decoded floats, they have NaN; in integers, what `encoding` tells is there.
+    """
+    told = array.attrs if dtype.kind == "f" else {**array.encoding, **array.attrs}
+    for key in ("_FillValue", "missing_value", "fill_value", "nodata"):
+        if (value := told.get(key)) is None:
             continue
         number = _number(value, called(array), key)
         if cells.fits(number, dtype):  # else no cell equals it

@@ -153,6 +153,18 @@ def test_a_lazy_array_is_never_computed_whole(tmp_path):
     assert np.array_equal(data.elevation[::-17, 5:9], expected[::-17, 5:9])
 
 
+@pytest.mark.parametrize("key", ["_FillValue", "missing_value", "fill_value", "nodata"])
+@pytest.mark.parametrize("where", ["attrs", "encoding"])
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+def test_what_says_that_a_value_is_nodata(key, where, dtype):
+    """Floats whose encoding tells it are decoded: their 5 is a value."""
+    given = array(np.array([[5, 1, 2], [3, 4, 5]], dtype))
+    getattr(given, where)[key] = 5
+    told = where == "attrs" or dtype == "int16"
+    assert np.array_equal(nodata_of(given, given.dtype), 5 if told else np.nan, equal_nan=True)
+    assert terrain_gpu.calc(given, "elevation").report.valid_cells == (4 if told else 6)
+
+
 def test_open_masks_nodata_as_xarray_does(tmp_path):
     cells = np.arange(12, dtype=np.int16).reshape(3, 4)
     given = array(cells).assign_attrs(_FillValue=np.int16(5))
