@@ -42,13 +42,16 @@ def _text(found: dict[str, Any]) -> str:
         f"  bounds    west {west:.10g}, south {south:.10g}, east {east:.10g}, north {north:.10g}",
     ]
     for name, layer in found["layers"].items():
+        factor, offset = layer["scale_factor"], layer["add_offset"]
+        scaled = (factor, offset) != (1, 0)
         share = 1 - layer["valid_cells"] / found["cells"] if layer["valid_cells"] is not None else 0
         lines += [
             f"  layer     {name}: {layer['dtype']}"
             + (f" ({layer['units']})" if layer["units"] else "")
             + (f", weight {layer['weight']}" if layer["weight"] else ""),
             f"    values  {layer['min']} .. {layer['max']}, nodata {layer['nodata']}, "
-            f"{share:.1%} of the cells",
+            f"{share:.1%} of the cells"
+            + (f", stored: x {factor:.10g} + {offset:.10g}" if scaled else ""),
             f"    blocks  {layer['blocks'][0]} x {layer['blocks'][1]} of {layer['block_size']} "
             f"cells, tiles of {layer['tile']}, {layer['compress'] or 'uncompressed'}",
             f"    disk    {format_size(layer['stored_bytes'] or 0)}, "

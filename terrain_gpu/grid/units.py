@@ -64,6 +64,12 @@ def scale_of(layer: Any) -> tuple[Any, Any]:
     return attributes.get("scale_factor", 1.0), attributes.get("add_offset", 0.0)
 
 
+def meaning_of(layer: Any) -> dict[str, Any]:
+    """Unit, scale and offset of a layer's cells; None, 1 and 0 where it tells none."""
+    factor, offset = scale_of(layer)
+    return {UNITS: layer.attributes.get(UNITS), "scale_factor": factor, "add_offset": offset}
+
+
 def same_quantity(layer: Any) -> dict[str, Any]:
     """Attributes of a layer of the same quantity as this one, such as filled heights."""
     attributes = getattr(layer, "attributes", {})

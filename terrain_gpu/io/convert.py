@@ -150,6 +150,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         check_place(named(store))
         names = [one.path for one in problem.mosaic.inputs]
         warn_of_tags(problem.mosaic.inputs, encoding)
+        _warn_of_scale(problem)
         _refuse_arrays(problem, resume=resume, verify=verify, client=client)
         if client is None:
             planned = partial(Convert.plan, **limits)
@@ -208,6 +209,20 @@ def _refuse_text(problem: Convert) -> None:
                 f"{one.path}: a text format, which one process must read from beginning to end; "
                 "leave out the cluster, or make it a GeoTIFF first"
             )
+
+
+def _warn_of_scale(problem: Convert) -> None:
+    told = problem.mosaic.attributes
+    factor, offset = told.get("scale_factor", 1.0), told.get("add_offset", 0.0)
+    if (factor, offset) != (1.0, 0.0):
+        log.warning(
+            "%s: its values are cells x %s + %s, but what is computed from it is in cells: slopes, "
+            "intervals, depths and costs. For values, multiply before (gdal_translate -unscale "
+            "-ot Float64), or make another layer with terrain-gpu calc",
+            problem.mosaic.inputs[0].path,
+            factor,
+            offset,
+        )
 
 
 def _warn_of_padding(store: str | os.PathLike[str], stored: int, raw: int) -> None:

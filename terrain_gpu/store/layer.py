@@ -15,7 +15,7 @@ import numpy as np
 from .. import cells
 from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
-from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, z_rank_table
+from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, units, z_rank_table
 from .checksums import block_digest, crc_of_tiles, layer_digest
 from .decoding import decode_tiles, shards_at_once
 from .labels import CHUNK, Labels, import_lazy
@@ -202,7 +202,7 @@ class Layer(Described):
         settings = recorded.get("settings")
         return {
             "dtype": self.dtype.name,
-            "units": self.attributes.get("units"),
+            **units.meaning_of(self),
             "nodata": cells.to_json(self.nodata),
             "valid_cells": recorded.get("valid_cells"),
             "min": recorded.get("min"),

@@ -461,6 +461,19 @@ def test_info(store, capfd):
     assert re.fullmatch("[0-9a-f]{8}", layer["sources"][0]["crc32c"])
 
 
+def test_scale_and_offset_are_told(world, capfd, caplog):
+    """Nothing that is computed applies them."""
+    write_tif("dm.tif", np.full((ROWS, COLS), 3570, "int16"))
+    with rasterio.open("dm.tif", "r+") as file:
+        file.scales, file.offsets = (0.1,), (-5.0,)
+    assert call(capfd, "convert-dataset dm.tif s.zarr")[0] == 0
+    assert "dm.tif: its values are cells x 0.1 + -5.0, but what is computed" in caplog.text
+    code, out, _ = call(capfd, "info s.zarr --json report.json")
+    assert "values  3570 .. 3570, nodata None, 0.0% of the cells, stored: x 0.1 + -5" in out
+    layer = json.loads(Path("report.json").read_text())["result"]["layers"]["elevation"]
+    assert (layer["scale_factor"], layer["add_offset"]) == (0.1, -5.0)
+
+
 def test_info_of_several_layers_one_all_nodata(store, capfd):
     write_tif("void.tif", np.full((ROWS, COLS), 7, "uint8"), nodata=7)
     assert call(capfd, "convert-dataset void.tif s.zarr --layer void --compress zstd")[0] == 0

@@ -448,6 +448,7 @@ def test_results_have_their_units():
 def test_units_of_heights_follow_them(tmp_path, caplog):
     scaled = array().assign_attrs(units="hours", scale_factor=0.5)
     terrain_gpu.convert_dataset(scaled, tmp_path / "s.zarr")
+    assert "DataArray: its values are cells x 0.5 + 0" in caplog.text
     filled = terrain_gpu.fill(tmp_path / "s.zarr").layers["filled"]
     assert filled.attributes["scale_factor"] == 0.5
     found = filled.to_xarray()
