@@ -6,7 +6,6 @@ starting a command, stays quick.
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -183,8 +182,6 @@ __all__ = [
     "watershed",
 ]
 """What `from terrain_gpu import *` gives: all public names but `open`, which Python has, too."""
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 import copy
 import gc
 import inspect
+import logging
 import os
 import pickle
 import sys
@@ -151,6 +152,17 @@ def test_a_lazy_array_is_never_computed_whole(tmp_path):
     assert int(data.elevation[4000, 2000]) == 6000
     expected = np.add.outer(np.arange(rows), np.arange(cols))
     assert np.array_equal(data.elevation[::-17, 5:9], expected[::-17, 5:9])
+
+
+def test_warnings_are_seen(monkeypatch, capsys):
+    """Where a program configures no logging, Python writes them to standard error."""
+    ours = logging.getLogger("terrain_gpu")  # commands in this process may have added others
+    quiet = [one for one in ours.handlers if isinstance(one, logging.NullHandler)]
+    monkeypatch.setattr(ours, "handlers", quiet)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    side = np.arange(4.0)
+    grid_of(xarray.DataArray(np.zeros((4, 4)), coords={"lat": -side, "lon": side}))
+    assert "lat and lon are taken as degrees of WGS 84" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["_FillValue", "missing_value", "fill_value", "nodata"])
