@@ -16,6 +16,9 @@ import numpy as np
 
 import terrain_gpu
 
+from .errors import InputError
+from .io.labelled import RASTERS
+
 if TYPE_CHECKING:
     import geopandas
 
@@ -85,6 +88,57 @@ class TerrainAccessor:
         own = {"targets": targets, "stop_at_targets": True, "backlink": True}
         found = terrain_gpu.shortest_paths(self._array, sources, **{**how, **own})
         return found.paths(targets, sources).to_geodataframe()
+
+    def corridor(
+        self,
+        sources: PlacesLike,
+        targets: PlacesLike,
+        *,
+        within: float | str | None = None,
+        **how: Any,
+    ) -> xarray.DataArray:
+        """How much more than the best path the best way through each cell costs.
+
+        The sum of the distances from the sources and to the targets, less the least such sum.
+
+        Parameters
+        ----------
+        sources, targets
+            As for `cost_distance`.
+        within
+            Only cells whose best way costs at most so much, or so many percent such as "5%", more.
+        how
+            Other arguments of `cost_distance`, such as ``cost="tobler"``.
+
+        Returns
+        -------
+        xarray.DataArray
+            float64, in the unit of the cost; NaN elsewhere.
+
+        Raises
+        ------
+        InputError
+            for ``cost="minimax"``: the costs of two parts of a path do not add up.
+
+        Examples
+        --------
+        >>> detour = dem.terrain.corridor(huts, summits, cost="tobler", within="5%")
+        """
+        if how.get("cost") == "minimax":
+            raise InputError(
+                "cost minimax: a path costs its highest cell, so the costs of its two parts do not "
+                "add up; choose another cost"
+            )
+        found = terrain_gpu.shortest_paths(self._array, sources, into="from_sources", **how)
+        store, labels = found.report.result["store"], found.layers["distance"].labels
+        layers = {one: one for one in RASTERS if how.get(one) is not None}
+        back = {**how, **layers, "reverse": not how.get("reverse", False), "into": "to_targets"}
+        terrain_gpu.shortest_paths(store, targets, **back)
+        limits = {one: how[one] for one in ("memory_limit", "threads") if one in how}
+        between = ["from_sources", "to_targets"]
+        layer = terrain_gpu.corridor(store, between, within=within, **limits).layers["corridor"]
+        layer.labels = labels
+        return layer.to_xarray()
 
 
 def _whole_numbers(array: xarray.DataArray) -> xarray.DataArray:

@@ -395,6 +395,29 @@ def test_every_method_of_the_accessor_gives_dataarrays():
     )
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_corridor_between_places(reverse):
+    """Of directed costs, there and then on to the targets, over frictions of an array."""
+    import terrain_gpu.xarray  # noqa: F401 - registers the accessor
+
+    given, friction = array(), np.full((ROWS, COLS), 2.0)
+    ends, how = ([(1, 1)], [(70, 100), (80, 9)]), {"cost": "tobler", "friction": friction}
+    found = given.terrain.corridor(*ends, within="10%", reverse=reverse, **how)
+    gc.collect()  # its cells are read from a store that the result keeps
+    begin, end = (
+        given.terrain.cost_distance(place, reverse=back, **how).to_numpy()
+        for place, back in zip(ends, (reverse, not reverse), strict=True)
+    )
+    total = begin + end
+    total -= (least := np.nanmin(total))
+    total[~(total <= 0.1 * least)] = np.nan
+    assert np.array_equal(found, total, equal_nan=True)
+    assert (found.name, found.units, found.sizes) == ("corridor", "s", given.sizes)
+    assert found.x.variable.identical(given.x.variable)
+    with pytest.raises(InputError, match="minimax: a path costs its highest cell"):
+        given.terrain.corridor(*ends, cost="minimax")
+
+
 def test_messages_name_the_dataarray():
     with pytest.raises(
         InputError, match=r"^DataArray 'dem': weight flow needs cells of at most 32"
