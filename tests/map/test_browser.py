@@ -256,10 +256,11 @@ def test_rows_that_count_northwards(chromium, tmp_path):
         chromium.get(server.url)
         page = Page(chromium, tmp_path)
         page.until("return document.querySelectorAll('#layers .ramp').length > 0")
+        text = ""
         for x, y in ((0.4, 0.3), (0.8, 0.7)):
             page.at(x, y)
-            time.sleep(0.3)
-            text = page.until("return document.getElementById('readout').textContent")
+            told = "document.getElementById('readout').textContent"
+            text = page.until(f"return {told} !== '{text}' && {told}")
             east, north = (float(one.strip(",")) for one in text.split()[:2])
             value = float(text.split("elevation ")[1].split(", ")[0].replace(",", ""))
             found = int(north - 6000) // 10 + 2 * (int(9000 - east) // 10)
