@@ -54,21 +54,22 @@ class GeoObject:
 def geo_object(name: str, given: Any) -> GeoObject | None:
     """Features of an object that is, or contains, geometries or coordinates; None if it is not.
 
-    Such are objects with a ``__geo_interface__`` (of shapely, GeoPandas and others), sequences of
-    these, and tables with columns x and y, in the raster's CRS, and id and cost if any.
+    Such are objects with a ``__geo_interface__`` (of shapely, GeoPandas and others), sequences and
+    arrays of these, and tables with columns x and y, in the raster's CRS, and id and cost if any.
 
     Raises
     ------
     InputError
         when a table has no such columns.
     """
+    own: Any = getattr(given, "crs", None)
+    crs = CRS.from_wkt(own.to_wkt()) if hasattr(own, "to_wkt") else None
     if hasattr(given, "__geo_interface__"):
-        own: Any = getattr(given, "crs", None)
-        crs = CRS.from_wkt(own.to_wkt()) if hasattr(own, "to_wkt") else None
         return GeoObject(name, given.__geo_interface__, crs)
-    several = isinstance(given, list | tuple) and len(given)
-    if several and all(hasattr(one, "__geo_interface__") for one in given):
-        return GeoObject(name, _collection([one.__geo_interface__ for one in given], {}))
+    arrays = str(getattr(given, "dtype", "")) in ("object", "geometry")  # of NumPy, of GeoPandas
+    several = list(given) if isinstance(given, list | tuple) or (arrays and np.ndim(given)) else []
+    if several and all(hasattr(one, "__geo_interface__") for one in several):
+        return GeoObject(name, _collection([one.__geo_interface__ for one in several], {}), crs)
     if not hasattr(given, "columns") or callable(given.columns):
         return None
     columns = {str(one): np.asarray(given[one]).tolist() for one in given.columns}

@@ -365,6 +365,18 @@ def test_a_geodataframe_is_reprojected():
     assert as_places(near, towns, "sources").places.tolist() == [[1, 1]]
 
 
+def test_arrays_of_geometries():
+    """Of NumPy as of GeoPandas, whose coordinate system counts."""
+    geopandas, shapely = pytest.importorskip("geopandas"), pytest.importorskip("shapely")
+    grid = grid_of(array())
+    points = [shapely.Point(500_300, 3_999_700), shapely.Point(502_000, 3_998_000)]
+    towns = geopandas.GeoSeries(points, crs=32633)
+    given = points, np.array(points), towns, towns.array, towns.to_crs(4326).array
+    first, *others = (as_places(grid, one, "sources").places for one in given)
+    assert len(first) == 2
+    assert all(np.array_equal(first, one) for one in others)
+
+
 def test_every_method_of_the_accessor_gives_dataarrays():
     import terrain_gpu.xarray as accessor
 
