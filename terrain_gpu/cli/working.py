@@ -204,9 +204,13 @@ def layer_of(option: str, store: TileStore, settings: dict[str, Any], nor: str =
     except StoreError:
         if name not in store.layers:
             raise
+        remove = f"terrain-gpu layers {store.path} remove --force {name}"
+        old = f"if that is what the file was before, {remove}; "
+        if name == settings["layer"]:
+            old = ""
         raise StoreError(
             f"--{option} {given}: layer {name!r}, which it would become, holds something "
-            "else; rename the file, or name a layer"
+            f"else; {old}rename the file, or name a layer"
         ) from None
     return name
 

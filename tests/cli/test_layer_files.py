@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -234,6 +235,23 @@ def test_a_raster_that_covers_less_and_has_no_nodata_value(world, capfd):
     told = "cells that it does not cover become 0 (-dstnodata"
     assert told in call(capfd, words.format("bare.tif"))[2]
     assert told not in call(capfd, words.format("told.tif"))[2]
+
+
+def test_a_file_that_changed(world, capfd):
+    """Its layer is not taken; the message tells how to remove it."""
+    words = "compute-sssp dem.tif --friction walls.tif --source-rowcol 5,6 --store s.zarr"
+    assert call(capfd, words)[0] == 0
+    with rasterio.open("walls.tif") as file:
+        profile, cells = file.profile, file.read()
+    with rasterio.open("walls.tif", "w", **profile) as file:
+        file.write(cells + 1)
+    code, _, err = call(capfd, f"{words} --overwrite")
+    assert code == 2
+    line = re.search("if that is what the file was before, terrain-gpu (.*?);", err)[1]
+    code, _, err = call(capfd, line)
+    assert code == 0, err
+    code, _, err = call(capfd, f"{words} --overwrite")
+    assert code == 0, err
 
 
 def test_no_command_makes_a_grid_that_counts_otherwise():
