@@ -124,6 +124,18 @@ for python in "${pythons[@]}"; do
     ) >use.log 2>&1 || { cat use.log && exit 1; }
     tail -3 use.log
 done
+image() { # where a daemon is
+    local builder
+    for builder in docker podman; do
+        "$builder" info >/dev/null 2>&1 || continue
+        step "the image, with $builder"
+        "$builder" build --quiet -f "$work/clone/Containerfile" -t terrain_gpu:check "$work/clone"
+        "$builder" run --rm terrain_gpu:check --version
+        return
+    done
+    step "left out: the image of Containerfile, as no docker or podman answers"
+}
+image
 if [[ -n ${1-} ]]; then
     cd "$repo" && mkdir -p "$1" && cp "$work"/dist/* "$1"
 fi
