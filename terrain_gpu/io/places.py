@@ -77,6 +77,9 @@ class Places(Described):
         The vector file whose features `given` counts, for messages; "" if there is none.
     reprojected
         Such as "EPSG:4326 to EPSG:32633", where a vector file is in another CRS.
+    in_order
+        Whether tables list the places in the order of `given`, as they do those of a vector file;
+        else in the order of the ids.
     """
 
     rows: np.ndarray
@@ -87,6 +90,7 @@ class Places(Described):
     names: Mapping[int, str] = field(default_factory=dict)
     file: str = ""
     reprojected: str = ""
+    in_order: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -132,7 +136,7 @@ class Places(Described):
         given = None if self.given is None else self.given[which]
         own = self.rows, self.cols, self.ids, self.costs
         rows, cols, ids, costs = (a[which] for a in own)
-        return Places(rows, cols, ids, costs, given, self.names, self.file, self.reprojected)
+        return replace(self, rows=rows, cols=cols, ids=ids, costs=costs, given=given)
 
     def moved_to(self, cells: np.ndarray) -> Places:
         """The same at other cells (row, col), in their order; not sorted any more."""
@@ -311,7 +315,8 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
         )
     own = None if given.given is None else np.asarray(given.given)
     made = _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
-    return replace(made, file=given.file, reprojected=given.reprojected)
+    file, how, in_order = given.file, given.reprojected, given.in_order
+    return replace(made, file=file, reprojected=how, in_order=in_order)
 
 
 @checked(layer=text, path=file_or_object)
@@ -395,7 +400,7 @@ def from_vector(
             refuse_outside(grid, path, lost, places[lost.argmax()][0])
     owner = owner[kept]
     made = _places(cells[kept], found.ids[owner], found.costs[owner], owner, found.names)
-    return replace(made, file=str(path), reprojected=found.reprojected)
+    return replace(made, file=str(path), reprojected=found.reprojected, in_order=True)
 
 
 def _inside(
@@ -493,7 +498,8 @@ def merge(several: Sequence[Places]) -> Places:
     names = {id_: name for one in several for id_, name in one.names.items()}
     cells, own = np.concatenate(places), np.concatenate(given)
     found = _places(cells, np.concatenate(ids), np.concatenate(costs), own, names)
-    return replace(found, reprojected=several[0].reprojected)  # that of the file
+    file = several[0]
+    return replace(found, reprojected=file.reprojected, in_order=file.in_order)
 
 
 def values_at(layer: Layer, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:

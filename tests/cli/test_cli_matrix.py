@@ -105,8 +105,9 @@ def test_rows_in_the_order_of_the_file_and_another_crs(places, capfd):
         ]
         text = json.dumps({"type": "FeatureCollection", "features": features})
         (places / f"{name}.geojson").write_text(text)
-    name = {1: 7, 2: 2, 3: 5, 4: 9}
-    for more in ("", "--nearest 2", "--targets {}.geojson", "--max-cost 900 --reverse"):
+    name = {1: 7, 2: 2, 3: 5, 4: 9, 5: 10}
+    beside = "--targets {}.geojson --target-rowcol 61,60 --source-rowcol 32,40"
+    for more in ("", "--nearest 2", "--targets {}.geojson", "--max-cost 900 --reverse", beside):
         found = {}
         for file in ("any", "sorted"):
             words = f"s.zarr --sources {file}.geojson --cost tobler {more.format(file)} --overwrite"

@@ -24,8 +24,8 @@ class Grouped:
     labels
         What the places are called: their ids, or the names that these stand for.
     in_file_order
-        The places in the order of their first features in the file; of places that are not of one
-        file, in the order of their ids.
+        The places in the order of their first features in the file, then of what was given beside
+        it; without a vector file in the order of their ids.
     """
 
     def __init__(self, places: Places) -> None:
@@ -40,7 +40,7 @@ class Grouped:
         if names := places.names:
             self.labels = np.array([names.get(i, str(i)) for i in self.ids.tolist()], object)
         self.in_file_order = np.arange(len(self))
-        if places.file and places.given is not None:
+        if places.in_order and places.given is not None:
             first = np.minimum.reduceat(places.given[order], self._starts)
             self.in_file_order = np.argsort(first, kind="stable")
         self._ends = np.append(self._starts[1:], len(self.rows))
