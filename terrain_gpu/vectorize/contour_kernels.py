@@ -145,13 +145,16 @@ def place(cells, classes, inside, levels, base, interval, before, side, number, 
                 low, high = classes[row, col], classes[r, c]
                 if low > high:
                     low, high = high, low
-                # Halves, so that no difference exceeds the largest number.
-                one, other = np.float64(cells[row, col]) / 2, np.float64(cells[r, c]) / 2
+                one, other = np.float64(cells[row, col]), np.float64(cells[r, c])
+                # A difference may exceed the largest number; of the least ones, halves are 0.
+                part = 0.5 if np.isinf(other - one) else 1.0
                 at = before[2 * (row * cols + col) + s]
                 for level in range(low, high):
                     side[at] = 2 * (row * cols + col) + s
                     number[at] = level
-                    share[at] = (level_of(level, levels, base, interval) / 2 - one) / (other - one)
+                    share[at] = (level_of(level, levels, base, interval) * part - one * part) / (
+                        other * part - one * part
+                    )
                     at += 1
 
 

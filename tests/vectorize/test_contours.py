@@ -375,6 +375,21 @@ def test_values_that_nearly_overflow(tmp_path):
     assert [x for x, _ in line] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("top", [5e-324, 1e-323, 3e-323, 2.2e-308])
+def test_the_least_numbers(tmp_path, top):
+    """Halves of some are 0."""
+    store = write(tmp_path / "s.zarr", np.array([[0.0, top, 0.0]] * 3))
+    breaks = sorted({5e-324, top})
+    contours(store, tmp_path / "c.geojson", breaks=breaks, verify=True, overwrite=True)
+    lines = lines_of(tmp_path / "c.geojson")
+    assert len(lines) == (2 if top == 5e-324 else 4)
+    share = 5e-324 / top
+    for level, line in lines:
+        along = share if level < top else 1.0
+        for x, _ in line:
+            assert min(abs(x - 0.5 - along), abs(x - 2.5 + along)) < 1e-15
+
+
 def test_too_many_crossings_or_too_long_lines(tmp_path):
     rng = np.random.default_rng(2)
     noise = rng.integers(0, 30_000, (1500, 1500)).astype(np.int16)

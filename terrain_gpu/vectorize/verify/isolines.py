@@ -268,10 +268,13 @@ class _TurnsOf:
         self, strip: _Strip, sides: _Sides, side: np.ndarray, number: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The nearest cell of each crossing, and its position."""
-        # Halves, so that no difference exceeds the largest number.
-        halves, begin, end = strip.heights.ravel() / 2, sides.one[side], sides.other[side]
-        with np.errstate(all="ignore"):  # of the least numbers, halves are 0
-            share = (self._level(number) / 2 - halves[begin]) / (halves[end] - halves[begin])
+        begin, end = sides.one[side], sides.other[side]
+        level, one, other = self._level(number), *strip.heights.ravel()[np.stack((begin, end))]
+        with np.errstate(over="ignore"):
+            far = np.flatnonzero(np.isinf(other - one))
+        for numbers in (level, one, other):
+            numbers[far] /= 2  # so that no difference exceeds the largest number
+        share = (level - one) / (other - one)
         row, col = np.divmod(begin, strip.heights.shape[1])
         row, col, down = row + strip.first[0], col + strip.first[1], end - begin > 1
         a, _, c, _, e, f = self.grid.transform
