@@ -303,6 +303,10 @@ class RunRecord:
             raise self.damaged(key, value)
         return value
 
+    def inputs(self) -> dict[str, Layer]:
+        """The layers that it was computed from."""
+        return {name: self.input(name) for name in self.get("of", dict)}
+
     def input(self, name: str) -> Layer:
         """A layer that it was computed from."""
         found = self.store.layer(name)

@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from reference import border, drained, expected_labels, hung, rooted
 from strategies import rasters, shapes
 
-from terrain_gpu import TileStore, accumulate, label_components, minimum_spanning_tree, slope
+from terrain_gpu import (
+    TileStore,
+    accumulate,
+    calc,
+    label_components,
+    minimum_spanning_tree,
+    remove_layers,
+    slope,
+)
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.components.expression import Expression
@@ -325,6 +333,17 @@ def test_slopes_of_other_cells_are_not_proven(store, capfd):
     assert code == 2
     assert found["slope"]["verified"]
     assert "computed from other cells" in found["components"]["error"]
+
+
+def test_a_removed_input_is_named(store, capfd):
+    slope(store)
+    label_components(store, "slope > 60")
+    calc(store, "slope * 2", into="twice")
+    remove_layers(store, ["slope"], force=True)
+    code, found, _ = verify(store, capfd)
+    assert code == 2
+    for name in ("components", "twice"):
+        assert "no layer 'slope'" in found[name]["error"]
 
 
 def test_aspects_of_an_earlier_version_are_not_guessed(store, capfd):

@@ -134,9 +134,9 @@ def plan_calc_proof(
 def verify_stored_calc(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """`verify_calc` of a layer, from what is recorded with it."""
     recorded = RunRecord(store, layer)
-    text = recorded.get("calc_of", str)
+    text, inputs = recorded.get("calc_of", str), recorded.inputs()
     try:
-        parsed = Arithmetic(text, {name: store.layer(name).dtype for name in store.layers})
+        parsed = Arithmetic(text, {name: one.dtype for name, one in inputs.items()})
     except InputError as error:
         raise recorded.damaged("calc_of", text) from error
     classes = _recorded_classes(recorded)
@@ -145,7 +145,7 @@ def verify_stored_calc(store: TileStore, layer: Layer, limits: Limits) -> dict[s
         raise recorded.damaged("default", default)
     if layer.dtype.kind != "f" and layer.nodata is None:
         raise recorded.damaged("nodata", layer.nodata)
-    sources = {name: recorded.input(name) for name in parsed.layers}
+    sources = {name: inputs[name] for name in parsed.layers}
     return verify_calc(Sought(text, parsed.parts, classes, default), sources, layer, limits)
 
 

@@ -117,15 +117,15 @@ def plan_labels(
 def verify_stored_labels(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """`verify_labels` of a layer, from what is recorded with it."""
     recorded = RunRecord(store, layer)
-    where = recorded.get("where", str)
+    where, inputs = recorded.get("where", str), recorded.inputs()
     try:
-        condition = Expression(where, store.layers)
+        condition = Expression(where, inputs)
     except InputError as error:
         raise recorded.damaged("where", where) from error
     connectivity = recorded.get("connectivity", int)
     if connectivity not in (4, 8):
         raise recorded.damaged("connectivity", connectivity)
-    sources = {name: recorded.input(name) for name in condition.layers}
+    sources = {name: inputs[name] for name in condition.layers}
     if layer.dtype.name not in ("uint32", "int64"):
         raise recorded.damaged("dtype", layer.dtype.name)
     return verify_labels(condition, sources, layer, connectivity, recorded.result, limits)
