@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from ..engine.arrays import ArrayLayer
 from ..engine.operation import OutputLayer, Phase
 from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
 from ..engine.run import Run, run_in_memory
+from ..errors import InputError
 from ..grid import TILE, Block, BlockGrid, GridSpec, units
 from ..grid.neighbours import BACKLINKS, KNIGHT_BACKLINKS
 from ..io.places import NO_PLACES, Places
@@ -348,13 +350,16 @@ class CostDistance(CostGraph):
             stop_at_targets=False,
             wrap=False,
         )
-        # The continuous metric needs frictions above 0; elsewhere 0 makes flats, and no formula
-        # that is right over the raster is negative.
-        filled = [np.full((2, 2), self.metric == "continuous", dtype) for dtype in dtypes]
-        arrays = [ArrayLayer(cells, blocks, grid) for cells in filled]
-        if self.barriers is not None:
-            arrays[-1].data[...] = 0
-        run_in_memory(tiny.over(arrays), threads=1, verify=self.verified)
+        # 0 makes flats, but the continuous metric needs frictions above 0, and a formula that is
+        # right over the raster may be negative there. If it is elsewhere, too, kernels come later.
+        for value in (0, 1, 100):
+            filled = [np.full((2, 2), value, dtype) for dtype in dtypes]
+            arrays = [ArrayLayer(cells, blocks, grid) for cells in filled]
+            if self.barriers is not None:
+                arrays[-1].data[...] = 0
+            with contextlib.suppress(InputError):
+                run_in_memory(tiny.over(arrays), threads=1, verify=self.verified)
+                break
         trim()
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:

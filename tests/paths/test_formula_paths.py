@@ -219,14 +219,29 @@ def test_the_store_records_the_formula(store):
     verify_stored(TileStore.open(store))
 
 
-def test_a_formula_is_only_asked_for_what_the_raster_holds(tmp_path):
-    """Kernels are compiled over a small raster of zeros; this formula is negative over ones."""
+@pytest.mark.parametrize(
+    ("factor", "farthest"),
+    [
+        ("(0.75 - friction)", 37.5),  # negative over ones
+        ("(friction - 0.125)", 9.375),  # over zeros
+        ("(0.75 - friction) * (friction - 0.125)", 4.6875),  # over both, and over hundreds
+    ],
+)
+def test_a_formula_is_only_asked_for_what_the_raster_holds(tmp_path, factor, farthest):
+    """Kernels are compiled over a small raster of one value, which this one need not have."""
     friction = np.full((70, 80), 0.25)
     layers = {"elevation": np.zeros((70, 80)), "friction": friction}
     make_layers(tmp_path / "f.zarr", GridSpec(70, 80), layers)
-    how = {"cost": "length * (0.75 - friction)", "friction": "friction", **CPU}
+    how = {"cost": f"length * {factor}", "friction": "friction", **CPU}
     found = shortest_paths(tmp_path / "f.zarr", [(3, 4)], **how)
-    assert found.distance()[3, 79] == 37.5
+    assert found.distance()[3, 79] == farthest
+
+
+def test_a_negative_cost_names_the_layer(tmp_path):
+    """Also one that is negative over whatever kernels are compiled with."""
+    store = make_store(tmp_path / "s.zarr", hills(), None, 64)
+    with pytest.raises(InputError, match=rf"{store.name}/elevation: the step from .* costs -7"):
+        shortest_paths(store, [(1, 1)], cost="length - length - 7", **CPU)
 
 
 def _without_checksum(metadata):
