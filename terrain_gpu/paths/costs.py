@@ -479,7 +479,8 @@ def refuse_unknown(text: str, parameters: Collection[str] = ()) -> None:
     if text in MODELS or text in PRESETS:
         return
     known = {*NAMES, *CONSTANTS, *parameters}
-    if re.fullmatch(r"[A-Za-z][\w-]*", text) and not known >= set(text.split("-")):
+    words = {word for word in text.split("-") if not word.isdigit()}
+    if re.fullmatch(r"[A-Za-z][\w-]*", text) and not known >= words:
         raise _unknown(text)
 
 

@@ -311,6 +311,7 @@ def test_errors_name_the_place(text, message, at):
     [
         ("toblr", False, {}, "cost 'toblr' is not known; use one of absdiff, .*wheeled, or a form"),
         ("tobler-on-path", False, {}, "is not known"),
+        ("campbell-2018", False, {}, "is not known"),
         ("", False, {}, "formula of the cost is empty"),
         ("length * friction", False, {}, "uses friction: name its layer"),
         ("length", True, {}, "does not use friction"),
@@ -327,6 +328,11 @@ def test_errors_name_the_place(text, message, at):
 def test_what_is_refused(text, friction, parameters, message):
     with pytest.raises(InputError, match=message):
         CostModel(text, friction, parameters)
+
+
+def test_a_difference_without_spaces_is_no_name():
+    assert CostModel("length-1", False, {}).name == CostModel("length - 1", False, {}).name
+    assert CostModel("length-k-2", False, {"k": 1.0}).name == "length - k - 2"
 
 
 def test_the_limit_of_slopes():
