@@ -251,9 +251,11 @@ def _number(value: Any, name: str, key: str) -> float | int:
 def nodata_of(array: Any, dtype: np.dtype) -> float | int | None:
     """The nodata value of a DataArray: `_FillValue` and its like; NaN of floats without one.
 
-    Where xarray has decoded floats, they have NaN; in integers, what `encoding` tells is there.
+    Where xarray has decoded floats, they have NaN; in integers, what `encoding` tells is there. But
+    its `fill_value` is that of the Zarr array, 0 where none was meant.
     """
-    told = array.attrs if dtype.kind == "f" else {**array.encoding, **array.attrs}
+    told = {} if dtype.kind == "f" else {**array.encoding, "fill_value": None}
+    told |= array.attrs
     for key in ("_FillValue", "missing_value", "fill_value", "nodata"):
         if (value := told.get(key)) is None:
             continue

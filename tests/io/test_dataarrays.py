@@ -169,12 +169,22 @@ def test_warnings_are_seen(monkeypatch, capsys):
 @pytest.mark.parametrize("where", ["attrs", "encoding"])
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
 def test_what_says_that_a_value_is_nodata(key, where, dtype):
-    """Floats whose encoding tells it are decoded: their 5 is a value."""
+    """Floats whose encoding tells it are decoded: their 5 is a value. So it is of Zarr."""
     given = array(np.array([[5, 1, 2], [3, 4, 5]], dtype))
     getattr(given, where)[key] = 5
-    told = where == "attrs" or dtype == "int16"
-    assert np.array_equal(nodata_of(given, given.dtype), 5 if told else np.nan, equal_nan=True)
+    told = where == "attrs" or (dtype == "int16" and key != "fill_value")
+    found = nodata_of(given, given.dtype)
+    assert found == 5 if told else found is None or (dtype == "float32" and np.isnan(found))
     assert terrain_gpu.calc(given, "elevation").report.valid_cells == (4 if told else 6)
+
+
+def test_zeros_of_a_zarr_array_are_values(tmp_path):
+    """xarray tells the fill value of every array in `encoding`, 0 where nobody has set one."""
+    given = array(np.array([[0, 1, 2], [3, 0, 5]], "int16"))
+    given.to_dataset(name="dem").to_zarr(tmp_path / "x.zarr", zarr_format=3)
+    with xarray.open_zarr(tmp_path / "x.zarr") as opened:
+        assert nodata_of(opened.dem, opened.dem.dtype) is None
+        assert terrain_gpu.calc(opened.dem, "elevation").report.valid_cells == 6
 
 
 def test_open_masks_nodata_as_xarray_does(tmp_path):

@@ -269,7 +269,8 @@ class _TurnsOf:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The nearest cell of each crossing, and its position."""
         begin, end = sides.one[side], sides.other[side]
-        level, one, other = self._level(number), *strip.heights.ravel()[np.stack((begin, end))]
+        heights, level = strip.heights.ravel(), self._level(number)
+        one, other = heights[begin], heights[end]
         with np.errstate(over="ignore"):
             far = np.flatnonzero(np.isinf(other - one))
         for numbers in (level, one, other):
