@@ -59,7 +59,7 @@ class _Compiling(event.Listener):
 
     def on_end(self, event: event.Event) -> None:
         gc.set_threshold(*self._before.pop())
-        kernel = event.data["dispatcher"]
+        kernel = event.data.get("dispatcher")
         cache = getattr(kernel, "_cache", None)
         # numba's `is_failed` is the wrong way round.
         if isinstance(cache, _Cache) and tuple(event.data["args"]) not in kernel.overloads:

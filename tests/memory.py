@@ -34,7 +34,8 @@ sys.stdout.write("\\n" + json.dumps([code, used.ru_maxrss * 1024]))
 _LOAD = """
 import ctypes, re, sys
 ctypes.CDLL(sys.argv[1])
-print(re.search(r"RssFile:\\s+(\\d+)", open("/proc/self/status").read())[1])
+found = re.findall(r"Rss(?:File|Shmem):\\s+(\\d+)", open("/proc/self/status").read())
+print(sum(map(int, found)))  # of a copy on a tmpfs as shared memory
 """
 
 

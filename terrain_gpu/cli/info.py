@@ -50,8 +50,7 @@ def _text(found: dict[str, Any]) -> str:
             + (f" ({layer['units']})" if layer["units"] else "")
             + (f", weight {layer['weight']}" if layer["weight"] else ""),
             f"    values  {layer['min']} .. {layer['max']}, nodata {layer['nodata']}, "
-            f"{share:.1%} of the cells"
-            + (f", stored: x {factor:.10g} + {offset:.10g}" if scaled else ""),
+            f"{share:.1%} of the cells" + (f", stored: x {factor} + {offset}" if scaled else ""),
             f"    blocks  {layer['blocks'][0]} x {layer['blocks'][1]} of {layer['block_size']} "
             f"cells, tiles of {layer['tile']}, {layer['compress'] or 'uncompressed'}",
             f"    disk    {format_size(layer['stored_bytes'] or 0)}, "

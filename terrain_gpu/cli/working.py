@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -204,7 +205,7 @@ def layer_of(option: str, store: TileStore, settings: dict[str, Any], nor: str =
     except StoreError:
         if name not in store.layers:
             raise
-        remove = f"terrain-gpu layers {store.path} remove --force {name}"
+        remove = shlex.join(["terrain-gpu", "layers", str(store.path), "remove", "--force", name])
         old = f"if that is what the file was before, {remove}; "
         if name == settings["layer"]:
             old = ""

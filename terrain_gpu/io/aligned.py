@@ -34,7 +34,7 @@ def must_match(grid: GridSpec, raster: Mosaic, path: str | os.PathLike[str]) -> 
         differs = f"is in {other.crs_code or 'another CRS'}, not {grid.crs_code or 'the same CRS'}"
     elif grid.same_place(other):
         return
-    elif grid.same_place(_north_up(other)) or other.same_place(_north_up(grid)):
+    elif _north_up(grid).same_place(_north_up(other)):
         differs = "counts its rows or columns in the other direction"
     else:
         differs = f"covers {bounds(other)}, not {bounds(grid)}"

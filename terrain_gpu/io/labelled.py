@@ -254,7 +254,7 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
             if array.shape != plain.shape:
                 raise InputError(f"{one} must be an array of shape {plain.shape}, like the heights")
             array = plain.copy(data=array).rename(one)
-            array.attrs = {}
+            array.attrs, array.encoding = {}, {}  # those of the heights do not concern it
         if is_dataarray(array):
             array = array.rename(one)
         if isinstance(array, np.ndarray):

@@ -598,6 +598,22 @@ def test_arrays_on_a_gpu_are_copied():
     assert np.allclose(found, 15 * plain)
 
 
+def test_nodata_of_heights_does_not_concern_the_arrays_beside_them():
+    """What `encoding` or attributes of the heights tell is theirs alone."""
+    heights = array(np.arange(12, dtype="int16").reshape(3, 4))
+    walls = np.zeros((3, 4), np.uint8)
+    walls[:2, 2] = 1
+    plain = terrain_gpu.shortest_paths(heights, [(0, 0)], barriers=walls).distance()
+    for where in (heights.encoding, heights.attrs):
+        for value in (1, 200):  # 1 is a barrier, and the height of one cell
+            where["_FillValue"] = value
+            found = terrain_gpu.shortest_paths(heights, [(0, 0)], barriers=walls).distance()
+            assert np.isnan(np.asarray(found)[:2, 2]).all()
+            if value == 200:
+                assert np.array_equal(found, plain, equal_nan=True)
+        where.clear()
+
+
 def test_results_of_cupy_arrays_are_cupy_arrays_there(monkeypatch):
     """With a stand-in for CuPy; tests/paths/test_cuda_paths.py has the real one."""
     used = []
