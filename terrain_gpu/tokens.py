@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar, NoReturn, TypeVar
 
 from .errors import InputError
@@ -25,6 +26,15 @@ COMPARE = {
 _SPACE = re.compile(r"\s*")
 
 T = TypeVar("T")
+
+
+@contextmanager
+def named_store(path: object) -> Iterator[None]:
+    """Let errors about a text name the store whose layers it may name."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 class Tokens:

@@ -23,6 +23,7 @@ from ..grid import Block, BlockGrid
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..progress import Progress, silent
 from ..store import TileStore
+from ..tokens import named_store
 from .arithmetic import CONDITION, REAL, Arithmetic, Cells, TooLarge
 from .classes import Classes, read_classes
 from .verify.results import Sought, plan_calc_proof, verify_calc
@@ -57,7 +58,9 @@ class Calc(Operation):
     @cached_property
     def arithmetic(self) -> Arithmetic:
         store = TileStore.open(self.store)
-        return Arithmetic(self.expression, {n: store.layer(n).dtype for n in store.layers})
+        dtypes = {name: store.layer(name).dtype for name in store.layers}
+        with named_store(store.path):
+            return Arithmetic(self.expression, dtypes)
 
     @property
     def inputs(self) -> tuple[str, ...]:

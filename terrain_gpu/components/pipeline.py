@@ -16,6 +16,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import Layer
 from ..store.labels import Layered
+from ..tokens import named_store
 from .expression import Expression
 from .problem import LAYER, LabelComponents
 
@@ -129,7 +130,8 @@ def label_components(  # noqa: PLR0913 - keyword-only
     Union-find in each block, then over the lines between blocks; docs/design/components.md.
     """
     opened = opened_store(store)
-    condition = Expression(where, opened.layers)
+    with named_store(opened.path):
+        condition = Expression(where, opened.layers)
     if into in condition.layers:
         raise InputError(f"{opened.path}: layer {into!r} is read; give the labels another name")
     if table is not None:

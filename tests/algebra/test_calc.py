@@ -430,6 +430,10 @@ def test_the_command(store, capfd):
         (["elevation", "--default", "3"], "default is for classes that a table lacks"),
         (["elevation", "--default", "x"], "'x' is neither a number nor nodata"),
         (["elevation", "--dtype", "bool"], "'bool' is not one of"),
+        (
+            ["length * 2"],
+            "s.zarr: expression 'length * 2': there is no layer",
+        ),
     ):
         code, _, err = call(capfd, ["calc", "s.zarr", *more])
         assert (code, words in err) == (2, True), err

@@ -570,7 +570,10 @@ def test_plan_command(world, capfd):
     [
         ("", "Missing option '--where'"),
         ("--where 'elevation >'", "found the end, at character 12"),
-        ("--where 'height > 0'", "there is no layer 'height', only elevation, old, at character 1"),
+        (
+            "--where 'height > 0'",
+            "s.zarr: condition 'height > 0': there is no layer 'height', only elev",
+        ),
         ("--where 'elevation > 0' --connectivity 6", "'6' is not one of '8', '4'"),
         ("--where 'elevation > 0' --into elevation", "layer 'elevation' is read"),
         ("--where 'elevation > 0' --into x", "layer name 'x'"),
