@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ from .gdal import gdal_environment
 from .geo_objects import GeoObject, HasColumns, HasGeometries, file_or_object, geo_object
 from .mosaic import Mosaic
 from .points import numbers_of
-from .vectors import MAX_ID, read_features
+from .vectors import MAX_ID, grid_crs, read_features
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +119,8 @@ class Places(Described):
             names = named(
                 again,
                 lambda k: (
-                    f"{self.ids[k]} at row {self.rows[k]}, column {self.cols[k]} "
-                    f"(but {self.ids[kept[k]]})"
+                    f"{self.called(k)} at row {self.rows[k]}, column {self.cols[k]} "
+                    f"(but {self.called(kept[k])})"
                 ),
             )
             log.warning(
@@ -174,7 +175,8 @@ def from_xy(
     """Find the cells that contain points; ids are 1, 2, ... in the order of the points.
 
     A point on a line between cells belongs to the cell with the higher row and column; a point on
-    the lower or right edge of the raster belongs to the last cell.
+    the lower or right edge of the raster belongs to the last cell. Longitudes of 285 and -75 are
+    the same place: a point outside the raster is looked for once round the Earth.
 
     Parameters
     ----------
@@ -193,7 +195,7 @@ def from_xy(
         is negative or not finite.
     """
     xy, costs = numbers_of(points, "point", "x, y")
-    placed, _ = _placed(grid, xy)
+    placed, _ = _placed(grid, _turned(grid, xy, np.arange(len(xy))))
 
     def name(k: int) -> str:
         return f"point {k + 1} (x {xy[k, 0]}, y {xy[k, 1]})"
@@ -343,7 +345,8 @@ def from_vector(
     Parameters
     ----------
     path, layer
-        As for `read_features`; features are reprojected to the grid's CRS.
+        As for `read_features`; features are reprojected to the grid's CRS. One that leaves the
+        raster is looked for once round the Earth, as a whole.
     memory_limit
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     all_touched
@@ -373,7 +376,7 @@ def from_vector(
     with gdal_environment():
         own = {"fields": fields, "id_field": id_field, "cost_field": cost_field}
         found = read_features(path, grid, layer, limit, **own)  # type: ignore[arg-type]
-        found.xy[:], beyond = _placed(grid, found.xy)
+        found.xy[:], beyond = _placed(grid, _turned(grid, found.xy, found.owner))
         if beyond.any() and outside == "error":
             those = np.isin(np.arange(len(found.parts)), found.owner[beyond])
             refuse_outside(grid, path, those, found.xy[beyond][0, ::-1])
@@ -542,6 +545,20 @@ def _places(
         return found
     found = found.chosen(np.append(True, ~same | (np.diff(found.ids) != 0)))
     return found.chosen(np.lexsort((found.ids, found.costs, found.cols, found.rows)))
+
+
+def _turned(grid: GridSpec, xy: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    """Bring features into a geographic grid that are there once round the Earth, as -75 and 285."""
+    west, _, east, _ = grid.bounds
+    slack, first = ON_LINE * abs(grid.transform[0]), np.flatnonzero(np.diff(owner, prepend=-1))
+    least, most = (end.reduceat(xy[:, 0], first) for end in (np.minimum, np.maximum))
+    way = np.where(least < west - slack, 1, np.where(most > east + slack, -1, 0))
+    if not (way.any() and grid.crs_wkt and (crs := grid_crs(grid)).is_geographic):
+        return xy
+    whole = round(2 * math.pi / crs.units_factor[1], 9)
+    fits = (least + way * whole >= west) & (most + way * whole <= east)
+    turns = np.repeat(np.where(fits, way, 0), np.diff(first, append=len(xy)))
+    return np.stack((xy[:, 0] + turns * whole, xy[:, 1]), axis=1)
 
 
 def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
