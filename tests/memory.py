@@ -50,9 +50,10 @@ def measured(folder: Path, command: str, enough: int = 0) -> tuple[int, int, str
     return (code, peak, err) if peak <= enough or _kernels() == kernels else _run(folder, command)
 
 
-def _kernels() -> int:
-    """How many compiled kernels are kept beside the package's modules."""
-    return sum(1 for _ in Path(terrain_gpu.__file__).parent.rglob("*.nbc"))
+def _kernels() -> set[tuple[str, int]]:
+    """The compiled kernels kept beside the package's modules; a new one may replace an old one."""
+    files = Path(terrain_gpu.__file__).parent.rglob("*.nbc")
+    return {(file.name, file.stat().st_mtime_ns) for file in files}
 
 
 def _run(folder: Path, command: str) -> tuple[int, int, str]:

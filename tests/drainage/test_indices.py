@@ -148,8 +148,10 @@ def test_wrong_layers_are_refused(tmp_path):
     flow_accumulation(store, directions="codes", exclude_self=True, into="above")
     with pytest.raises(InputError, match="above: leaves out the cell itself; sum again"):
         terrain_indices(store, twi="twi", accumulation="above")
-    store_of_codes(store, np.where(np.eye(70, 80), 134.5, 5), 64, None, name="percent")
-    with pytest.raises(InputError, match=r"percent: row 0, column 0: 134.5 is not a slope"):
+    percent = np.full((70, 80), 5.0)
+    percent[66, 3] = 134.5
+    store_of_codes(store, percent, 64, None, name="percent")
+    with pytest.raises(InputError, match=r"percent: row 66, column 3: 134.5 is not a slope"):
         terrain_indices(store, twi="twi", slope="percent")
     with pytest.raises(InputError, match="must have different names"):
         terrain_indices(store, twi="same", spi="same")
