@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
+import functools
 import json
 import os
 import re
@@ -120,7 +122,13 @@ def plain_group() -> bytes:
 
 def node_json(node: Any) -> bytes:
     """The zarr.json of an array or group in memory, as zarr-python would write it."""
-    return node.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
+    return json_of(node.metadata)
+
+
+def json_of(metadata: Any) -> bytes:
+    """The zarr.json of these metadata."""
+    found: bytes = metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
+    return found
 
 
 def write_json(path: Path, data: bytes, temporary: Path) -> None:
@@ -179,28 +187,41 @@ def array_json(layer: Layer) -> bytes:
     if layer.nodata is not None:
         attributes["_FillValue"] = _xarray_fill(layer.nodata)
     layer.info["checksum"] = _checksum(layer)
-    array = zarr.create_array(
+    fill, compress = layer.fill.tobytes(), layer.compress
+    plain = _plain_array(grid.shape, layer.dtype, layer.block_size, compress, fill, layer.separator)
+    return json_of(plain.metadata.update_attributes({**attributes, **layer.attributes}))
+
+
+@functools.lru_cache(256)
+def _plain_array(
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    block_size: int,
+    compress: str | None,
+    fill: bytes,
+    separator: str,
+) -> Any:
+    """A Zarr array in memory without attributes; like `parsed`, it saves time."""
+    return zarr.create_array(
         {},
-        shape=grid.shape,
-        dtype=layer.dtype,
+        shape=shape,
+        dtype=dtype,
         chunks=(TILE, TILE),
-        shards=(layer.block_size, layer.block_size),
-        compressors=_compressor(layer),
+        shards=(block_size, block_size),
+        compressors=_compressor(compress, dtype),
         filters=None,
-        fill_value=layer.fill.item(),
+        fill_value=np.frombuffer(fill, dtype)[0].item(),
         dimension_names=("y", "x"),
-        chunk_key_encoding={"name": "default", "separator": layer.separator},
-        attributes={**attributes, **layer.attributes},
+        chunk_key_encoding={"name": "default", "separator": separator},
     )
-    return node_json(array)
 
 
-def _compressor(layer: Layer) -> BloscCodec | ZstdCodec | None:
-    """The codec of a layer's tiles, after `bytes`."""
-    if layer.compress in (None, "zstd"):
-        return ZstdCodec(level=ZSTD_LEVEL) if layer.compress else None
-    how: Any = {"cname": layer.compress.removeprefix("blosc-"), "shuffle": shuffle_of(layer.dtype)}
-    return BloscCodec(typesize=layer.dtype.itemsize, clevel=BLOSC_LEVEL, **how)
+def _compressor(compress: str | None, dtype: np.dtype[Any]) -> BloscCodec | ZstdCodec | None:
+    """The codec of tiles, after `bytes`."""
+    if compress in (None, "zstd"):
+        return ZstdCodec(level=ZSTD_LEVEL) if compress else None
+    how: Any = {"cname": compress.removeprefix("blosc-"), "shuffle": shuffle_of(dtype)}
+    return BloscCodec(typesize=dtype.itemsize, clevel=BLOSC_LEVEL, **how)
 
 
 def _compression(codecs: Sequence[Any]) -> str | None:
@@ -280,7 +301,7 @@ class TileStore(Described):
             recover(beside(root, "incomplete"), root, beside(root, "replaced"))
             for old in root.glob(".incomplete/*.replaced"):
                 recover(old.with_suffix(""), root / old.stem, old)
-        attributes = _open_node(root, zarr.open_group).attrs.asdict()
+        attributes = attributes_of(_open_node(root, zarr.open_group))
         own = attributes.get(KEY)
         if not isinstance(own, dict):
             raise StoreError(
@@ -444,25 +465,37 @@ def _whole(value: Any) -> int:
     return value
 
 
-def node_at(path: Path) -> Any:
-    """The argument from which zarr opens the array or group at a path; None if it is missing."""
-    if not isinstance(path, ObjectPath):
-        return str(path)
-    metadata = (path / "zarr.json").read()
-    if metadata is None:
-        return None
-    return {"zarr.json": default_buffer_prototype().buffer.from_bytes(metadata[0])}
+def metadata_at(path: Path) -> bytes | None:
+    """The zarr.json of the array or group at a path; None if it is missing in object storage."""
+    if isinstance(path, ObjectPath):
+        found = (path / "zarr.json").read()
+        return None if found is None else found[0]
+    return (path / "zarr.json").read_bytes()
+
+
+@functools.lru_cache(256)
+def parsed(opener: Any, metadata: bytes) -> Any:
+    """The array or group of these metadata, which zarr checks; what it holds is shared.
+
+    zarr takes a millisecond and several threads to open one, and each command opens dozens.
+    """
+    held = {"zarr.json": default_buffer_prototype().buffer.from_bytes(metadata)}
+    return opener(held, mode="r", zarr_format=3)
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """The attributes of an array or group, of which nothing is shared."""
+    return copy.deepcopy(node.attrs.asdict())
 
 
 _MISSING_FILE = "; there is no such file, either"
 
 
 def _open_node(path: Path, opener: Any) -> Any:
-    where = node_at(path)
-    if where is None:
-        raise StoreError(f"{path}: no such store; convert-dataset makes one")
+    metadata = metadata_at(path) if isinstance(path, ObjectPath) else None
     if isinstance(path, ObjectPath):
-        pass
+        if metadata is None:
+            raise StoreError(f"{path}: no such store; convert-dataset makes one")
     elif not path.exists():
         if path.suffix not in ("", ".zarr"):
             raise StoreError(f"{path}: no such file; name a raster, or a store")
@@ -474,7 +507,7 @@ def _open_node(path: Path, opener: Any) -> Any:
     elif not _has_metadata(path):
         raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
     try:
-        return opener(where, mode="r", zarr_format=3)
+        return parsed(opener, metadata or metadata_at(path))
     except ContainsArrayError as error:
         raise StoreError(f"{path}: an array, not a store; name the folder above it") from error
     except PermissionError as error:
@@ -526,7 +559,7 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
         raise InputError(f"blocks of {block} x {across} are not square")
     separator = separator_of(path, metadata)
     dtype = cells.layer_dtype(array.dtype)
-    attributes = array.attrs.asdict()
+    attributes = attributes_of(array)
     own = attributes.get(KEY)
     _check_recorded(attributes)
     nodata = cells.from_json(own.get("nodata") if isinstance(own, dict) else None)

@@ -26,7 +26,7 @@ from ...store.checksums import unseal
 from ...store.codecs import ZSTD_LEVEL
 from ...store.files import output_errors
 from ...store.layer import KEY
-from ...store.metadata import node_at, node_json, separator_of
+from ...store.metadata import attributes_of, metadata_at, node_json, parsed, separator_of
 from ...store.objects import ObjectPath, is_there
 from ...store.scratch import scratch_folder
 from ..costs import CostModel
@@ -176,11 +176,11 @@ class Index:
         path = store.path / NAME
         if not is_there(path / "zarr.json"):
             return None
-        there = node_at(path)
         remedy = "build it again with --overwrite, or delete the folder"
+        metadata = metadata_at(path) if isinstance(path, ObjectPath) else None
         try:
-            array = zarr.open_array(there, mode="r", zarr_format=3)
-            own: Any = array.attrs.asdict()[KEY]
+            array = parsed(zarr.open_array, metadata or metadata_at(path) or b"")
+            own: Any = attributes_of(array)[KEY]
             if own["dtype"] not in ("float64", "uint32", "uint64"):
                 raise ValueError(f"entries of type {own['dtype']!r}")
             if not isinstance(own["settings"], dict) or type(own["symmetric"]) is not bool:
