@@ -118,7 +118,7 @@ class TerrainAccessor:
         Raises
         ------
         InputError
-            for ``cost="minimax"``: the costs of two parts of a path do not add up.
+            for ``cost="minimax"``: the costs of two parts of a path do not add up; and for `into`.
 
         Examples
         --------
@@ -129,6 +129,8 @@ class TerrainAccessor:
                 "cost minimax: a path costs its highest cell, so the costs of its two parts do not "
                 "add up; choose another cost"
             )
+        if "into" in how:
+            raise InputError("into: the corridor of an array is returned; leave this out")
         found = terrain_gpu.shortest_paths(self._array, sources, into="from_sources", **how)
         store, labels = found.report.result["store"], found.layers["distance"].labels
         layers = {one: one for one in RASTERS if how.get(one) is not None}

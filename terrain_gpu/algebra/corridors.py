@@ -25,7 +25,8 @@ from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
 from ..grid import Block, BlockGrid, units
 from ..progress import Progress, silent
-from ..store import TileStore
+from ..store import Layer, TileStore
+from ..store.manage import inputs_of, made_by
 from .verify.corridors import Stated, plan_corridor_proof, verify_corridor
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,9 @@ STEPS = (
     "corner_cutting", "max_slope", "wrap",
 )  # fmt: skip
 """Settings of distances that tell what steps cost."""
+
+_MAKERS = {None, "calc", "compute-sssp", "convert-dataset"}
+"""Commands whose layers may be distances."""
 
 OPTIMUM, CORRIDOR = Phase("optimum"), Phase("corridor", writes=True)
 
@@ -108,12 +112,13 @@ class Corridor(Operation):
     ) -> SolvedBlock:
         least = np.full(len(self.pairs), np.inf)
         with np.errstate(over="ignore"):  # an infinite sum is no way
-            self._solve(phase, cells, out, given, least)
+            self._solve(phase, at, cells, out, given, least)
         return SolvedBlock(tuple(out)) if phase == CORRIDOR else SolvedBlock(known=least)
 
     def _solve(
         self,
         phase: Phase,
+        at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
         given: Any,
@@ -128,6 +133,8 @@ class Corridor(Operation):
                 np.where(is_nodata(data[part], layer.nodata), np.inf, data[part].astype(np.float64))
                 for data, layer in zip(cells, self.layers, strict=True)
             ]
+            if phase == OPTIMUM:
+                self._refuse_negative(at, row, costs)
             excess = np.full(costs[0].shape, np.inf)
             for k, (one, other) in enumerate(self.pairs):
                 total = costs[one] + costs[other]
@@ -139,6 +146,17 @@ class Corridor(Operation):
                     np.minimum(excess, total, out=excess)
             if phase == CORRIDOR:
                 out[0][part] = np.where(np.isfinite(excess), excess, np.nan)
+
+    def _refuse_negative(self, at: Block, first: int, costs: list[np.ndarray]) -> None:
+        """Refuse what is no distance in some rows of a block."""
+        for own, layer in zip(costs, self.layers, strict=True):
+            if own.min() < 0:
+                r0, _, c0, _ = self.blocks.window(*at)
+                row, col = np.argwhere(own < 0)[0].tolist()
+                raise InputError(
+                    f"{layer.path}: has {own[row, col]:.10g} at row {r0 + first + row}, column "
+                    f"{c0 + col}, which is no distance; name layers of distances of compute-sssp"
+                )
 
     def most(self, optimum: float) -> float:
         """The most that a way may cost beyond an optimum."""
@@ -311,7 +329,8 @@ def corridor(  # noqa: PLR0913 - keyword-only
     Raises
     ------
     InputError
-        when there are fewer than two different layers.
+        when there are fewer than two different layers, one holds no distances, or has a negative
+        value; names the cell.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -332,6 +351,7 @@ def corridor(  # noqa: PLR0913 - keyword-only
     >>> corridor("dem.zarr", ["from_a", "to_b"], within="5%")
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    _refuse_others(opened, distances)
     _tell_what_is_no_sum(opened, distances)
     percent = isinstance(within, str)
     share = float(within[:-1]) / 100 if isinstance(within, str) else None
@@ -353,16 +373,37 @@ def corridor(  # noqa: PLR0913 - keyword-only
     return found
 
 
+def _is_recorded(layer: Layer) -> bool:
+    """Whether a layer records that it holds distances of compute-sssp."""
+    own = layer.info.get("settings")
+    beside = "beside" in layer.info  # of distances: backlinks, ids, ties
+    return isinstance(own, dict) and "cost" in own and not beside
+
+
+def _refuse_others(store: TileStore, names: Sequence[str]) -> None:
+    """Refuse what is certainly no distance: results of other commands, and what costs are from."""
+    layers = {name: store.layer(name) for name in names if name in store}
+    for name, layer in layers.items():
+        maker, why = made_by(layer), ""
+        if maker not in _MAKERS:
+            why = f"is a result of {maker}"
+        elif maker == "compute-sssp" and not _is_recorded(layer):
+            why = "is not the layer of distances that compute-sssp wrote beside it"
+        for other, its in layers.items():
+            if _is_recorded(its) and name in inputs_of(its):
+                why = f"is what steps cost in layer {other}"
+        if why:
+            raise InputError(f"{layer.path}: {why}; name layers of distances of compute-sssp")
+
+
 def _tell_what_is_no_sum(store: TileStore, distances: Sequence[str]) -> None:
     """Warn of layers whose sum is not the cost of a way."""
     known: dict[str, dict[str, Any]] = {}
     for name in distances:
         if name not in store:
             return  # which the run refuses
-        info = store.layer(name).info
-        own = info.get("settings")
-        if isinstance(own, dict) and "cost" in own and "beside" not in info:
-            known[name] = own
+        if _is_recorded(layer := store.layer(name)):
+            known[name] = layer.info["settings"]
         else:
             log.warning(
                 "%s records no distances of compute-sssp; a corridor is the sum of two of them",

@@ -20,7 +20,7 @@ from terrain_gpu.algebra.corridors import Corridor
 from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.errors import VerificationError
+from terrain_gpu.errors import InputError, VerificationError
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
@@ -40,6 +40,11 @@ def plain(layers, within=None, share=None):
     return np.where(np.isfinite(found), found, np.nan)
 
 
+def natural(data, nodata):
+    """Without negative values, which are no distances."""
+    return np.where(is_nodata(data, nodata), data, np.maximum(data, 0))
+
+
 def costs(data, nodata):
     return np.where(is_nodata(data, nodata), np.inf, data.astype(np.float64))
 
@@ -47,26 +52,27 @@ def costs(data, nodata):
 class TestCorridor(OperationContract):
     """Of two layers, of which the second one is the first one mirrored."""
 
-    command = "corridor s.zarr elevation other --within 50%"
+    command = "corridor s.zarr one other --within 50%"
     rasters = rasters(shape=shapes(200, 20_000), special=False)
 
     def prepare(self, store):
         layer = TileStore.open(store).layer("elevation")
-        cells = np.ascontiguousarray(whole(layer)[::-1, ::-1])
-        with terrain_gpu.create_layer(
-            store, "other", layer.grid, cells.dtype, nodata=layer.nodata,
-            block_size=layer.block_size,
-        ) as made:  # fmt: skip
-            for at in made.blocks.ids():
-                r0, r1, c0, c1 = made.block_window(*at)
-                made.write_block(*at, np.ascontiguousarray(cells[r0:r1, c0:c1]))
-            made.commit()
+        one = natural(whole(layer), layer.nodata)
+        for name, cells in {"one": one, "other": one[::-1, ::-1]}.items():
+            with terrain_gpu.create_layer(
+                store, name, layer.grid, cells.dtype, nodata=layer.nodata,
+                block_size=layer.block_size,
+            ) as made:  # fmt: skip
+                for at in made.blocks.ids():
+                    r0, r1, c0, c1 = made.block_window(*at)
+                    made.write_block(*at, np.ascontiguousarray(cells[r0:r1, c0:c1]))
+                made.commit()
 
     def make(self, store):
-        return Corridor(str(store), ("elevation", "other"), share=0.5)
+        return Corridor(str(store), ("one", "other"), share=0.5)
 
     def expected(self, data, nodata, grid):
-        one = costs(data, nodata)
+        one = costs(natural(data, nodata), nodata)
         return [plain([one, one[::-1, ::-1]], share=0.5)]
 
 
@@ -363,14 +369,39 @@ def test_two_directed_layers_of_the_same_direction_are_told(tmp_path, caplog, co
         ] != pytest.approx(best)
 
 
-def test_layers_that_hold_no_distances_are_told(tmp_path, caplog):
-    store = make_store(tmp_path / "s.zarr", np.arange(36.0).reshape(6, 6), None, 64)
+def test_layers_that_hold_no_distances(tmp_path, caplog):
+    heights = np.arange(36.0).reshape(6, 6)
+    store = make_store(tmp_path / "s.zarr", heights, None, 64)
     shortest_paths(store, [(0, 0)], into="a", backlink=True, cost="surface")
     shortest_paths(store, [(5, 5)], into="b", cost="surface")
-    corridor(store, ["a", "b"])
+    terrain_gpu.tied_steps(store, "a")
+    terrain_gpu.calc(store, "a * 2", into="twice")
+    terrain_gpu.calc(store, "where(a > 9, 9 - a, a)", into="low")
+    caplog.clear()
+    corridor(store, ["a", "b"], into="way")
     assert not caplog.messages
-    for other in ("elevation", "a_backlink"):
-        caplog.clear()
-        corridor(store, ["a", other], overwrite=True)
-        (told,) = (text for text in caplog.messages if "records no distances" in text)
-        assert told.startswith(f"{other} records no distances of compute-sssp; ")
+    for other, why in {
+        "elevation": "s.zarr/elevation: is what steps cost in layer a",
+        "a_backlink": "s.zarr/a_backlink: is not the layer of distances that",
+        "a_ties": "s.zarr/a_ties: is not the layer of distances that",
+        "way": "s.zarr/way: is a result of corridor",
+        "low": r"s.zarr/low: has -1\.0\d* at row 0, column 1, which is no distance",
+    }.items():
+        for names in (["a", other], [other, "a"]):
+            with pytest.raises(InputError, match=why):
+                corridor(store, names)
+    caplog.clear()
+    corridor(store, ["a", "twice"])
+    assert [text.split(";")[0] for text in caplog.messages] == [
+        "twice records no distances of compute-sssp"
+    ]
+
+
+def test_a_negative_value_is_named_with_its_cell(tmp_path, monkeypatch):
+    heights = np.ones((70, 66), np.int32)
+    heights[[67, 68], [65, 1]] = -3, -4
+    store = make_store(tmp_path / "s.zarr", heights, -4, 64)
+    terrain_gpu.calc(store, "elevation * 0 + 1", into="ones")
+    monkeypatch.setattr(corridors, "_STRIP", 4)
+    with pytest.raises(InputError, match="elevation: has -3 at row 67, column 65, which is no"):
+        corridor(store, ["ones", "elevation"])

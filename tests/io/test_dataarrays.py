@@ -438,6 +438,8 @@ def test_a_corridor_between_places(reverse):
     assert found.x.variable.identical(given.x.variable)
     with pytest.raises(InputError, match="minimax: a path costs its highest cell"):
         given.terrain.corridor(*ends, cost="minimax")
+    with pytest.raises(InputError, match="into: the corridor of an array is returned"):
+        given.terrain.corridor(*ends, into="way", **how)
 
 
 def test_messages_name_the_dataarray():
