@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import struct
 import warnings
@@ -25,6 +26,9 @@ from .vectors import GEOJSON, GEOPACKAGE, WGS84, grid_crs, import_pyogrio, one_l
 log = logging.getLogger(__name__)
 
 PARQUET = ".parquet"
+
+_FINEST, _DEGREE = 3e-9, 111_320
+"""The least side of cells in GeoJSON, in degrees, and the metres of a degree."""
 
 _DATE = "OGR_CURRENT_DATE"
 """GDAL option that replaces the current time in files, so that equal runs write equal bytes."""
@@ -65,6 +69,21 @@ def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
             "%s: the raster has no coordinate system, so its own coordinates are written, with "
             '"crs": null; readers of GeoJSON may take them for longitude and latitude',
             path,
+        )
+
+
+def refuse_too_fine(path: str | os.PathLike[str], grid: GridSpec) -> None:
+    """Refuse GeoJSON for cells so small that nine decimals of a degree blur their outlines."""
+    if not (grid.crs_wkt and grid.transform) or Path(path).suffix.lower() not in GEOJSON:
+        return
+    crs = grid_crs(grid)
+    unit = crs.units_factor[1]
+    degrees = math.degrees(unit) if crs.is_geographic else unit / _DEGREE
+    side = min(abs(grid.transform[0]), abs(grid.transform[4])) * degrees
+    if side < _FINEST:
+        raise InputError(
+            f"{path}: GeoJSON has nine decimals of a degree, too few for cells of {side:.1g} "
+            "degrees; write a GeoPackage (.gpkg)"
         )
 
 

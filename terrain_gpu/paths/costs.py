@@ -479,8 +479,8 @@ def refuse_unknown(text: str, parameters: Collection[str] = ()) -> None:
     if text in MODELS or text in PRESETS:
         return
     known = {*NAMES, *CONSTANTS, *parameters}
-    words = {word for word in text.split("-") if not word.isdigit()}
-    if re.fullmatch(r"[A-Za-z][\w-]*", text) and not known >= words:
+    words = re.findall(r"\b[A-Za-z_]\w*", text)
+    if re.fullmatch(r"[A-Za-z][\w-]*", text) and not known.issuperset(words):
         raise _unknown(text)
 
 

@@ -339,7 +339,6 @@ class CostDistance(CostGraph):
         what = type(self.model.kernel), self.dtype, *dtypes, *self.names, *how
         if what in _rehearsed:
             return
-        _rehearsed.add(what)
         grid, blocks, zero = GridSpec(2, 2), BlockGrid(2, 2, TILE), np.zeros(1, np.int64)
         tiny = replace(
             self,
@@ -359,6 +358,7 @@ class CostDistance(CostGraph):
                 arrays[-1].data[...] = 0
             with contextlib.suppress(InputError):
                 run_in_memory(tiny.over(arrays), threads=1, verify=self.verified)
+                _rehearsed.add(what)
                 break
         trim()
 

@@ -17,7 +17,7 @@ from ..engine.run import Here, run
 from ..errors import InputError
 from ..io.frames import FeatureResult, draws
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
-from ..io.lines import checked_target
+from ..io.lines import checked_target, refuse_too_fine
 from ..progress import Progress, silent
 from ..report import Report
 from .contour_bands import ContourPolygons
@@ -154,6 +154,7 @@ def contours(  # noqa: PLR0913 - keyword-only
         )
     if not math.isfinite(base := float(base)):
         raise InputError(f"base {base} is not a finite number")
+    refuse_too_fine(path, opened.grid)
     opened.layer(layer)
     what = (str(opened.path), layer, str(path), ContourLevels(levels, interval or 0.0, base))
     operation = ContourPolygons(*what, cumulative) if polygons else ContourLines(*what)

@@ -29,7 +29,7 @@ from ..grid.lengths import Measured, area_units
 from ..io.features import POLYGONS, Feature, Fields, library_bytes
 from ..io.frames import FeatureResult, draws
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
-from ..io.lines import checked_target
+from ..io.lines import checked_target, refuse_too_fine
 from ..progress import Progress, silent
 from ..report import Report
 from .outlines import Rings, assemble, cycles, mark_edges, trace
@@ -152,6 +152,7 @@ def polygons(
     assert path is not None
     target = checked_target(path, overwrite=overwrite)
     opened = opened_store(store)
+    refuse_too_fine(path, opened.grid)
     labels = opened.layer(layer)
     if labels.dtype.kind == "f" or labels.dtype == np.uint64:
         raise InputError(

@@ -331,7 +331,9 @@ def test_what_is_refused(text, friction, parameters, message):
 
 
 def test_a_difference_without_spaces_is_no_name():
-    assert CostModel("length-1", False, {}).name == CostModel("length - 1", False, {}).name
+    for text in ("length-1", "length-1e3", "length-1E-3", "length--1"):
+        spaced = text.replace("-", " - ", 1)
+        assert CostModel(text, False, {}).name == CostModel(spaced, False, {}).name
     assert CostModel("length-k-2", False, {"k": 1.0}).name == "length - k - 2"
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from test_paths import fields_in_memory, make_layers
 
-from terrain_gpu import GridSpec, OutputError, shortest_paths
+from terrain_gpu import GridSpec, InputError, OutputError, shortest_paths
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import from_rowcol
+from terrain_gpu.paths import problem
 from terrain_gpu.paths.costs import CostModel
 from terrain_gpu.paths.cpu.counts import Visits
 from terrain_gpu.paths.cpu.relax import Relaxation
@@ -213,3 +214,21 @@ def test_counts_of_several_threads_are_all_there(tmp_path, monkeypatch, no_fsync
     assert visits.spilled == sum(moved["spilled"])
     assert visits.loaded == sum(moved["loaded"])
     assert (visits.loaded > 0) == (method == "relax")
+
+
+def test_a_failed_rehearsal_is_repeated(tmp_path, monkeypatch):
+    """Kernels that were not loaded are loaded before the next run, while memory is free."""
+    make_layers(tmp_path / "s.zarr", 64, elevation=HEIGHTS)
+    tried, run_in_memory = [], problem.run_in_memory
+
+    def first_fails(*given, **how):
+        tried.append(1)
+        if len(tried) <= 3:  # one for each height
+            raise InputError("not this")
+        return run_in_memory(*given, **how)
+
+    monkeypatch.setattr(problem, "_rehearsed", set())
+    monkeypatch.setattr(problem, "run_in_memory", first_fails)
+    for tries in (3, 4, 4):
+        shortest_paths(tmp_path / "s.zarr", [(0, 0)], backend="cpu", overwrite=True)
+        assert len(tried) == tries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 import tracemalloc
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
@@ -67,6 +67,25 @@ def test_lines_past_180_degrees(tmp_path, epsg, west, side, north, ending):
     store = store_of(tmp_path, data, transform, crs=CRS.from_epsg(epsg).to_wkt())
     found = contours(store, tmp_path / f"c{ending}", layer="labels", interval=1, verify=True)
     assert found.report.result["verified_lines"] == found.features > 100
+
+
+@pytest.mark.parametrize(("epsg", "side"), [(4326, 2.5e-9), (32633, 3e-4), (2263, 1e-3)])
+def test_cells_too_fine_for_geojson(tmp_path, epsg, side):
+    """Below a third of a millimetre. 2263 has feet."""
+    data = np.random.default_rng(0).integers(1, 9, (9, 8)).astype(np.int16)
+    for side_, fine in ((side, True), (2 * side, False)):
+        transform = side_, 0.0, 10.0, 0.0, -side_, 10.0
+        crs = CRS.from_epsg(epsg).to_wkt()
+        store = store_of(tmp_path / f"{fine}", data, transform, crs=crs)
+        for draw, how in ((contours, {"interval": 1}), (polygons, {})):
+            for ending in (".geojson", ".fgb"):
+                file = tmp_path / f"{fine}-{draw.__name__}{ending}"
+                with (
+                    pytest.raises(InputError, match=r"nine decimals .* write a GeoPackage")
+                    if fine and ending == ".geojson"
+                    else nullcontext()
+                ):
+                    draw(store, file, layer="labels", verify=True, **how)
 
 
 def test_strips_and_ranges_of_levels_do_not_matter(tmp_path, monkeypatch):
