@@ -329,10 +329,16 @@ def test_r_cost():
     np.testing.assert_allclose(found.distance() / WIDTH, GRASS["r.cost"], rtol=SAME)
     np.testing.assert_array_equal(found.allocation(), np.nan_to_num(GRASS["r.cost nearest"]))
     assert_same_directions(found.backlink(), GRASS["r.cost outdir"])
-    way = found.path(0, 8)[::-1]
-    order = np.full(found.grid.shape, np.nan)
-    order[tuple(way.T)] = np.arange(1, len(way) + 1)
-    np.testing.assert_array_equal(order, GRASS["r.drain -dn"])
+    way = tuple(found.path(0, 8)[::-1].T)
+    costs = found.distance()[way] / WIDTH
+    for flags, values in {
+        "-dn": np.arange(1, len(costs) + 1),
+        "-dc": costs,
+        "-da": np.cumsum(costs),
+    }.items():
+        along = np.full(found.grid.shape, np.nan)
+        along[way] = values
+        np.testing.assert_allclose(along, GRASS[f"r.drain {flags}"], rtol=SAME)
 
 
 def assert_same_directions(codes, degrees):
