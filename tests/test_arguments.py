@@ -103,6 +103,7 @@ def store(tmp_path_factory):
     terrain_gpu.flow_direction(path)
     terrain_gpu.flow_accumulation(path)
     terrain_gpu.slope(path)
+    terrain_gpu.calc(path, "elevation + 1", into="higher")
     return path
 
 
@@ -173,7 +174,7 @@ CALLS = {
         terrain_gpu.corridor,
         lambda s: {
             "store": s / "s.zarr",
-            "distances": ["elevation", "distance"],
+            "distances": ["higher", "distance"],
             "overwrite": True,
         },
     ),

@@ -389,6 +389,8 @@ def _refuse_others(store: TileStore, names: Sequence[str]) -> None:
             why = f"is a result of {maker}"
         elif maker == "compute-sssp" and not _is_recorded(layer):
             why = "is not the layer of distances that compute-sssp wrote beside it"
+        elif maker == "compute-sssp" and layer.info["settings"]["cost"] == "minimax":
+            why = "has cost minimax, so the costs of two parts of a path do not add up"
         for other, its in layers.items():
             if _is_recorded(its) and name in inputs_of(its):
                 why = f"is what steps cost in layer {other}"

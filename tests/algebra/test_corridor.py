@@ -374,6 +374,7 @@ def test_layers_that_hold_no_distances(tmp_path, caplog):
     store = make_store(tmp_path / "s.zarr", heights, None, 64)
     shortest_paths(store, [(0, 0)], into="a", backlink=True, cost="surface")
     shortest_paths(store, [(5, 5)], into="b", cost="surface")
+    shortest_paths(store, [(5, 5)], into="pass", cost="minimax")
     terrain_gpu.tied_steps(store, "a")
     terrain_gpu.calc(store, "a * 2", into="twice")
     terrain_gpu.calc(store, "where(a > 9, 9 - a, a)", into="low")
@@ -385,6 +386,7 @@ def test_layers_that_hold_no_distances(tmp_path, caplog):
         "a_backlink": "s.zarr/a_backlink: is not the layer of distances that",
         "a_ties": "s.zarr/a_ties: is not the layer of distances that",
         "way": "s.zarr/way: is a result of corridor",
+        "pass": "s.zarr/pass: has cost minimax",
         "low": r"s.zarr/low: has -1\.0\d* at row 0, column 1, which is no distance",
     }.items():
         for names in (["a", other], [other, "a"]):
