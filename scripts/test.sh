@@ -9,5 +9,4 @@ cd "$repo"
 unset PYTHONDONTWRITEBYTECODE
 jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 # One more than there are processors: for a quarter of the time, tests wait for processes that they started.
-# Each begins with tests that follow one another, so that what a file prepares is mostly prepared once.
-exec "$venv/bin/python" -m pytest -n "$((jobs + 1))" --dist worksteal "$@"
+exec "$venv/bin/python" -m pytest -n "$((jobs + 1))" "$@"
