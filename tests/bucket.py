@@ -42,7 +42,7 @@ def serve():
     # moto's own server finds out for every request which service of Amazon's it is for.
     s3 = create_backend_app("s3")
     http = make_server("127.0.0.1", 0, s3, threaded=True, request_handler=MotoRequestHandler)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{http.server_port}"
     http.shutdown()

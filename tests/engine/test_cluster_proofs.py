@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cluster import kill_a_worker, processes
+from cluster import kill_a_worker
 from contract import make_store, whole
 
 from terrain_gpu import (
@@ -43,13 +43,6 @@ def cells(shape=(150, 210)):
 @pytest.fixture
 def store(tmp_path, no_fsync):
     return make_store(tmp_path / "s.zarr", cells(), -1, 64)
-
-
-@pytest.fixture(scope="session")
-def three():
-    """A client of a cluster of three processes."""
-    with processes(3) as client:
-        yield client
 
 
 def flip(store, name, cell=(64, 100)):
@@ -105,7 +98,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_paths(store, name, cluster, three):
+def test_paths(store, name, cluster, larger_cluster):
     shortest_paths(store, [(3, 5), (140, 200)], **PATHS[name])
     for wrong in (False, True):
         if wrong:  # the last layer of the run, which others do not name
@@ -113,7 +106,7 @@ def test_paths(store, name, cluster, three):
         opened = TileStore.open(store)
         alone = verdict(partial(verify_stored, opened))
         assert isinstance(alone, tuple) == wrong
-        for client in (cluster, three):
+        for client in (cluster, larger_cluster):
             used = Cluster(client, str(store))
             assert verdict(partial(verify_stored, opened, cluster=used)) == alone
             assert used.figures.tasks > 0
