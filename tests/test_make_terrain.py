@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import rasterio
 from click.testing import CliRunner
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
@@ -51,7 +52,7 @@ def cut(start, stop, inner):
         }
     ),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_partition_gives_the_same_bits(origin, shape, row_cuts, col_cuts, options):
     (r0, c0), (rows, cols) = origin, shape
     r1, c1 = r0 + rows, c0 + cols

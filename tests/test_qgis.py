@@ -26,6 +26,7 @@ import programs
 import pyogrio
 import pytest
 import rasterio
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -197,7 +198,7 @@ def given_twice(algorithm, values):
     return len(options) != len(set(options))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_the_command_reads_what_was_given(data):
     """Every value arrives under its own option, as the command line reads it."""

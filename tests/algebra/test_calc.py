@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from contract import OperationContract, make_store, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import vertices
@@ -151,7 +152,7 @@ CELLS = {
 
 
 @given(trees)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_expressions_as_by_plain_python(tree):
     wanted = f"0 * i + ({text(tree)})" if "layer" not in str(tree) else text(tree)
     tree = ("+", ("*", ("number", 0), ("layer", "i")), tree) if wanted != text(tree) else tree

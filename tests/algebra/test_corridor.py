@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import rasterio
 from contract import OperationContract, make_store, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -76,7 +77,7 @@ class TestCorridor(OperationContract):
         return [plain([one, one[::-1, ::-1]], share=0.5)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(2, 4),

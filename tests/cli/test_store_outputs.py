@@ -7,6 +7,7 @@ import pytest
 import xarray
 import zarr
 from contract import make_store
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import block_sizes, rasters, shapes, windows
@@ -18,7 +19,7 @@ from terrain_gpu.errors import InputError
 from terrain_gpu.io import export
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     raster=rasters(shape=shapes(200, 9000)),
     block=block_sizes(256),

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import DTYPES, Raster, nodata_values, scalars
@@ -128,7 +129,7 @@ def has_value(value, nodata):
     return math.isfinite(value) and not (nodata is not None and value == nodata)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data(), world=worlds())
 def test_agrees_with_python(data, world):
     tree = data.draw(trees(world))
@@ -216,7 +217,7 @@ def test_errors_name_the_place(text, reason, position):
 WORDS = ["a", "b", "and", "or", "not", "nodata", "(", ")", "1", "-", "<", "<=", "==", ".", "e", "="]
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.one_of(st.text(max_size=40), st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join)))
 def test_anything_is_parsed_or_refused(text):
     try:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import rasterio
 from contract import OperationContract
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import expected_labels
@@ -99,7 +100,7 @@ def make_layer(store, name, data, grid=None, **more):
         writer.commit()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raster=rasters(shape=shapes(260, 20_000)),
     connectivity=st.sampled_from([8, 4]),

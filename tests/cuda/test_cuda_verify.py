@@ -12,6 +12,7 @@ from functools import partial
 import emulation
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -82,7 +83,7 @@ def same_verdict(*how, narrow=2**32, strip=2**28, **more):
 
 
 @pytest.mark.gpu
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raster=small,
     weight=weights,
@@ -106,7 +107,7 @@ def test_a_right_forest_passes(raster, weight, connectivity, narrow, strip, bloc
 
 
 @pytest.mark.gpu
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raster=rasters(shape=shapes(80, 2000)),
     weight=weights,

@@ -21,6 +21,7 @@ from bucket import files
 from cluster import kill_a_worker, share_imports
 from contract import Stop, make_store, stop_at
 from distributed import WorkerPlugin
+from effort import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import forked, spawn
@@ -159,7 +160,7 @@ def test_the_same_bytes(gpus, store, side):
         check(store, found)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     raster=rasters(shape=shapes(200, 20_000)).filter(has_no_largest),
     weight=weights,

@@ -11,6 +11,7 @@ import pytest
 import rasterio
 import reference
 from contract import OperationContract
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -88,7 +89,7 @@ def check(folder, data, nodata, connectivity, block, outlets, threads=1):
     assert found.reached == len(order)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     raster=small,
     connectivity=st.sampled_from([8, 4]),
@@ -100,7 +101,7 @@ def test_to_the_border(folders, raster, connectivity, block, threads):
         check(folder, raster.cells, raster.nodata, connectivity, block, None, threads)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raster=small,
     count=st.sampled_from([1, 2, 3, 10, 100]),
@@ -115,7 +116,7 @@ def test_to_given_outlets(folders, raster, count, seed):
             check(folder, raster.cells, raster.nodata, 8, 64, outlets)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(raster=rasters(st.just(np.dtype("<f4")), shapes(150, 3000)))
 def test_real_heights(folders, raster):
     with folders() as folder:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import reference
 from contract import same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio import warp
@@ -35,7 +36,7 @@ class TestBasinsContract(AlongDirections):
         return [reference.basins(right_codes(data, nodata, grid))]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(codes=acyclic_codes(), block=st.sampled_from([64, 128, 256]), threads=st.integers(1, 3))
 def test_basins_of_given_directions(folders, codes, block, threads):
     with folders() as folder:
@@ -56,7 +57,7 @@ def outlets_of(codes):
     return [cell for cell in cells if reference.downstream(codes, *cell) is None]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(codes=acyclic_codes())
 def test_the_table(folders, codes):
     rows, cols = codes.shape

@@ -11,6 +11,7 @@ import pytest
 import rasterio
 import reference
 from contract import OperationContract, make_store, same, verify, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_flats import lakes
@@ -65,7 +66,7 @@ def none(z):
     return np.array(-1).astype(z.dtype).item()
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     z=st.one_of(rough(), lakes()),
     block=st.sampled_from([64, 128, 512]),
@@ -99,7 +100,7 @@ def test_ways_out_of_all_pits(folders, z, block, threads, reach, depth, inner_vo
     assert cuts.max() <= (depth or math.inf)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(z=rough(), block=st.sampled_from([64, 256]))
 def test_nothing_is_left_to_fill(folders, z, block):
     """Without limits, every pit is breached from where an outlet can be reached."""

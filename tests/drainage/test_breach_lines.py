@@ -10,6 +10,7 @@ import numpy as np
 import pyogrio
 import pytest
 from contract import FileContract, make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -108,7 +109,7 @@ class TestBreachLines(FileContract):
         patch.setattr(BlockFiles, "save_marks", full)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     z=st.one_of(rough(), lakes()),
     block=st.sampled_from([64, 128, 512]),

@@ -10,6 +10,7 @@ import pytest
 import rasterio
 import reference
 from contract import OperationContract, make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.transform import from_origin
@@ -80,7 +81,7 @@ class TestBurnContract(OperationContract):
         return [right(data, nodata, places.tolist(), 1)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     dtype=st.sampled_from(DTYPES),
     block=st.sampled_from([64, 128]),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import reference
 from contract import make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import SAMPLE
@@ -89,7 +90,7 @@ def problems(draw):
     return raster, found
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(problem=problems(), connectivity=st.sampled_from([8, 4]), block=st.sampled_from([64, 128]))
 def test_as_the_cpu(folders, problem, connectivity, block):
     raster, outlets = problem
@@ -145,7 +146,7 @@ def test_the_same_files(tmp_path, compress):
     assert files[0] == files[1]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(codes=acyclic_codes(), block=st.sampled_from([64, 128]), exclude=st.booleans())
 def test_sums_along_given_directions(folders, codes, block, exclude):
     with folders() as folder:

@@ -12,6 +12,7 @@ import pytest
 import rasterio
 import reference
 from contract import TRANSFORM, make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
@@ -78,7 +79,7 @@ def within(found, pit):
         pit = found[pit][1]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raster=rasters(st.sampled_from(["<i2", "<f4", "<u4"]).map(np.dtype), shapes(200, 4000)),
     connectivity=st.sampled_from([8, 4]),

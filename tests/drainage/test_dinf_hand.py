@@ -9,6 +9,7 @@ import pytest
 import rasterio
 import reference
 from contract import OperationContract, make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -60,7 +61,7 @@ class TestDinfHandContract(OperationContract):
         return right(data, levels, codes, sums >= 20, grid, nodata)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     z=lakes(),
     block=st.sampled_from([64, 128, 512]),
@@ -89,7 +90,7 @@ def test_lakes_with_islands(folders, z, block, outlets, gradient, share):
         assert (distances[codes != 255] >= 0).all()
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(raster=rasters(small_types, shapes(150, 1500)), tall=st.booleans())
 def test_any_heights(folders, raster, tall):
     """The largest and the least numbers that there are; and others to measure than those filled."""

@@ -11,6 +11,7 @@ import pytest
 import rasterio
 import reference
 from contract import make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -72,7 +73,7 @@ class TestFillAroundContract(AlongDirections):
 # -- epsilon -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raster=float_rasters(),
     connectivity=st.sampled_from([8, 4]),
@@ -223,7 +224,7 @@ def test_flow_is_divided_over_heights_with_epsilon(tmp_path, method):
 # -- depressions that stay ------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     raster=rasters(st.sampled_from(["<i2", "<f4"]).map(np.dtype), shapes(200, 3000), special=False),
     connectivity=st.sampled_from([8, 4]),

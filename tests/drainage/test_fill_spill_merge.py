@@ -10,6 +10,7 @@ import pytest
 import rasterio
 import reference
 from contract import _RIGHT, make_store, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -74,7 +75,7 @@ def rows_of(table):
         return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     raster=small,
     connectivity=st.sampled_from([8, 4]),

@@ -7,6 +7,7 @@ import pytest
 import rasterio
 import reference
 from contract import OperationContract, make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
@@ -61,7 +62,7 @@ def lakes(draw):
     return z.astype(draw(st.sampled_from(["i2", "u4", "f4"])))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     z=lakes(),
     block=st.sampled_from([64, 128, 512]),

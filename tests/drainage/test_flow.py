@@ -13,6 +13,7 @@ import pytest
 import rasterio
 import reference
 from contract import OperationContract, make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -92,7 +93,7 @@ class TestFillContract(AlongDirections):
 # -- directions ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raster=rasters(st.just(np.dtype("<i2")), shapes(200, 8000)),
     connectivity=st.sampled_from([8, 4]),
@@ -198,7 +199,7 @@ def acyclic_codes(draw):
     return codes
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     codes=acyclic_codes(),
     block=st.sampled_from([64, 128, 256]),

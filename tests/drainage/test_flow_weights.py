@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import reference
 from contract import change, make_store, same, verify, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters
@@ -85,7 +86,7 @@ class TestWeightsContract(AlongDirections):
 KINDS = ["<i2", "<u4", "<i8", "<u8", "<f4", "<f8"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     codes=acyclic_codes(),
     raster=st.data(),
@@ -125,7 +126,7 @@ def test_weights_of_any_type(folders, codes, raster, block, other, statistic, th
         assert found.found == {"without_weight": without}
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(codes=acyclic_codes(), seed=st.integers(0, 999), statistic=st.sampled_from(["sum", "mean"]))
 def test_without_the_cell_itself(folders, codes, seed, statistic):
     z = np.random.default_rng(seed).integers(-9, 9, codes.shape).astype(np.float32) / 4
@@ -218,7 +219,7 @@ def test_the_least_elevations_upstream_are_the_carved_dem(tmp_path):
     assert all(carved[cell] == min(lists[cell]) for cell in np.ndindex(z.shape))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     codes=acyclic_codes(),
     raster=st.data(),

@@ -7,6 +7,7 @@ import pytest
 import rasterio
 import reference
 from contract import make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_flow import AlongDirections, acyclic_codes, call, right_codes, store_of_codes
@@ -68,7 +69,7 @@ def add_layer(path, name, cells, block, nodata=None):
     return store_of_codes(path, cells, block, nodata, TileStore.open(path).grid, name)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     codes=acyclic_codes(),
     block=st.sampled_from([64, 128, 256]),

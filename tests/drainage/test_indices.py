@@ -10,6 +10,7 @@ import pytest
 import rasterio
 import reference
 from contract import OperationContract, make_store, same, verify, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -59,7 +60,7 @@ def store_of(path, slopes, sums, grid=None, block=64, other=64, nodata=-9999):
     return store_of_codes(path, sums, other, 0, grid, "flow_accumulation")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     raster=rasters(st.sampled_from([np.dtype("<f4"), np.dtype("<f8")]), shapes(200, 6000)),
     counts=st.booleans(),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import reference
 from contract import OperationContract, make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import dtypes, rasters, shapes
@@ -68,7 +69,7 @@ class TestMultipleFlowContract(OperationContract):
         return [right(levels, codes, grid, "mfd", 1.1)]
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     z=lakes(),
     block=st.sampled_from([64, 128, 512]),
@@ -89,7 +90,7 @@ def test_lakes_with_islands_divide_their_flow(folders, z, block, method, outlets
         assert (sums[codes == 255] == 0).all()
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(
     raster=rasters(small_types, shapes(150, 1500)),
     method=st.sampled_from(METHODS),

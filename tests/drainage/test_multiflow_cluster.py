@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from contract import make_store, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_multiflow import beside, prepare
@@ -98,7 +99,7 @@ class LossyFlows(Lossy):
         return super().do(name, work, item)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.data(),
     st.sampled_from(KINDS),
@@ -132,7 +133,7 @@ def test_random_rasters_in_workers(folders, workers, request, monkeypatch):
     def refused(*given):
         raise AssertionError("a visit in the process of the run")
 
-    @settings(max_examples=4)
+    @settings(max_examples=examples(4))
     @given(st.sampled_from(KINDS), st.integers(0, 2**30))
     def check(kind, seed):
         with folders() as folder:
@@ -206,7 +207,7 @@ def test_a_circle(circular, cluster):
     assert told[0] == told[1]
 
 
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 @given(st.data(), st.sampled_from([0, 3, 40]))
 def test_a_circle_whatever_workers_lose(circular, data, capacity):
     """It is reported as by one process, and nothing else is."""

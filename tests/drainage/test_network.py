@@ -23,6 +23,7 @@ import pyogrio.raw
 import pytest
 import reference
 from contract import FileContract
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -275,7 +276,7 @@ def some(cells, count, seed):
     return [tuple(cell) for cell in chosen.tolist()]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     raster=small,
     weight=st.sampled_from(["max", "absdiff"]),
@@ -292,7 +293,7 @@ def test_against_plain_python(folders, raster, weight, least, count, seed, threa
         check(folder, raster.cells, raster.nodata, weight, least, kept, threads)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     rows=st.integers(1, 9),
     cols=st.one_of(st.integers(65, 70), st.integers(120, 140)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import reference
 from contract import make_store, same, whole
+from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -87,7 +88,7 @@ def chain(store, outlets, cells):
     return {name: (whole(one.layers[name]), one.found) for name, one in found.items()}
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     dtype=st.sampled_from(["<i2", "<f4"]),
     shape=st.sampled_from(SHAPES),

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, measured, within
@@ -57,7 +58,7 @@ def draw(store, path, **more):
     return run(StreamLines(str(store), *NAMES, 5, str(path)), verify=True, **more)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     shape=shapes(200, 4000),
     seed=st.integers(0, 10**6),

@@ -16,6 +16,7 @@ import pytest
 import rasterio
 import reference
 from contract import FileContract, OperationContract, make_store
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -134,7 +135,7 @@ def make_flow(path, codes, sums, block=64, grid=None, **settings):
     return path
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     shape=shapes(200, 6000),
     seed=st.integers(0, 10**6),
@@ -167,7 +168,7 @@ def test_against_plain_python(
         assert found.heads == sum(k == 1 for k in reference.stream_orders(links, sums)["shreve"])
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     shape=shapes(200, 4000),
     seed=st.integers(0, 10**6),
@@ -293,7 +294,7 @@ class TestStreamLines(FileContract):
         rewrite(file, move)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     shape=shapes(200, 5000),
     seed=st.integers(0, 10**6),
@@ -354,7 +355,7 @@ def points_of(lines, heights, grid):
     ]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     shape=shapes(200, 5000),
     seed=st.integers(0, 10**6),
@@ -725,7 +726,7 @@ def test_elevations_are_needed_only_for_lines(tmp_path):
     assert not (tmp_path / "l.geojson").exists()
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     shape=shapes(200, 4000),
     seed=st.integers(0, 10**6),

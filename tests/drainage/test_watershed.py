@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import reference
 from contract import TRANSFORM, same, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -64,7 +65,7 @@ class TestWatershedContract(AlongDirections):
         return [reference.watersheds(codes, ends), marked(ends, codes.shape)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     codes=acyclic_codes(),
     block=st.sampled_from([64, 128, 256]),
@@ -87,7 +88,7 @@ def test_watersheds_of_given_directions(folders, codes, block, threads, data):
         assert found.report.valid_cells == found.report.result["labelled"] == (right != 0).sum()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     codes=acyclic_codes(),
     block=st.sampled_from([64, 128, 256]),
@@ -140,7 +141,7 @@ def rows_of(path):
         return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(codes=acyclic_codes(), data=st.data())
 def test_the_table_of_pour_points(folders, codes, data):
     rows, cols = codes.shape
@@ -226,7 +227,7 @@ def test_tables_and_labels_on_the_command_line(dem, tmp_path, capsys):
 # -- snapping ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 999),
     rows=st.integers(1, 90),

@@ -9,6 +9,7 @@ import pytest
 import rasterio
 import reference
 from contract import TRANSFORM
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ def some_codes(shape, seed=0, none=0.1):
     return found
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     shape=st.sampled_from([(1, 1), (1, 90), (131, 1), (67, 71), (200, 130)]),
     seed=st.integers(0, 99),

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+from effort import examples
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -43,7 +44,9 @@ UTM = CRS.from_epsg(32611)
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 many = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(40),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 
 
@@ -182,7 +185,7 @@ def test_a_nodata_value_beyond_a_double(tmp_path, nodata):
     connectivity=st.sampled_from([4, 8]),
     where=st.tuples(st.integers(0), st.integers(0), st.integers(0, 7)),
 )
-@settings(many, max_examples=15)
+@settings(many, max_examples=examples(15))
 def test_spanning_trees_are_exported_at_both_ends(folders, raster, connectivity, where):
     with folders() as folder:
         make_layer(folder / "s", raster.cells, raster.nodata, 64)
@@ -303,7 +306,7 @@ def grass(path, raster, place):
 
 
 @given(data=st.data())
-@settings(many, max_examples=60)
+@settings(many, max_examples=examples(60))
 def test_conversions(folders, data):
     with folders() as folder:
         files, options = data.draw(conversions(folder))

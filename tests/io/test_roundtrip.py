@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import rasterio
 import rasterio.shutil
+from effort import examples
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -190,7 +191,7 @@ LAYOUTS = {
     crs=st.sampled_from([None, UTM, CRS.from_epsg(4326), CRS.from_epsg(3857)]),
     compress=st.sampled_from([None, "zstd"]),
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_any_geotiff(folders, raster, layout, block, transform, crs, compress):
     options = dict(LAYOUTS[layout])
     if raster.dtype.kind == "f" or raster.dtype.itemsize == 8:
@@ -476,7 +477,7 @@ def test_masked_cells_become_nodata(tmp_path, kind):
     block=block_sizes(128),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_mosaics_of_overlapping_tiles(
     folders, dtype, down, across, overlap, order, nodata, block, seed
 ):
@@ -542,7 +543,7 @@ def test_gaps_of_a_mosaic_need_a_value(tmp_path):
     corners=st.tuples(*[st.floats(-0.2, 1.2)] * 4),
     block=block_sizes(128),
 )
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_bounds_cut_what_they_touch(folders, raster, transform, corners, block):
     """Into the store and out of it: both against slices of the array."""
     assume(tuple(transform) != (1.0, 0.0, 0.0, 0.0, 1.0, 0.0))
@@ -582,7 +583,7 @@ def test_bounds_cut_what_they_touch(folders, raster, transform, corners, block):
 
 
 @given(raster=rasters(shape=shapes(60)), data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_another_nodata_value(folders, raster, data):
     """--nodata: cells of that value have none, and the old nodata cells take it."""
     nodata = data.draw(nodata_values(raster.dtype, none=False))
@@ -634,7 +635,7 @@ def plainly_recoded(raster, nodata, clamp, *, rounded):
     data=st.data(),
 )
 @example(Raster(np.dtype("<f4"), (3, 4), terrain="flat"), True, None)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_round_and_clamp_follow_plain_python(folders, raster, rounded, data):
     nodata = clamp = None
     rounds = rounded and raster.dtype.kind == "f"
@@ -728,7 +729,7 @@ def test_one_input_need_not_be_in_a_list(tmp_path, kind):
 
 
 @given(dtypes("ui"), st.data())
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_rounding_leaves_integers_alone(folders, dtype, data):
     array = np.array([data.draw(st.lists(scalars(dtype), min_size=5, max_size=5))], dtype)
     with folders() as folder:
@@ -908,7 +909,7 @@ def test_an_existing_file_is_kept_unless_asked_and_whole_until_then(tmp_path, mo
 
 
 @given(rasters(shape=shapes(300)), st.sampled_from([1, 5]), block_sizes(128))
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_small_limits_export_the_same_file(folders, raster, threads, block):
     from terrain_gpu.engine.plan import BASELINE
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_paths_sources import GRID, at, box, line, point, polygon, rows_of, save
@@ -77,7 +78,7 @@ def problems(draw):
 
 
 @given(problems())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_nearest_usable_cells(tmp_path_factory, problem):
     (heights, friction, barriers), cells, own = problem
     path = tmp_path_factory.mktemp("s") / "s.zarr"

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -37,7 +38,7 @@ def forest(data, **options):
     return minimum_spanning_tree(data, **options)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     raster=small,
     weight=weights,
@@ -158,7 +159,7 @@ def by_id(region):
     return keys[order], ids[order], np.minimum(us, vs)[order], np.maximum(us, vs)[order]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(raster=small, weight=weights, connectivity=connectivities)
 def test_merges(raster, weight, connectivity):
     assume(weight in weights_of(raster.cells.dtype))

@@ -10,6 +10,7 @@ import pytest
 import rasterio
 import reference
 from conftest import only_cpu
+from effort import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -84,7 +85,7 @@ def check(tree, forward, data, nodata, weight, connectivity):
     assert tree.components == reference.vertices(data, nodata).sum() - count
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     raster=small,
     weight=weights,
@@ -102,7 +103,7 @@ def test_arrays(backend, raster, weight, connectivity, block):
 
 
 @every_method
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     raster=small,
     weight=weights,

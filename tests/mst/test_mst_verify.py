@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import reference
+from effort import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -108,7 +109,7 @@ def terrain(shape, high=50, seed=0):
 # -- right forests -------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     raster=small,
     weight=weights,
@@ -128,7 +129,7 @@ def test_a_right_forest_passes(raster, weight, connectivity, block, unit):
     assert type(found["total_weight"]) is type(recorded["total_weight"]) or not edges
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raster=rasters(shape=shapes(12, 80)),
     weight=weights,
@@ -142,7 +143,7 @@ def test_pieces_of_a_few_cells(raster, weight, connectivity, unit):
     verify_arrays(data, nodata, mask, weight, connectivity, expected=recorded, unit=unit)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     raster=small,
     weight=weights,
@@ -280,7 +281,7 @@ def test_no_other_spanning_forest_passes(weight, connectivity, unit, high):
     assert equal or high == 1000
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     raster=rasters(shape=shapes(80, 2000)),
     weight=weights,
@@ -316,7 +317,7 @@ def test_mutations(raster, weight, connectivity, unit, draw):
         check_of(draw.draw(st.sampled_from(outside)), added)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raster=rasters(shape=shapes(70, 1500), voids=("none", "sparse", "lakes")),
     weight=weights,

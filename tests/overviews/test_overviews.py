@@ -15,6 +15,7 @@ import zarr
 import zarr_cm.multiscales
 from bucket import files, objects
 from contract import OperationContract, Stop, make_store, same, stop_at, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
@@ -74,7 +75,7 @@ class TestOverview(OperationContract):
 
 
 @pytest.mark.parametrize("how", METHODS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_reduced_as_by_plain_python(how, data):
     kinds = AVERAGED if how == "average" else None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import strategies
 import test_paths
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
@@ -114,7 +115,7 @@ def test_corridors(rough, axis):
 
 
 @pytest.mark.gpu
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(for_the_index(), st.sampled_from([64, 128, 1024]))
 def test_any_problem(folders, problem, block):
     if problem.exact and problem.cells.dtype.itemsize == 8:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import strategies
 from click.testing import CliRunner
+from effort import examples
 from hypothesis import assume, given, settings
 from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
 from test_cuda_paths import ALL, CASES, assert_equal, hills
@@ -131,7 +132,7 @@ def small_blocks(monkeypatch):
 
 
 @on_a_gpu
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(strategies.cost_problems(small, geographic=False))
 def test_as_dijkstra(problem):
     assume(problem.sources)
@@ -143,7 +144,7 @@ def test_as_dijkstra(problem):
 
 
 @on_a_gpu
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(strategies.cost_problems(small))
 def test_stores(folders, problem):
     assume(problem.sources)

@@ -11,6 +11,7 @@ import numba
 import numpy as np
 import pytest
 import strategies
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -180,7 +181,7 @@ def _numbers_as_float64(text):
 
 
 @given(st.recursive(LEAVES, _joined, max_leaves=25))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_formula(text):
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

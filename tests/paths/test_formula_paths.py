@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import reference
 import strategies
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import make_layers
@@ -41,7 +42,7 @@ def hills(rows=150, cols=170, seed=0):
 
 
 @given(cost_problems(models=("friction", "surface", "tobler", "langmuir")), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_formula_equals_its_model(tmp_path_factory, problem, verify):
     """And so Dijkstra's algorithm, with which all models are compared."""
     if not problem.sources or problem.exact:

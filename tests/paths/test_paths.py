@@ -18,6 +18,7 @@ import pytest
 import reference
 import strategies
 from conftest import only_cpu
+from effort import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -530,7 +531,7 @@ odd = st.sampled_from([251, 283, 321])
 """Sides with which a spiral ends in no loop."""
 
 
-@settings(max_examples=12, phases=(Phase.generate,))
+@settings(max_examples=examples(12), phases=(Phase.generate,))
 @given(
     kind=st.sampled_from(["spiral", "comb"]),
     shape=st.tuples(odd, odd),

@@ -15,6 +15,7 @@ from itertools import count
 import numpy as np
 import pytest
 from contract import Stop, make_store, same, stop_at, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -251,7 +252,7 @@ def kept(tmp_path_factory):
     return make(tmp_path_factory.mktemp("kept") / "s.zarr", heights())
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     st.data(),
     st.sampled_from([1, 2, 5, 40]),
@@ -325,7 +326,7 @@ def interrupted_at(share):
     return Here(interrupt)
 
 
-@settings(max_examples=3)
+@settings(max_examples=examples(3))
 @given(st.data())
 def test_fields_that_were_lost_before_an_interrupt_are_found_and_saved(kept, data):
     class Forgetful(Lossy):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import reference
 from contract import Stop, change, make_store, stop_at, whole
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -33,7 +34,7 @@ def unreached_as_nan(found):
     return np.where(np.isinf(found), np.nan, found)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     seed=st.integers(0, 10**6),
     shape=st.sampled_from([(1, 90), (70, 3), (13, 40), (2, 131), (66, 9)]),

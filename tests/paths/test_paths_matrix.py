@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import reference
 import strategies
+from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from test_paths import make_layers, make_store, within_reach
@@ -144,7 +145,7 @@ def test_tables_and_paths(folders, no_fsync_session, question, side, threads, fi
     st.sampled_from([64, 128]),
     st.sampled_from([1, 3]),
 )
-@hypothesis.settings(max_examples=25)
+@hypothesis.settings(max_examples=examples(25))
 def test_tables_and_paths_of_16_neighbours(folders, no_fsync_session, question, side, fields):
     check_tables_and_paths(folders, question, side, 2, fields, verify=True)
 

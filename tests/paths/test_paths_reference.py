@@ -8,6 +8,7 @@ import numba
 import numpy as np
 import pytest
 import reference
+from effort import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -359,7 +360,7 @@ def scipy_distances(z, f, lengths, sources, *, directed, connectivity):
     return scipy_dijkstra(graph.tocsr(), indices=z.size)[:-1].reshape(z.shape)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     raster=rasters(shape=shapes(40, 400), nodata=False, special=False),
     model=st.sampled_from(["surface", "tobler"]),
@@ -389,7 +390,7 @@ def test_scipy_agrees(raster, model, reverse, connectivity, seed):
         assert np.array_equal(found, expected)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(problem=cost_problems())
 def test_distances_are_a_fixed_point_and_predecessors_a_forest(problem):
     p = problem
@@ -431,7 +432,7 @@ def test_distances_are_a_fixed_point_and_predecessors_a_forest(problem):
             )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(problem=cost_problems())
 def test_the_order_of_sources_does_not_matter(problem):
     p = problem
@@ -448,7 +449,7 @@ def test_the_order_of_sources_does_not_matter(problem):
 def test_strategies_reach_every_model(model):
     seen = []
 
-    @settings(max_examples=25, database=None)
+    @settings(max_examples=examples(25), database=None)
     @given(problem=cost_problems(models=[model]))
     def look(problem):
         p = problem

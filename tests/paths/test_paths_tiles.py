@@ -6,6 +6,7 @@ import hypothesis
 import numpy as np
 import pytest
 import reference
+from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,7 +60,7 @@ KINDS = "flat", "slope", "noise", "walls", "peaks"
     st.sampled_from([64, 128, 1024]),
     st.integers(0, 9),
 )
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=examples(60))
 def test_distances_are_dijkstras(kind, shape, dtype, void, start, how, side, seed):
     z = terrain(kind, shape, dtype, seed)
     rng = np.random.default_rng(seed)

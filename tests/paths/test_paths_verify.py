@@ -10,6 +10,7 @@ import hypothesis
 import numpy as np
 import pytest
 import strategies
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_paths import as_sources, solve, within_reach
@@ -244,7 +245,7 @@ def test_the_pipeline_proves_what_ends_at_targets():
 # -- wrong distances -----------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(problems, blocks, st.data())
 def test_mutated_distances(problem, block, data):
     case, _ = case_of(problem, block)
@@ -284,7 +285,7 @@ def flat_of(cells, row, col, diagonal):
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     strategies.shapes(200, 12000),
     st.sampled_from(["patches", "lines", "noise"]),
@@ -387,7 +388,7 @@ def leads_home(codes, row, col):
     return True
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(problems, blocks, st.data())
 def test_mutated_backlinks_and_allocation(problem, block, data):
     case, _ = case_of(problem, block)

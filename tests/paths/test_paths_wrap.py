@@ -17,6 +17,7 @@ import test_paths_matrix as of_matrix
 import test_paths_operation as of_operation
 import test_paths_ties as of_ties
 from contract import same, whole
+from effort import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -104,7 +105,7 @@ def test_arrays(problem, block, method):
     assert found.report.result["wrap"] is True
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     cost_problems(
         rasters(shape=shapes(200, 3000).filter(lambda shape: shape[1] >= 5)),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import reference
 import test_paths
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_paths_index import call, exact, for_the_index, graph_of, write_layer
@@ -26,7 +27,7 @@ from terrain_gpu.store import Layer
 NUMBERS = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     for_the_index(),
     st.sampled_from([64, 128, 1024]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
@@ -108,7 +109,7 @@ def test_a_large_cycle_beside_a_list():
 
 
 @gpu
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(parent=trees(), seed=st.integers(0, 99))
 def test_trees_as_on_the_cpu(parent, seed):
     check_trees(parent, np.random.default_rng(seed))

@@ -29,6 +29,7 @@ import xarray as xr
 import zarr
 import zarr_cm.proj
 import zarr_cm.spatial
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -563,7 +564,7 @@ def test_missing_blocks_are_counted(tmp_path):
 
 
 @given(raster=rasters(dtypes(), nodata=True), block=block_sizes(256), data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_layers_that_zarr_python_modified(folders, no_fsync_everywhere, raster, block, data):
     """zarr-python rewrites whole shards in its own tile order, drops empty ones, adds new ones."""
     compress = data.draw(st.sampled_from([None, *codecs.NAMES]))
@@ -829,7 +830,7 @@ def test_every_flipped_bit_of_metadata_is_found_or_means_nothing(tmp_path):
 
 
 @given(raster=rasters(dtypes(), nodata=True), data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_identity_is_of_content(folders, no_fsync_everywhere, raster, data):
     """Equal for equal cells, another one when a single cell or what cells mean differs."""
     compress = data.draw(st.sampled_from([None, *codecs.NAMES]))

@@ -12,6 +12,7 @@ import pytest
 import reference
 import shapely
 from contract import FileContract, make_store
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -154,7 +155,7 @@ LEVELS = st.lists(
 ).map(sorted)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=surfaces(), levels=LEVELS, transform=transforms(), threads=st.integers(1, 3))
 def test_lines_are_marching_squares_for_all_blocks(folders, data, levels, transform, threads):
     texts = set()
@@ -190,7 +191,7 @@ def test_lines_are_marching_squares_for_all_blocks(folders, data, levels, transf
             assert y % 1 == 0.5
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     data=surfaces(),
     interval=st.sampled_from([0.7, 1.0, 2.5, 10.0]),
@@ -228,7 +229,7 @@ def areas_of(path, shape):
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=surfaces(), breaks=LEVELS, cumulative=st.booleans(), last=st.booleans())
 def test_areas_contain_the_cells_of_their_band(folders, data, breaks, cumulative, last):
     breaks = breaks + [np.inf] * last

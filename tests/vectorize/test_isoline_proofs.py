@@ -9,6 +9,7 @@ from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -29,7 +30,7 @@ from terrain_gpu.vectorize.verify.isolines import IsolineProof
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(surfaces(), LEVELS, transforms(), st.sampled_from([64, 128, 256]), ENDINGS)
 def test_right_lines_pass(folders, data, levels, transform, block, ending):
     with folders() as folder:
@@ -309,7 +310,7 @@ def test_a_line_that_ends_where_it_begins(tmp_path):
         assert prove(tmp_path / "o", tmp_path / file, levels) == {"lines": 1, "vertices": 8}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(surfaces(), LEVELS, st.integers(0, 2**32 - 1))
 def test_every_vertex_counts(folders, data, levels, seed):
     """Wherever a line is cut, changed or left out, of any raster."""

@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pyogrio
 import pytest
 from contract import FileContract, make_store
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -172,7 +173,7 @@ def coarse(draw):
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=coarse(), transform=transforms(), threads=st.integers(1, 3))
 def test_the_same_bytes_for_all_blocks_and_the_shapes_of_rasterio(
     folders, data, transform, threads
