@@ -179,7 +179,7 @@ def prepare(folder: Path, source: Path, side: int, dtype: str | None = None) -> 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     """What the commands are given, and the files that they leave on a disk."""
-    where = prepare(tmp_path_factory.mktemp("sample"), SAMPLE, 150, "float32")
+    where = prepare(tmp_path_factory.mktemp("sample"), SAMPLE, 120, "float32")
     return where, run_all(where)
 
 
