@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -51,8 +52,9 @@ SYMMETRIC = ["absdiff", "friction", "surface", "minimax"]
 @st.composite
 def questions(draw, shapes=strategies.shapes(200, 4000), **how):  # noqa: B008 - a strategy
     """A `CostProblem` of symmetric costs, and its places (row, col, None, id)."""
-    problem = draw(strategies.cost_problems(strategies.rasters(shape=shapes), **how))
-    hypothesis.assume(problem.model in SYMMETRIC and problem.max_cost is None)
+    raster = strategies.rasters(shape=shapes)
+    problem = draw(strategies.cost_problems(raster, models=SYMMETRIC, **how))
+    problem = replace(problem, max_cost=None)
     within_reach(problem)
     good = problem.valid if problem.barriers is None else problem.valid & ~problem.barriers
     hypothesis.assume(good.any())
