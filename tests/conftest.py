@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
-from effort import THOROUGH
+from effort import USUAL
 from hypothesis import HealthCheck, Phase, settings
 
 import terrain_gpu
@@ -55,11 +55,10 @@ settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=25,
+    max_examples=USUAL,
     print_blob=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("thorough", settings.get_profile("ci"), max_examples=THOROUGH)
 settings.register_profile(
     "search",
     settings.get_profile("ci"),

@@ -17,7 +17,7 @@ from shutil import copytree, rmtree
 import numpy as np
 import pytest
 from cluster import at_share, die_driving, kill_a_worker, share_imports
-from effort import cases, examples
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -378,7 +378,7 @@ class OperationContract:
             run(self.make(store))
         run(self.make(store), overwrite=True)
 
-    @pytest.mark.parametrize("shape", cases([(1100, 900)], [(70, 5000)]))
+    @pytest.mark.parametrize("shape", [(1100, 900), (70, 5000)])
     def test_the_least_limit_holds(self, tmp_path, shape):
         store = make_store(tmp_path / "s.zarr", self.cells(shape), -1, 512)
         self.prepare(store)

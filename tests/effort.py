@@ -1,26 +1,13 @@
-"""How much tests try: by default what a run on two processors has time for.
-
-`HYPOTHESIS_PROFILE=thorough` tries twice as much and all cases, and `search` very much more.
-"""
+"""How many examples tests draw: shares of what the profile of Hypothesis draws."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
-
 from hypothesis import settings
 
-Case = TypeVar("Case")
-
-THOROUGH = 50
-"""Examples that the profile `thorough` draws in most tests."""
+USUAL = 50
+"""Examples of most tests in a usual run."""
 
 
-def examples(thorough: int) -> int:
-    """Number of examples to draw, given that of a thorough run."""
-    return max(1, round(thorough * settings.default.max_examples / THOROUGH))
-
-
-def cases(usual: Sequence[Case], others: Sequence[Case]) -> list[Case]:
-    """The usual cases, and in a thorough run the others."""
-    return [*usual, *others] if settings.default.max_examples >= THOROUGH else [*usual]
+def examples(usual: int) -> int:
+    """Number of examples to draw, given that of a usual run; the profile `search` draws more."""
+    return max(1, round(usual * settings.default.max_examples / USUAL))

@@ -204,7 +204,7 @@ def test_wrong_inputs(places, capfd, command, message):
 
 @pytest.mark.parametrize(
     ("cost", "shape"),
-    [("absdiff", (700, 600)), ("friction --friction friction --connectivity 16", (1300, 1100))],
+    [("absdiff", (1100, 900)), ("friction --friction friction --connectivity 16", (2100, 1800))],
 )
 def test_the_least_limit_holds(tmp_path, capfd, monkeypatch, cost, shape):
     """Over heights, with paths across flats, which take five times as long for each cell."""

@@ -14,14 +14,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from effort import examples
 from power_cut import cases, recording, toys
 from power_cut.checking import Subject
 from power_cut.model import State, Trace, tree_of
 
 BUDGET = float(os.environ.get("POWER_CUT_BUDGET", "0"))
 SEED = int(os.environ.get("POWER_CUT_SEED", "1"))
-STATES, AGAIN = examples(20), examples(2)
+STATES, AGAIN = 20, 2
 """States of each run, and of each that resumes after a first cut."""
 
 pytestmark = pytest.mark.skipif(recording.why_not() is not None, reason=str(recording.why_not()))
