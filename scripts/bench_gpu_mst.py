@@ -155,7 +155,7 @@ def end_to_end(work: Path, tiles: np.ndarray, side: int, rounds: int) -> None:
         )
 
 
-def new_store(store: Path, rows: int, cols: int, block: int) -> None:
+def new_store(store: Path, rows: int, cols: int, block: int, codec: str = "none") -> None:
     """Waves and noise, made on the GPU piece by piece."""
     shutil.rmtree(store, ignore_errors=True)
     down, across = (
@@ -164,7 +164,8 @@ def new_store(store: Path, rows: int, cols: int, block: int) -> None:
     )
     begin = time.perf_counter()
     grid = GridSpec(rows, cols)
-    with create_layer(store, "elevation", grid, np.uint16, block_size=block) as writer:
+    how = {"block_size": block, "compress": None if codec == "none" else codec}
+    with create_layer(store, "elevation", grid, np.uint16, **how) as writer:
         with ThreadPoolExecutor(8) as pool:
             jobs: list[Future[int]] = []
             for i, j in writer.blocks.ids():
@@ -175,8 +176,9 @@ def new_store(store: Path, rows: int, cols: int, block: int) -> None:
                 del z
                 if len(jobs) > 12:
                     jobs.pop(0).result()
-        writer.commit()
-    print(f"made {rows} x {cols} in {time.perf_counter() - begin:.1f} s", flush=True)
+        size = writer.commit().info["stored_bytes"]
+    wall = time.perf_counter() - begin
+    print(f"made {rows} x {cols}, {size / 1e9:.1f} GB, in {wall:.1f} s", flush=True)
     cupy.get_default_memory_pool().free_all_blocks()
 
 
@@ -221,29 +223,35 @@ def programs(work: Path) -> None:
             program(f"{PATHS} --gpu-memory-limit {limit}", work / "square.zarr")
 
 
-def out_of_core(work: Path, shape: str, limit: str, devices: str, verify: list[str]) -> None:
+def out_of_core(
+    work: Path, shape: str, limits: list[str], devices: str, verify: list[str], codec: str
+) -> None:
     """Ids beyond 32 bits, one operation after another: the disk holds one result at a time."""
     store = work / "huge.zarr"
     rows, _, cols = shape.partition("x")
-    new_store(store, int(rows), int(cols or rows), 2048)
-    how = f" --device {devices}"
-    if limit:
-        how += f" --memory-limit {limit} --gpu-memory-limit {limit}"
-    for command, layer in ((MST, "mst"), (PATHS, "distance")):
-        program(command + how, store)
-        if layer in verify:
-            program(f"verify {{}} --backend cuda --device {devices}", store)
-        shutil.rmtree(store / layer, ignore_errors=True)
+    new_store(store, int(rows), int(cols or rows), 2048, codec)
+    for limit in limits:
+        how = f" --device {devices}"
+        if limit:
+            how += f" --memory-limit {limit} --gpu-memory-limit {limit}"
+        for command, layer in ((MST, "mst"), (PATHS, "distance")):
+            program(f"{command}{how} --compress-layers {codec}", store)
+            if layer in verify:
+                program(f"verify {{}} --backend cuda{how}", store)
+            shutil.rmtree(store / layer, ignore_errors=True)
 
 
-def growth(work: Path, sides: list[int], limit: str, more: str, verify: list[str]) -> None:
+def growth(
+    work: Path, sides: list[int], limit: str, more: str, verify: list[str], codec: str
+) -> None:
     """Distances, and proofs, of rasters of growing size under the same limits: rows of a table."""
     limits = f" --memory-limit {limit} --gpu-memory-limit {limit}"
+    compress = f" --compress-layers {codec}"
     rows, store = [], work / "growth.zarr"
     for side in sides:
         block = BLOCK if side <= 30000 else 2 * BLOCK
-        new_store(store, side, side, block)
-        made = {"distance": PATHS + more, "mst": MST}
+        new_store(store, side, side, block, codec)
+        made = {"distance": PATHS + more + compress, "mst": MST + compress}
         for layer, command in made.items():
             commands = {layer: command} if layer == "distance" or layer in verify else {}
             if layer in verify:
@@ -279,7 +287,10 @@ def main() -> None:
     parser.add_argument("--region", type=int, help="Side of a region at most.")
     parser.add_argument("--programs", action="store_true", help="Only these: whole processes.")
     parser.add_argument("--huge", metavar="SIDE|ROWSxCOLS", help="Out of core, too.")
-    parser.add_argument("--limit", default="8GB", help="Memory limits of that, of host and GPU.")
+    parser.add_argument(
+        "--limit", nargs="+", default=["8GB"], help="Memory limits of that, of host and GPU."
+    )
+    parser.add_argument("--codec", default="none", help="Of the layers of that.")
     parser.add_argument("--devices", default="0", help="GPUs of that.")
     parser.add_argument(
         "--verify", nargs="*", default=[], metavar="LAYER", help="Prove these, too."
@@ -290,12 +301,12 @@ def main() -> None:
     parser.add_argument("--more", default="", help="Options of compute-sssp for --growth.")
     args = parser.parse_args()
     if args.growth:
-        growth(args.work, args.growth, args.limit, f" {args.more}", args.verify)
+        growth(args.work, args.growth, args.limit[0], f" {args.more}", args.verify, args.codec)
         return
     if args.programs:
         programs(args.work)
     if args.huge:
-        out_of_core(args.work, args.huge, args.limit, args.devices, args.verify)
+        out_of_core(args.work, args.huge, args.limit, args.devices, args.verify, args.codec)
     if args.programs or args.huge:
         return
     plan.MOST_SIDE = args.region or plan.MOST_SIDE

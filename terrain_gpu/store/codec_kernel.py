@@ -277,16 +277,9 @@ def decode_tiles(
 
 
 def code_tiles(
-    name: str, dtype: np.dtype, tiles: np.ndarray, slots: np.ndarray, room: np.ndarray
+    name: str, tiles: np.ndarray, slots: np.ndarray, room: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Code the tiles at `slots` one after another into `room`.
-
-    Tiles may lie in `room`, if what is coded never reaches the next of them.
-
-    Returns
-    -------
-    lengths, sums
-        int64 and uint32: length and CRC-32C of each tile's bytes.
+    """As `codecs.code_tiles`.
 
     Raises
     ------
@@ -294,7 +287,7 @@ def code_tiles(
         when the codec fails, as numcodecs does.
     """
     codec, _, inner = name.partition("-")
-    functions = _functions(codec)
+    functions, dtype = _functions(codec), tiles.dtype
     assert functions is not None
     assert tiles.flags.c_contiguous
     rows = tiles.view(np.uint8).reshape(len(tiles), -1)

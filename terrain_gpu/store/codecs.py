@@ -12,6 +12,8 @@ import numcodecs.blosc
 import numcodecs.zstd
 import numpy as np
 
+from .checksums import crc32c
+
 NAMES = ("blosc-lz4", "blosc-zstd", "zstd")
 ZSTD_LEVEL, BLOSC_LEVEL = 3, 1
 
@@ -59,6 +61,56 @@ def together(name: str | None) -> Any:
     from . import codec_kernel
 
     return codec_kernel if codec_kernel.can(name) else None
+
+
+def code_tiles(
+    name: str, tiles: np.ndarray, slots: np.ndarray, room: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Code the tiles at `slots` one after another into `room`.
+
+    Tiles may lie in `room`, if what is coded never reaches the next of them.
+
+    Returns
+    -------
+    lengths, sums
+        int64 and uint32: length and CRC-32C of each tile's bytes.
+    """
+    if (kernels := together(name)) is not None:
+        found: tuple[np.ndarray, np.ndarray] = kernels.code_tiles(name, tiles, slots, room)
+        return found
+    code, end = encoder(name, tiles.dtype), 0
+    lengths, sums = np.zeros(slots.size, np.int64), np.zeros(slots.size, np.uint32)
+    for n, k in enumerate(slots):
+        part = code(tiles[k])
+        lengths[n], sums[n] = len(part), crc32c(part)
+        room[end : end + len(part)] = np.frombuffer(part, np.uint8)
+        end += len(part)
+    return lengths, sums
+
+
+def decode_tiles(
+    name: str,
+    data: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    sums: np.ndarray,
+    tiles: np.ndarray,
+) -> bool:
+    """Inverse of `code_tiles`; returns whether the bytes match their checksums and decode."""
+    if (kernels := together(name)) is not None:
+        if (kernels.crc_of_parts(data, starts, lengths) != sums).any():
+            return False
+        slots = np.arange(len(tiles))
+        return bool(kernels.decode_tiles(name, data, starts, lengths, tiles, slots) == len(tiles))
+    for start, length, crc, tile in zip(starts, lengths, sums, tiles, strict=True):
+        part = data[start : start + length]
+        if crc32c(part) != crc:
+            return False
+        try:
+            decode(name, part, tile)
+        except ValueError:
+            return False
+    return True
 
 
 def decode(name: str | None, stored: Any, out: np.ndarray) -> None:

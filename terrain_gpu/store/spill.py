@@ -15,7 +15,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import StoreError
 from ..grid import ceil_div
 from .checksums import crc32c
-from .codecs import decode, encoder, most_bytes
+from .codecs import code_tiles, decode_tiles, most_bytes
 from .files import output_errors, sync_folder
 from .swap import withdraw
 
@@ -80,14 +80,16 @@ class Slots:
         OutputError
             when the disk is full.
         """
-        self._put(slot, [array.reshape(-1).view(np.uint8)])
+        data = array.reshape(-1).view(np.uint8)
+        self._put(slot, [data], crc32c(data))
 
-    def _put(self, slot: int, parts: Sequence[Any]) -> None:
-        crc, offset = 0, slot * self._slot_bytes
+    def _put(self, slot: int, parts: Sequence[Any], crc: int) -> None:
+        """Write a slot, and its record with a checksum."""
+        offset = slot * self._slot_bytes
         with output_errors(self.path):
             file, records = self._open()
             for part in parts:
-                crc, rest = crc32c(part, crc), memoryview(part)
+                rest = memoryview(part)
                 while rest:
                     written = os.pwrite(file, rest, offset)
                     rest, offset = rest[written:], offset + written
@@ -152,43 +154,72 @@ class Slots:
 PART = 1 << 20
 """Bytes of an array that `CodedSlots` codes at a time."""
 
+_CODEC = "blosc-lz4"
+
+
+def _pieces(cells: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Parts of equal length, and the rest: their numbers, and the cells with a row for each."""
+    step = PART // cells.itemsize
+    whole = len(cells) // step
+    if whole:
+        yield slice(0, whole), cells[: whole * step].reshape(whole, step)
+    if len(cells) % step:
+        yield slice(whole, whole + 1), cells[whole * step :].reshape(1, -1)
+
 
 class CodedSlots(Slots):
     """Slots for arrays that are compressed with blosc-lz4.
 
-    The file has holes: it takes as much of the disk as was saved. A slot holds the lengths of the
-    coded parts (uint32), then the parts. Saving and loading take the memory of one more array at
-    most.
+    The file has holes: it takes as much of the disk as was saved. A slot holds the length and the
+    CRC-32C of each coded part (uint32), then the parts. The checksum of its record is that of the
+    former. Saving and loading take the memory of one more array at most, which is kept for the
+    next: allocating it each time took as long as coding.
     """
 
     def __init__(
         self, path: Path, count: int, slot_bytes: int, dtype: np.dtype, *, resume: bool = False
     ) -> None:
-        self._dtype, self._code = dtype, encoder("blosc-lz4", dtype)
-        most = ceil_div(slot_bytes, PART) * (4 + most_bytes(min(PART, slot_bytes)))
+        most = ceil_div(slot_bytes, PART) * (8 + most_bytes(min(PART, slot_bytes)))
         super().__init__(path, count, most, resume=resume)
+        self._dtype = dtype
+        self._rooms: list[np.ndarray] = []
+
+    @contextmanager
+    def _room(self) -> Iterator[np.ndarray]:
+        """Bytes for coded parts, as many as threads ask for at once."""
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            room = np.empty(self._slot_bytes, np.uint8)
+        yield room
+        self._rooms.append(room)
 
     def save(self, slot: int, array: np.ndarray) -> None:
-        cells = array.reshape(-1)
-        step = PART // self._dtype.itemsize
-        parts = [self._code(cells[k : k + step]) for k in range(0, len(cells), step)]
-        self._put(slot, [np.array([*map(len, parts)], "<u4").tobytes(), *parts])
+        table = np.empty((ceil_div(array.nbytes, PART), 2), "<u4")
+        with self._room() as room:
+            end = 0
+            for parts, rows in _pieces(array.reshape(-1)):
+                lengths, sums = code_tiles(_CODEC, rows, np.arange(len(rows)), room[end:])
+                table[parts, 0], table[parts, 1] = lengths, sums
+                end += int(lengths.sum())
+            head = table.reshape(-1).view(np.uint8)
+            self._put(slot, [head, room[:end]], crc32c(head))
 
     def _get(self, slot: int, data: np.ndarray) -> bool:
-        lengths = np.empty(ceil_div(len(data), PART), "<u4")
-        if not self._read(slot, 0, lengths.view(np.uint8)) or lengths.max() > most_bytes(PART):
+        table = np.empty((ceil_div(len(data), PART), 2), "<u4")
+        head = table.reshape(-1).view(np.uint8)
+        if not self._read(slot, 0, head) or crc32c(head) != self.sums.get(slot):
             return False
-        coded = np.empty(lengths.sum(dtype=np.int64), np.uint8)
-        if not self._read(slot, lengths.nbytes, coded):
+        lengths, sums = table[:, 0].astype(np.int64), table[:, 1]
+        if lengths.max() > most_bytes(PART):
             return False
-        if crc32c(coded, crc32c(lengths.view(np.uint8))) != self.sums.get(slot):
-            return False
-        starts = range(0, len(data), PART)
-        with suppress(ValueError):
-            for start, part in zip(starts, np.split(coded, np.cumsum(lengths[:-1])), strict=True):
-                decode("blosc-lz4", part, data[start : start + PART])
-            return True
-        return False
+        starts = np.cumsum(lengths) - lengths
+        with self._room() as room:
+            coded = room[: lengths.sum()]
+            return self._read(slot, head.nbytes, coded) and all(
+                decode_tiles(_CODEC, coded, starts[parts], lengths[parts], sums[parts], rows)
+                for parts, rows in _pieces(data.view(self._dtype))
+            )
 
 
 _SLOT_FILE = re.compile("([0-9]{1,18})-[0-9a-f]{32}")

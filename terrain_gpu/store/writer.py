@@ -17,14 +17,13 @@ from ..errors import InputError, StoreError
 from ..grid import TILE, Block, ceil_div
 from .checksums import (
     block_digest,
-    crc32c,
     crc_of_tiles,
     layer_digest,
     seal,
     sealed_line,
     unsealed_line,
 )
-from .codecs import encoder, most_bytes, together
+from .codecs import code_tiles, most_bytes
 from .files import new_file, output_errors, remove_file, write_parts
 from .layer import KEY, Layer, Number
 from .shard import ANY_DIGEST, MISSING
@@ -239,20 +238,9 @@ class BlockWriter(Layer):
 
         Tiles in this thread's buffer are overwritten: what is coded never reaches the next of them.
         """
-        room, name = self._room(len(tiles))[0], str(self.compress)
-        kernels = together(name)
-        if kernels is not None:
-            lengths, sums = kernels.code_tiles(name, self.dtype, tiles, present, room)
-            return room[: lengths.sum()], lengths, sums
-        code = encoder(name, self.dtype)
-        lengths, sums = np.zeros(present.size, np.int64), np.zeros(present.size, np.uint32)
-        end = 0
-        for n, k in enumerate(present):
-            part = code(tiles[k])
-            lengths[n], sums[n] = len(part), crc32c(part)
-            room[end : end + len(part)] = np.frombuffer(part, np.uint8)
-            end += len(part)
-        return room[:end], lengths, sums
+        room = self._room(len(tiles))[0]
+        lengths, sums = code_tiles(str(self.compress), tiles, present, room)
+        return room[: lengths.sum()], lengths, sums
 
     def _all_fill(self, tiles: np.ndarray) -> np.ndarray:
         """Mask of the tiles that contain only the fill value, compared bit by bit."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import re
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import region_standin
 import test_mst
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from terrain_gpu import shortest_paths
@@ -19,8 +20,9 @@ from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.cuda.device import source
 from terrain_gpu.engine.plan import CUDA_BASELINE
 from terrain_gpu.errors import StoreError
-from terrain_gpu.grid import BlockGrid
+from terrain_gpu.grid import BlockGrid, ceil_div
 from terrain_gpu.mst.verify import gpu as tree_proof
+from terrain_gpu.paths.cuda.problem import Problem
 from terrain_gpu.paths.cuda.regions import RegionSpill
 from terrain_gpu.paths.cuda.relaxing import AWAY, CHANGED
 from terrain_gpu.paths.cuda.resident import ResidentBlocks, _beside
@@ -159,6 +161,34 @@ def test_proofs_of_ten_thousand_million_cells_fit_8_gb():
         proof.memory = partial(Proof.memory, proof)
         assert Proof.side(proof) >= 16_384
         assert threads_within(blocks, 4, "8GB", 16, CUDA_BASELINE) == 16
+
+
+@given(
+    side=st.integers(1, 200_000),
+    block=st.sampled_from([256, 1024, 2048]),
+    threads=st.integers(1, 16),
+    memory=st.integers(10, 400).map(lambda n: n * 10**8),
+)
+@example(side=100_000, block=2048, threads=16, memory=8 * 10**9)
+def test_buffers_are_left_out_for_fewer_regions(side, block, threads, memory):
+    blocks = BlockGrid(side, side, block)
+    heights = SimpleNamespace(dtype=np.dtype(np.uint16))
+    ground = SimpleNamespace(blocks=blocks, heights=heights, friction=None, barriers=None)
+    ground.dtype, ground.sources = np.dtype(np.uint32), [0]
+    how = (True, True, False), 2**31 - 1, None, ["distance"]
+
+    gpu = Gpu(0, memory, given=True, wanted=True)
+    problem = Problem(ground, *how, threads, gpu, None, Path("spill"))
+    most = min(threads, blocks.count)
+    limit, cells = problem.plan()
+    assert problem.memory(cells) <= limit == memory
+    assert ceil_div(most, 2) <= problem.stagings <= most
+    count = ceil_div(blocks.shape[0], cells)
+    for more in range(problem.stagings + 1, most + 1):
+        assert problem._across(more) > count
+    assert problem._across(ceil_div(most, 2)) == count
+    if (side, block, threads, memory) == (100_000, 2048, 16, 8 * 10**9):
+        assert (count, problem.stagings) == (3, 10)
 
 
 @pytest.fixture

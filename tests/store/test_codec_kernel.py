@@ -13,7 +13,7 @@ from test_store import begin, write
 
 from terrain_gpu import InputError, TileStore
 from terrain_gpu.grid import TILE
-from terrain_gpu.store import codec_kernel, codecs, decoding, layer, shard_kernel, writer
+from terrain_gpu.store import codec_kernel, codecs, decoding, layer, shard_kernel
 
 RASTERS = {
     "uint8": Raster(np.dtype("u1"), (260, 331), 0, "hills", "dense"),
@@ -29,7 +29,7 @@ def one_by_one(monkeypatch):
 
     def off():
         monkeypatch.setattr(decoding, "together", lambda name: None)
-        monkeypatch.setattr(writer, "together", lambda name: None)
+        monkeypatch.setattr(codecs, "together", lambda name: None)
         monkeypatch.setattr(layer, "shards_at_once", lambda name: None)
 
     return off

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +89,28 @@ class Problem:
         r0, r1, c0, c1 = self.blocks.window(0, 0)
         return (r1 - r0) * (c1 - c0) * max(items)
 
-    @property
+    @cached_property
     def stagings(self) -> int:
-        """Number of threads that read and write; 0 if the limit is too small for one."""
+        """Number of threads that read and write; 0 if the limit is too small for one.
+
+        Each has a buffer on the GPU. Down to half of them are left out where that makes room for
+        larger, and thus fewer, regions: a region is visited many times.
+        """
         most = min(self.threads, self.blocks.count, max(1, _STAGING // self.staging_bytes))
-        if self.host_limit is None:
-            return most
-        room = self.host_limit - COMPILED_BASELINE - CUDA_BASELINE
-        return max(0, min(most, room // self._passing))
+        if self.host_limit is not None:
+            room = self.host_limit - COMPILED_BASELINE - CUDA_BASELINE
+            most = max(0, min(most, room // self._passing))
+        return min(range(most, (most - 1) // 2, -1), key=self._across)
+
+    def _across(self, stagings: int) -> int:
+        """Number of regions side by side, at least, with so many buffers on the GPU.
+
+        More than there are blocks if not even one fits.
+        """
+        whole = side = max(self.blocks.shape)
+        while side and self.memory(side, stagings) > self.gpu.memory:
+            side -= 1
+        return ceil_div(whole, side) if side else whole + 1
 
     @property
     def host_memory(self) -> int:
@@ -113,8 +128,9 @@ class Problem:
         friction = None if g.friction is None else cell_dtype(g.friction.dtype, g.dtype)
         return cell_dtype(g.heights.dtype, g.dtype), friction
 
-    def memory(self, side: int) -> int:
+    def memory(self, side: int, stagings: int | None = None) -> int:
         """Bytes of GPU memory for regions of `side` x `side` blocks."""
+        stagings = self.stagings if stagings is None else stagings
         rows = min(side * self.blocks.block, self.blocks.rows)
         # The last region may be wider, see `regions.region_windows`.
         cols = min(side * self.blocks.block + self.halo - 1, self.blocks.cols)
@@ -134,7 +150,7 @@ class Problem:
         if self.method != "relax":
             lists += shape.cells // 8 + 48 * tiles  # flags; keys, and the search for pending ones
         sources = 24 * len(self.ground.sources)
-        staging = self.stagings * self.staging_bytes
+        staging = stagings * self.staging_bytes
         return RESERVED + shape.cells * each + lists + rims + sources + staging + 2**16
 
     def plan(self) -> tuple[int, int]:
@@ -154,10 +170,8 @@ class Problem:
                 f"blocks of {self.blocks.block}; give at least {ceil_div(least, MB)} MB, or use "
                 "--backend cpu"
             )
-        limit = self.gpu.memory
-        side = max(self.blocks.shape)
-        while side > 1 and self.memory(side) > limit:
-            side -= 1
+        limit, count = self.gpu.memory, self._across(self.stagings)
+        side = ceil_div(max(self.blocks.shape), count)
         if self.memory(side) > limit:
             raise PlanError(
                 f"shortest paths in blocks of {self.blocks.block} take "
@@ -168,11 +182,10 @@ class Problem:
                 + "; raise --gpu-memory-limit, convert with a smaller --block-size, or use "
                 "--backend cpu"
             )
-        count = ceil_div(max(self.blocks.shape), side)
         if count > 1 and self.method != "relax":
             raise InputError(
                 f"method {self.method!r} needs the whole raster in GPU memory, "
                 f"{format_size(self.memory(max(self.blocks.shape)))} of {format_size(limit)}; "
                 "raise --gpu-memory-limit, or use --method relax"
             )
-        return limit, ceil_div(max(self.blocks.shape), count)
+        return limit, side
