@@ -15,6 +15,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -154,15 +155,17 @@ class Slots:
 PART = 1 << 20
 """Bytes of an array that `CodedSlots` codes at a time."""
 
-_CODEC = "blosc-lz4"
+_CODEC, _PIECES = "blosc-lz4", 4
 
 
 def _pieces(cells: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Parts of equal length, and the rest: their numbers, and the cells with a row for each."""
+    """Some parts of equal length each, and the rest: their numbers, and a row of cells for each."""
     step = PART // cells.itemsize
     whole = len(cells) // step
-    if whole:
-        yield slice(0, whole), cells[: whole * step].reshape(whole, step)
+    some = ceil_div(whole, _PIECES)
+    for k in range(0, whole, some or 1):
+        parts = slice(k, min(k + some, whole))
+        yield parts, cells[parts.start * step : parts.stop * step].reshape(-1, step)
     if len(cells) % step:
         yield slice(whole, whole + 1), cells[whole * step :].reshape(1, -1)
 
@@ -173,16 +176,29 @@ class CodedSlots(Slots):
     The file has holes: it takes as much of the disk as was saved. A slot holds the length and the
     CRC-32C of each coded part (uint32), then the parts. The checksum of its record is that of the
     former. Saving and loading take the memory of one more array at most, which is kept for the
-    next: allocating it each time took as long as coding.
+    next.
+
+    Parameters
+    ----------
+    threads
+        Number of threads that code pieces of arrays, for all threads that save and load.
     """
 
     def __init__(
-        self, path: Path, count: int, slot_bytes: int, dtype: np.dtype, *, resume: bool = False
+        self,
+        path: Path,
+        count: int,
+        slot_bytes: int,
+        dtype: np.dtype,
+        *,
+        resume: bool = False,
+        threads: int = 1,
     ) -> None:
         most = ceil_div(slot_bytes, PART) * (8 + most_bytes(min(PART, slot_bytes)))
         super().__init__(path, count, most, resume=resume)
         self._dtype = dtype
         self._rooms: list[np.ndarray] = []
+        self._pool = ThreadPoolExecutor(threads)
 
     @contextmanager
     def _room(self) -> Iterator[np.ndarray]:
@@ -197,13 +213,17 @@ class CodedSlots(Slots):
     def save(self, slot: int, array: np.ndarray) -> None:
         table = np.empty((ceil_div(array.nbytes, PART), 2), "<u4")
         with self._room() as room:
-            end = 0
-            for parts, rows in _pieces(array.reshape(-1)):
-                lengths, sums = code_tiles(_CODEC, rows, np.arange(len(rows)), room[end:])
+
+            def code(piece: tuple[slice, np.ndarray]) -> np.ndarray:
+                parts, rows = piece
+                coded = room[parts.start * most_bytes(PART) :]
+                lengths, sums = code_tiles(_CODEC, rows, np.arange(len(rows)), coded)
                 table[parts, 0], table[parts, 1] = lengths, sums
-                end += int(lengths.sum())
+                return coded[: lengths.sum()]
+
+            coded = list(self._pool.map(code, _pieces(array.reshape(-1))))
             head = table.reshape(-1).view(np.uint8)
-            self._put(slot, [head, room[:end]], crc32c(head))
+            self._put(slot, [head, *coded], crc32c(head))
 
     def _get(self, slot: int, data: np.ndarray) -> bool:
         table = np.empty((ceil_div(len(data), PART), 2), "<u4")
@@ -216,10 +236,18 @@ class CodedSlots(Slots):
         starts = np.cumsum(lengths) - lengths
         with self._room() as room:
             coded = room[: lengths.sum()]
-            return self._read(slot, head.nbytes, coded) and all(
-                decode_tiles(_CODEC, coded, starts[parts], lengths[parts], sums[parts], rows)
-                for parts, rows in _pieces(data.view(self._dtype))
-            )
+
+            def decode(piece: tuple[slice, np.ndarray]) -> bool:
+                parts, rows = piece
+                where = starts[parts], lengths[parts], sums[parts]
+                return decode_tiles(_CODEC, coded, *where, rows)
+
+            pieces = _pieces(data.view(self._dtype))
+            return self._read(slot, head.nbytes, coded) and all([*self._pool.map(decode, pieces)])
+
+    def close(self, *, keep: bool = True) -> None:
+        self._pool.shutdown()
+        super().close(keep=keep)
 
 
 _SLOT_FILE = re.compile("([0-9]{1,18})-[0-9a-f]{32}")

@@ -223,7 +223,7 @@ def test_a_spill_is_found_again(tmp_path, blocks):
 def test_saved_distances_are_compressed(tmp_path, monkeypatch, dtype):
     monkeypatch.setattr(spill, "PART", 1024)
     path, lengths = tmp_path / "slots", (1, 255, 256, 257, 16_384)
-    slots = spill.CodedSlots(path, 3, 16_384 * 8, np.dtype(dtype))
+    slots = spill.CodedSlots(path, 3, 16_384 * 8, np.dtype(dtype), threads=3)
     slots.save(1, np.arange(16_384).astype(dtype))
     assert path.stat().st_size - slots._slot_bytes < 16_384 * np.dtype(dtype).itemsize / 2
     noise = np.random.default_rng(1)

@@ -44,12 +44,16 @@ class RegionSpill:
     ----------
     resume
         Whether to continue with the distances of an earlier run.
+    threads
+        Number of threads that code the blocks.
     """
 
-    def __init__(self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool) -> None:
+    def __init__(
+        self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool, threads: int = 1
+    ) -> None:
         self.blocks, self.dtype = blocks, dtype
         size = blocks.block**2 * dtype.itemsize
-        self._slots = CodedSlots(path, blocks.count, size, dtype, resume=resume)
+        self._slots = CodedSlots(path, blocks.count, size, dtype, resume=resume, threads=threads)
         across = blocks.shape[1]
         self.saved: set[Block] = set()
         for slot in list(self._slots.sums):
@@ -87,7 +91,8 @@ class RegionField:
     """One kind of distance (costs or hops) over all regions, for regions not on the GPU."""
 
     def __init__(self, path: Path, problem: Problem, rims: Rims, *, resume: bool) -> None:
-        self.spill = RegionSpill(path, problem.blocks, rims.dtype, resume=resume)
+        place, threads = (path, problem.blocks, rims.dtype), problem.threads
+        self.spill = RegionSpill(*place, resume=resume, threads=threads)
         self.rims = rims
         self.begun: set[Region] = set()
 
