@@ -13,7 +13,7 @@ from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from .. import cells
-from ..errors import InputError
+from ..errors import CellError, InputError
 from ..grid import GridSpec, Window, clip, is_empty
 from .crs import crs_name, placed
 from .inputs import SEQUENTIAL, open_input
@@ -107,6 +107,7 @@ class Mosaic:
         declared = [one.nodata for one in self.inputs if one.nodata is not None]
         if nodata is not None:
             nodata = cells.as_scalar(nodata, self.dtype, f"{first.path}: nodata value")
+        self._stated = nodata is not None
         self.nodata = nodata if nodata is not None else (declared[0] if declared else None)
         for one in self.inputs:
             if one.masked:
@@ -151,7 +152,7 @@ class Mosaic:
         place = self._places[0]
         if len(self.inputs) == 1:
             self.inputs[0].read(_shift(window, place), out)
-            self._recode(out, self.inputs[0].nodata)
+            self._recode(out, self.inputs[0], _shift(window, place))
             return
         if self.nodata is not None:
             out[...] = self.nodata
@@ -161,7 +162,7 @@ class Mosaic:
                 continue
             piece = np.empty((part[1] - part[0], part[3] - part[2]), self.dtype)
             one.read(_shift(part, place), piece)
-            self._recode(piece, one.nodata)
+            self._recode(piece, one, _shift(part, place))
             target = out[
                 part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
             ]
@@ -170,10 +171,27 @@ class Mosaic:
             else:
                 np.copyto(target, piece, where=~_equals(piece, self.nodata))
 
-    def _recode(self, data: np.ndarray, own: float | int | None) -> None:
-        if own is None or self.nodata is None or _same(own, self.nodata):
+    def _recode(self, data: np.ndarray, one: Any, window: Window) -> None:
+        """Give an input's nodata cells, in a window of it, the nodata value of the mosaic.
+
+        Raises
+        ------
+        CellError
+            when a value equals the nodata value of another input, and would become nodata.
+        """
+        target, own = self.nodata, one.nodata
+        if target is None or (own is not None and _same(own, target)):
             return
-        data[_equals(data, own)] = self.nodata
+        if not self._stated and math.isfinite(target) and (wrong := data == target).any():
+            row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
+            other = next(other.path for other in self.inputs if other.nodata == target)
+            raise CellError(
+                f"{one.path}: row {window[0] + row}, column {window[2] + col}: value {target} "
+                f"would become nodata, as it is in {other}; choose another value for nodata with "
+                f"--nodata, or give --nodata {target} if it is nodata in all of them"
+            )
+        if own is not None:
+            data[_equals(data, own)] = target
 
     def cell_name(self, row: int, col: int) -> str:
         """Name a cell of the mosaic for messages: its file, and row and column in this file."""

@@ -467,6 +467,30 @@ def test_masked_cells_become_nodata(tmp_path, kind):
 # -- mosaics -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("own", [-32768, None])
+def test_a_value_that_is_nodata_in_another_input_is_refused(tmp_path, own):
+    """0 m beside a tile whose nodata is 0: which it is, the user has to say."""
+    west = save(tmp_path / "west.tif", np.array([[3, 4], [0, 5]], np.int16), 0)
+    place = PLACE @ rasterio.Affine.translation(2, 0)
+    east = save(tmp_path / "east.tif", np.array([[7, 7], [2, 0]], np.int16), own, transform=place)
+    for order in [[west, east]] + ([[east, west]] if own is None else []):
+        with pytest.raises(
+            InputError,
+            match=r"east\.tif: row 1, column 1: value 0 would become nodata, as it is in .*west"
+            r"\.tif; choose another value .* --nodata, or give --nodata 0 if it is nodata in all",
+        ):
+            convert_dataset(order, tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    for nodata in (-1, 0):
+        convert_dataset([west, east], tmp_path / f"s{nodata}", nodata=nodata)
+        found, layer = stored(tmp_path / f"s{nodata}")
+        assert layer.nodata == nodata
+        assert found.tolist() == [[3, 4, 7, 7], [nodata, 5, 2, 0]]
+    if own is not None:
+        convert_dataset([east, west], tmp_path / "t", verify=True)
+        assert stored(tmp_path / "t")[0].tolist() == [[3, 4, 7, 7], [own, 5, 2, 0]]
+
+
 @given(
     dtype=dtypes(),
     down=st.integers(20, 90),
@@ -474,20 +498,28 @@ def test_masked_cells_become_nodata(tmp_path, kind):
     overlap=st.tuples(st.integers(0, 15), st.integers(0, 15)),
     order=st.permutations(range(4)),
     nodata=st.lists(st.sampled_from([0, 1, 5, None]), min_size=4, max_size=4),
+    doubtful=st.booleans(),
     block=block_sizes(128),
     seed=st.integers(0, 99),
 )
 @settings(max_examples=examples(25))
 def test_mosaics_of_overlapping_tiles(
-    folders, dtype, down, across, overlap, order, nodata, block, seed
+    folders, dtype, down, across, overlap, order, nodata, doubtful, block, seed
 ):
-    """The first named wins; where it has nodata, the next; all nodata cells take one value."""
+    """The first named wins; where it has nodata, the next; all nodata cells take one value.
+
+    A value that is nodata elsewhere is doubtful: refused, unless the value of nodata is given.
+    """
     rng = np.random.default_rng(seed)
     height, width = down + overlap[0], across + overlap[1]
     places = [(r, c) for r in (0, down) for c in (0, across)]
     tiles = [rng.integers(0, 7, (height, width)).astype(dtype) for _ in places]
     declared = [None if n is None else cells.as_scalar(n, dtype) for n in nodata]
     out = next((declared[k] for k in order if declared[k] is not None), None)
+    elsewhere = [k for k in order if out is not None and declared[k] != out]
+    for k in elsewhere:
+        tiles[k][(tiles[k] == out) & (not doubtful)] = 7
+    doubtful = any((tiles[k] == out).any() for k in elsewhere)
     expected = np.full((down + height, across + width), 0 if out is None else out, dtype)
     for k in reversed(order):
         r, c = places[k]
@@ -502,7 +534,12 @@ def test_mosaics_of_overlapping_tiles(
         for k, (r, c) in enumerate(places):
             transform = PLACE @ rasterio.Affine.translation(c, r)
             paths.append(save(folder / f"{k}.tif", tiles[k], declared[k], transform=transform))
-        convert_dataset([paths[k] for k in order], folder / "s", block_size=block)
+        inputs = [paths[k] for k in order]
+        if doubtful:
+            with pytest.raises(InputError, match="would become nodata, as it is in"):
+                convert_dataset(inputs, folder / "s", block_size=block)
+        stated = out if doubtful else None
+        convert_dataset(inputs, folder / "s", block_size=block, nodata=stated)
         found, layer = stored(folder / "s")
         assert same_bits(found, expected)
         assert same_value(layer.nodata, out)
