@@ -5,11 +5,15 @@ Units are written as in UDUNITS where that has them: "m", "s", "m2". "" is an un
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 from typing import Any
 
 from .lengths import other_unit
 from .spec import GridSpec
+
+log = logging.getLogger(__name__)
 
 UNITS = "units"
 """The attribute of a layer with its unit."""
@@ -84,6 +88,35 @@ def in_unit(unit: str) -> dict[str, Any]:
 def of_lengths(grid: GridSpec) -> str:
     """The unit of `step_lengths`."""
     return (other_unit(grid) or "m") if grid.crs_wkt else ""
+
+
+def other_length(layer: Any, grid: GridSpec) -> str:
+    """The unit of a layer's cells if it is a length other than that of `step_lengths`; else ""."""
+    unit = unit_of(layer)
+    own, lengths = metres_of(unit), metres_of(of_lengths(grid))
+    if own is None or lengths is None or math.isclose(own, lengths, rel_tol=1e-5):
+        return ""
+    return unit
+
+
+def warn_of_slopes(layer: Any, grid: GridSpec) -> None:
+    """Warn if slopes of a layer combine two units of length, or are those of scaled cells."""
+    scale = scale_of(layer)
+    if scale != (1.0, 0.0):
+        log.warning(
+            "%s: slopes are those of the cells as they are, which are to be multiplied by %s, and "
+            "%s added; convert them first, with terrain-gpu calc",
+            layer.path,
+            *scale,
+        )
+    elif unit := other_length(layer, grid):
+        log.warning(
+            "%s: heights are in %s and lengths in %s, and both are combined as they are; convert "
+            "the heights first, with terrain-gpu calc",
+            layer.path,
+            unit,
+            of_lengths(grid),
+        )
 
 
 def of_areas(grid: GridSpec) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,9 @@ from .problem import LAYERS, CostDistance
 log = logging.getLogger(__name__)
 
 GPU_METHODS = ("relax-array", "tournament")
+
+_SLOPES = re.compile(r"\bslope\b|\bdz\b.*\blength\b|\blength\b.*\bdz\b")
+"""Formulas that combine heights and lengths."""
 
 
 def array_layers(
@@ -219,6 +223,8 @@ def warn_about_lengths(problem: CostGraph) -> None:
             problem.cost,
             unit,
         )
+    elif not kind.metric and _SLOPES.search(kind.formula or problem.cost):
+        units.warn_of_slopes(heights, problem.grid)
     if kind.lengths:
         warn_of_mercator(problem.grid, ("lengths", "slopes"))
 

@@ -23,7 +23,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
 
-from terrain_gpu import GridSpec, InputError, LayerWriter, StoreError, create_layer
+from terrain_gpu import GridSpec, InputError, LayerWriter, StoreError, create_layer, slope
 from terrain_gpu.grid.lengths import length_unit, other_unit
 from terrain_gpu.io.places import Places
 from terrain_gpu.paths.cpu import relax
@@ -420,6 +420,43 @@ def test_lengths_that_are_no_metres_are_told(tmp_path, caplog, no_fsync):
         assert other_unit(grid) == unit
         assert length_unit(grid) == (unit or "m")
     assert length_unit(GridSpec(5, 5)) == "map units"
+
+
+@only_cpu
+@pytest.mark.parametrize(
+    ("unit", "code", "told"),
+    [
+        ("ft", 32633, "elevation: heights are in ft and lengths in m, and both are combined"),
+        ("km", 4326, "elevation: heights are in km and lengths in m, and both are combined"),
+        ("m", 2264, "heights are in m and lengths in US survey foot"),
+        ("ft", 2264, None),
+        ("m", 4326, None),
+        ("", 32633, None),
+    ],
+)
+def test_heights_in_another_unit_than_lengths_are_told(
+    tmp_path, caplog, no_fsync, unit, code, told
+):
+    store = tmp_path / "s.zarr"
+    place = (0.001, 0.0, 10.0, 0.0, -0.001, 50.0)
+    grid = GridSpec(70, 70, transform=place, crs_wkt=CRS.from_epsg(code).to_wkt())
+    options = {"block_size": 64, "attributes": {"units": unit} if unit else {}}
+    with create_layer(store, "elevation", grid, np.dtype("f4"), **options) as writer:
+        for i, j in writer.blocks.ids():
+            r0, r1, c0, c1 = writer.block_window(i, j)
+            writer.write_block(i, j, np.ones((r1 - r0, c1 - c0), np.float32))
+        writer.commit()
+    shortest_paths(store, [(1, 1)], cost="absdiff")
+    shortest_paths(store, [(1, 1)], cost="friction", friction="elevation", overwrite=True)
+    assert "heights are in" not in caplog.text
+    for cost in ("surface", "length * exp(abs(slope))", "slope"):
+        caplog.clear()
+        if cost == "slope":
+            slope(store)
+        else:
+            shortest_paths(store, [(1, 1)], cost=cost, overwrite=True)
+        assert ("heights are in" in caplog.text) == (told is not None)
+        assert (told or "") in caplog.text
 
 
 @only_cpu
