@@ -18,7 +18,7 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
-from ..errors import InputError
+from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..progress import Progress, silent
@@ -58,7 +58,11 @@ class Calc(Operation):
     @cached_property
     def arithmetic(self) -> Arithmetic:
         store = TileStore.open(self.store)
-        dtypes = {name: store.layer(name).dtype for name in store.layers}
+        dtypes = {}
+        for name, layer in store.each():
+            if isinstance(layer, StoreError):
+                raise layer
+            dtypes[name] = layer.dtype
         with named_store(store.path):
             return Arithmetic(self.expression, dtypes)
 

@@ -98,7 +98,7 @@ class Files:
         from ..paths.steps import layer_named
 
         name = layer_named(settings["into"], "ties")
-        if name in store.layers and not (settings["overwrite"] or settings["resume"]):
+        if name in store and not (settings["overwrite"] or settings["resume"]):
             raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
 
     def write(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import ClusterError, InputError, StoreError, TerrainError, VerificationError
 from . import options
 
 if TYPE_CHECKING:
@@ -101,7 +102,6 @@ def command(
     terrain-gpu verify dem.zarr --file paths.gpkg --layer distance
     terrain-gpu verify dem.zarr --file contours.gpkg
     """
-    from ..errors import ClusterError, TerrainError, VerificationError
     from ..report import Report
     from ..store import TileStore
     from ..store.accept import accept_changes
@@ -206,11 +206,10 @@ def _results(
     store: TileStore, gpu: dict[str, Any]
 ) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
     """Proofs of all results, by name."""
-    from ..errors import StoreError
     from ..mst import LAYER
 
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
-    if LAYER in store.layers:
+    if LAYER in store:
         checks[LAYER] = partial(_forest, **gpu)
     checks |= {name: partial(_paths, name=name, **gpu) for name in _distances(store)}
     checks |= _on_the_cpu(store)
@@ -269,7 +268,6 @@ def _tiles(layer: Layer, at: tuple[int, int], _: Any) -> int:
 
 
 def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..errors import StoreError
     from ..mst import LAYER
     from ..mst.verify.forest import verify_forest
     from ..mst.weights import WEIGHTS
@@ -325,14 +323,17 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
 
 def _distances(store: TileStore) -> list[str]:
     """Names of the layers of distances, also of those missing beside their backlinks."""
-    names = set(store.layers)
-    found = ["distance"] if {"distance", "backlink", "allocation"} & names else []
-    for name in sorted(names - {"distance", "backlink", "allocation"}):
-        info = store.layer(name).info
-        settings = info.get("settings")
+    usual, found = False, list[str]()
+    for name, layer in store.each():
+        if name in ("distance", "backlink", "allocation"):
+            usual = True
+            continue
+        if isinstance(layer, StoreError):
+            raise layer
+        settings = layer.info.get("settings")
         if isinstance(settings, dict) and {"cost", "source_edge"} <= settings.keys():
-            found += info.get("beside") or [name]
-    return list(dict.fromkeys(found))
+            found += layer.info.get("beside") or [name]
+    return list(dict.fromkeys(["distance"] * usual + found))
 
 
 def _paths(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
@@ -453,8 +454,9 @@ def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any
     }
     checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
     drained: dict[str, tuple[list[str], list[str]]] = {}
-    for name in store.layers:
-        layer = store.layer(name)
+    for name, layer in store.each():
+        if isinstance(layer, StoreError):
+            raise layer
         settings = layer.info.get("settings")
         if not isinstance(settings, dict):
             continue
@@ -517,7 +519,6 @@ def _features(
 ) -> tuple[dict[str, Any], str]:
     from ..drainage.verify.stream_lines import verify_stored_lines
     from ..engine.proof import Limits
-    from ..errors import InputError
     from ..vectorize.verify.drawings import is_drawing
 
     if not os.path.isfile(file):

@@ -59,8 +59,8 @@ def warn_if_empty(store: str, settings: dict[str, Any]) -> None:
     from ..store import TileStore
 
     opened, name = TileStore.open(store), settings.get("layer") or "elevation"
-    if name in opened.layers:
-        opened.layer(name).warn_if_empty()
+    if (found := opened.find(name)) is not None:
+        found.warn_if_empty()
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def layer_of(option: str, store: TileStore, settings: dict[str, Any], nor: str =
         with naming(f"--{option}"):
             _add(given, store, name, settings, barriers=option == "barriers")
     except StoreError:
-        if name not in store.layers:
+        if name not in store:
             raise
         remove = shlex.join(["terrain-gpu", "layers", str(store.path), "remove", "--force", name])
         old = f"if that is what the file was before, {remove}; "

@@ -169,7 +169,9 @@ def refuse_stale(store: TileStore, name: str) -> None:
         if (one := left.pop()) in seen:
             continue
         seen.add(one)
-        layer = store.layer(one)
+        layer = store.layer(one) if one == name else store.find(one)
+        if layer is None:
+            continue
         for changed in filter(store.__contains__, store.stale(layer)):
             raise StoreError(
                 f"{layer.path}: computed from other cells than {store.path / changed} holds now; "
@@ -177,7 +179,7 @@ def refuse_stale(store: TileStore, name: str) -> None:
             )
         settings = layer.info.get("settings")
         of = settings.get("of") if isinstance(settings, dict) else None
-        left += [above for above in of if above in store] if isinstance(of, dict) else []
+        left += of if isinstance(of, dict) else ()
 
 
 def provide_directions(

@@ -94,5 +94,5 @@ def refuse_existing(store: TileStore, names: list[str | None], settings: dict[st
     if settings["overwrite"] or settings.get("resume"):
         return
     for name in names:
-        if name in store.layers:
+        if name is not None and name in store:
             raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")

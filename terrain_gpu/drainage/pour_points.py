@@ -198,7 +198,7 @@ def naming_nearest(store: TileStore, directions: str) -> Iterator[None]:
     try:
         yield
     except OutsideError as error:
-        if directions not in store.layers:
+        if directions not in store:
             raise
         # What is outside is refused before it could be snapped.
         nearest = _nearest(store, open_directions(store, directions), error.cell, remedy="")
@@ -233,9 +233,10 @@ def _nearest(
 def _channels(store: TileStore, codes: Layer) -> list[Layer]:
     """The layers of streams along these directions that are up to date."""
     found = []
-    for name in sorted(store.layers):
+    for _, layer in store.each():
         with suppress(StoreError):
-            layer = store.layer(name)
+            if isinstance(layer, StoreError):
+                continue
             settings = layer.info.get("settings")
             of = settings.get("streams_of") if isinstance(settings, dict) else None
             if of == codes.name and not store.stale(layer):

@@ -228,11 +228,9 @@ class MapServer:
         store, grid = self.source.store, self.source.store.grid
         self.source.refresh()
         layers: list[dict[str, Any]] = []
-        for name in store.layers:
-            try:
-                layer = store.layer(name)
-            except StoreError as error:
-                layers.append({"name": name, "unreadable": str(error)})
+        for name, layer in store.each():
+            if isinstance(layer, StoreError):
+                layers.append({"name": name, "unreadable": str(layer)})
                 continue
             digest = str(layer.info.get("digest", ""))[:16]
             version = "-".join([digest, *map(str, overviews_of(store, name)[0])])
@@ -253,7 +251,7 @@ class MapServer:
                 "coarsest": self.source.coarsest,
                 "layers": layers,
                 "heights": self.heights,
-                "directions": "flow_direction" in store.layers,
+                "directions": "flow_direction" in store,
                 "levels": levels,
                 "costs": COSTS,
                 "no_runs": self.runs.why_not,
@@ -316,7 +314,7 @@ class MapServer:
 
 def _heights(store: TileStore) -> str | None:
     """The layer of heights; None if there is none."""
-    return "elevation" if "elevation" in store.layers else None
+    return "elevation" if "elevation" in store else None
 
 
 def _in_metres(grid: GridSpec) -> bool:

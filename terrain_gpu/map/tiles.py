@@ -139,7 +139,7 @@ class Source:
         """A layer; a StoreError if there is none."""
         found = self._shown.get(name)  # another thread may forget it meanwhile
         if found is None:
-            if name not in self.store.layers:
+            if name not in self.store:
                 raise StoreError(f"{self.store.path}: no layer {name!r}")
             found = self._shown[name] = Shown(self, Pyramid(self.store, name, self.base))
         return found

@@ -174,10 +174,10 @@ def _usual(store: TileStore, name: str) -> str:
     """How a layer was reduced before, or else its type is: integers may be codes or labels."""
     layer = store.layer(name)
     for _, level in levels_of(store):
-        if name in level.layers:
-            with contextlib.suppress(StoreError, KeyError, TypeError):
-                if (found := level.layer(name).info["settings"]["resampling"]) in METHODS:
-                    return str(found)
+        with contextlib.suppress(StoreError, KeyError, TypeError):
+            there = level.find(name)
+            if there and (found := there.info["settings"]["resampling"]) in METHODS:
+                return str(found)
     average = layer.dtype.kind == "f" and layer.info.get("holds") != "aspect"
     return "average" if average else "nearest"
 
@@ -291,7 +291,7 @@ def build_overviews(
                     client=client,
                     verify=verify,
                     resume=resume,
-                    overwrite=overwrite or name in TileStore.open(operation.store).layers,
+                    overwrite=overwrite or name in TileStore.open(operation.store),
                     place=Here(lambda cells, _: progress(cells, all_cells)),
                 )
                 found[name]["built"].append(factor)

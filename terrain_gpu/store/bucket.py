@@ -16,6 +16,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -23,7 +24,8 @@ import numpy as np
 
 from ..errors import OutputError, StoreError
 from ..grid import Block, BlockGrid, GridSpec
-from .layer import KEY, Layer, digests_name
+from .checksums import digests_name
+from .layer import KEY, Layer
 from .levels import drop_overviews
 from .metadata import TileStore, array_json, group_files, without_consolidated
 from .objects import ObjectPath, for_each, uploads
@@ -121,6 +123,10 @@ class ObjectShards(NamedTuple):
     def put_whole(self, path: Any, data: Any) -> tuple[str]:
         """Write a shard that is in memory, or delete it if there are no data; returns its e-tag."""
         while True:
+            if self.target.fresh and data is not None:
+                if (tag := path.create(data)) is not None:
+                    return (tag,)
+                self.target.fresh = False  # a block that is written again, or a second writer
             # The shard exists, from this run or one that has taken it over. Read the e-tag
             # first, then check who owns the run, so that no later write of another is replaced.
             found = path.head()
@@ -149,16 +155,17 @@ class BucketTarget:
         self._state = self._folder / "run.json"
         self._writer = uuid.uuid4().hex
         self._run: _Claim | None = None
-        self._found: tuple[_Claim, str] | None = None
         self._tag = ""
+        self.fresh = True
+        """Whether no shard is known to exist; then writing tries to create one at once."""
         self._scratch: Scratch | None = None
 
     # -- the run ---------------------------------------------------------------------------
 
-    def _look(self) -> tuple[_Claim, str] | None:
-        """`_read`, and remember the result, on which `start` bases its conditional write."""
-        self._found = self._read()
-        return self._found
+    @cached_property
+    def _found(self) -> tuple[_Claim, str] | None:
+        """`_read`, the first time: on this, `start` bases its conditional write."""
+        return self._read()
 
     def _read(self) -> tuple[_Claim, str] | None:
         """Read run.json and its e-tag; None if there is none."""
@@ -174,12 +181,11 @@ class BucketTarget:
 
     def header(self) -> dict[str, Any] | None:
         """The header of an unfinished run; None if there is none."""
-        found = self._look()
-        return found[0].header if found else None
+        return self._found[0].header if self._found else None
 
     def is_busy(self) -> bool:
         """Whether a live process of this machine owns the run."""
-        found = self._read()
+        found = self._found
         return found is not None and Scratch(found[0].id).is_held()
 
     def _hold(self, run: _Claim, before: str | None) -> None:
@@ -230,7 +236,7 @@ class BucketTarget:
     def claim(self, header: dict[str, Any], *, resumed: bool) -> str:
         """Begin or resume the run; returns the separator in the names of its shards."""
         # run.json is not read again: a run that has begun since then wins.
-        found = self._found
+        found, self.fresh = self._found, not resumed
         if resumed and found is not None:
             run = found[0]._replace(writer=self._writer, complete=False)
         else:

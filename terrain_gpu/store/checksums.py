@@ -87,6 +87,15 @@ def layer_digest(facts: Mapping[str, Any], blocks: np.ndarray) -> str:
     return hashlib.blake2b(text + blocks.astype("<u8").tobytes(), digest_size=16).hexdigest()
 
 
+DIGESTS = "digests"
+"""Name of the file with the digests of all blocks of a layer."""
+
+
+def digests_name(separator: str) -> str:
+    """Name of the file of digests, for the version of a layer with this separator."""
+    return DIGESTS if separator == "/" else f"{DIGESTS}-dotted"
+
+
 def crc_of_json(*values: Mapping[str, Any] | Sequence[Any]) -> str:
     """CRC-32C of JSON values, independent of the order of keys; 8 hexadecimal digits."""
     text = json.dumps(values, sort_keys=True, allow_nan=False)

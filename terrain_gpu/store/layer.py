@@ -16,10 +16,11 @@ from .. import cells
 from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, units, z_rank_table
-from .checksums import block_digest, crc_of_tiles, layer_digest
+from .checksums import block_digest, crc_of_tiles, digests_name, layer_digest
 from .decoding import decode_tiles, shards_at_once
 from .labels import CHUNK, Labels, import_lazy
-from .objects import read_small
+from .object_bytes import recent
+from .objects import ObjectPath, read_small
 from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
 from .tiles import arrange, part_of
 
@@ -30,9 +31,6 @@ log = logging.getLogger(__name__)
 
 KEY = "terrain_gpu"
 """Key of this package's own attributes."""
-
-DIGESTS = "digests"
-"""Name of the file with the digests of all blocks of a layer."""
 
 Number = float | int
 
@@ -90,7 +88,7 @@ class Layer(Described):
         self._order = np.argsort(self._ranks.ravel())
         self._tile_bytes = TILE * TILE * dtype.itemsize
         self._local = threading.local()
-        self._lock = threading.Lock()
+        self._lock, self._key = threading.Lock(), object()
         self._digests: np.ndarray | None = None
 
     def _facts(self) -> tuple[Any, ...]:
@@ -318,7 +316,7 @@ class Layer(Described):
         if read and (present := read(np.arange(count), out, self._scratch)) is not None:
             out[~present] = self.fill
             return
-        with self._shard(i, j) as shard:
+        with self._shard(i, j, full=True) as shard:
             if shard is None:
                 out[...] = self.fill
                 return
@@ -402,7 +400,7 @@ class Layer(Described):
         StoreError
             when tiles differ; names the first of them.
         """
-        with self._shard(i, j, whole=True) as shard:
+        with self._shard(i, j, whole=True, full=True) as shard:
             if shard is None:
                 return 0
             ranks = np.flatnonzero(shard.offsets != ABSENT)
@@ -428,9 +426,9 @@ class Layer(Described):
             tiles, slots = found
             arrange(tiles, slots, self._ranks, inner, out, self.fill)
             return
-        r0, r1, c0, c1 = self._window(i, j)
-        there = ceil_div(r1 - r0, TILE) * ceil_div(c1 - c0, TILE)
-        with self._shard(i, j, whole=4 * ranks.size > there) as shard:
+        r0, r1, c0, c1 = window = self._window(i, j)
+        most = 4 * ranks.size > ceil_div(r1 - r0, TILE) * ceil_div(c1 - c0, TILE)
+        with self._shard(i, j, whole=most, full=part == window) as shard:
             if shard is None:
                 out[...] = self.fill
                 return
@@ -515,40 +513,47 @@ class Layer(Described):
         )
 
     @contextlib.contextmanager
-    def _shard(self, i: int, j: int, *, whole: bool = False) -> Iterator[Shard | None]:
+    def _shard(
+        self, i: int, j: int, *, whole: bool = False, full: bool = False, kept: bool = True
+    ) -> Iterator[Shard | None]:
         """Open the shard of block (i, j); None if the block is all fill.
 
         Parameters
         ----------
-        whole
-            Whether most of the shard will be read; an object is then read with one request.
+        whole, full
+            Whether most, or all, of it will be read; an object is then read with one request.
+        kept
+            Whether what was read of an object before may be used.
         """
         self._window(i, j)
-        path = self.shard_path(i, j)
-        expected = self._expected(i, j)
-        with contextlib.ExitStack() as stack:
-            try:
-                end = end_bytes(self._ranks.size)
-                source = stack.enter_context(opened(path, end, whole=whole))
-            except FileNotFoundError:
-                if expected not in (None, 0, ANY_DIGEST):
-                    raise StoreError(
-                        f"{path}: missing from layer {self.name!r} (an incomplete copy?); "
-                        f"{again(self.path)}"
-                    ) from None
-                yield None
-                return
-            except TerrainError:
-                raise
-            except OSError as error:
-                raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-            try:
-                how = self._order, self._tile_bytes, expected
-                yield Shard(source, path, self.path, *how, compress=self.compress)
-            except TerrainError:
-                raise
-            except OSError as error:
-                raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+        path, expected = self.shard_path(i, j), self._expected(i, j)
+        sealed = expected not in (None, ANY_DIGEST)
+        end, key = end_bytes(self._ranks.size), self._key if sealed and kept else None
+        if expected == 0 and not full and isinstance(path, ObjectPath):
+            yield None
+            return
+        try:
+            with contextlib.ExitStack() as stack:
+                try:
+                    found = opened(path, end, whole=whole, full=full, layer=key)
+                    source = stack.enter_context(found)
+                except FileNotFoundError:
+                    if sealed and expected:
+                        raise StoreError(
+                            f"{path}: missing from layer {self.name!r} (an incomplete copy?); "
+                            f"{again(self.path)}"
+                        ) from None
+                    yield None
+                    return
+                how = path, self.path, self._order, self._tile_bytes, expected
+                yield Shard(source, *how, compress=self.compress)
+        except TerrainError:
+            if isinstance(path, ObjectPath) and recent.forget(key, path):
+                with self._shard(i, j, kept=False):  # fails if the layer was replaced
+                    pass
+            raise
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
     def _expected(self, i: int, j: int) -> int | None:
         """The recorded digest of a block, 0 if it has no file; None if none is recorded."""
@@ -593,8 +598,3 @@ class Layer(Described):
             have = np.empty(size, np.uint8)
             setattr(self._local, name, have)
         return have[:size]
-
-
-def digests_name(separator: str) -> str:
-    """Name of the file of digests, for the version of a layer with this separator."""
-    return DIGESTS if separator == "/" else f"{DIGESTS}-dotted"

@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import StoreError
 from ..grid import GridSpec
 from .files import output_errors, sync_folder, write_whole
+from .layer import Layer
 from .metadata import (
     FOLDER_OF_LEVELS,
     MULTISCALES,
@@ -75,23 +76,29 @@ def levels_of(store: TileStore) -> Iterator[tuple[int, TileStore]]:
 
 def overviews_of(store: TileStore, name: str) -> tuple[list[int], list[int]]:
     """Factors of the overviews of a layer: those of its present cells, and others."""
+    return fresh_of(store.layer(name), levels_of(store))
+
+
+def fresh_of(layer: Layer, levels: Iterable[tuple[int, TileStore]]) -> tuple[list[int], list[int]]:
+    """As `overviews_of`, for these levels of its store."""
     fresh: list[int] = []
     other: list[int] = []
-    identity = store.layer(name).identity
-    for factor, level in levels_of(store):
-        finer = made_from(level, name) if name in level.layers else None
+    identity = layer.identity
+    for factor, level in levels:
+        finer = made_from(level, layer.name)
         if finer is None:
             continue
         whole = finer == identity
         (fresh if whole else other).append(factor)
-        identity = level.layer(name).identity if whole else ""
+        identity = level.layer(layer.name).identity if whole else ""
     return fresh, other
 
 
 def made_from(level: TileStore, name: str) -> str | None:
     """Digest of the layer that an overview was made from, "" if damaged; None for others."""
     with contextlib.suppress(StoreError):
-        settings = level.layer(name).info.get("settings")
+        found = level.find(name)
+        settings = found.info.get("settings") if found else None
         if not isinstance(settings, dict) or "overview_of" not in settings:
             return None
         return str(settings.get("finer"))

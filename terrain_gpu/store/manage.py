@@ -70,12 +70,16 @@ def inputs_of(layer: Layer) -> list[str]:
 
 def dependants(store: TileStore, name: str) -> list[str]:
     """Names of the readable layers that were computed from a layer."""
-    found = []
-    for other in store.layers:
-        with contextlib.suppress(StoreError):
-            if other != name and name in inputs_of(store.layer(other)):
-                found.append(other)
-    return found
+    return _made_of(_inputs(store), name)
+
+
+def _inputs(store: TileStore) -> dict[str, list[str]]:
+    """What each readable layer was computed from."""
+    return {name: inputs_of(one) for name, one in store.each() if isinstance(one, Layer)}
+
+
+def _made_of(inputs: dict[str, list[str]], name: str) -> list[str]:
+    return [other for other, of in inputs.items() if other != name and name in of]
 
 
 StoreLike = str | os.PathLike[str] | TileStore
@@ -109,11 +113,9 @@ def list_layers(store: StoreLike) -> dict[str, dict[str, Any]]:
     """
     store = TileStore.open(store)
     found: dict[str, dict[str, Any]] = {}
-    for name in store.layers:
-        try:
-            layer = store.layer(name)
-        except StoreError as error:
-            found[name] = {"unreadable": str(error)}
+    for name, layer in store.each():
+        if isinstance(layer, StoreError):
+            found[name] = {"unreadable": str(layer)}
             continue
         found[name] = {
             "dtype": layer.dtype.name,
@@ -152,11 +154,12 @@ def remove_layers(store: StoreLike, names: Sequence[str], *, force: bool = False
     >>> remove_layers("dem.zarr", ["walk", "walk_backlink"])
     """
     store = TileStore.open(store)
+    inputs = {} if force else _inputs(store)
     for name in names:
         _must_exist(store, name)
         if force:
             continue
-        if others := [one for one in dependants(store, name) if one not in names]:
+        if others := [one for one in _made_of(inputs, name) if one not in names]:
             raise InputError(
                 f"{store.path}: {_were(others)} computed from {name!r}, and "
                 "could not be verified without it; remove them too, or force it (--force)"
@@ -232,7 +235,8 @@ def rename_layer(store: StoreLike, old: str, new: str, *, force: bool = False) -
             )
         if os.path.lexists(store.path / name):
             raise StoreError(f"{store.path}: {name!r} exists; remove it first, or choose another")
-    others = [one for name in renamed for one in dependants(store, name) if one not in renamed]
+    inputs = _inputs(store)
+    others = [one for name in renamed for one in _made_of(inputs, name) if one not in renamed]
     if others and not force:
         raise InputError(
             f"{store.path}: {_were(others)} computed from {old!r}, and could not be verified "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import copy
 import functools
 import json
 import os
@@ -18,7 +17,6 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
-from zarr.errors import ContainsArrayError
 
 from .. import arguments, cells
 from ..described import Described
@@ -28,6 +26,7 @@ from .checksums import crc_of_json
 from .codecs import BLOSC_LEVEL, ZSTD_LEVEL, shuffle_of
 from .files import new_file, sync_folder, sync_tree, write_whole
 from .layer import KEY, Layer, Number
+from .nodes import attributes_of, find_array, open_group
 from .objects import ObjectPath, folder_names, is_there
 from .swap import absolute, beside, recover
 
@@ -301,7 +300,7 @@ class TileStore(Described):
             recover(beside(root, "incomplete"), root, beside(root, "replaced"))
             for old in root.glob(".incomplete/*.replaced"):
                 recover(old.with_suffix(""), root / old.stem, old)
-        attributes = attributes_of(_open_node(root, zarr.open_group))
+        attributes = attributes_of(open_group(root))
         own = attributes.get(KEY)
         if not isinstance(own, dict):
             raise StoreError(
@@ -333,18 +332,20 @@ class TileStore(Described):
 
     @property
     def layers(self) -> list[str]:
+        return [name for name in self._names() if name in self]
+
+    def _names(self) -> list[str]:
+        """Names of all folders, sorted."""
         try:
-            names = folder_names(self.path)
+            return sorted(folder_names(self.path))
         except OSError as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
-        return sorted(name for name in names if name in self)
 
     def __contains__(self, name: str) -> bool:
         """Whether there is such a layer; in object storage one request, not one for each layer."""
-        good = NAME.fullmatch(name) and name not in RESERVED
-        return bool(good) and is_there(self.path / name / "zarr.json")
+        return _may_be_layer(name) and is_there(self.path / name / "zarr.json")
 
     def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:
         """Refuse to replace a layer without this setting, which another command made.
@@ -356,10 +357,10 @@ class TileStore(Described):
         InputError
             with the remedy.
         """
-        if name not in self:
-            return
         with contextlib.suppress(StoreError):
-            settings = self.layer(name).info.get("settings")
+            if (found := self.find(name)) is None:
+                return
+            settings = found.info.get("settings")
             if isinstance(settings, dict) and setting in settings:
                 return
             raise InputError(
@@ -373,14 +374,16 @@ class TileStore(Described):
 
         Damaged layers, and arrays that are not layers, are under "unreadable", with the reason.
         """
-        from .levels import overviews_of
+        from .levels import fresh_of, levels_of
 
-        grid = self.grid
+        grid, levels = self.grid, None
         layers, unreadable = {}, {}
-        for name in self.layers:
+        for name, layer in self.each():
             try:
-                layer = self.layer(name)
-                fresh, other = overviews_of(self, name)
+                if isinstance(layer, StoreError):
+                    raise layer
+                levels = list(levels_of(self)) if levels is None else levels
+                fresh, other = fresh_of(layer, levels)
                 layers[name] = layer.describe() | {
                     "stale": self.stale(layer),
                     "overviews": fresh,
@@ -413,12 +416,17 @@ class TileStore(Described):
             **(of if isinstance(of, dict) else {}),
             **(beside if isinstance(beside, dict) else {}),
         }
-        plain = [n for n in of if n in self and not self.layer(n).is_sealed]
-        return [n for n in of if n not in plain and not self.holds(n, of[n])]
+        found = {name: self.find(name) for name in of}
+        return [
+            name
+            for name, layer in found.items()
+            if layer is None or (layer.is_sealed and layer.identity != of[name])
+        ]
 
     def holds(self, name: str, identity: Any) -> bool:
         """Whether there is a layer with this name and this `Layer.identity`."""
-        return name in self and self.layer(name).identity == identity
+        found = self.find(name)
+        return found is not None and found.identity == identity
 
     def layer(self, name: str) -> Layer:
         """Open a layer.
@@ -428,14 +436,25 @@ class TileStore(Described):
         StoreError
             when there is no such layer or its metadata is damaged.
         """
-        path = self.path / name
-        good = NAME.fullmatch(name) and name not in RESERVED
-        if not (good and _has_metadata(path)):  # if reading is not permitted, opening says so
-            have = ", ".join(self.layers) or "none"
-            file = f"; the file becomes one with convert-dataset {name} STORE --layer NAME"
-            more = "" if "." not in name else file if os.path.isfile(name) else _MISSING_FILE
-            raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}{more}")
-        array = _open_node(path, zarr.open_array)
+        if (found := self.find(name)) is not None:
+            return found
+        have = ", ".join(self.layers) or "none"
+        file = f"; the file becomes one with convert-dataset {name} STORE --layer NAME"
+        missing = "; there is no such file, either"
+        more = "" if "." not in name else file if os.path.isfile(name) else missing
+        raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}{more}")
+
+    def find(self, name: str) -> Layer | None:
+        """Open a layer; None if there is no such layer.
+
+        Raises
+        ------
+        StoreError
+            when its metadata is damaged.
+        """
+        # If reading is not permitted, opening says so.
+        if not _may_be_layer(name) or (array := find_array(path := self.path / name)) is None:
+            return None
         try:
             return _checked_layer(path, self.grid, array)
         except InputError as error:
@@ -445,77 +464,25 @@ class TileStore(Described):
                 f"{path}/zarr.json: damaged metadata ({error}); convert it again"
             ) from error
 
+    def each(self) -> Iterator[tuple[str, Layer | StoreError]]:
+        """Yield the names of all layers, sorted, and each layer, or what is wrong with it."""
+        for name in self._names() if isinstance(self.path, ObjectPath) else self.layers:
+            try:
+                found: Layer | StoreError | None = self.find(name)
+            except StoreError as error:
+                found = error
+            if found is not None:
+                yield name, found
 
-def _has_metadata(path: Path) -> bool:
-    """Whether `path` has a zarr.json, or may have one that we are not permitted to see."""
-    if isinstance(path, ObjectPath):
-        return (path / "zarr.json").exists()
-    try:
-        os.stat(path / "zarr.json")
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return True
+
+def _may_be_layer(name: str) -> bool:
+    return bool(NAME.fullmatch(name)) and name not in RESERVED
 
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not a whole number")
     return value
-
-
-def metadata_at(path: Path) -> bytes | None:
-    """The zarr.json of the array or group at a path; None if it is missing in object storage."""
-    if isinstance(path, ObjectPath):
-        found = (path / "zarr.json").read()
-        return None if found is None else found[0]
-    return (path / "zarr.json").read_bytes()
-
-
-@functools.lru_cache(256)
-def parsed(opener: Any, metadata: bytes) -> Any:
-    """The array or group of these metadata, which zarr checks; what it holds is shared.
-
-    zarr takes a millisecond and several threads to open one, and each command opens dozens.
-    """
-    held = {"zarr.json": default_buffer_prototype().buffer.from_bytes(metadata)}
-    return opener(held, mode="r", zarr_format=3)
-
-
-def attributes_of(node: Any) -> dict[str, Any]:
-    """The attributes of an array or group, of which nothing is shared."""
-    return copy.deepcopy(node.attrs.asdict())
-
-
-_MISSING_FILE = "; there is no such file, either"
-
-
-def _open_node(path: Path, opener: Any) -> Any:
-    metadata = metadata_at(path) if isinstance(path, ObjectPath) else None
-    if isinstance(path, ObjectPath):
-        if metadata is None:
-            raise StoreError(f"{path}: no such store; convert-dataset makes one")
-    elif not path.exists():
-        if path.suffix not in ("", ".zarr"):
-            raise StoreError(f"{path}: no such file; name a raster, or a store")
-        raise StoreError(f"{path}: no such store; convert-dataset makes one")
-    elif not path.is_dir():
-        raise StoreError(
-            f"{path}: a file, not a store; convert-dataset makes one (in Python: convert_dataset)"
-        )
-    elif not _has_metadata(path):
-        raise StoreError(f"{path}: not a store (it has no zarr.json); convert-dataset makes one")
-    try:
-        return parsed(opener, metadata or metadata_at(path))
-    except ContainsArrayError as error:
-        raise StoreError(f"{path}: an array, not a store; name the folder above it") from error
-    except PermissionError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    except Exception as error:  # on malformed JSON, zarr raises errors of many types
-        raise StoreError(
-            f"{path}/zarr.json: damaged metadata ({type(error).__name__}: {error}); convert again"
-        ) from error
 
 
 def _check_recorded(attributes: dict[str, Any]) -> None:

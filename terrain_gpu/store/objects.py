@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,11 +32,20 @@ AT_ONCE = 16
 HELD = 64 * 10**6
 """Most bytes that uploads hold together, unless a single object is larger."""
 
+LAST = 1 << 17
+"""Bytes of the end of a shard that a request reads: of a small one, this is everything."""
+
+RECENT = 8 * 10**6
+"""Most bytes that are kept of shards that were read; see `object_bytes.Recent`."""
+
 CLIENT_BYTES = 24 * 10**6
 """Memory of the library with its connections, in bytes."""
 
 ATTEMPTS = 4
 """Number of attempts if a transfer is interrupted."""
+
+DELETED_AT_ONCE = 1000
+"""Most objects that one request deletes, which is as many as S3 permits."""
 
 LARGEST = 5 * 10**9
 """Bytes of the largest object that one request can write, on Amazon's and Azure's servers."""
@@ -304,15 +314,25 @@ class ObjectPath:
     def delete(self) -> None:
         """Delete an object if it exists."""
         with explained(self, "deleted", OutputError), contextlib.suppress(FileNotFoundError):
-            self._tried(lambda o, store: o.delete(store, self.key))
+            self._delete([self.key])
 
     def delete_below(self, names: Iterable[str]) -> None:
         """Delete objects below, if they exist."""
+        names = iter(names)
 
-        def delete(name: str) -> None:
-            (self / name).delete()  # one by one: some servers do not support deleting many
+        def delete(some: list[str]) -> None:
+            try:
+                with explained(self, "deleted", OutputError):
+                    self._delete([f"{self.key}/{name}" for name in some])
+            except OutputError:
+                # One is missing, or the server does not support deleting many.
+                for name in some:
+                    (self / name).delete()
 
-        for_each(delete, names)
+        for_each(delete, iter(lambda: list(islice(names, DELETED_AT_ONCE)), []))
+
+    def _delete(self, keys: list[str]) -> None:
+        self._tried(lambda o, store: o.delete(store, keys))
 
     # -- both ------------------------------------------------------------------------------
 
@@ -478,7 +498,7 @@ def _filled(buffer: np.ndarray, found: Any) -> np.ndarray:
 def bytes_held(block: int) -> int:
     """Memory for object storage in bytes, with blocks of this side.
 
-    It counts the library with its connections, and shards being uploaded. Downloads go into buffers
-    of the plan.
+    It counts the library with its connections, shards being uploaded, and the ends of shards that
+    were read or are being read, twice. Other downloads go into buffers of the plan.
     """
-    return CLIENT_BYTES + max(HELD, 8 * block * block)
+    return CLIENT_BYTES + max(HELD, 8 * block * block) + RECENT + 2 * AT_ONCE * LAST

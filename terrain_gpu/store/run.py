@@ -17,10 +17,10 @@ import numpy as np
 from .. import arguments, cells
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
-from .checksums import sealed_line, unsealed_line
+from .checksums import DIGESTS, sealed_line, unsealed_line
 from .codecs import NAMES
 from .files import new_file, output_errors, sync_files, sync_folder, sync_tree
-from .layer import DIGESTS, KEY, Layer, Number
+from .layer import KEY, Layer, Number
 from .levels import drop_overviews
 from .metadata import (
     FORMAT,
@@ -368,10 +368,8 @@ def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, 
     """
     if header := _unfinished(path, name):
         return header.get("dtype")
-    store = TileStore.open(path)
-    if name not in store:
+    if (there := TileStore.open(path).find(name)) is None:
         return None
-    there = store.layer(name)
     same = there.info.get("settings") == json.loads(json.dumps(dict(settings)))
     return there.dtype.name if same else None
 
@@ -383,8 +381,8 @@ def begun_compression(
     if header := _unfinished(path, name):
         return (header.get("compress"),)
     with contextlib.suppress(StoreError):
-        there = TileStore.open(path).layer(name)
-        if there.info.get("settings") == json.loads(json.dumps(dict(settings))):
+        there = TileStore.open(path).find(name)
+        if there and there.info.get("settings") == json.loads(json.dumps(dict(settings))):
             return (there.compress,)
     return ()
 
@@ -477,7 +475,8 @@ def _resume_or_clear(
             f"{target.root}: an unfinished run of layer {target.place.name!r} is there; "
             "--resume continues it, --overwrite starts again"
         )
-    if not target.replace_store and target.place.exists() and not is_layer(target.place):
+    in_folder = isinstance(target, Target) and not target.replace_store
+    if in_folder and target.place.exists() and not is_layer(target.place):
         raise StoreError(f"{target.place}: in the way, and not a layer of this program; move it")
     if (target.place / "zarr.json").exists():
         if resume:

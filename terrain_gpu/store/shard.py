@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import numpy as np
 from ..errors import StoreError
 from .checksums import block_digest, unseal
 from .codecs import most_bytes
+from .object_bytes import ObjectBytes, recent
 from .objects import ObjectPath
 from .tiles import ABSENT
 
@@ -100,51 +100,10 @@ class FileBytes:
             yield np.frombuffer(data, np.uint8)
 
 
-class ObjectBytes:
-    """The bytes of an object: all read at once, or first the end and then parts on demand."""
-
-    def __init__(self, path: ObjectPath, size: int, data: np.ndarray | None, end: bytes) -> None:
-        self._path, self.size, self._data, self._end = path, size, data, end
-        self.mapped = self.held = data is not None
-
-    @classmethod
-    def open(cls, path: ObjectPath, end: int, whole: bool) -> ObjectBytes:
-        """Read all of an object if `whole`, or else its last bytes."""
-        if whole:
-            data = path.read_into(lambda size: np.empty(size, np.uint8))
-            if data is not None:
-                return cls(path, data.size, data, b"")
-        elif found := path.tail(end):
-            return cls(path, found[1].size, None, found[0])
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-
-    def tail(self, size: int) -> bytes:
-        if self._data is not None:
-            return self._data[max(self.size - size, 0) :].tobytes()
-        return self._end[-size:]
-
-    def map(self) -> np.ndarray:
-        return self.read(np.empty(self.size, np.uint8)) if self._data is None else self._data
-
-    def read(self, buffer: np.ndarray) -> np.ndarray:
-        if self._data is None:
-            self._path.read_part(buffer)
-        else:
-            buffer[...] = self._data[: buffer.size]
-        return buffer
-
-    def near(self, start: int, buffer: np.ndarray) -> np.ndarray:
-        return self.map()[start : start + buffer.size]
-
-    def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        if self._data is None:
-            return iter(self._path.ranges(starts.tolist(), lengths.tolist()))
-        data = self._data
-        return (data[a : a + n] for a, n in zip(starts, lengths, strict=True))
-
-
 @contextlib.contextmanager
-def opened(path: Any, end: int, *, whole: bool) -> Iterator[ShardBytes]:
+def opened(
+    path: Any, end: int, *, whole: bool, full: bool = False, layer: object = None
+) -> Iterator[ShardBytes]:
     """Open the bytes of a shard, in a file or an object.
 
     Parameters
@@ -153,6 +112,8 @@ def opened(path: Any, end: int, *, whole: bool) -> Iterator[ShardBytes]:
         Number of bytes of its checksums and index.
     whole
         Whether most of the shard will be read.
+    full, layer
+        For an object, as for `Recent.open`; None if nothing is to be kept of it.
 
     Raises
     ------
@@ -160,7 +121,10 @@ def opened(path: Any, end: int, *, whole: bool) -> Iterator[ShardBytes]:
         when it cannot be opened; FileNotFoundError when it is not there.
     """
     if isinstance(path, ObjectPath):
-        yield ObjectBytes.open(path, end, whole)
+        if layer is None:
+            yield ObjectBytes.open(path, end, whole)
+        else:
+            yield recent.open(layer, path, end, whole=whole, full=full)
         return
     fd = os.open(path, os.O_RDONLY)
     try:

@@ -221,7 +221,8 @@ def test_a_kill_during_the_commit(store, twin, tmp_path, monkeypatch, replaced, 
 
     def publish(self, *args):
         with monkeypatch.context() as dying:
-            for name in ("write", "create", "replace", "delete"):
+            dying.setattr("terrain_gpu.store.objects.DELETED_AT_ONCE", 1)
+            for name in ("write", "create", "replace", "_delete"):
                 dying.setattr(ObjectPath, name, or_die(getattr(ObjectPath, name)))
             usual(self, *args)
 

@@ -289,7 +289,8 @@ def test_whatever_step_of_the_end_a_kill_cuts_off(bucket, monkeypatch, there, st
     writer = begin(store, overwrite=replaced)
     fill(writer, cells())
     with monkeypatch.context() as dying:
-        for name in ("write", "create", "replace", "delete"):
+        dying.setattr("terrain_gpu.store.objects.DELETED_AT_ONCE", 1)
+        for name in ("write", "create", "replace", "_delete"):
             dying.setattr(ObjectPath, name, or_die(getattr(ObjectPath, name)))
         with pytest.raises(Stop):
             writer.commit()

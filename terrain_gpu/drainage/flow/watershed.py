@@ -208,9 +208,9 @@ class _Watersheds(Beyond):
 
 def _holds_points(store: TileStore, name: str) -> bool | None:
     """Whether a layer holds pour points; None if there is none, or it is damaged."""
-    if name in store.layers:
-        with suppress(StoreError):
-            return bool(store.layer(name).info.get("holds") == HOLDS)
+    with suppress(StoreError):
+        if (found := store.find(name)) is not None:
+            return bool(found.info.get("holds") == HOLDS)
     return None
 
 

@@ -26,7 +26,8 @@ from ...store.checksums import unseal
 from ...store.codecs import ZSTD_LEVEL
 from ...store.files import output_errors
 from ...store.layer import KEY
-from ...store.metadata import attributes_of, metadata_at, node_json, parsed, separator_of
+from ...store.metadata import node_json, separator_of
+from ...store.nodes import attributes_of, metadata_at, parsed
 from ...store.objects import ObjectPath, is_there
 from ...store.scratch import scratch_folder
 from ..costs import CostModel

@@ -132,11 +132,10 @@ def verify_stored(
 
 def layers_of(store: TileStore, into: str) -> dict[str, Layer]:
     """The existing layers of distances, backlinks and allocation."""
-    there = store.layers
-    if into not in there:
+    if into not in store:
         raise StoreError(f"{store.path}: no layer {into!r}; compute-sssp makes one")
-    named = {name: layer_named(into, name) for name in RESULTS}
-    return {name: store.layer(found) for name, found in named.items() if found in there}
+    named = {name: store.find(layer_named(into, name)) for name in RESULTS}
+    return {name: layer for name, layer in named.items() if layer is not None}
 
 
 def check_settings(store: TileStore, layers: dict[str, Layer], recorded: RecordedPaths) -> None:
