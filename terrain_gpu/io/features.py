@@ -16,6 +16,7 @@ from ..engine.plan import MB
 from ..errors import InputError
 from ..grid import GridSpec
 from .flatgeobuf import FLATGEOBUF, write_flatgeobuf
+from .geojson import Geometry, write_geojson
 from .lines import PARQUET, cut_line, geojson_lines, is_geopackage, wkb_line, wkb_lines, write_layer
 from .vectors import WGS84, grid_crs, reprojected
 
@@ -44,7 +45,7 @@ class GeometryType(NamedTuple):
 
     kind: str
     wkb: Callable[[Any], bytes | None]
-    geojson: Callable[[list[Any], CRS | None], Iterator[dict[str, Any] | None]]
+    geojson: Callable[[list[Any], CRS | None], Iterator[Geometry | None]]
 
 
 def write_features(
@@ -75,20 +76,13 @@ def _write_geojson(
     shape: GeometryType,
 ) -> None:
     crs = grid_crs(grid) if grid.crs_wkt else None
-    with open(file, "w", encoding="utf-8") as out:
-        out.write('{"type": "FeatureCollection",\n')
-        if crs is None:
-            out.write('"crs": null,\n')
-        out.write('"features": [')
-        comma = "\n"
+
+    def rows() -> Iterator[tuple[dict[str, Any], Geometry | None]]:
         for features in batches:
             geometries = shape.geojson([geometry for geometry, _ in features], crs)
-            for (_, attributes), geometry in zip(features, geometries, strict=True):
-                out.write(comma)
-                feature = {"type": "Feature", "properties": attributes, "geometry": geometry}
-                out.write(json.dumps(feature))  # json.dump is several times as slow
-                comma = ",\n"
-        out.write("\n]}\n")
+            yield from zip([own for _, own in features], geometries, strict=True)
+
+    write_geojson(file, rows(), crs=crs is not None)
 
 
 def _write_geopackage(
@@ -181,7 +175,7 @@ def _wkb_of_line(xy: np.ndarray) -> bytes | None:
     return wkb_line(xy) if len(xy) > 1 else None
 
 
-def _geojson_of_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[dict[str, Any] | None]:
+def _geojson_of_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[Geometry | None]:
     for xy, geometry in zip(lines, geojson_lines(lines, crs), strict=True):
         yield geometry if len(xy) > 1 else None
 
@@ -216,9 +210,7 @@ def _wkb_of_polygons(polygons: Sequence[Polygon]) -> bytes:
     return b"".join(parts)
 
 
-def _geojson_of_polygons(
-    several: list[Sequence[Polygon]], crs: CRS | None
-) -> Iterator[dict[str, Any]]:
+def _geojson_of_polygons(several: list[Sequence[Polygon]], crs: CRS | None) -> Iterator[Geometry]:
     rings = [ring for polygons in several for rings in polygons for ring in rings]
     if crs is not None and rings:
         # All at once: one call of PROJ costs more than a thousand positions.
@@ -229,8 +221,7 @@ def _geojson_of_polygons(
         found = [[next(left) for _ in rings] for rings in polygons]
         if crs is not None:
             found = [_continued(rings, turn=not crs.is_geographic) for rings in found]
-        coordinates = [[ring.tolist() for ring in rings] for rings in found]
-        yield {"type": "MultiPolygon", "coordinates": coordinates}
+        yield {"type": "MultiPolygon", "coordinates": found}
 
 
 def _continued(rings: Polygon, *, turn: bool) -> Polygon:

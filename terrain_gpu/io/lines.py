@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rasterio._err import CPLE_BaseError
@@ -21,6 +20,7 @@ from ..grid import GridSpec
 from ..store import outputs
 from ..store.file_writer import writable_file
 from .flatgeobuf import FLATGEOBUF
+from .geojson import Geometry
 from .vectors import GEOJSON, GEOPACKAGE, WGS84, grid_crs, import_pyogrio, one_line, reprojected
 
 log = logging.getLogger(__name__)
@@ -118,14 +118,16 @@ def is_geopackage(path: Path) -> bool:
     return path.suffix.lower() == GEOPACKAGE
 
 
-def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[dict[str, Any]]:
+def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[Geometry]:
     """Lines as GeoJSON geometries in longitude and latitude, or unchanged if there is no CRS."""
+    cut = False
     if crs is not None and lines:
         # All at once: one call of PROJ costs more than a thousand positions.
         lonlat = lonlat_of(np.concatenate(lines), crs)
         lines = np.split(lonlat, np.cumsum([len(line) for line in lines])[:-1])
+        cut = bool(np.ptp(lonlat[:, 0]) > 180)
     for line in lines:
-        yield geojson_line(line, cut=crs is not None)
+        yield geojson_line(line, cut=cut)
 
 
 def lonlat_of(xy: np.ndarray, crs: CRS) -> np.ndarray:
@@ -137,9 +139,9 @@ def lonlat_of(xy: np.ndarray, crs: CRS) -> np.ndarray:
     return found
 
 
-def geojson_line(xy: np.ndarray, *, cut: bool) -> dict[str, Any]:
+def geojson_line(xy: np.ndarray, *, cut: bool) -> Geometry:
     """A line as a GeoJSON geometry, in parts where it crosses the antimeridian if `cut`."""
-    pieces = [piece.tolist() for piece in (cut_line(xy) if cut else [xy])]
+    pieces = cut_line(xy) if cut else [xy]
     if len(pieces) == 1:
         return {"type": "LineString", "coordinates": pieces[0]}
     return {"type": "MultiLineString", "coordinates": pieces}

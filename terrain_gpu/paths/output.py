@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..grid.units import of_lengths
 from ..io.features import GeometryType, write_features
 from ..io.flatgeobuf import FLATGEOBUF
 from ..io.frames import frame
+from ..io.geojson import write_geojson
 from ..io.lines import (
     PARQUET,
     cut_line,
@@ -125,17 +125,8 @@ def _line(path: TracedPath, grid: GridSpec) -> np.ndarray:
 
 def _write_geojson(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:
     crs = grid_crs(grid) if grid.crs_wkt else None
-    with open(file, "w", encoding="utf-8") as out:
-        out.write('{"type": "FeatureCollection",\n')
-        if crs is None:
-            out.write('"crs": null,\n')
-        out.write('"features": [')
-        for number, path in enumerate(paths):
-            (geometry,) = geojson_lines([_line(path, grid)], crs)
-            feature = {"type": "Feature", "properties": _properties(path), "geometry": geometry}
-            out.write(",\n" if number else "\n")
-            json.dump(feature, out)
-        out.write("\n]}\n")
+    rows = ((_properties(path), next(geojson_lines([_line(path, grid)], crs))) for path in paths)
+    write_geojson(file, rows, crs=crs is not None)
 
 
 def _write_geopackage(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> None:

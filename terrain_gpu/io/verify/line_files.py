@@ -20,6 +20,7 @@ from ...grid import Block, BlockGrid, GridSpec, cell_centres
 from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ...io.features import import_parquet, lines_across
 from ...io.flatgeobuf import FLATGEOBUF
+from ...io.geojson import listed
 from ...io.lines import PARQUET, geojson_line, geojson_lines, is_geopackage
 from ...io.vectors import GEOPACKAGE, WGS84, grid_crs, reprojected
 from .flatgeobuf import read_flatgeobuf
@@ -181,7 +182,7 @@ def read_positions(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], n
         when a line is not cut where it crosses the antimeridian, and only there.
     """
     for number, (attributes, geometry, xy) in enumerate(_rows(of, room), 1):
-        if of.lonlat and geojson_line(xy, cut=True) != geometry:
+        if of.lonlat and listed(geojson_line(xy, cut=True)) != geometry:
             wrong_line(of.path, number, "is not cut at the antimeridian as it should be")
         yield attributes, xy
 
@@ -234,7 +235,7 @@ def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
     centres = np.split(cell_centres(grid, places), starts[1:-1])
     if of.lonlat:
         right = geojson_lines([centres[k] for k in there], grid_crs(grid))
-        same = [one == geometries[k] for k, one in zip(there, right, strict=True)]
+        same = [listed(one) == geometries[k] for k, one in zip(there, right, strict=True)]
     elif of.wraps:
         shape = lines_across(grid)
         same = [shape.wkb(centres[k]) == geometries[k] for k in there]
