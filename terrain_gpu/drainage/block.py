@@ -355,15 +355,26 @@ def parent_edges(operands, rule, corner, order, code, parent, keys, ids):
         ids[v] = 4 * ((row0 + row) * cols + col0 + col) + d
 
 
+@register_jitable
+def step_length(metric, v, u, k):
+    """Length of the step from cell `v` to its neighbour `u`, number `k`.
+
+    `metric` is the first row and the width of the block, and lengths as of `step_lengths`.
+    """
+    row0, width, lengths = metric
+    # Unsigned numbers of 32 bits are divided faster.
+    return lengths[EDGE_OF[k], row0 + np.int64(np.uint32(min(v, u)) // np.uint32(width))]
+
+
 @jit
-def parent_lengths(row0, width, order, code, parent, lengths, along):
-    """Compute the length of each cell's edge to its parent; `lengths` is as of `step_lengths`."""
+def parent_lengths(metric, order, code, along):
+    """Compute the length of each cell's edge to its parent; `metric`: see `step_length`."""
+    step = ROW_STEP * metric[1] + COL_STEP
     for v in order:
+        k = code[v]
         along[v] = 0
-        if parent[v] >= 0:
-            d = _DIRECTION[code[v]]
-            lower = v if d >= 0 else parent[v]
-            along[v] = lengths[max(d, _DIRECTION[code[v] - 4]), row0 + lower // width]
+        if k < _NONE:
+            along[v] = step_length(metric, v, v + step[k], k)
 
 
 @jit

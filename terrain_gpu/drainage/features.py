@@ -41,21 +41,26 @@ def features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list
         (down, right), upper = np.abs(np.diff(places, axis=0)).T, places[:, 0]
         # Steps from the last cell of a line to the first cell of the next are never used.
         kind = np.where(down == 0, 0, np.where(right == 0, 2, 3))
-        steps = lengths[kind, np.minimum(upper[:-1], upper[1:])]
-        weights = _weights(weight, heights)
-        found, first = [], 0
-        for line in lines:
-            last = first + len(line)
+        steps = lengths[kind, np.minimum(upper[:-1], upper[1:])].tolist()
+        weights = _weights(weight, heights).tolist()
+        bounds = np.cumsum([0, *map(len, lines)])
+        columns = (
+            cells[bounds[:-1]].tolist(),
+            cells[bounds[1:] - 1].tolist(),
+            np.maximum.reduceat(heights, bounds[:-1]).tolist(),
+            pairwise(bounds.tolist()),
+        )
+        found = []
+        for start, end, height, (first, last) in zip(*columns, strict=True):
             attributes = {
-                "start": int(line[0]),
-                "end": int(line[-1]),
-                "weight": math.fsum(weights[first : last - 1].tolist()),
-                "pass_height": float(heights[first:last].max()),
-                "length": math.fsum(steps[first : last - 1].tolist()),
-                "cells": len(line),
+                "start": start,
+                "end": end,
+                "weight": math.fsum(weights[first : last - 1]),
+                "pass_height": float(height),
+                "length": math.fsum(steps[first : last - 1]),
+                "cells": last - first,
             }
             found.append((xy[first:last], attributes))
-            first = last
         yield found
 
 
@@ -66,14 +71,38 @@ def _simple(
 
     Returns the cells and the heights of the parts.
     """
+    crossing = _crossing(lines, cols)
+    if not crossing:
+        return lines, values
     cells, heights = [], []
-    for line, value in zip(lines, values, strict=True):
-        for first, last in pairwise([0, *_crossings(line, cols), len(line) - 1]):
+    for number, (line, value) in enumerate(zip(lines, values, strict=True)):
+        cuts = _crossings(line, cols) if number in crossing else []
+        for first, last in pairwise([0, *cuts, len(line) - 1]):
             part = slice(first, last + 1)
             way = -1 if line[first] > line[last] else 1
             cells.append(line[part][::way])
             heights.append(value[part][::way])
     return cells, heights
+
+
+def _crossing(lines: list[np.ndarray], cols: int) -> set[int]:
+    """The lines that cross themselves."""
+    owner = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
+    diagonal, squares = _diagonals(np.concatenate(lines), cols)
+    whole = owner[diagonal] == owner[diagonal + 1]
+    owner, squares = owner[diagonal[whole]], squares[whole]
+    order = np.argsort(squares)
+    twice = np.flatnonzero(np.diff(squares[order]) == 0)
+    first, second = owner[order[twice]], owner[order[twice + 1]]
+    return set(first[first == second].tolist())
+
+
+def _diagonals(cells: np.ndarray, cols: int) -> tuple[np.ndarray, np.ndarray]:
+    """Diagonal steps between consecutive cells, and the upper left cell of the square of each."""
+    row, col = np.divmod(cells, cols)
+    diagonal = np.flatnonzero((np.diff(row) != 0) & (np.diff(col) != 0))
+    upper, left = np.minimum(row[1:], row[:-1]), np.minimum(col[1:], col[:-1])
+    return diagonal, (upper * cols + left)[diagonal]
 
 
 def _crossings(line: np.ndarray, cols: int) -> list[int]:
@@ -82,14 +111,8 @@ def _crossings(line: np.ndarray, cols: int) -> list[int]:
     A line crosses itself where it uses both diagonals of a square of four cells. Each cut is as
     late as possible, which makes the number of cuts minimal.
     """
-    row, col = np.divmod(line, cols)
-    upper, left = np.minimum(row[1:], row[:-1]), np.minimum(col[1:], col[:-1])
-    diagonal = np.flatnonzero((np.diff(row) != 0) & (np.diff(col) != 0))
-    squares = (upper * cols + left)[diagonal]
-    if len(np.unique(squares)) == len(squares):
-        return []
     cuts, first, seen = [], 0, dict[int, int]()
-    for step, square in zip(diagonal.tolist(), squares.tolist(), strict=True):
+    for step, square in zip(*_diagonals(line, cols), strict=True):
         if seen.get(square, -1) >= first:
             cuts.append(step)
             first = step

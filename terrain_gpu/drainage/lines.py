@@ -25,8 +25,8 @@ from .block import BlockForest, edge_ids
 NODE = -1
 """End of a piece that is a node, not an edge to another block."""
 
-PIECE_BYTES = 200
-"""Bytes per piece while pieces are joined."""
+PIECE_BYTES, POSSIBLE_BYTES = 200, 60
+"""Bytes per piece while pieces are joined, and before that of one that may not be in a line."""
 
 CELL_BYTES = 330
 """Bytes per cell of a line while it is written: 165 measured for GeoPackage, 310 for GeoJSON."""
@@ -49,20 +49,25 @@ class Pieces:
         int64, shape (n + 1,): where each piece starts in `cells`, and the total.
     ends
         int64, shape (n, 2): ids of the edges to other blocks at both ends of each piece, or `NODE`.
+    conditions
+        int64, shape (n,): see `prune.keep`.
     """
 
     cells: np.ndarray
     heights: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+    conditions: np.ndarray
 
 
-def trace_pieces(block: BlockForest, bits: np.ndarray, kept: np.ndarray) -> Pieces:
+def trace_pieces(
+    block: BlockForest, bits: np.ndarray, condition: np.ndarray, kept: np.ndarray
+) -> Pieces:
     """Trace the pieces of polylines in a block.
 
     Parameters
     ----------
-    bits
+    bits, condition
         See `prune.keep`.
     kept
         int32, kept points of the block, at which polylines end.
@@ -71,10 +76,10 @@ def trace_pieces(block: BlockForest, bits: np.ndarray, kept: np.ndarray) -> Piec
     marked[:] = False
     marked[kept] = True
     width = block.width
-    nothing = np.empty(0, np.int32), np.empty((0, 3), np.int32)
-    count, total = trace(bits, marked, width, *nothing)
+    lines = bits, marked, width, np.flatnonzero(bits != 0).astype(np.int32)
+    count, total = trace(*lines, np.empty(0, np.int32), np.empty((0, 3), np.int32))
     cells, heads = np.empty(total, np.int32), np.empty((count, 3), np.int32)
-    trace(bits, marked, width, cells, heads)
+    trace(*lines, cells, heads)
     starts = np.append(heads[:, 0].astype(np.int64), total)
     first, last = block.globally(cells[starts[:-1]]), block.globally(cells[starts[1:] - 1])
     ends = np.stack(
@@ -85,11 +90,12 @@ def trace_pieces(block: BlockForest, bits: np.ndarray, kept: np.ndarray) -> Piec
         axis=1,
     )
     row, col = cells // width + 1, cells % width + 1
-    return Pieces(block.globally(cells), block.heights[row, col], starts, ends)
+    conditions = condition[cells[starts[:-1]]]
+    return Pieces(block.globally(cells), block.heights[row, col], starts, ends, conditions)
 
 
 @jit
-def trace(bits, marked, width, cells, heads):
+def trace(bits, marked, width, starts, cells, heads):
     """Trace pieces of polylines; returns the number of pieces, and of their cells.
 
     Parameters
@@ -100,6 +106,8 @@ def trace(bits, marked, width, cells, heads):
         Cells at which polylines end.
     width
         Columns of the block.
+    starts
+        int32, the cells with edges, in ascending order.
     cells, heads
         int32. Unless empty, `cells` receives the cells of each piece. `heads` receives where the
         piece starts in `cells`, and the neighbours in other blocks before its first cell and after
@@ -108,10 +116,8 @@ def trace(bits, marked, width, cells, heads):
     height = len(bits) // width
     write = len(heads) > 0
     count, total = 0, 0
-    for start in range(len(bits)):
+    for start in starts:
         here = bits[start]
-        if here == 0:
-            continue
         node = _is_node(here, marked[start])
         leaving = 0
         for k in range(8):
@@ -212,7 +218,7 @@ class PieceFile:
         self._dtype, self._memory, self._limit = dtype, memory, memory_limit
         self._cells = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._heights = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        self._total = self._count = 0
+        self._total = self._needed = self._count = 0
         self._tables: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
 
     def close(self) -> None:
@@ -227,18 +233,40 @@ class PieceFile:
         PlanError
             when there are more than the memory limit allows.
         """
-        if earlier := self._tables.pop(at, None):
-            self._count -= len(earlier[0])
+        self._counted(self._tables.pop(at, None), -1)
         if len(pieces.ends) == 0:
             return
         self._cells.write(pieces.cells.data)
         self._heights.write(np.ascontiguousarray(pieces.heights).data)
         starts, ends = pieces.starts[:-1], pieces.starts[1:]
         outer = np.stack((pieces.cells[starts], pieces.cells[ends - 1]), axis=1)
-        self._tables[at] = starts + self._total, ends - starts, pieces.ends, outer
+        table = starts + self._total, ends - starts, pieces.ends, outer, pieces.conditions
+        self._tables[at] = table
         self._total += len(pieces.cells)
-        self._count += len(starts)
-        self._refuse(self._count * PIECE_BYTES, f"a network of {self._count:,} or more lines")
+        self._counted(table)
+
+    def choose(self, entered: np.ndarray) -> None:
+        """Drop the pieces on whose condition line ends would have entered by other edges.
+
+        Raises
+        ------
+        PlanError
+            when there are more pieces than the memory limit allows.
+        """
+        self._needed = self._count = 0
+        for at, (*columns, conditions) in self._tables.items():
+            good = (conditions < 0) | np.isin(conditions, entered)
+            none = np.full(np.count_nonzero(good), -1)
+            self._tables[at] = *(column[good] for column in columns), none
+            self._counted(self._tables[at])
+
+    def _counted(self, table: tuple[np.ndarray, ...] | None, sign: int = 1) -> None:
+        if table is None:
+            return
+        sure = int(np.count_nonzero(table[-1] < 0))
+        self._count += sign * sure
+        self._needed += sign * (sure * PIECE_BYTES + (len(table[-1]) - sure) * POSSIBLE_BYTES)
+        self._refuse(self._needed, f"a network of {self._count:,} or more lines")
 
     def _refuse(self, more: int, what: str) -> None:
         needed = self._memory + more
@@ -261,7 +289,7 @@ class PieceFile:
         """
         if not self._tables:
             return
-        at, count, ends, outer = (
+        at, count, ends, outer, _ = (
             np.concatenate(columns) for columns in zip(*self._tables.values(), strict=True)
         )
         self._tables = {}
@@ -273,16 +301,17 @@ class PieceFile:
         first, last = outer.ravel()[heads], outer.ravel()[tails]
         turned = first > last
         order = np.lexsort((np.maximum(first, last), np.minimum(first, last)))
+        lengths = np.add.reduceat(count[slots >> 1], starts[:-1])
+        longest = int(lengths.max())
+        self._refuse(max(longest - BATCH, 0) * CELL_BYTES, f"a line of {longest:,} cells")
         cells: list[np.ndarray] = []
         heights: list[np.ndarray] = []
         gathered = 0
         for k in order.tolist():
-            way = slots[starts[k] : starts[k + 1]].tolist()
+            way = slots[starts[k] : starts[k + 1]]
             if turned[k]:
-                way = [slot ^ 1 for slot in reversed(way)]
-            length = sum(int(count[slot >> 1]) for slot in way)
-            self._refuse(max(length - BATCH, 0) * CELL_BYTES, f"a line of {length:,} cells")
-            parts = [self._piece(int(at[s >> 1]), int(count[s >> 1]), s & 1) for s in way]
+                way = way[::-1] ^ 1
+            parts = [self._piece(int(at[s >> 1]), int(count[s >> 1]), s & 1) for s in way.tolist()]
             cells.append(np.concatenate([part[0] for part in parts]))
             heights.append(np.concatenate([part[1] for part in parts]))
             gathered += len(cells[-1])

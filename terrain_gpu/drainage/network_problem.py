@@ -3,9 +3,8 @@
 1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
 2. *Skeleton*: the longest path to either side of every edge between blocks is computed.
 3. *Lines*: every block is read again; its edges with long enough paths on both sides are traced
-   and kept on disk as pieces of lines.
-4. *Ends*: blocks that a line end of another block extends into are read once more.
-5. *Writing*: the pieces are joined and written, line by line.
+   and kept on disk as pieces of lines. So are those that line ends of other blocks may extend to.
+4. *Writing*: the pieces are joined and written, line by line.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ..io.places import NO_PLACES, Places
 from . import prune
 from .block import read_forest
 from .features import features, write_lines
-from .lines import PieceFile, trace_pieces
+from .lines import POSSIBLE_BYTES, PieceFile, trace_pieces
 from .outlets import cells_in
 from .plan import plan_blocks
 from .skeleton import ByBlock, Skeleton
@@ -41,8 +40,7 @@ from .verify.network import plan_network_proof, verify_network
 _LINES = 32 * MB
 """Memory reserved for lines."""
 
-OUTLINES, LINES = Phase("outlines", joined="skeleton"), Phase("lines")
-ENDS = Phase("ends", counted=False)
+OUTLINES, LINES = Phase("outlines", joined="skeleton"), Phase("lines", joined="ends")
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class ExtractNetwork(Operation):
     command = "network"
     mark = ""
     halo = 1
-    phases = (OUTLINES, LINES, ENDS)
+    phases = (OUTLINES, LINES)
     proof_passes = 2
 
     @cached_property
@@ -114,13 +112,11 @@ class ExtractNetwork(Operation):
     ) -> SolvedBlock:
         units, least = self.lengths
         block = read_forest(self.forest, self.blocks.window(*at), cells[0], cells[1], work)
-        block.root(None)
         points = cells_in(block.window, self.kept)
         if phase == OUTLINES:
             return SolvedBlock(known=prune.outline(block, points, units))
-        beyond, tips = given
-        bits, arcs = prune.keep(block, points, units, beyond, tips, least)
-        return SolvedBlock(known=(trace_pieces(block, bits, points), arcs))
+        bits, condition, arcs = prune.keep(block, points, units, given, least)
+        return SolvedBlock(known=(trace_pieces(block, bits, condition, points), arcs))
 
     proven_by_workers = False
 
@@ -159,25 +155,17 @@ class _NetworkState(State):
         self._blocks, self._least = operation.blocks, operation.lengths[1]
         self._skeleton = Skeleton(prune.VERTEX_BYTES, run.plan.memory_limit)
         self._beyond: ByBlock | None = None
-        self._tips = prune.Tips(self._blocks)
         self._arcs: list[np.ndarray] = []
         self.pieces = PieceFile(
             self._writer.path.parent,
             operation.forest.cells.dtype,
-            run.plan.memory - _LINES,
+            # Outlines are no longer there when pieces are kept.
+            run.plan.memory - _LINES - POSSIBLE_BYTES * self._blocks.line_cells,
             run.plan.memory_limit,
         )
 
     def given(self, phase: Phase, at: Block) -> Any:
-        return None if self._beyond is None else (self._beyond.of(at), self._tips.of(at))
-
-    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
-        return phase == ENDS and at not in self._entered
-
-    @cached_property
-    def _entered(self) -> set[Block]:
-        """Blocks that line ends extend into; valid once all blocks have been traced."""
-        return set(self._tips.close(np.concatenate(self._arcs)))
+        return None if self._beyond is None else self._beyond.of(at)
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if phase == OUTLINES:
@@ -189,7 +177,10 @@ class _NetworkState(State):
         self._arcs.append(arcs)
 
     def join(self, phase: Phase) -> None:
-        self._beyond = prune.solve(self._skeleton.join(), self._blocks, self._least)
+        if phase == OUTLINES:
+            self._beyond = prune.solve(self._skeleton.join(), self._blocks, self._least)
+        else:
+            self.pieces.choose(prune.entered(np.concatenate(self._arcs)))
 
     def close(self) -> None:
         self.pieces.close()

@@ -6,8 +6,8 @@ be combined across blocks. Lengths are integers, so sums do not depend on the bl
 
 This rule alone would shorten every line by the minimum length. Each end that is not a kept point is
 therefore extended along the longest path. A block does not know which line ends enter it from other
-blocks, so it reports where each would leave again. Once all reports are in, the ends are known, and
-the blocks they enter are processed once more.
+blocks, so it extends one over each edge by which it might, and reports where it would leave again.
+Once all reports are in, the ends are known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 from ..compiled import jit
 from ..grid import BlockGrid
-from .block import BlockForest, Work, edge_ids, parent_lengths
+from ..grid.neighbours import COL_STEP, ROW_STEP
+from .block import BlockForest, Work, edge_ids, find_parents, parent_lengths, step_length
 from .skeleton import ByBlock, Columns, Crossing, Graph, Outline, neighbour
 
 VERTEX_BYTES = 165
@@ -66,16 +67,16 @@ def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
     units
         See `grid.lengths.whole_lengths`.
     """
-    work = _prepared(block, kept, units)
+    work, trunk = _folded(block, kept, units, np.iinfo(np.int64).max)
     terminals = np.unique(block.out_cell)
     number = work.one[: block.size]
-    number[:] = -1
+    number[trunk] = -1
     number[terminals] = np.arange(len(terminals), dtype=np.int32)
     ends = np.empty((2 * len(terminals) + 1, 2), np.int32)
     paths = np.empty((3, 2 * len(terminals) + 1), np.int64)
     chain = work.two, work.a, work.b, work.c
     size, count = contract_lengths(
-        block.order,
+        trunk,
         work.parent,
         work.along,
         number,
@@ -85,7 +86,7 @@ def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
         ends,
         paths,
     )
-    here = np.flatnonzero(number >= 0)
+    here = trunk[number[trunk] >= 0]
     hang = np.empty(size, np.int64)
     hang[number[here]] = work.hang[here]
     crossing = Crossing.of(block)
@@ -102,14 +103,53 @@ def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
     )
 
 
-def _prepared(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> LengthWork:
+def _folded(
+    block: BlockForest, kept: np.ndarray, units: np.ndarray, least: int
+) -> tuple[LengthWork, np.ndarray]:
+    """Fold dead ends shorter than `least` into `hang`; the other cells, each before its parent."""
     work = block.work
     assert isinstance(work, LengthWork)
-    tree = block.order, work.code, work.parent
-    parent_lengths(block.window[0], block.width, *tree, units, work.along)
+    block.root(block.out_cell)
     work.hang[: block.size] = 0
     work.hang[kept] = ENDLESS
-    return work
+    metric, rest = (block.window[0], block.width, units), work.three
+    count = fold_lengths(metric, block.branches, work.code, least, work.hang, work.cut, rest)
+    order = rest[: count + len(block.trunk)]
+    order[count:] = block.trunk
+    find_parents(order, block.width, work.code, work.parent)
+    parent_lengths(metric, order, work.code, work.along)
+    return work, order
+
+
+@jit
+def fold_lengths(metric, branches, code, least, hang, deep, order):
+    """Fold the dead ends of branches; count and list in `order` the cells that are not folded.
+
+    Parameters
+    ----------
+    metric
+        See `block.step_length`.
+    hang
+        Receives the longest path folded into each cell.
+    deep
+        False; receives whether a child of a cell is not folded.
+    """
+    step = ROW_STEP * metric[1] + COL_STEP
+    count = 0
+    for v in branches:
+        order[count] = v
+        k = code[v]
+        if k >= len(step):  # a root
+            count += deep[v]
+            continue
+        p = v + step[k]
+        far = hang[v] + step_length(metric, v, p, k)
+        if deep[v] or far >= least:
+            deep[p] = True
+            count += 1
+        else:
+            hang[p] = max(hang[p], far)
+    return count
 
 
 @jit
@@ -235,50 +275,28 @@ def solve(graph: Graph | None, blocks: BlockGrid, least: int) -> ByBlock:
     )
 
 
-class Tips:
-    """Edges between blocks over which line ends are extended; empty at first."""
+def entered(arcs: np.ndarray) -> np.ndarray:
+    """Ids of all edges between blocks over which line ends are extended, in ascending order.
 
-    def __init__(self, blocks: BlockGrid) -> None:
-        self._blocks = blocks
-        self._index(np.empty(0, np.int64))
-
-    def _index(self, ids: np.ndarray) -> None:
-        cols = self._blocks.cols
-        lower = ids >> 2
-        upper = lower + np.array([1, cols - 1, cols, cols + 1])[ids & 3]
-        cells, others = np.concatenate((lower, upper)), np.concatenate((upper, lower))
-        self._table = ByBlock(self._blocks, cells, neighbour(cols, cells, others))
-
-    def close(self, arcs: np.ndarray) -> list[tuple[int, int]]:
-        """Find all edges that line ends reach; returns the blocks at these edges.
-
-        Parameters
-        ----------
-        arcs
-            int64, shape (n, 2): a line end that enters a block by the first edge leaves it by the
-            second; the first is -1 for lines that end in the block.
-        """
-        known, fresh = np.empty(0, np.int64), np.array([-1])
-        while len(fresh):
-            known = np.union1d(known, fresh)
-            fresh = np.setdiff1d(arcs[np.isin(arcs[:, 0], fresh), 1], known)
-        self._index(known[1:])
-        return self._table.blocks()
-
-    def of(self, at: tuple[int, int]) -> tuple[np.ndarray, ...]:
-        """Cells of a block at such edges, and their neighbours in other blocks."""
-        return self._table.of(at)
+    Parameters
+    ----------
+    arcs
+        int64, shape (n, 2): a line end that enters a block by the first edge leaves it by the
+        second; the first is -1 for lines that end in the block.
+    """
+    known, fresh = np.empty(0, np.int64), np.array([-1])
+    while len(fresh):
+        known = np.union1d(known, fresh)
+        fresh = np.setdiff1d(arcs[np.isin(arcs[:, 0], fresh), 1], known)
+    return known[1:]
 
 
 def keep(
-    block: BlockForest,
-    kept: np.ndarray,
-    units: np.ndarray,
-    beyond: Columns,
-    tips: Columns,
-    least: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Find the edges of a block that belong to the network.
+    block: BlockForest, kept: np.ndarray, units: np.ndarray, beyond: Columns, least: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Find the edges of a block that belong to the network, or do if a line end enters the block.
+
+    A line end enters a tree of the block by one edge at most, and only if no other line is there.
 
     Parameters
     ----------
@@ -286,8 +304,6 @@ def keep(
         As for `outline`.
     beyond
         The block's rows of the result of `solve`.
-    tips
-        Line ends known to enter the block: its rows of `Tips`.
     least
         As for `solve`.
 
@@ -295,42 +311,44 @@ def keep(
     -------
     bits
         uint8, the edges at each cell as a union of D8 codes; each edge is marked at both ends.
+    condition
+        int64, the id of the edge by which a line end must enter the block for those at a cell to be
+        in the network; negative where they are anyway.
     arcs
-        See `Tips.close`.
+        See `entered`.
     """
-    work = _prepared(block, kept, units)
+    work, order = _folded(block, kept, units, least)
     cells, steps, far, chosen = beyond
     local = block.locally(cells)
     np.maximum.at(work.hang, local, far)
-    tree = block.order, work.parent, work.along, work.hang
-    reach(*tree, work.along, work.along, work.a, work.b, work.c, work.d)
-    bits, end, out = work.bits[: block.size], work.one[: block.size], work.a[: block.size]
+    down, up = work.c, work.d
+    tree = order, work.parent, work.along, work.hang
+    reach(*tree, work.along, work.along, work.hang, work.a, down, up)
+    bits, end, out = work.bits[: block.size], work.a[: block.size], work.b[: block.size]
     bits[:] = 0
-    sides = block.order, work.parent, work.code, work.c, work.d, least
-    keep_edges(*sides, bits)
+    keep_edges(order, work.parent, work.code, down, up, least, bits)
     np.bitwise_or.at(bits, local[chosen], _codes(steps[chosen]))
 
     # Where lines end in the block, and where a line end may enter from another block.
-    end[:] = -1
-    end[(bits != 0) & (bits & (bits - np.uint8(1)) == 0)] = 0
-    end[kept] = -1
-    coming = np.flatnonzero((far >= least) & ~chosen)
-    end[local[coming]] = coming + 1
-    known, inward = tips
-    known = block.locally(known)
-    end[known] = 0
-    np.bitwise_or.at(bits, known, _codes(inward))
+    ids = edge_ids(block.cols, cells, steps)
+    end[order] = -2
+    own = bits[order]
+    end[order[(own != 0) & (own & (own - np.uint8(1)) == 0)]] = -1
+    end[kept] = -2
+    coming = (far >= least) & ~chosen
+    end[local[coming]] = ids[coming]
+    bits[local[coming]] = _codes(steps[coming])
     short = far < least
     out[:] = 0
     np.maximum.at(out, local[short], far[short])
-    extend_lines(*sides, bits, end, out)
-    leaving = np.flatnonzero(short & (end[local] >= 0) & (far == out[local]))
-    source = end[local[leaving]]
-    sure = leaving[source == 0]
-    np.bitwise_or.at(bits, local[sure], _codes(steps[sure]))
-    ids = edge_ids(block.cols, cells, steps)
-    entered = np.where(source == 0, -1, np.append(-1, ids)[source])
-    return bits, np.stack((entered, ids[leaving]), axis=1)
+    begun = order[end[order] > -2]
+    work.two[: len(begun)] = begun
+    ways = (block.window[0], block.width, units), work.code, work.hang, up, least
+    if not extend_lines(*ways, work.two, len(begun), bits, end, out):
+        raise block.no_forest()
+    leaving = short & (end[local] > -2) & (far == out[local])
+    np.bitwise_or.at(bits, local[leaving], _codes(steps[leaving]))
+    return bits, end, np.stack((end[local[leaving]], ids[leaving]), axis=1)
 
 
 def _codes(steps: np.ndarray) -> np.ndarray:
@@ -348,41 +366,53 @@ def keep_edges(order, parent, code, down, up, least, bits):
 
 
 @jit
-def extend_lines(order, parent, code, down, up, least, bits, end, out):
-    """Extend line ends along the longest paths; mark the edges where the line end is certain.
+def extend_lines(metric, code, hang, up, least, stack, count, bits, end, out):
+    """Extend line ends along the longest paths; returns False in what is no forest.
 
     Where an edge outside the network has a long enough path on one side, the line is on that side.
 
     Parameters
     ----------
+    metric
+        See `block.step_length`.
+    hang
+        The longest path from each cell downwards.
+    up
+        As in `reach`; not read where lines come from the parent.
+    stack, count
+        int32, the line ends; work space.
     bits
-        Receives the edges, each at both of its ends.
+        The edge by which a line comes to each end; receives the edges, each at both of its ends.
     end
-        int32, 0 at line ends, a positive number where a line end may enter, -1 elsewhere; receives
-        the same number at all cells that the end is extended to.
+        int64, a number at each line end; receives it at all cells that the end is extended to.
     out
         int64, the longest path away from lines over edges to other blocks; receives the longest
-        over all edges.
+        over all edges where lines are extended.
     """
-    for v in order:
-        p = parent[v]
-        if p >= 0:
-            if up[v] < least:
-                out[v] = max(out[v], up[v])
-            if down[v] < least:
-                out[p] = max(out[p], down[v])
-    for v in order:
-        p = parent[v]
-        if p >= 0 and end[v] >= 0 and up[v] < least and up[v] == out[v]:
-            end[p] = end[v]
-            if end[v] == 0:
-                bits[v] |= 1 << code[v]
-                bits[p] |= 1 << (code[v] + 4 & 7)
-    for k in range(len(order) - 1, -1, -1):
-        v = order[k]
-        p = parent[v]
-        if p >= 0 and end[p] >= 0 and down[v] < least and down[v] == out[p]:
-            end[v] = end[p]
-            if end[v] == 0:
-                bits[v] |= 1 << code[v]
-                bits[p] |= 1 << (code[v] + 4 & 7)
+    step = ROW_STEP * metric[1] + COL_STEP
+    away = np.empty(8, np.int64)
+    while count:
+        count -= 1
+        v = stack[count]
+        away[:] = least
+        for k in range(8):
+            u = v + step[k]
+            if bits[v] >> k & 1 or not 0 <= u < len(bits):
+                continue
+            if code[v] == k:
+                away[k] = up[v]
+            elif code[u] == k + 4 & 7:
+                away[k] = hang[u] + step_length(metric, v, u, k)
+            if away[k] < least:
+                out[v] = max(out[v], away[k])
+        for k in range(8):
+            if away[k] < least and away[k] == out[v]:
+                if count == len(stack):
+                    return False
+                u = v + step[k]
+                bits[v] |= 1 << k
+                bits[u] |= 1 << (k + 4 & 7)
+                end[u] = end[v]
+                stack[count] = u
+                count += 1
+    return True

@@ -381,10 +381,10 @@ def test_a_trillion_cells(purpose):
 
 def test_more_workers_take_less_time_until_tasks_are_the_limit():
     one, some, many = (forecast_of("network", workers) for workers in (1, 16, 256))
-    assert one["seconds"]["ends"] > some["seconds"]["ends"]
+    assert one["seconds"]["lines"] > some["seconds"]["lines"]
     assert one["seconds"]["write"] == many["seconds"]["write"]
-    assert one["limits"]["ends"] == "workers"
-    assert many["limits"]["ends"] == "tasks"
+    assert one["limits"]["lines"] == "workers"
+    assert many["limits"]["lines"] == "tasks"
 
 
 def test_storage_limits_what_writes():

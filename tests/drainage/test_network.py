@@ -467,10 +467,10 @@ def test_keeping_pieces_does_not_look_at_those_of_other_blocks(tmp_path):
 
         items = __iter__ = values
 
-    none = lines.Pieces(*(np.zeros(n, np.int64) for n in (0, 0, 1)), np.zeros((0, 2), np.int64))
-    one = lines.Pieces(
-        np.arange(3), np.zeros(3), np.array([0, 3]), np.full((1, 2), lines.NODE, np.int64)
-    )
+    nothing = np.zeros(0, np.int64)
+    none = lines.Pieces(nothing, nothing, np.zeros(1, np.int64), nothing.reshape(0, 2), nothing)
+    ends = np.full((1, 2), lines.NODE, np.int64)
+    one = lines.Pieces(np.arange(3), np.zeros(3), np.array([0, 3]), ends, np.array([-1]))
     with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), 0, 10**9)) as pieces:
         pieces._tables = Tables()
         for _ in range(2):  # the second round replaces the first
