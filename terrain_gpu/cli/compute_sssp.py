@@ -323,7 +323,7 @@ def command(  # noqa: PLR0913 - the options
     from ..store import TileStore
 
     kept = given.advice("finished work is kept")
-    with options.if_interrupted(kept), given.store(settings) as at:
+    with options.if_interrupted(kept), given.store(settings) as at, given.together(at):
         opened = TileStore.open(at)
         files.refuse_late(opened, settings)
         opened = given.layers(opened, settings)

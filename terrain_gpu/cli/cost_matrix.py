@@ -151,6 +151,7 @@ def command(  # noqa: PLR0913 - the options
     with (
         options.if_interrupted(given.advice("finished sources are kept")),
         given.store(settings) as at,
+        given.together(at),
         options.progress_of("cost-matrix") as progress,
     ):
         opened = given.layers(TileStore.open(at), settings)

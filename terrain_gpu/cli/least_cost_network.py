@@ -156,6 +156,7 @@ def command(
     with (
         options.if_interrupted(given.advice("finished work is kept")),
         given.store(settings) as at,
+        given.together(at),
         options.progress_of("least-cost-network") as progress,
     ):
         opened = given.layers(TileStore.open(at), settings)

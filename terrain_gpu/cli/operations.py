@@ -102,8 +102,7 @@ def command_of(operation: ModuleType) -> click.Command:
             refuse(settings)
         if not on_gpus:
             _refuse_gpus_of_workers(settings)
-        asked = {name: settings.get(name) for name in ("table", "lines")}
-        files = {name: file for name, file in asked.items() if file is not None}
+        files = {k: file for k in ("table", "lines") if (file := settings.get(k)) is not None}
         written = [*files.values(), *([output] if output else [])]
         outputs = {f"--{name}": file for name, file in files.items()}
         given = Given.of(store, written, settings)
@@ -122,6 +121,7 @@ def command_of(operation: ModuleType) -> click.Command:
             _as_options(settings),
             options.if_interrupted(given.advice()),
             given.store(settings) as at,
+            given.together(at),
         ):
             _refuse_other_grid(output, at)
             given.layers(TileStore.open(at), settings)
@@ -174,12 +174,14 @@ def writer_of(operation: ModuleType) -> click.Command:
 
     def command(store: str, output: str, json_target: str | None, **settings: Any) -> None:
         from ..store import TileStore
+        from ..store.file_writer import writable_file
 
         refuse(settings)
         given = Given.of(store, [output], settings)
         refuse_shared_files(
             {**given.inputs, **_inputs(operation, settings)}, {name: output, "--json": json_target}
         )
+        writable_file(Path(output), overwrite=settings["overwrite"])  # before a raster is converted
 
         with (
             _as_options(settings),

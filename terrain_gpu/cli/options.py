@@ -145,7 +145,8 @@ progress_option = click.option(
 
 
 def verbosity_options(command: Any) -> Any:
-    """Add -v and -q."""
+    """Add -v and -q, and let errors name --resume only if the command has it."""
+    command = _without_resume(command)
     command = click.option(
         "-v", "--verbose", count=True, expose_value=False, is_eager=True, callback=_verbosity,
         help="Print more messages; -vv adds tracebacks.",
@@ -154,6 +155,25 @@ def verbosity_options(command: Any) -> Any:
         "-q", "--quiet", is_flag=True, expose_value=False, is_eager=True, callback=_verbosity,
         help="Print only errors.",
     )(command)  # fmt: skip
+
+
+def _without_resume(command: Any) -> Any:
+    """Let a command that has no --resume advise to run it again when a disk is full."""
+
+    @wraps(command)
+    def advising(*args: Any, **more: Any) -> Any:
+        try:
+            return command(*args, **more)
+        except OutputError as error:
+            options = click.get_current_context().command.params
+            if any(option.name == "resume" for option in options):
+                raise
+            from ..store.files import RESUME
+
+            again = "free some and run the command again"
+            raise OutputError(str(error).replace(RESUME, again)) from error.__cause__
+
+    return advising
 
 
 _REPORT = b'{\n  "command": '

@@ -118,7 +118,7 @@ class Files:
         made = ", ".join(layer.name for layer in found.layers.values())
         advice = f"the layers {made} are complete, --resume --overwrite writes the files"
         with options.if_interrupted("nothing is kept" if given.temporary else advice):
-            self._write_rasters(found, store, settings)
+            self._write_rasters(found, store, settings, stores=False)
             if self.path is not None and ends is not None:
                 with found.report.phase("paths"):
                     lines = found.paths(ends, starts)
@@ -126,14 +126,19 @@ class Files:
                     _write_paths(self.path, found, lines, (starts, ends), store, settings)
                 result = {"path": self.path, "paths": len(lines), "unreached_targets": missing}
                 found.report.result |= result
+            # Last, because a store is in place at once, and files when all are complete.
+            self._write_rasters(found, store, settings, stores=True)
 
     def _write_rasters(
-        self, found: ShortestPaths, store: TileStore, settings: dict[str, Any]
+        self, found: ShortestPaths, store: TileStore, settings: dict[str, Any], *, stores: bool
     ) -> None:
-        from ..io.export import export_layer
+        """Write the rasters that are files, or those that are stores."""
+        from ..io.export import export_layer, is_store
 
         how = {name: settings[name] for name in ("memory_limit", "threads", "overwrite")}
         for name, file in self.rasters.items():
+            if is_store(file) != stores:
+                continue
             form = self._form(OPTIONS[name])
             with found.report.phase("export"):
                 layer = found.layers[name].name

@@ -7,10 +7,10 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +22,9 @@ from .places import file_and_layer, from_file, is_vector, naming
 if TYPE_CHECKING:
     from ..report import Report
     from ..store import TileStore
+
+_ELSEWHERE = "name another folder with --scratch, or a store with --store"
+"""Where a raster can be converted to."""
 
 LAYERS = "friction", "barriers"
 """Options that take files in place of layers."""
@@ -129,7 +132,8 @@ class Given:
             warn_if_empty(self.path, settings)
             yield self.path
             return
-        from ..errors import StoreError, TerrainError
+        from ..errors import OutputError, StoreError, TerrainError
+        from ..store.files import RESUME
 
         if self.kept is not None:
             again = {"resume": True, "overwrite": settings["overwrite"]}
@@ -140,10 +144,8 @@ class Given:
             yield self.kept
             return
         beside = None if "://" in self.written[-1] else Path(self.written[-1]).absolute().parent
-        place = os.environ.get("TERRAIN_GPU_SCRATCH") or beside
-        with TemporaryDirectory(
-            prefix=".terrain-gpu-", dir=place, ignore_cleanup_errors=True
-        ) as made:
+        place = os.environ.get("TERRAIN_GPU_SCRATCH") or beside or gettempdir()
+        with self._temporary_folder(place) as made:
             store = os.path.join(made, "store.zarr")
 
             def named(text: str) -> str:
@@ -153,11 +155,44 @@ class Given:
                 return text.replace(store, self.path)
 
             with _warnings(named):
-                _convert(self.path, store, settings)
                 try:
+                    _convert(self.path, store, settings)
                     yield store
+                except OutputError as error:
+                    text = str(error)
+                    if text.startswith(made):  # a file that the user does not know
+                        _, _, reason = text.removeprefix(made).partition(": ")
+                        text = self._no_temporary(place, reason.removeprefix("cannot be written: "))
+                    text = named(text).replace(RESUME, f"free some, or {_ELSEWHERE}")
+                    raise OutputError(text) from error.__cause__
                 except TerrainError as error:
                     raise type(error)(named(str(error)), *error.args[1:]) from None
+
+    @contextmanager
+    def _temporary_folder(self, place: str | Path) -> Iterator[str]:
+        """A folder for the temporary store."""
+        from ..errors import OutputError
+
+        how: Any = {"prefix": ".terrain-gpu-", "dir": place, "ignore_cleanup_errors": True}
+        try:
+            made = TemporaryDirectory(**how)
+        except OSError as error:
+            raise OutputError(self._no_temporary(place, str(error.strerror))) from error
+        with made as folder:
+            yield os.path.realpath(folder)
+
+    def _no_temporary(self, place: str | Path, reason: str) -> str:
+        """The message where the temporary store cannot be written; the reason may have advice."""
+        advice = "" if ";" in reason else f"; {_ELSEWHERE}"
+        return f"{place}: the temporary store of {self.path} cannot be written: {reason}{advice}"
+
+    def together(self, store: str) -> AbstractContextManager[None]:
+        """Move the files of the command into place when all are complete."""
+        from ..store.outputs import together
+
+        if self.temporary:
+            return together(passing=store)
+        return together("--resume --overwrite writes the rest")
 
     def layers(self, store: TileStore, settings: dict[str, Any]) -> TileStore:
         """Turn the files of LAYERS into layers called like them; return the store that has them.

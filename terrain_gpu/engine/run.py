@@ -21,6 +21,7 @@ from ..progress import Passes, Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore
 from ..store.labels import Layered
+from ..store.outputs import together
 from .arrays import ArrayLayer
 from .compression import outputs_of, told_of
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
@@ -426,8 +427,7 @@ def run(  # noqa: PLR0913 - keyword-only
         }
         resumed = np.logical_and.reduce([writer.done for writer in writers.values()]).sum()
         unfinished = [writer for writer in writers.values() if not writer.finished]
-        place.progress.count = operation.passes * bool(unfinished)
-        place.progress.count += operation.proof_passes * verify
+        place.progress.count = operation.passes * bool(unfinished) + operation.proof_passes * verify
         begun = Run(
             operation,
             plan_on(place.gpu),
@@ -440,16 +440,17 @@ def run(  # noqa: PLR0913 - keyword-only
             engine=engine or Threads(),
             cluster=cluster,
         )
-        if unfinished:
-            with unfinished[0].errors():
-                found = execute(begun, place, plan_on)
-        else:
-            operation.refuse_finished()
-            found = operation.recorded(next(iter(writers.values())).info)
-            begun.gpu, begun.held = place.gpu, place.held
-        if verify:
-            _verify(begun, found)
-        with report.phase("commit"):
+        with together(apart=True):  # a layer that is complete has its table
+            if unfinished:
+                with unfinished[0].errors():
+                    found = execute(begun, place, plan_on)
+            else:
+                operation.refuse_finished()
+                found = operation.recorded(next(iter(writers.values())).info)
+                begun.gpu, begun.held = place.gpu, place.held
+            if verify:
+                _verify(begun, found)
+        with report.phase("commit"), together():
             made: dict[str, Any] = {}
             for output in operation.outputs:
                 own = {**operation.record(found), **output.attributes, **operation.beside(made)}
@@ -508,7 +509,7 @@ def run_in_memory(
         limit_of(memory_limit),
         threads,
     )
-    with report.measured():
+    with report.measured(), together():
         found = execute(begun, place, plan_on)
         if verify:
             _verify(begun, found)

@@ -20,6 +20,7 @@ from ..report import Report
 from ..store import Layer, TileStore
 from ..store.file_writer import writable_file
 from ..store.objects import has_store, is_url, named
+from ..store.outputs import complete_file
 from .convert import check_place, convert_dataset
 from .encodings import KNIGHTS_TOO, has_knights
 from .export_problem import Export
@@ -148,7 +149,7 @@ def export_layer(  # noqa: PLR0913 - keyword-only
         "cols": operation.grid.cols,
         "dtype": operation.kind.name,
         "nodata": cells.to_json(operation.nodata),
-        "file_bytes": target.stat().st_size,
+        "file_bytes": complete_file(target).stat().st_size,
         **report.verified,
     }
     return report
@@ -245,8 +246,9 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
         if is_url(target):
             return target
         target = target.absolute()
-        if not os.access(target if target.exists() else target.parent, os.W_OK):
-            raise OutputError(f"{path}: permission denied")
+        there = target.exists()
+        if not os.access(target if there else target.parent, os.W_OK):
+            raise OutputError(f"{path}: {'' if there else 'its folder '}cannot be written")
         return target
     path = Path(path)
     if path.suffix.lower() not in (".tif", ".tiff"):

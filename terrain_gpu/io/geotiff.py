@@ -22,7 +22,7 @@ from ..engine.plan import GDAL_CACHE, MB, format_size
 from ..errors import InputError, OutputError, TerrainError
 from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip
 from ..store.file_writer import FileWriter
-from ..store.outputs import free_space, output_error
+from ..store.outputs import NOTHING, free_space, output_error
 from .gdal import ENCODING_TAG, GDAL_ERRORS
 
 log = logging.getLogger(__name__)
@@ -250,7 +250,7 @@ class RasterOutput(FileWriter):
         if free < needed:
             raise OutputError(
                 f"{self.path}: no space left on the disk: {format_size(needed)} needed, "
-                f"{format_size(free)} free; nothing was replaced"
+                f"{format_size(free)} free; {NOTHING}"
             )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InputError, OutputError
 from .objects import refuse_url
-from .outputs import Output, output_errors, sidecars
+from .outputs import Output, output_error, output_errors, sidecars
 from .swap import refuse_inside
 
 
@@ -95,9 +95,19 @@ class FileWriter:
         """A folder beside the file, which is removed at the end of the run."""
         return self.output.beside
 
-    def errors(self) -> AbstractContextManager[None]:
-        """Turn an `OSError` in the body into an `OutputError`."""
-        return output_errors(self.path)
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn an `OSError` in the body into an `OutputError`; both name the file.
+
+        Those about the temporary folder would name what the user does not know.
+        """
+        with output_errors(self.path):
+            try:
+                yield
+            except OutputError as error:
+                if "output" not in vars(self) or not str(error).startswith(str(self.spill)):
+                    raise
+                raise output_error(self.path, error.__cause__ or error) from error
 
     def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
         """Move the file into place; it replaces any older one."""

@@ -15,6 +15,9 @@ from ..errors import OutputError, StoreError, TerrainError
 from .checksums import seal, unseal
 from .outputs import sync_folder
 
+RESUME = "free some and --resume"
+"""What to do when the disk is full."""
+
 
 @contextlib.contextmanager
 def output_errors(path: Path) -> Iterator[None]:
@@ -30,7 +33,7 @@ def output_errors(path: Path) -> Iterator[None]:
 def output_error(path: Path, error: OSError) -> OutputError:
     """The `OutputError` for a system error; it names the file and the remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OutputError(f"{path}: no space left on the disk; free some and --resume")
+        return OutputError(f"{path}: no space left on the disk; {RESUME}")
     return OutputError(f"{path}: cannot be written: {error.strerror}")
 
 

@@ -2,7 +2,7 @@
 
 A file is written in a hidden folder beside its target and renamed into place. The writer holds a
 lock on the folder. Folders that killed writers left are removed by the next writer of a file with
-the same name.
+the same name. Files that belong `together` are renamed when all of them are complete.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from ..errors import OutputError, TerrainError
 
 log = logging.getLogger(__name__)
 
+NOTHING = "nothing was replaced"
+"""What an error says of older files, if nothing else is known."""
 
 _SIDECARS = {
     ".tif": (".aux.xml", ".ovr", ".msk"),
@@ -49,6 +52,8 @@ class Output:
     ----------
     target
         Absolute path of the file.
+    alone
+        Whether `publish` moves the file at once, also within `together`.
 
     Attributes
     ----------
@@ -64,8 +69,8 @@ class Output:
         when the folder cannot be created.
     """
 
-    def __init__(self, target: Path) -> None:
-        self.target = target
+    def __init__(self, target: Path, *, alone: bool = False) -> None:
+        self.target, self._alone, self._held = target, alone, False
         with output_errors(target):
             self._stem = ".terrain_gpu-" + hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
             self._clean_up()
@@ -109,19 +114,34 @@ class Output:
     def publish(self, part: Path) -> None:
         """Sync a file of the folder and move it to the target; it replaces any older file.
 
-        Files that belong to the older one are removed first: its georeferencing, overviews and
+        Within `together` it is moved at the end of that.
+        """
+        group = None if self._alone else _GROUP.get()
+        with output_errors(self.target), open(part, "rb+") as file:
+            os.fsync(file.fileno())
+        if group is None:
+            self.move(part)
+        else:
+            self._held = True
+            group.held.append((self, part))
+
+    def move(self, part: Path) -> None:
+        """Move a file that is complete and synced to the target.
+
+        Files that belong to an older one are removed first: its georeferencing, overviews and
         journals would be read with the new file.
         """
+        self._held = False
         with output_errors(self.target):
-            with open(part, "rb+") as file:
-                os.fsync(file.fileno())
             for path in sidecars(self.target):
                 path.unlink(missing_ok=True)
             os.replace(part, self.target)
             sync_folder(self.target.parent)
 
     def close(self) -> None:
-        """Remove the folder, with anything not published."""
+        """Remove the folder, with anything not published, unless its file waits to be moved."""
+        if self._held:
+            return
         shutil.rmtree(self.beside, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
@@ -155,18 +175,125 @@ def _locked(folder: Path, *, must: bool = False) -> int | None:
     return None
 
 
+class Together:
+    """The files of one step that are moved into place at its end, see `together`.
+
+    Parameters
+    ----------
+    again
+        How to go on when only some results are complete, for the message; "" if not at all.
+    passing
+        A folder that is removed at the end; what is in it is no result. None if there is none.
+
+    Attributes
+    ----------
+    held
+        Files to move, each with its temporary path.
+    complete
+        Files and layers that are in place.
+    """
+
+    def __init__(self, again: str, passing: Path | None) -> None:
+        self.held: list[tuple[Output, Path]] = []
+        self.complete: list[str] = []
+        self._again, self._passing = again, passing
+
+    def add(self, result: str | os.PathLike[str]) -> None:
+        """Take note of a result that is in place."""
+        if self._passing is None or self._passing not in Path(os.path.realpath(result)).parents:
+            self.complete.append(os.fspath(result))
+
+    def move(self) -> None:
+        """Move all files into place."""
+        for output, part in self.held:
+            output.move(part)
+            self.add(output.target)
+
+    def close(self) -> None:
+        """Remove the folders of all files."""
+        for output, _ in self.held:
+            output._held = False
+            output.close()
+
+    def explained(self, error: OutputError) -> OutputError:
+        """The error, which also says what is in place."""
+        names = list(dict.fromkeys(self.complete))
+        if not names or not str(error).endswith(NOTHING):
+            return error
+        verb = "are" if len(names) > 1 else "is"
+        again = f"; {self._again}" if self._again else ", other files are unchanged"
+        said = f"{', '.join(names)} {verb} complete{again}"
+        return OutputError(str(error).removesuffix(NOTHING) + said)
+
+
+_GROUP: ContextVar[Together | None] = ContextVar("files that are moved together", default=None)
+
+
 @contextmanager
-def whole_file(target: Path) -> Iterator[Path]:
+def together(
+    again: str = "", *, passing: str | os.PathLike[str] | None = None, apart: bool = False
+) -> Iterator[None]:
+    """Move the files that the body publishes into place at its end, when all are complete.
+
+    When one fails, none is moved. Within another, the files are moved at the end of that one,
+    unless they are to be moved `apart`.
+
+    Parameters
+    ----------
+    again, passing
+        Of `Together`.
+
+    Raises
+    ------
+    OutputError
+        when a file cannot be moved, or of the body; it says which results are complete.
+    """
+    outer = _GROUP.get()
+    if outer is not None and not apart:
+        yield
+        return
+    group = Together(again, None if passing is None else Path(os.path.realpath(passing)))
+    token = _GROUP.set(group)
+    try:
+        yield
+        group.move()
+    except OutputError as error:
+        if outer is not None:
+            raise  # which explains it
+        raise group.explained(error) from error.__cause__
+    finally:
+        _GROUP.reset(token)
+        group.close()
+        if outer is not None:
+            outer.complete += group.complete
+
+
+def complete_file(target: Path) -> Path:
+    """Where a file is that has been published: `together` may not have moved it yet."""
+    group = _GROUP.get()
+    waiting = {} if group is None else {output.target: part for output, part in group.held}
+    return waiting.get(target, target)
+
+
+def tell_complete(result: str | os.PathLike[str]) -> None:
+    """Let `together` know of a result that is in place."""
+    if (group := _GROUP.get()) is not None:
+        group.add(result)
+
+
+@contextmanager
+def whole_file(target: Path, *, alone: bool = False) -> Iterator[Path]:
     """Temporary path for a file that is moved to `target` when complete.
 
-    Its extension is that of `target`, in lower case.
+    Its extension is that of `target`, in lower case. A file that is `alone` is moved at once, also
+    within `together`.
 
     Raises
     ------
     OutputError
         when the file cannot be written. Other errors are not changed.
     """
-    with Output(target) as output:
+    with Output(target, alone=alone) as output:
         part = output.folder / ("part" + target.suffix.lower())
         with output_errors(target):
             yield part
@@ -192,8 +319,8 @@ def output_error(target: Path, error: BaseException) -> OutputError:
     with contextlib.suppress(OSError):
         full = full or free_space(target) < 1 << 20
     if full:
-        return OutputError(f"{target}: no space left on the disk; nothing was replaced")
-    return OutputError(f"{target}: cannot be written: {reason}; nothing was replaced")
+        return OutputError(f"{target}: no space left on the disk; {NOTHING}")
+    return OutputError(f"{target}: cannot be written: {reason}; {NOTHING}")
 
 
 def free_space(path: Path) -> int:

@@ -26,6 +26,7 @@ from .checksums import (
 from .codecs import code_tiles, most_bytes
 from .files import new_file, output_errors, remove_file, write_parts
 from .layer import KEY, Layer, Number
+from .outputs import tell_complete
 from .shard import ANY_DIGEST, MISSING
 from .tiles import split_bits, untile, z_view
 
@@ -366,6 +367,7 @@ class LayerWriter(BlockWriter):
         if not self.finished:
             os.close(self._log)
         self.finished = True
+        tell_complete(str(layer.path))
         return layer
 
     def statistics(self) -> dict[str, Any]:

@@ -1492,6 +1492,14 @@ ON_A_FULL_DISK = [
         "export over", nothing, "export s.zarr disk/old.tif --overwrite", (FULL, "nothing was"), 1
     ),
     Case(
+        "raster",
+        nothing,
+        "slope dem.tif -o disk/new.tif",
+        ("disk: the temporary store of dem.tif .*: no space left .* --scratch, or .* --store",),
+        1,
+    ),
+    Case("export store", nothing, "export s.zarr disk/n.zarr", (FULL, "free some and run"), 1),
+    Case(
         "report",
         nothing,
         "plan 9x9 --json disk/r.json",
@@ -1522,6 +1530,20 @@ READ_ONLY = [
     Case("new tree", nothing, "compute-mst disk/s.zarr", ("disk/s.zarr: .*written: Read-only",), 1),
     Case(
         "export", nothing, "export s.zarr disk/new.tif", ("disk/new.tif: its folder cannot be",), 1
+    ),
+    Case(
+        "export store",
+        nothing,
+        "export s.zarr disk/new.zarr",
+        ("disk/new.zarr: its folder cannot be written",),
+        1,
+    ),
+    Case(
+        "lines of a raster",
+        nothing,
+        "contours dem.tif disk/a.gpkg --interval 20",
+        ("Error: disk/a.gpkg: its folder cannot be written",),
+        1,
     ),
     Case("report", nothing, "info s.zarr --json disk/r.json", ("'disk/r.json' cannot be written",)),
     Case("demo", nothing, "demo disk/demo", ("disk/demo: cannot be created: Read-only",), 1),

@@ -9,6 +9,7 @@ import os
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -28,7 +29,7 @@ from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import Places
 from terrain_gpu.paths.matrix import problem as planning
 from terrain_gpu.paths.matrix import relax, solve
-from terrain_gpu.paths.matrix.folder import run_folder
+from terrain_gpu.paths.matrix.folder import StepFile, run_folder
 from terrain_gpu.paths.matrix.places import Grouped
 from terrain_gpu.paths.matrix.problem import MatrixProblem
 from terrain_gpu.paths.trace import path_length
@@ -492,6 +493,15 @@ def test_a_full_disk_keeps_what_is_done(store, tmp_path, monkeypatch):
         patch.setattr(relax.BatchRelaxation, "_save", full)
         with pytest.raises(OSError, match="No space"):
             cost_matrix(store, MANY, output=tmp_path / "u.csv")
+
+
+def test_steps_of_paths_on_a_full_disk():
+    """Closing the file must not fail again, without its name."""
+    with (
+        pytest.raises(OutputError, match=r"^/dev/full: no space left on the disk; free some"),
+        StepFile(Path("/dev/full")) as steps,
+    ):
+        steps.add(np.array([0]), np.array([3]), np.array([1, 2, 3], np.uint8))
 
 
 def test_a_folder_of_that_name_is_not_touched(store, tmp_path):

@@ -26,8 +26,9 @@ from terrain_gpu.errors import InputError, OutputError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.io.export import export_layer
 from terrain_gpu.io.places import from_raster, from_vector
-from terrain_gpu.store import Layer, create_layer
-from terrain_gpu.store.outputs import Output, whole_file
+from terrain_gpu.store import Layer, create_layer, files
+from terrain_gpu.store.file_writer import FileWriter
+from terrain_gpu.store.outputs import Output, tell_complete, together, whole_file
 
 UTM = rasterio.CRS.from_epsg(32633).to_wkt(version="WKT2_2019")
 GRID = GridSpec(60, 90, (30.0, 0.0, 500_000.0, 0.0, -30.0, 5_000_000.0), UTM, "EPSG:32633")
@@ -213,6 +214,85 @@ def test_an_error_leaves_the_old_file(tmp_path):
     assert (target.read_text(), os.listdir(tmp_path)) == ("old", ["a.csv"])
     with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
         Output(tmp_path / "none/a.csv")
+
+
+def write(target: Path, text: str = "new") -> None:
+    with whole_file(target) as part:
+        part.write_text(text)
+
+
+def test_files_are_moved_together(tmp_path):
+    one, other = tmp_path / "a.csv", tmp_path / "b.csv"
+    one.write_text("old")
+
+    def fail():
+        with together():
+            write(one)
+            with together():
+                write(other)
+            assert (one.read_text(), other.exists()) == ("old", False)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (one.read_text(), os.listdir(tmp_path)) == ("old", ["a.csv"])
+    with together():
+        write(one)
+        with together(apart=True):
+            write(other)
+        assert (one.read_text(), other.read_text()) == ("old", "new")
+        with whole_file(tmp_path / "c.csv", alone=True) as part:
+            part.write_text("at once")
+        assert (tmp_path / "c.csv").read_text() == "at once"
+    assert one.read_text() == "new"
+    assert sorted(os.listdir(tmp_path)) == ["a.csv", "b.csv", "c.csv"]
+
+
+def test_an_error_says_which_files_are_complete(tmp_path, monkeypatch):
+    named = [tmp_path / f"{name}.csv" for name in "abc"]
+    for file in named:
+        file.write_text("old")
+    usual = os.replace
+
+    def replace(part, target):
+        if target == named[2]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        usual(part, target)
+
+    def write_all(again=""):
+        with together(again):
+            for file in named:
+                write(file)
+
+    monkeypatch.setattr(os, "replace", replace)
+    begin = re.escape(f"{named[2]}: cannot be written: Input/output error; {named[0]}, {named[1]}")
+    with pytest.raises(OutputError, match=f"^{begin} are complete, other files are unchanged$"):
+        write_all()
+    assert [file.read_text() for file in named] == ["new", "new", "old"]
+    with pytest.raises(OutputError, match=f"^{begin} are complete; start again$"):
+        write_all("start again")
+    assert sorted(os.listdir(tmp_path)) == ["a.csv", "b.csv", "c.csv"]
+
+    def write_last():
+        with together("start again", passing=tmp_path):
+            tell_complete("s.zarr/mst")
+            tell_complete(tmp_path / "gone")
+            write(named[2])
+
+    with pytest.raises(OutputError, match=r"error; s\.zarr/mst is complete; start again$"):
+        write_last()
+
+
+def test_errors_do_not_name_the_temporary_folder(tmp_path):
+    target = tmp_path / "a.gpkg"
+    with (
+        pytest.raises(OutputError, match=r"/a\.gpkg: no space left on the disk; nothing was repl"),
+        FileWriter(target, (1, 1)) as writer,
+        writer.errors(),
+        files.output_errors(writer.spill / "lists"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from ...report import Report
 from ...store import TileStore
 from ...store.file_writer import writable_file
 from ...store.objects import is_url
-from ...store.outputs import whole_file
+from ...store.outputs import together, whole_file
 from ...store.scratch import scratch_folder
 from ..trace import path_length
 from ..wrap import tell_open
@@ -164,7 +164,7 @@ def query_index(
     needed = COMPILED_BASELINE + loaded() + beside + state_bytes(operation.blocks, lines=traced)
     needed += len(begin) * _PAIR_BYTES
     require(needed + _LEAST_ROOM, limit, "to search in this distance index")
-    with report.measured(), ExitStack() as stack:
+    with report.measured(), together(), ExitStack() as stack:
         if is_url(store.path):
             made = tempfile.TemporaryDirectory(prefix="terrain_gpu-", dir=scratch_folder())
             index.cache = Path(stack.enter_context(made))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import OutputError, StoreError
-from ...store.files import output_errors
+from ...store.files import output_errors, write_parts
 from ...store.outputs import whole_file
 
 BATCH = "batch-{}.npz"
@@ -54,7 +54,9 @@ class StepFile:
     """A file that the steps of paths are appended to, from several threads."""
 
     def __init__(self, path: Path) -> None:
-        self._out = open(path, "wb")  # noqa: SIM115 - closed by __exit__
+        with output_errors(path):
+            # A buffer would be written on close, and fail there.
+            self._out = open(path, "wb", 0)  # noqa: SIM115 - closed by __exit__
         self._found: list[np.ndarray] = []
         self._path, self._size, self._lock = path, 0, threading.Lock()
 
@@ -66,8 +68,7 @@ class StepFile:
 
     def add(self, which: np.ndarray, counts: np.ndarray, steps: np.ndarray) -> None:
         with self._lock, output_errors(self._path):
-            self._out.write(steps.tobytes())
-            self._out.flush()
+            write_parts(self._out, [steps.tobytes()])
             first = self._size + np.cumsum(counts) - counts
             self._size += len(steps)
             self._found.append(np.column_stack((which, first, counts))[counts > 0])
@@ -106,11 +107,11 @@ def run_folder(
             raise OutputError(f"{folder}: another run works there; wait for its end") from None
         record = folder / "run.json"
         _refuse_left(folder, record, about, resume=resume, overwrite=overwrite)
-        if not (resume and record.exists()):
-            _empty(folder)
-            with whole_file(record) as part:
-                part.write_text(about)
         try:
+            if not (resume and record.exists()):
+                _empty(folder)
+                with whole_file(record, alone=True) as part:
+                    part.write_text(about)
             yield folder
         except BaseException:
             if not any(folder.glob(BATCH.format("*"))):  # nothing to resume from

@@ -30,6 +30,7 @@ from ...io.labelled import LayerLike, RasterLike, takes_dataarrays
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
+from ...store.outputs import together
 from ..costs import row_of
 from ..inputs import (
     check_start_costs,
@@ -310,9 +311,10 @@ class MatrixFiles:
         if self.beside is None:
             parts = [columns_of(problem, *one) for one in run.in_file_order()]
             self.columns = {name: np.ma.concatenate([p[name] for p in parts]) for name in COLUMNS}
-        else:
-            write_table(self.beside, run)
-        written = {} if self._paths is None else write_lines(self._paths, run)
+        with together():
+            if self.beside is not None:
+                write_table(self.beside, run)
+            written = {} if self._paths is None else write_lines(self._paths, run)
         counts = [(len(found.rows), int((found.rows["cells"] == 0).sum())) for _, found in run]
         rows, unreached = (sum(count) for count in zip(*counts, strict=True))
         sizes = {"sources": len(problem.starts), "targets": len(problem.ends)}

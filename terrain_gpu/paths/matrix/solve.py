@@ -243,7 +243,7 @@ class MatrixRun:
             parts = keep.parts()
             parts[:, 0] = which[parts[:, 0]]
         found = {"rows": rows, "lane": lane, "ends": ends, "parts": parts, "steps": np.array(steps)}
-        with whole_file(self._file(number)) as part:
+        with whole_file(self._file(number), alone=True) as part:
             np.savez(part, allow_pickle=False, **found)
 
     def in_file_order(self) -> Iterator[tuple[int, SourceRows]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from ...grid import GridSpec, cell_centres
 from ...io.features import LINES, Feature, import_parquet, lines_across, write_features
 from ...io.lines import PARQUET, reprojection_errors, tell_without_crs
+from ...store.outputs import output_errors
 
 LAYER = "network"
 """Name of the layer in a GeoPackage."""
@@ -61,7 +62,7 @@ def write_links(
     grid: GridSpec,
     kinds: tuple[bool, bool],
     *,
-    named: str,
+    named: Sequence[Path],
     wrap: bool = False,
 ) -> int:
     """Write links as they come; return their number.
@@ -73,29 +74,34 @@ def write_links(
     kinds
         Whether costs are integers, and whether places have names.
     named
-        What the file of lines is called in messages.
+        What these files are called in messages.
     wrap
         Whether links may cross the seam of a raster that goes round the Earth.
     """
     count, left = 0, iter(links)
     cost, end = np.int64 if kinds[0] else float, object if kinds[1] else np.int64
     fields = dict(zip(COLUMNS, (end, end, cost, float, float), strict=True))
-    tell_without_crs(named, grid)
+    tell_without_crs(named[0], grid)
     with ExitStack() as stack:
-        stack.enter_context(reprojection_errors(named))
-        add = None if table is None else stack.enter_context(_open_table(table, fields))
+        stack.enter_context(reprojection_errors(named[0]))
+        add = None
+        if table is not None:
+            stack.enter_context(output_errors(named[1]))  # also on close
+            add = stack.enter_context(_open_table(table, fields))
 
         def batches() -> Iterator[list[Feature]]:
             nonlocal count
             while batch := list(islice(left, _BATCH)):
                 count += len(batch)
                 if add is not None:
-                    add([link.row for link in batch])
+                    with output_errors(named[1]):
+                        add([link.row for link in batch])
                 yield [(_line(link, grid), dict(zip(COLUMNS, link.row, strict=True)))
                        for link in batch]  # fmt: skip
 
         shape = lines_across(grid) if wrap else LINES
-        write_features(lines, batches(), grid, LAYER, fields, shape)
+        with output_errors(named[0]):
+            write_features(lines, batches(), grid, LAYER, fields, shape)
     return count
 
 

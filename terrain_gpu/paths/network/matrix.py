@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...store.outputs import whole_file
+from ...store.outputs import together, whole_file
 from ..costs import is_directed
 from ..matrix.folder import SourceRows
 from ..matrix.line_proof import claimed, prove_lines
@@ -49,11 +49,10 @@ class PairLinks:
         problem, count = run.problem, len(run.problem.starts)
         kinds = problem.dtype.kind == "u", problem.starts.labels.dtype == object
         self._cost, self._parts, self._parent = 0, count, list(range(count))
-        with ExitStack() as stack:
+        with together(), ExitStack() as stack:
             part = stack.enter_context(whole_file(self.beside))
             rows = None if self._table is None else stack.enter_context(whole_file(self._table))
-            named = str(self.beside)
-            how: dict[str, Any] = {"named": named, "wrap": problem.wrap}
+            how: dict[str, Any] = {"named": self.files, "wrap": problem.wrap}
             links = write_links(part, rows, self._links(run), problem.grid, kinds, **how)
             proven = {}
             if problem.verified:

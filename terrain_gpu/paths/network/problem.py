@@ -170,11 +170,12 @@ class PlaceNetwork(RecordedSteps):
             if max(costs, default=0) > np.iinfo(np.int64).max:
                 raise InputError(f"{self.layers[0].path}: costs exceed 63 bits; convert to float64")
         lines, *tables = run.writers.values()
-        with run.report.phase("write"), lines.errors():
+        with run.report.phase("write"):
             table = tables[0].part if tables else None
             kinds = self.joins["cost"].kind == "u", bool(self.sources.names)
             written = self._paths(chosen, run.plan)
-            how: dict[str, Any] = {"named": self.path, "wrap": self.terrain.blocks.wraps}
+            named = [writer.path for writer in run.writers.values()]
+            how: dict[str, Any] = {"named": named, "wrap": self.terrain.blocks.wraps}
             write_links(lines.part, table, written, self.grid, kinds, **how)
         places = len(np.unique(self.sources.ids))
         return {
