@@ -69,6 +69,12 @@ def fits(value: float | int, dtype: np.dtype) -> bool:
     return int(info.min) <= int(value) <= int(info.max)
 
 
+def exact(value: float | int, dtype: np.dtype) -> bool:
+    """Whether `value` fits, and a whole number is not rounded to float64."""
+    whole = isinstance(value, int) and dtype.kind == "f"
+    return fits(value, dtype) and not (whole and float(value) != value)
+
+
 def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -> float | int:
     """`value` as the Python number a cell of `dtype` would hold.
 

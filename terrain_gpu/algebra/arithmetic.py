@@ -10,8 +10,9 @@
     grouped     "(" either ")"
 
 Names of layers that contain a minus sign or are words of this language are given in double quotes.
-There are two types of numbers: int64, of integer layers and whole numbers, and float64. A quotient
-is a float64, a condition is 0 or 1. A cell without a value makes what is computed from it a cell
+There are two types of numbers: int64, of integer layers and whole numbers, and float64. Cells of a
+uint64 layer stay what they are until they are computed with. A quotient is a float64, a condition
+is 0 or 1. A cell without a value makes what is computed from it a cell
 without a value, with three exceptions: `nodata`, `coalesce`, and the branch that `where` does not
 take. `and` and `or` are those of SQL, where an unknown operand may not matter.
 """
@@ -29,6 +30,7 @@ from ..cells import is_nodata
 from ..tokens import COMPARE, Tokens
 
 CONDITION, INTEGER, REAL = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float64)
+_UNSIGNED = np.dtype(np.uint64)
 
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
@@ -55,7 +57,7 @@ class Cells(NamedTuple):
 
 
 class TooLarge(Exception):
-    """An integer does not fit 64 bits; holds the index of the cell."""
+    """An integer does not fit an int64; holds the index of the cell."""
 
 
 Layers = Mapping[str, Cells]
@@ -87,7 +89,7 @@ class Arithmetic:
     layers
         Names that occur, in the order of their first occurrence; at least one.
     kind
-        Type of the values: bool, int64 or float64.
+        Type of the values: bool, int64 or float64; uint64 of a layer alone.
     parts
         Number of operations, layers and numbers.
 
@@ -115,7 +117,7 @@ class Arithmetic:
         Raises
         ------
         TooLarge
-            when an integer, of a layer or a result, does not fit 64 bits.
+            when an integer to compute with, or a result, does not fit an int64.
         """
         layers = {name: _known(data, nodata) for name, (data, nodata) in cells.items()}
         with np.errstate(all="ignore"):
@@ -123,10 +125,14 @@ class Arithmetic:
 
 
 def _known(data: np.ndarray, nodata: float | int | None) -> Cells:
-    void = is_nodata(data, nodata)
-    if data.dtype == np.uint64:
-        _refuse(~void & (data > np.uint64(2**63 - 1)))
-    return Cells(data.astype(REAL if data.dtype.kind == "f" else INTEGER), void)
+    return Cells(data.astype(_kind_of(data.dtype)), is_nodata(data, nodata))
+
+
+def _kind_of(dtype: np.dtype) -> np.dtype:
+    """The type that cells of a layer have in expressions."""
+    if dtype.kind == "f":
+        return REAL
+    return _UNSIGNED if dtype == _UNSIGNED else INTEGER
 
 
 def _refuse(beyond: np.ndarray) -> None:
@@ -135,12 +141,11 @@ def _refuse(beyond: np.ndarray) -> None:
 
 
 def _as(cells: Cells, kind: np.dtype) -> Cells:
-    return cells if cells.values.dtype == kind else Cells(cells.values.astype(kind), cells.void)
-
-
-def _number(node: _Term) -> np.dtype:
-    """The type of a node as a number: conditions are integers."""
-    return INTEGER if node.kind == CONDITION else node.kind
+    if cells.values.dtype == kind:
+        return cells
+    if cells.values.dtype == _UNSIGNED and kind == INTEGER:
+        _refuse(~cells.void & (cells.values > np.uint64(2**63 - 1)))
+    return Cells(cells.values.astype(kind), cells.void)
 
 
 def _common(nodes: Sequence[_Term]) -> np.dtype:
@@ -182,7 +187,7 @@ def _compared(sign: str, one: _Term, other: _Term) -> _Term:
     def compute(layers: Layers) -> Cells:
         a, b = one.compute(layers), other.compute(layers)
         x, y = a.values, b.values
-        if {x.dtype.kind, y.dtype.kind} == {"i", "f"}:
+        if x.dtype.kind != y.dtype.kind:
             # On Linux, longdouble has a mantissa of 64 bits: all of both types are exact.
             x, y = x.astype(np.longdouble), y.astype(np.longdouble)
         return Cells(COMPARE[sign](x, y), a.void | b.void)
@@ -350,8 +355,7 @@ class _Sums(Tokens):
             self.fail("a layer, a number or a function")
         name = self.layer(self.dtypes)
         self.seen[name] = None
-        kind = REAL if self.dtypes[name].kind == "f" else INTEGER
-        return self.made(_Term(lambda layers: layers[name], kind))
+        return self.made(_Term(lambda layers: layers[name], _kind_of(self.dtypes[name])))
 
     def function(self) -> _Term:
         name, start = self.token, self.start

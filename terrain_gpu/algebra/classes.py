@@ -11,8 +11,8 @@ from ..errors import InputError
 
 MOST_CLASSES = 100_000
 
-Classes = tuple[tuple[float, float | None], ...]
-"""Classes and their values, sorted; None for no value."""
+Classes = tuple[tuple[int, float | None], ...]
+"""Classes and their values, sorted; None for no value. Whole numbers are exact."""
 
 
 def read_classes(path: str | os.PathLike[str]) -> Classes:
@@ -35,7 +35,7 @@ def read_classes(path: str | os.PathLike[str]) -> Classes:
         raise InputError(f"{path}: cannot be read as a table of classes: {reason}") from None
     first = text.partition("\n")[0]
     mark = max(",;\t", key=first.count)
-    found: dict[float, float | None] = {}
+    found: dict[int, float | None] = {}
     for number, row in enumerate(csv.reader(text.splitlines(), delimiter=mark), 1):
         fields = [field.strip() for field in row]
         if not any(fields) or (number == 1 and _number(fields[0]) is None):
@@ -49,8 +49,9 @@ def read_classes(path: str | os.PathLike[str]) -> Classes:
                 f"{path}: line {number}: {', '.join(fields[:2])[:60]!r} is not a whole number and "
                 "its value; correct it (an empty value is no value)"
             )
+        key = int(key)
         if key in found:
-            raise InputError(f"{path}: line {number}: class {key:.15g} is there twice; delete one")
+            raise InputError(f"{path}: line {number}: class {key} is there twice; delete one")
         if len(found) == MOST_CLASSES:
             raise InputError(f"{path}: more than {MOST_CLASSES:,} classes")
         found[key] = value
@@ -64,4 +65,10 @@ def _number(field: str) -> float | None:
         value = float(field)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    try:
+        whole = int(field)  # exact beyond 2^53
+    except ValueError:
+        return value
+    return whole if -(2**63) <= whole < 2**64 else value

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import LayerCompression, cell_type, checked, real_or_word
-from ..cells import fits, layer_dtype
+from ..cells import as_scalar, exact, layer_dtype
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
@@ -24,7 +24,7 @@ from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..progress import Progress, silent
 from ..store import TileStore
 from ..tokens import named_store
-from .arithmetic import CONDITION, REAL, Arithmetic, Cells, TooLarge
+from .arithmetic import CONDITION, INTEGER, REAL, Arithmetic, Cells, TooLarge
 from .classes import Classes, read_classes
 from .verify.results import Sought, plan_calc_proof, verify_calc
 
@@ -70,15 +70,11 @@ class Calc(Operation):
     def inputs(self) -> tuple[str, ...]:
         return self.arithmetic.layers
 
-    @property
-    def kind(self) -> np.dtype:
-        """Type of the values before they are converted."""
-        return REAL if self.classes is not None else self.arithmetic.kind
-
     @cached_property
     def target(self) -> np.dtype:
         """Type of the layer."""
-        usual = "uint8" if self.kind == CONDITION else self.kind.name
+        kind = REAL if self.classes is not None else self.arithmetic.kind
+        usual = {CONDITION: "uint8", REAL: "float64"}.get(kind, "int64")
         return layer_dtype(self.dtype or usual)
 
     @property
@@ -161,23 +157,27 @@ class Calc(Operation):
             found = self.arithmetic.over(layers)
         except TooLarge as error:
             remedy = "; multiply an integer by 1.0 to compute with real numbers"
-            raise refuse(error.args[0], "an integer beyond 64 bits", remedy) from None
+            raise refuse(error.args[0], "an integer beyond int64", remedy) from None
         if self.classes is not None:
             found = self._reclassed(found, missing)
         self._convert(found, out, refuse)
 
     @cached_property
     def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Classes, their values, and which have none."""
+        """Classes that results may be, in their type, their values, and which have none."""
         assert self.classes is not None
-        keys, values = zip(*self.classes, strict=True)
-        void = np.array([value is None for value in values])
-        return np.array(keys), np.array([0.0 if v is None else v for v in values]), void
+        kind = INTEGER if self.arithmetic.kind == CONDITION else self.arithmetic.kind
+        able = [(key, value) for key, value in self.classes if exact(key, kind)]
+        void = np.array([value is None for _, value in able], bool)
+        values = np.zeros(len(able), REAL if self.target.kind == "f" else self.target)
+        for k in np.flatnonzero(~void).tolist():
+            values[k] = as_scalar(able[k][1] or 0, values.dtype)
+        return np.array([key for key, _ in able], kind), values, void
 
     def _reclassed(self, found: Cells, missing: set[float]) -> Cells:
         keys, values, void = self.table
-        classes = found.values.astype(REAL)
-        at = np.minimum(np.searchsorted(keys, classes), len(keys) - 1)
+        classes = found.values.astype(keys.dtype, copy=False)
+        at = np.searchsorted(keys[1:], classes, side="right")
         lacks = ~found.void & (keys[at] != classes)
         result, gone = values[at], found.void | void[at]
         if lacks.any():
@@ -188,7 +188,7 @@ class Calc(Operation):
                 gone |= lacks
             else:
                 gone &= ~lacks
-                result = np.where(lacks, self.default, result)
+                result[lacks] = as_scalar(self.default, result.dtype)
         return Cells(result, gone)
 
     def _convert(
@@ -207,10 +207,11 @@ class Calc(Operation):
             if values.dtype.kind == "f":
                 with np.errstate(invalid="ignore"):
                     fine = (values >= float(low)) & (values < float(high) + 1) & (values % 1 == 0)
-            else:
+            elif values.dtype == CONDITION:
                 fine = np.ones(values.shape, bool)
-                if values.dtype.kind == "i":
-                    fine = (values >= low) & (values <= min(high, 2**63 - 1))
+            else:
+                own = np.iinfo(values.dtype)
+                fine = (values >= max(low, own.min)) & (values <= min(high, own.max))
             bad = ~void & ~fine
             with np.errstate(invalid="ignore"):
                 np.copyto(out, np.where(fine & ~void, values, 0), casting="unsafe")
@@ -301,7 +302,7 @@ class _Lacking(State):
     def found(self) -> dict[str, Any]:
         if not self._missing:
             return {}
-        names = ", ".join(f"{one:.15g}" for one in sorted(self._missing)[:20])
+        names = ", ".join(str(one).removesuffix(".0") for one in sorted(self._missing)[:20])
         count = len(self._missing)
         more = f" and {count - 20} more" if count > 20 else ""
         more += ", or even more" if count > MOST_MISSING else ""
@@ -401,11 +402,14 @@ def calc(  # noqa: PLR0913 - keyword-only
         raise InputError("default is for classes that a table lacks: give reclass, too")
     classes = None if reclass is None else read_classes(reclass)
     operation = Calc(str(opened.path), expression, into, dtype, classes, default)
-    for _, value in classes or ():
-        if value is not None and not fits(value, operation.target):
+    given = [(f"{reclass}: its value", value) for _, value in classes or ()]
+    for what, one in (*given, ("default", None if default == "nodata" else default)):
+        if one is not None and not exact(one, operation.target):
             raise InputError(
-                f"{reclass}: its value {value:.15g} does not fit {operation.target.name}"
+                f"{what} {one} does not fit {operation.target.name}; choose another type (--dtype)"
             )
+    if given and not len(operation.table[0]):
+        raise InputError(f"{reclass}: results of {expression!r} cannot be one of its classes")
     return run(
         operation,
         memory_limit=memory_limit,

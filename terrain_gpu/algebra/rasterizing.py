@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import LayerCompression, checked, real_or_word
-from ..cells import fits
+from ..cells import exact, fits
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
@@ -314,6 +314,8 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     source = None if onto is None else opened.layer(onto)
     ids, values = _last(places, opened.grid.cols)
     if value is not None:
+        if value != "nodata" and not exact(value, values.dtype):
+            raise InputError(f"value {value}: give a number that float64 holds exactly")
         values = np.full(len(ids), np.nan if value == "nodata" else value, np.float64)
         if value == "nodata" and (source is None or source.nodata is None):
             raise InputError("value 'nodata': give onto, a layer that has a nodata value")
@@ -322,6 +324,12 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     real = not all(fits(one, np.dtype(np.uint8)) for one in np.unique(values).tolist())
     if source is not None:
         for one in np.unique(values[~np.isnan(values)]).tolist():
+            if value is None and source.dtype.kind != "f" and one >= 2**53:
+                raise InputError(
+                    f"features: value {one:.15g}: fields are read as float64, which does not hold "
+                    "all integers from 2^53 on; give smaller values, or features of one value and "
+                    "value (--value)"
+                )
             if not fits(one, source.dtype) or source.dtype.type(one) == source.nodata:
                 raise InputError(
                     f"value {one:.15g}: {source.path} is {source.dtype.name} with nodata "

@@ -34,6 +34,10 @@ class NumberOrNodata(click.ParamType):
         if value == "nodata":
             return "nodata"
         try:
+            return int(value)  # exact beyond 2^53
+        except ValueError:
+            pass
+        try:
             return float(value)
         except ValueError:
             self.fail(f"{value!r} is neither a number nor nodata", param, ctx)

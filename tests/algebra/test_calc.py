@@ -333,7 +333,7 @@ def test_types_of_results(store):
         (
             "(elevation + 1) * 9223372036854775807",
             None,
-            r"gives an integer beyond 64 bits at row .*; multiply an integer by 1.0",
+            r"gives an integer beyond int64 at row .*; multiply an integer by 1.0",
         ),
         ("elevation", "complex64", "cells of type complex64 are not supported"),
     ],
@@ -465,3 +465,64 @@ def test_a_damaged_record(store, capfd, key, value):
     file.write_text(json.dumps(text))
     code, _, err = call(capfd, ["verify", "s.zarr"])
     assert (code, f"{key} is recorded as" in err) == (2, True), err
+
+
+BIG = 2**53
+
+
+def big_store(tmp_path, cells, nodata=None):
+    path = tmp_path / "big.zarr"
+    make_store(path, np.asarray([cells]), nodata, 64)
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_classes_beyond_float64_are_exact(tmp_path, no_fsync, capfd, dtype):
+    top = int(np.iinfo(dtype).max) - 1
+    path = big_store(tmp_path, np.array([BIG, BIG + 1, BIG + 2, top, top - 1], dtype))
+    table = tmp_path / "t.csv"
+    table.write_text(f"{BIG},1\n{BIG + 1},{BIG + 1}\n{top - 1},{top - 1}\n{top},7\n")
+    how = {"reclass": table, "dtype": dtype, "default": BIG + 3, "verify": True}
+    found = whole(terrain_gpu.calc(path, "elevation", **how).layers["calc"])
+    assert found.tolist() == [[1, BIG + 1, BIG + 3, 7, top - 1]]
+    assert call(capfd, ["verify", str(path)])[0] == 0
+    with pytest.raises(InputError, match=f"lacks classes of 'elevation': {BIG + 2}; add"):
+        terrain_gpu.calc(path, "elevation", into="other", reclass=table, dtype=dtype)
+    with pytest.raises(InputError, match=rf"t\.csv: its value {BIG + 1} does not fit float64"):
+        terrain_gpu.calc(path, "elevation", into="other", reclass=table, default="nodata")
+    table.write_text(f"{BIG},1\n{2**70},2\n")
+    with pytest.raises(InputError, match=f"default {BIG + 1} does not fit float64; choose another"):
+        terrain_gpu.calc(path, "elevation", into="other", reclass=table, default=BIG + 1)
+    table.write_text(f"{2**70},2\n")
+    with pytest.raises(InputError, match=r"results of 'elevation' cannot be one of its classes"):
+        terrain_gpu.calc(path, "elevation", into="other", reclass=table, default=1)
+
+
+def test_classes_of_real_results(tmp_path, no_fsync):
+    path, table = big_store(tmp_path, np.array([BIG, BIG + 2, 3], float)), tmp_path / "t.csv"
+    table.write_text(f"{BIG},1\n{BIG + 1},2\n3.0,0.5\n")
+    how = {"reclass": table, "default": "nodata", "verify": True}
+    found = whole(terrain_gpu.calc(path, "elevation", **how).layers["calc"])
+    assert np.array_equal(found, [[1, np.nan, 0.5]], equal_nan=True)
+
+
+def test_uint64_cells_beyond_int64(tmp_path, no_fsync):
+    top = 2**64 - 2
+    path = big_store(tmp_path, np.array([top, 2**63, 5, 2**64 - 1], np.uint64), 2**64 - 1)
+    for expression, dtype, wanted in (
+        ("elevation * 1.0", None, [float(top), 2.0**63, 5.0, np.nan]),
+        ("elevation / 2", None, [2.0**63, 2.0**62, 2.5, np.nan]),
+        ("elevation > 9223372036854775807", None, [1, 1, 0, 255]),
+        ("elevation == 5 and not nodata(elevation)", None, [0, 0, 1, 0]),
+        ("elevation", "uint64", [top, 2**63, 5, 2**64 - 1]),
+    ):
+        how = {"dtype": dtype, "overwrite": True, "verify": True}
+        found = whole(terrain_gpu.calc(path, expression, **how).layers["calc"])
+        assert np.array_equal(found, np.array([wanted], found.dtype), equal_nan=True), expression
+    for expression, words in (
+        ("elevation + 1", "beyond int64 at row 0, column 0; multiply an integer by 1.0"),
+        ("-elevation", "beyond int64 at row 0, column 0; multiply an integer by 1.0"),
+        ("elevation", f"gives {top} at row 0, column 0, which int64 does not hold"),
+    ):
+        with pytest.raises(InputError, match=words):
+            terrain_gpu.calc(path, expression, into="other")

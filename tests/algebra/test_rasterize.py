@@ -217,3 +217,14 @@ def test_a_damaged_record(store, capfd, key, value):
     assert (code, f"{key} is recorded as {value!r}" in err) == (2, True), err
     with pytest.raises(StoreError):
         rasterize(store, [(1, 1)])
+
+
+def test_values_that_float64_rounds_are_refused(tmp_path, no_fsync):
+    big = make_store(tmp_path / "b.zarr", np.zeros((4, 4), np.int64), None, 64)
+    for value in (2**53, 2**60):
+        how = {"value": value, "onto": "elevation", "overwrite": True}
+        assert whole(rasterize(big, [(1, 2)], **how).layers["rasterized"])[1, 2] == value
+    with pytest.raises(InputError, match=f"value {2**53 + 1}: give a number that float64 holds"):
+        rasterize(big, [(1, 2)], value=2**53 + 1, onto="elevation", into="other")
+    with pytest.raises(InputError, match="does not hold all integers from 2\\^53 on"):
+        rasterize(big, [(1, 2, 2**53 + 1)], onto="elevation", into="other")

@@ -53,12 +53,12 @@ class Sought(NamedTuple):
         found = evaluate(self.expression, cells)
         if self.classes is None:
             return found
-        keys, place = np.unique(found.astype(REAL), return_inverse=True)
+        keys, place = np.unique(found, return_inverse=True)
+        number = float if found.dtype == REAL else int
         other = None if self.default == "nodata" else self.default
-        values = [
-            None if math.isnan(key) else self.classes.get(key, other) for key in keys.tolist()
-        ]
-        return np.array([math.nan if v is None else v for v in values])[place].reshape(found.shape)
+        values = [None if np.isnan(key) else self.classes.get(number(key), other) for key in keys]
+        right = np.array([math.nan if v is None else v for v in values], WHOLE)
+        return right[place].reshape(found.shape)
 
 
 def verify_calc(
@@ -159,7 +159,7 @@ def _recorded_classes(recorded: RunRecord) -> dict[float, float | None] | None:
         kinds = [type(one) for one in pair] if isinstance(pair, list) else []
         if len(kinds) != 2 or kinds[0] not in (int, float) or kinds[1] not in _CLASS_VALUES:
             raise recorded.damaged("classes", pair)
-        found[float(pair[0])] = pair[1]
+        found[pair[0]] = pair[1]
     return found
 
 
