@@ -184,7 +184,7 @@ class Calc(Operation):
             if self.default is None:
                 left = MOST_MISSING + 1 - len(missing)
                 missing.update(np.unique(classes[lacks])[: max(left, 0)].tolist())
-            elif self.default == "nodata":
+            elif isinstance(self.default, str):
                 gone |= lacks
             else:
                 gone &= ~lacks
@@ -227,7 +227,7 @@ class Calc(Operation):
         plan_calc_proof(self.blocks, self.layers, self.outputs[0], parts, limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        classes = None if self.classes is None else dict(self.classes)
+        classes: Any = None if self.classes is None else dict(self.classes)
         sought = Sought(self.expression, self.arithmetic.parts, classes, self.default)
         sources = dict(zip(self.inputs, self.layers, strict=True))
         proven = verify_calc(sought, sources, run.layer(self.into), run.proof_limits)
@@ -402,13 +402,15 @@ def calc(  # noqa: PLR0913 - keyword-only
         raise InputError("default is for classes that a table lacks: give reclass, too")
     classes = None if reclass is None else read_classes(reclass)
     operation = Calc(str(opened.path), expression, into, dtype, classes, default)
-    given = [(f"{reclass}: its value", value) for _, value in classes or ()]
-    for what, one in (*given, ("default", None if default == "nodata" else default)):
-        if one is not None and not exact(one, operation.target):
+    given = [(f"{reclass}: its value", value) for _, value in classes or () if value is not None]
+    if default is not None and not isinstance(default, str):
+        given.append(("default", default))
+    for what, one in given:
+        if not exact(one, operation.target):
             raise InputError(
                 f"{what} {one} does not fit {operation.target.name}; choose another type (--dtype)"
             )
-    if given and not len(operation.table[0]):
+    if classes and not len(operation.table[0]):
         raise InputError(f"{reclass}: results of {expression!r} cannot be one of its classes")
     return run(
         operation,

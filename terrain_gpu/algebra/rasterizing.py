@@ -314,13 +314,16 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     source = None if onto is None else opened.layer(onto)
     ids, values = _last(places, opened.grid.cols)
     if value is not None:
-        if value != "nodata" and not exact(value, values.dtype):
+        if not isinstance(value, str) and not exact(value, values.dtype):
             raise InputError(f"value {value}: give a number that float64 holds exactly")
         values = np.full(len(ids), np.nan if value == "nodata" else value, np.float64)
         if value == "nodata" and (source is None or source.nodata is None):
             raise InputError("value 'nodata': give onto, a layer that has a nodata value")
     elif source is None and not values.any():
-        log.warning("features: none has a cost, so all cells become 0, as others are; give a value")
+        log.warning(
+            "features: without value, cells become the start costs, and all of these are 0, as "
+            "other cells are; give value=1, or read a field with from_vector(cost_field=...)"
+        )
     real = not all(fits(one, np.dtype(np.uint8)) for one in np.unique(values).tolist())
     if source is not None:
         for one in np.unique(values[~np.isnan(values)]).tolist():

@@ -238,7 +238,8 @@ def _ids(path: Source, values: list[Any]) -> Sequence[int]:
         if not (_is_number(value) and value % 1 == 0 and 1 <= value <= MAX_ID):
             raise InputError(
                 f"{path}: feature {number} has the id {value!r}, which is not a whole number from "
-                f"1 to {MAX_ID}; correct it, or rename the field to number the features 1, 2, ..."
+                f"1 to {MAX_ID}; correct it, rename the field to number the features 1, 2, ..., or "
+                "take its values as names (--id-field id, where a command has it)"
             )
     return values
 
@@ -262,11 +263,12 @@ def _text(value: Any) -> str:
 def _costs(path: Source, values: list[Any], field: str) -> Sequence[float]:
     if not _used(path, field, values):
         return [0.0] * len(values)
+    more = ", or rename the field to start all features at cost 0" if field == "cost" else ""
     for number, value in enumerate(values, 1):
         if not (_is_number(value) and 0 <= value < math.inf):
             raise InputError(
                 f"{path}: feature {number} has the {field} {value!r}, which is negative or not a "
-                "finite number; correct it, or rename the field to start all features at cost 0"
+                f"finite number; correct it{more}"
             )
     return values
 
@@ -588,6 +590,8 @@ def _not_readable(path: Path, error: Exception) -> str:
         return f"{path}: permission denied"
     if path.stat().st_size == 0:
         return f"{path}: the file is empty"
+    if path.suffix.lower() in (".parquet", ".geoparquet"):
+        return f"{path}: GeoParquet cannot be read here; read it with GeoPandas, or make it .gpkg"
     return f"{path}: not a vector file that can be read: {one_line(error)}"
 
 

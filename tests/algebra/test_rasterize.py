@@ -135,7 +135,8 @@ def test_features_that_leave_no_mark_are_told(store, caplog):
     assert not caplog.messages
     rasterize(store, [(1, 1)], overwrite=True)
     assert caplog.messages == [
-        "features: none has a cost, so all cells become 0, as others are; give a value"
+        "features: without value, cells become the start costs, and all of these are 0, as other "
+        "cells are; give value=1, or read a field with from_vector(cost_field=...)"
     ]
 
 

@@ -523,6 +523,18 @@ def test_ids_and_costs(tmp_path, kind):
     ]
 
 
+def test_geoparquet_is_named(tmp_path):
+    (tmp_path / "f.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"f\.parquet: GeoParquet cannot be read here; read it"):
+        from_vector(GRID, tmp_path / "f.parquet")
+
+
+def test_a_wrong_value_of_a_named_field(tmp_path):
+    path = save("geojson", tmp_path, point(1, 1), v=[-1.0])
+    with pytest.raises(InputError, match=r"feature 1 has the v -1.0, .*; correct it$"):
+        from_vector(GRID, path, cost_field="v")
+
+
 @KINDS
 @pytest.mark.parametrize(
     ("field", "values", "words"),
@@ -531,7 +543,7 @@ def test_ids_and_costs(tmp_path, kind):
         ("id", [1, 2**32 - 1], "feature 2 has the id 4294967295"),
         ("id", [1, -5], "feature 2 has the id -5"),
         ("id", [1, 1.5], "feature 2 has the id 1.5"),
-        ("id", ["a", "b"], "feature 1 has the id 'a'.* rename the field"),
+        ("id", ["a", "b"], "feature 1 has the id 'a'.* rename the field.*--id-field id"),
         ("id", [True, True], "feature 1 has the id True"),
         ("cost", [0.0, -1.0], "feature 2 has the cost -1.0, which is negative or not a finite"),
         ("cost", ["1", "2"], "feature 1 has the cost '1'.* rename the field"),

@@ -55,7 +55,7 @@ class Sought(NamedTuple):
             return found
         keys, place = np.unique(found, return_inverse=True)
         number = float if found.dtype == REAL else int
-        other = None if self.default == "nodata" else self.default
+        other = None if isinstance(self.default, str) else self.default
         values = [None if np.isnan(key) else self.classes.get(number(key), other) for key in keys]
         right = np.array([math.nan if v is None else v for v in values], WHOLE)
         return right[place].reshape(found.shape)
