@@ -91,8 +91,12 @@ OPTIONS = [
 
 
 def refuse(settings: dict[str, Any]) -> None:
-    given = [settings[name] for name in ("threshold", "streams")]
-    if sum(one is not None for one in given) + settings["to_outlets"] != 1:
+    given = [name for name in ("threshold", "streams") if settings[name] is not None]
+    given += ["to_outlets"] * settings["to_outlets"]
+    if len(given) > 1:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise click.UsageError(f"{options} exclude each other: leave out all but one")
+    if not given:
         raise click.UsageError("give one of --threshold, --streams and --to-outlets")
 
 

@@ -37,7 +37,7 @@ def command(store: str, words: tuple[str, ...], force: bool, json_target: str | 
     from ..store import TileStore
     from ..store.manage import list_layers, remove_layers, rename_layer
 
-    action, names = (words[0], words[1:]) if words else ("", ())
+    action, names = (words[0], [*words[1:]]) if words else ("", [])
     if action not in ("", *ACTIONS):
         raise click.UsageError(f"{action!r} is not known; use rename OLD NEW or remove NAME...")
     if action == "rename" and len(names) != 2:
@@ -52,8 +52,9 @@ def command(store: str, words: tuple[str, ...], force: bool, json_target: str | 
         report.cells = opened.grid.cells
         report.result = {"store": str(opened.path)}
         if action == "remove":
-            remove_layers(opened, list(dict.fromkeys(names)), force=force)
-            report.result["removed"] = list(dict.fromkeys(names))
+            names = list(dict.fromkeys(names))
+            remove_layers(opened, names, force=force)
+            report.result["removed"] = names
         elif action == "rename":
             report.result["renamed"] = rename_layer(opened, *names, force=force)
         report.result["layers"] = list_layers(opened)

@@ -559,7 +559,7 @@ def _guarded(body: Callable[[], Any]) -> int:
         code = body()
     except click.UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        return _fail(error, f"{error.format_message().rstrip('.')}{where}", 2)
+        return _fail(error, f"{error.format_message().rstrip('.')}{_minus(error)}{where}", 2)
     except click.ClickException as error:
         return _fail(error, error.format_message(), 2)
     except FormulaError as error:
@@ -581,6 +581,18 @@ def _guarded(body: Callable[[], Any]) -> int:
     except Exception as error:  # one line for the user; -vv shows the traceback
         return _fail(error, f"unexpected {type(error).__name__}: {error} (-vv shows where)", 1)
     return code if isinstance(code, int) else 0
+
+
+def _minus(error: click.UsageError) -> str:
+    """What to do about a minus sign in front of an argument."""
+    if error.message.startswith("Got unexpected extra argument") and "(--" in error.message:
+        return "; options come before --"
+    named = [] if error.ctx is None else [one.name for one in error.ctx.command.params]
+    known = isinstance(error, click.NoSuchOption) and error.possibilities
+    wrong = isinstance(error, click.NoSuchOption | click.MissingParameter) and not known
+    if not wrong or "expression" not in named:
+        return ""
+    return '; an expression that begins with - comes last, after --, or is written "0 - ..."'
 
 
 def _fail(error: BaseException, message: str, code: int, *excerpt: str) -> int:

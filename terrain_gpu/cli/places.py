@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ..store import TileStore
 
 VECTOR = (".geojson", ".json", ".gpkg", ".shp", ".fgb", ".kml")
+UNREADABLE = {
+    ".csv": "a table, not a vector file or raster",
+    **dict.fromkeys((".parquet", ".geoparquet"), "GeoParquet cannot be read here"),
+}
 
 Point = tuple[float, ...]
 
@@ -37,6 +41,13 @@ class Place(click.ParamType):
         except ValueError:
             found = ()
         most = self.name.count(",") + 1
+        if self.name.startswith("ROW") and any(one % 1 for one in found[:2]):
+            option = param.opts[0].removesuffix("-rowcol")
+            self.fail(
+                f"{value!r}: rows and columns are whole numbers; coordinates go to {option}",
+                param,
+                ctx,
+            )
         if not 2 <= len(found) <= most:
             self.fail(f"{value!r} is not {self.name}", param, ctx)
         return found
@@ -219,8 +230,6 @@ def from_file(
     from ..io.places import from_raster, from_vector
 
     path, layer = file_and_layer(name)
-    if name.lower().endswith(".csv"):
-        raise InputError(f"{name}: a table, not a vector file or raster; convert it to .gpkg first")
     if is_vector(name):
         how: dict[str, Any] = {"all_touched": all_touched, "fields": not all_touched}
         how |= {**(fields or {}), **(outside or {})}
@@ -277,8 +286,19 @@ def names_of(grid: GridSpec, name: str, field: str, memory_limit: int | None) ->
 
 
 def is_vector(name: str) -> bool:
-    """Whether a file, or FILE:LAYER, is called like a vector file."""
-    return Path(file_and_layer(name)[0]).suffix.lower() in VECTOR
+    """Whether a file, or FILE:LAYER, is called like a vector file.
+
+    Raises
+    ------
+    InputError
+        for a file that holds features and cannot be read.
+    """
+    suffix = Path(file_and_layer(name)[0]).suffix.lower()
+    if what := UNREADABLE.get(suffix):
+        from ..errors import InputError
+
+        raise InputError(f"{name}: {what}; convert it to .gpkg first")
+    return suffix in VECTOR
 
 
 def file_and_layer(name: str) -> tuple[str, str | None]:

@@ -91,7 +91,10 @@ def provide(
     points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
     file, links, snap = settings["pour_points"], settings["links"], settings["snap"]
     # What cannot be is refused before hours of work for it.
-    if (links is None) == (not points and not cells and file is None):
+    named = bool(points or cells or file is not None)
+    if links is not None and named:
+        raise click.UsageError("--links is in place of pour points: leave out one of them")
+    if links is None and not named:
         raise click.UsageError("give --pour-point, --pour-point-rowcol, --pour-points or --links")
     if links is not None:
         if snap is not None:

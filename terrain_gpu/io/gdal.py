@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import re
+import shlex
 import threading
 import warnings
 from collections import OrderedDict
@@ -133,7 +134,11 @@ class GdalInput:
             names = ", ".join(data.subdatasets[:5]) or "none"
             raise InputError(f"{path}: has no raster band itself; name a subdataset: {names}")
         if band is None and data.count > 1 and data.colorinterp[1].name != "alpha":
-            raise InputError(f"{path}: has {data.count} bands; choose one with --band")
+            raise InputError(
+                f"{path}: has {data.count} bands; choose one with --band of convert-dataset "
+                f"(convert-dataset {shlex.quote(str(path))} dem.zarr --band 1), or take it out "
+                "(gdal_translate -b 1)"
+            )
         self.band = band or 1
         if not 1 <= self.band <= data.count:
             raise InputError(f"{path}: has no band {self.band}; its last is band {data.count}")

@@ -1440,7 +1440,61 @@ INSIDE = [
     ),
 ]
 
-CASES = INPUTS + VALUES + MOSAICS + SETTINGS + STORES + METADATA + EXPORTS + TREES
+MINUS = '; an expression that begins with - comes last, after --, or is written "0 - ..."'
+LEFT = [
+    Case(
+        "two bands of a raster in place of a store",
+        tif("two bands.tif", numbers("int16", (2, 9, 9))),
+        "fill 'two bands.tif' -o x.tif",
+        (
+            "two bands.tif: has 2 bands; choose one with --band of convert-dataset",
+            "convert-dataset 'two bands.tif' dem.zarr --band 1",
+        ),
+    ),
+    *(
+        Case(
+            f"GeoParquet as {command}",
+            text("p.parquet", "PAR1"),
+            f"{command} p.parquet",
+            ("p.parquet: GeoParquet cannot be read here; convert it to .gpkg first",),
+        )
+        for command in (
+            "rasterize s.zarr --field num --features",
+            "compute-sssp s.zarr --cost-field num --sources",
+            "compute-sssp s.zarr --source-rowcol 1,2 --barriers",
+            "watershed s.zarr --pour-points",
+        )
+    ),
+    Case("minus", nothing, "calc s.zarr -elevation", (f"No such option:? '?-e'?{MINUS}",)),
+    Case("minus and letter", nothing, "calc s.zarr -other", (f"argument 'EXPRESSION'{MINUS}",)),
+    Case("misspelt", nothing, "calc s.zarr a --inta b", (r"--inta(?!.* begins with -).*--into",)),
+    Case(
+        "part of a row",
+        nothing,
+        "compute-sssp s.zarr --source-rowcol 1.5,2",
+        ("'1.5,2': rows and columns are whole numbers; coordinates go to --source",),
+    ),
+    Case(
+        "links and pour points",
+        nothing,
+        "watershed s.zarr --pour-point-rowcol 3,3 --links w1",
+        ("--links is in place of pour points: leave out one of them",),
+    ),
+    Case(
+        "two kinds of streams",
+        nothing,
+        "hand s.zarr --threshold 5 --to-outlets",
+        ("--threshold and --to-outlets exclude each other: leave out all but one",),
+    ),
+    Case(
+        "reserved name",
+        nothing,
+        "layers s.zarr rename elevation y",
+        ("s.zarr: layer name 'y': .*none of x, y, spatial_ref",),
+    ),
+]
+
+CASES = INPUTS + VALUES + MOSAICS + SETTINGS + STORES + METADATA + EXPORTS + TREES + LEFT
 CASES += LOSSES + INSIDE
 
 
@@ -1751,3 +1805,9 @@ def key_paths(node, prefix=()):
 def test_the_list_is_long():
     assert len(CASES) >= 100
     assert len({case.name for case in CASES}) == len(CASES)
+
+
+def test_options_after_the_end_of_options(world, capfd):
+    code, _, err = call(capfd, "calc s.zarr -- -elevation --into b")
+    assert (code, "extra arguments (--into b); options come before --" in err) == (2, True), err
+    assert quietly("calc s.zarr --into b -- -elevation") == 0
