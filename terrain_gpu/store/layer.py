@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import cells
+from .. import arguments, cells
 from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
 from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, units, z_rank_table
@@ -260,7 +260,7 @@ class Layer(Described):
         self, window: Window, out: np.ndarray | None = None, *, halo: int = 1
     ) -> np.ndarray:
         """Read a window inside the raster with `halo` rings around it, as `read_block`."""
-        r0, r1, c0, c1 = window
+        halo, (r0, r1, c0, c1) = arguments.whole("halo", halo, 0), window
         shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
         result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
         if result.shape != shape or result.dtype != self.dtype:

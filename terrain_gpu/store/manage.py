@@ -14,9 +14,9 @@ from ..errors import InputError, StoreError
 from .files import output_errors, sync_folder
 from .layer import Layer
 from .levels import drop_overviews
-from .metadata import NAME, RESERVED, TileStore, drop_consolidated, write_array
+from .metadata import TileStore, drop_consolidated, write_array
 from .objects import ObjectPath
-from .run import Target
+from .run import Target, check_layer_name
 from .swap import exclusive
 
 HEIGHTS = "elevation"
@@ -229,10 +229,7 @@ def rename_layer(store: StoreLike, old: str, new: str, *, force: bool = False) -
     partners = _partners(store, old)
     renamed = {**{name: _renamed(name, old, new) for name in partners}, old: new}
     for name in renamed.values():
-        if not NAME.fullmatch(name) or name in RESERVED:
-            raise InputError(
-                f"{name!r} cannot be the name of a layer; use letters, digits, - and _"
-            )
+        check_layer_name(store.path, name)
         if os.path.lexists(store.path / name):
             raise StoreError(f"{store.path}: {name!r} exists; remove it first, or choose another")
     inputs = _inputs(store)

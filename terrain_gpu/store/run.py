@@ -284,7 +284,7 @@ def create_layer(  # noqa: PLR0913 - keyword-only
         when the folder cannot be written.
     """
     root = absolute(arguments.path("path", path))
-    _check_name(root, name)
+    check_layer_name(root, name)
     dtype = cells.layer_dtype(dtype)
     if compress not in (None, *NAMES):
         raise InputError(f"compression {compress!r} is not known; use {', '.join(NAMES)} or None")
@@ -523,7 +523,7 @@ def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None
             )
 
 
-def _check_name(root: Path, name: str) -> None:
+def check_layer_name(root: Path, name: str) -> None:
     if not NAME.fullmatch(name) or name in RESERVED:
         raise InputError(
             f"{root}: layer name {name!r}: use letters, digits, '-' and '_', starting with a "

@@ -160,7 +160,7 @@ def test_renaming_that_is_refused(store):
     with pytest.raises(InputError, match=r"'slope' were computed from 'elevation', and could not"):
         rename_layer(store, "elevation", "dem")
     for name in ("x", "a b", "", "../up"):
-        with pytest.raises(InputError, match="cannot be the name of a layer"):
+        with pytest.raises(InputError, match=f"layer name {name!r}: use letters.* none of x, y,"):
             rename_layer(store, "slope", name)
     with pytest.raises(StoreError, match="no layer 'nothing'"):
         rename_layer(store, "nothing", "slope2")
@@ -189,3 +189,8 @@ def test_wrong_words(store, capfd):
     ):
         code, _, err = call(capfd, f"layers {store.path} {words}")
         assert (code, what in err) == (2, True), err
+
+
+def test_a_name_given_twice_is_removed_once(store, capfd):
+    code, out, err = call(capfd, f"layers {store.path} remove slope slope")
+    assert (code, out + err) == (0, f"{store.path}: removed slope\n")

@@ -262,6 +262,13 @@ class TestConformance:
             shards = [p for p in layer.path.glob("c/*/*")]
             assert told["stored_bytes"] == sum(p.stat().st_size for p in shards)
 
+    @pytest.mark.parametrize("halo", [-1, -40, 0.5])
+    def test_a_halo_that_is_no_number_of_rings(self, written, halo):
+        _, layers = written
+        _, layer = next(iter(layers.values()))
+        with pytest.raises(InputError, match="give a whole number from 0 on"):
+            layer.read_block(0, 0, halo=halo)
+
     def test_blocks_and_halos(self, written):
         _, layers = written
         for raster, layer in layers.values():
