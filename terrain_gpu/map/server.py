@@ -202,11 +202,14 @@ class MapServer:
 
     def answer(self, method: str, target: str, body: bytes) -> Reply:
         """The reply to a request, whose host has been checked; raises `Refused`."""
-        parts = urlsplit(target)
+        try:
+            parts = urlsplit(target)
+            query = parse_qs(parts.query, max_num_fields=10)
+        except ValueError:  # more fields, or an address that is none
+            raise Refused(HTTPStatus.BAD_REQUEST, "the address cannot be read") from None
         token, slash, path = parts.path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.token.encode()) or not slash:
             raise Refused(HTTPStatus.NOT_FOUND)
-        query = parse_qs(parts.query, max_num_fields=10)
         allowed = False
         for known, pattern, respond in self._routes:
             if not (found := pattern.fullmatch(path)):

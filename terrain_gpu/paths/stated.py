@@ -171,7 +171,8 @@ def _factors(given: Any) -> list[tuple[float, float]]:
     if isinstance(given, str | os.PathLike):
         name, found = os.fspath(given), read_factors(given)
     if not 2 <= len(found) <= MOST_FACTORS:
-        raise InputError(f"{name}: {len(found)} factors; give 2 to {MOST_FACTORS}")
+        count = f"{len(found)} factor{'s' * (len(found) != 1)}"
+        raise InputError(f"{name}: {count}; give 2 to {MOST_FACTORS}")
     before = -math.inf
     for angle, factor in found:
         if not (-90 <= angle <= 90 and angle > before):
@@ -179,7 +180,9 @@ def _factors(given: Any) -> list[tuple[float, float]]:
                 f"{name}: angle {angle:g}: angles go from -90 to 90 degrees, in ascending order"
             )
         if not 0 <= factor < math.inf:
-            raise InputError(f"{name}: factor {factor:g} at {angle:g} degrees: give 0 or more")
+            raise InputError(
+                f"{name}: factor {factor:g} at {angle:g} degrees: give a finite number, 0 or more"
+            )
         before = angle
     return list(found)
 

@@ -156,6 +156,15 @@ def test_a_wrong_header_is_refused(tmp_path, header, kind):
     assert refused(verified, path, layer, part, kind).check == header.split()[-1]
 
 
+def test_units_beside_none_are_told(tmp_path):
+    layer = make_layer(tmp_path / "s", np.arange(12, dtype=np.int16).reshape(3, 4), -1, 64)
+    export_layer(tmp_path / "s", tmp_path / "x.tif")
+    with rasterio.open(tmp_path / "x.tif", "r+") as file:
+        file.units = ["s"]
+    error = refused(verified, tmp_path / "x.tif", layer, layer.grid.window, "int16")
+    assert str(error).endswith("x.tif: its units: s, not none; export it again")
+
+
 def test_another_shape_type_or_no_raster_is_refused(tmp_path):
     data = np.arange(70 * 90).reshape(70, 90).astype(np.int16)
     layer = make_layer(tmp_path / "s", data, -1, 64)

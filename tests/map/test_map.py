@@ -304,6 +304,8 @@ HOST = "Host: 127.0.0.1:PORT\r\n"
     (f"GET /TOKENx/store.json HTTP/1.1\r\n{HOST}\r\n", 404),
     (f"GET //evil/TOKEN/ HTTP/1.1\r\n{HOST}\r\n", 404),
     (f"GET /ü/store.json HTTP/1.1\r\n{HOST}\r\n", 404),
+    (f"GET /TOKEN/store.json?{'a=1&' * 10}a=1 HTTP/1.1\r\n{HOST}\r\n", 400),
+    (f"GET http://[/TOKEN/ HTTP/1.1\r\n{HOST}\r\n", 400),
     (f"PUT /TOKEN/runs HTTP/1.1\r\n{HOST}\r\n", 501),
     (f"OPTIONS /TOKEN/runs HTTP/1.1\r\n{HOST}\r\n", 501),
     (f"DELETE /TOKEN/store.json HTTP/1.1\r\n{HOST}\r\n", 405),

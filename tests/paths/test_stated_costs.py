@@ -130,13 +130,13 @@ def test_tables(tmp_path, mark, heading):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([(0, 1)], "1 factors; give 2 to 200"),
+        ([(0, 1)], "1 factor; give 2 to 200"),
         ([(k / 9, 1) for k in range(MOST_FACTORS + 1)], "201 factors; give 2 to 200"),
         ([(0, 1), (0, 2)], "angle 0: angles go from -90 to 90 degrees, in ascending order"),
         ([(-91, 1), (0, 2)], "angle -91: angles go"),
         ([(math.nan, 1), (0, 2)], "angle nan: angles go"),
-        ([(0, 1), (5, -1)], "factor -1 at 5 degrees: give 0 or more"),
-        ([(0, 1), (5, math.inf)], "factor inf at 5 degrees"),
+        ([(0, 1), (5, -1)], "factor -1 at 5 degrees: give a finite number, 0 or more"),
+        ([(0, 1), (5, math.inf)], "factor inf at 5 degrees: give a finite number, 0 or more"),
         ([(0, 1, 2), (1, 2, 3)], "pairs of an angle"),
         (3, "pairs of an angle"),
         ("0 1\n5 x\n", "line 2: '5 x' is not an angle and its factor"),

@@ -414,7 +414,8 @@ def _check_header(
     facts += [("source's type", one.dtype.name, rule.source.name) for one in files]
     for name, found, right in facts:
         if found != right:
-            raise _refused(layer, f"its {name} is {found}, not {right}", name)
+            is_, should = (one if one != "" else "none" for one in (found, right))
+            raise _refused(layer, f"its {name}: {is_}, not {should}", name)
     if not same_value(layer.nodata, rule.void):
         raise _refused(layer, f"its nodata value is {layer.nodata}, not {rule.void}", "nodata")
     right = whole.crop(whole.window_of(bounds)) if bounds else whole

@@ -36,7 +36,8 @@ def check_header(
     ]
     for name, found, right in facts:
         if found != right:
-            raise refused(path, f"its {name} is {found}, not {right}", name)
+            is_, should = (one if one != "" else "none" for one in (found, right))
+            raise refused(path, f"its {name}: {is_}, not {should}", name)
     if not same_value(file.nodata, nodata):
         raise refused(path, f"its nodata value is {file.nodata}, not {nodata}", "nodata")
     if bool(file.crs) != bool(grid.crs_wkt) or not same_crs(file.grid.crs_wkt, grid.crs_wkt):
