@@ -39,6 +39,7 @@ from ..engine import plan as planner
 from ..engine.forks import leave_out_unused
 from ..errors import FormulaError, OutputError, TerrainError
 from ..progress import Progress
+from .advice import about_minus, without_resume
 
 if TYPE_CHECKING:
     from ..report import Report
@@ -146,7 +147,7 @@ progress_option = click.option(
 
 def verbosity_options(command: Any) -> Any:
     """Add -v and -q, and let errors name --resume only if the command has it."""
-    command = _without_resume(command)
+    command = without_resume(command)
     command = click.option(
         "-v", "--verbose", count=True, expose_value=False, is_eager=True, callback=_verbosity,
         help="Print more messages; -vv adds tracebacks.",
@@ -155,25 +156,6 @@ def verbosity_options(command: Any) -> Any:
         "-q", "--quiet", is_flag=True, expose_value=False, is_eager=True, callback=_verbosity,
         help="Print only errors.",
     )(command)  # fmt: skip
-
-
-def _without_resume(command: Any) -> Any:
-    """Let a command that has no --resume advise to run it again when a disk is full."""
-
-    @wraps(command)
-    def advising(*args: Any, **more: Any) -> Any:
-        try:
-            return command(*args, **more)
-        except OutputError as error:
-            options = click.get_current_context().command.params
-            if any(option.name == "resume" for option in options):
-                raise
-            from ..store.files import RESUME
-
-            again = "free some and run the command again"
-            raise OutputError(str(error).replace(RESUME, again)) from error.__cause__
-
-    return advising
 
 
 _REPORT = b'{\n  "command": '
@@ -559,7 +541,7 @@ def _guarded(body: Callable[[], Any]) -> int:
         code = body()
     except click.UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-        return _fail(error, f"{error.format_message().rstrip('.')}{_minus(error)}{where}", 2)
+        return _fail(error, f"{error.format_message().rstrip('.')}{about_minus(error)}{where}", 2)
     except click.ClickException as error:
         return _fail(error, error.format_message(), 2)
     except FormulaError as error:
@@ -581,18 +563,6 @@ def _guarded(body: Callable[[], Any]) -> int:
     except Exception as error:  # one line for the user; -vv shows the traceback
         return _fail(error, f"unexpected {type(error).__name__}: {error} (-vv shows where)", 1)
     return code if isinstance(code, int) else 0
-
-
-def _minus(error: click.UsageError) -> str:
-    """What to do about a minus sign in front of an argument."""
-    if error.message.startswith("Got unexpected extra argument") and "(--" in error.message:
-        return "; options come before --"
-    named = [] if error.ctx is None else [one.name for one in error.ctx.command.params]
-    known = isinstance(error, click.NoSuchOption) and error.possibilities
-    wrong = isinstance(error, click.NoSuchOption | click.MissingParameter) and not known
-    if not wrong or "expression" not in named:
-        return ""
-    return '; an expression that begins with - comes last, after --, or is written "0 - ..."'
 
 
 def _fail(error: BaseException, message: str, code: int, *excerpt: str) -> int:
