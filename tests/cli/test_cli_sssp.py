@@ -835,7 +835,13 @@ WRONG = (
     Wrong("s.zarr --source nan,5", ("--source: ", "nan, 5.0 are not finite")),
     Wrong("s.zarr --source -95,595,-2", ("--source: ", "start cost -2.0 is negative")),
     Wrong("s.zarr --source-rowcol 3,b", ("--source-rowcol", "'3,b' is not ROW,COL[,COST]")),
-    Wrong("s.zarr --source-rowcol 3.5,4", ("--source-rowcol: ", "whole numbers", "row 3.5")),
+    Wrong(
+        "s.zarr --source-rowcol 3.5,4",
+        (
+            "--source-rowcol",
+            "'3.5,4': rows and columns are whole numbers; coordinates go to --source",
+        ),
+    ),
     Wrong(
         "s.zarr --source-rowcol 3,4 --source-rowcol 150,4",
         ("--source-rowcol: outside the raster", "rows 0 .. 149", "cell 2 (row 150, column 4)"),

@@ -465,7 +465,7 @@ def test_commands_that_cannot_be(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr") == 0
     for words, message in (
         ("", "give --pour-point, --pour-point-rowcol, --pour-points or --links"),
-        ("--pour-point-rowcol 5,5 --links links", "give --pour-point"),
+        ("--pour-point-rowcol 5,5 --links links", "--links is in place of pour points"),
         ("--links links --snap 5", "--snap needs pour points"),
         ("--pour-point 1,1", "--pour-point: outside the raster"),
         ("--pour-points p.gpkg", "p.gpkg"),
