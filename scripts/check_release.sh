@@ -61,7 +61,7 @@ info=terrain_gpu-$version.dist-info
     sed -n 's|^data/|terrain_gpu/data/|p' "$work/tracked"
     printf "$info/%s\n" METADATA RECORD WHEEL entry_points.txt licenses/LICENSE
 } | sort | diff - "$work/in-wheel"
-wc -l "$work/in-sdist" "$work/in-wheel" | head -2
+wc -l "$work/in-sdist" "$work/in-wheel" | sed '$d'
 (cd "$work/dist" && ls -l --block-size=1 && sha256sum ./*)
 
 cat >"$work/make.py" <<'PYTHON'
