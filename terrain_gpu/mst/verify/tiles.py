@@ -7,6 +7,9 @@ open cells are ever joined, and in the end each is the root of its own component
 open cells then pick the *candidates*: the spanning forest of the edges left. An edge that is
 neither picked nor a candidate is the largest of a cycle. `forest` explains what this proves.
 
+The first round reads the edges of cells, in loops that the compiler vectorises, and so does the
+test that drops the largest edges of triangles. Of few edges left, later rounds read a list.
+
 An edge of a tile has the number ``4 * cell + direction``. Where they fit, its weight and number
 form one word, so that the least word is the least edge.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
 from numba.extending import overload, register_jitable
 
 from ...compiled import jit
@@ -27,7 +31,7 @@ def weigh(a, b, rule):
     raise RuntimeError("for compiled code only")
 
 
-@overload(weigh, inline="always")
+@overload(weigh)
 def _weigh(a, b, rule):
     if rule == numba.types.float64:
 
@@ -150,14 +154,19 @@ def _new_work(unit, words):
     n = unit * unit
     return (
         words,  # by direction
-        np.empty(n, np.uint8),  # the edges of each cell
+        np.empty(-(-n // 8) * 8, np.uint8),  # the edges of each cell, then those that are left
         np.empty(n, np.uint8),  # those of the forest
-        np.zeros(words.shape[1], np.int32),  # label
-        np.empty(n, np.int32),  # label among open cells
-        np.empty(n, words.dtype),  # least word of each cell
+        np.zeros(words.shape[1], np.int32),  # label after the first round
+        (  # the edges that are left: number, ends, and word
+            np.empty(4 * n, np.int32),
+            np.empty(4 * n, np.int32),
+            np.empty(4 * n, np.int32),
+            np.empty(4 * n, words.dtype),
+        ),
         np.empty(n, words.dtype),  # least word of each component
-        np.empty(n, np.int32),  # number of that edge
+        np.empty(n, np.int32),  # number of that edge, or its place in the list
         np.empty(n, np.int32),  # parent
+        np.empty(n, np.int32),  # parent, once no cell is open
         np.empty(n, np.int32),  # active components
         np.empty(n, np.bool_),  # open
         np.empty(n, np.int32),  # picks
@@ -169,42 +178,48 @@ def _fill(cells, valid, window, rule, diagonal, unit, shift, work):
     """List the edges inside a tile."""
     words, present = work[0], work[1]
     row0, row1, col0, col1 = window
+    width = col1 - col0
     words[:] = ~words.dtype.type(0)
     present[:] = 0
     for y in range(row0, row1):
-        first = (y - row0) * unit
-        for d in range(4):
-            if (d > 0 and y + 1 == row1) or (d & 1 and not diagonal):
-                continue
-            west, east = int(d == 1), int(d % 3 == 0)
-            width = col1 - col0 - west - east
-            below, start = y + (d > 0), col0 + west
-            beside = start - west + east
-            at = first + west
-            _fill_row(
-                cells[y, start : start + width],
-                cells[below, beside : beside + width],
-                valid[y, start : start + width],
-                valid[below, beside : beside + width],
-                _rule_of(rule, d, y),
-                words[d, unit + 1 + at : unit + 1 + at + width],
-                present[at : at + width],
-                4 * at + d,
-                shift,
-            )
+        cell = (y - row0) * unit
+        at = unit + 1 + cell
+        a, here = cells[y, col0:col1], valid[y, col0:col1]
+        bits, to = present[cell : cell + width], words[0, at : at + width]
+        of_step = _rule_of(rule, 0, y)
+        for x in range(width - 1):
+            both = here[x] & here[x + 1]
+            key = weigh(a[x], a[x + 1], of_step)
+            to[x] = _word(to, key, both, 4 * (cell + x), shift)
+            bits[x] = both
+        if y + 1 == row1:
+            break
+        b, there = cells[y + 1, col0:col1], valid[y + 1, col0:col1]
+        to, of_step = words[2, at : at + width], _rule_of(rule, 2, y)
+        for x in range(width):
+            both = here[x] & there[x]
+            to[x] = _word(to, weigh(a[x], b[x], of_step), both, 4 * (cell + x) + 2, shift)
+            bits[x] |= np.uint8(both) << np.uint8(2)
+        if not diagonal:
+            continue
+        to, of_step = words[1, at : at + width], _rule_of(rule, 1, y)
+        for x in range(1, width):
+            both = here[x] & there[x - 1]
+            to[x] = _word(to, weigh(a[x], b[x - 1], of_step), both, 4 * (cell + x) + 1, shift)
+            bits[x] |= np.uint8(both) << np.uint8(1)
+        to, of_step = words[3, at : at + width], _rule_of(rule, 3, y)
+        for x in range(width - 1):
+            both = here[x] & there[x + 1]
+            to[x] = _word(to, weigh(a[x], b[x + 1], of_step), both, 4 * (cell + x) + 3, shift)
+            bits[x] |= np.uint8(both) << np.uint8(3)
 
 
 @register_jitable
-def _fill_row(a, b, here, there, rule, words, present, number, shift):
+def _word(words, key, present, number, shift):
+    """Return the word of an edge: its weight, and its number where both fit."""
     word = words.dtype.type
-    top, by = ~word(0), word(shift)
-    keep = word(0) if shift == 0 else top
-    bit = np.uint8(1 << (number & 3))
-    for x in range(len(words)):
-        both = here[x] & there[x]
-        w = (word(weigh(a[x], b[x], rule)) << by) | (word(number + 4 * x) & keep)
-        words[x] = w if both else top
-        present[x] |= bit if both else np.uint8(0)
+    low = word(number) & (word(0) if shift == 0 else ~word(0))
+    return (word(key) << word(shift)) | low if present else ~word(0)
 
 
 @register_jitable
@@ -278,29 +293,29 @@ def _check(window, place, unit, shift, work, vertex, out, count, weights, taken)
 
     Returns the number of edges listed, and of the forest's edges so far; -1 if it lacks one.
     """
-    words, _, chosen, label, home, _, _, _, _, active, opened, picks = work
-    n, pad = unit * unit, unit + 1
-    for c in range(n):
-        label[pad + c] = c
-        active[c] = c
-    picked, roots = _rounds(unit, shift, work, n)
+    words, present, chosen, label, edges, _, _, parent, above, active, opened, picks = work
+    pad = unit + 1
+    picked, roots = _first_round(unit, work)
+    _drop(words, label, unit, present)
+    left = _list(words, label, unit, present, edges)
+    for k in range(roots):
+        above[active[k]] = active[k]
+    picked, left, still = _rounds(shift, work, parent, left, roots, picked)
     for k in range(picked):
         e = np.int64(picks[k])
         if not chosen[e >> 2] >> np.uint8(e & 3) & 1:
             return count, _NONE
         weights[taken] = words[e & 3, pad + (e >> 2)] >> words.dtype.type(shift)
         taken += 1
-    for c in range(n):
-        home[c] = label[pad + c]
-        opened[c] = False
-    picked, _ = _rounds(unit, shift, work, roots)
+    opened[:] = False
+    picked, _, _ = _rounds(shift, work, above, left, still, 0)
     row0, _, col0, _ = window
     keys, ids, us, vs, tree, strange = out
     for k in range(picked):
         e = np.int64(picks[k])
         cell, d = e >> 2, e & 3
         key = words[d, pad + cell] >> words.dtype.type(shift)
-        u, v = home[cell], home[cell + (1 if d == 0 else unit + d - 2)]
+        u, v = _root(parent, cell), _root(parent, cell + _step(d, unit))
         y, x = row0 + cell // unit, col0 + cell % unit
         keys[count] = key
         ids[count] = 4 * ((place[0] + y) * place[3] + place[1] + x) + d
@@ -317,136 +332,209 @@ def _check(window, place, unit, shift, work, vertex, out, count, weights, taken)
 
 
 @register_jitable
-def _rounds(unit, shift, work, roots):
-    """Run rounds until no component can pick; return the number of picks and of components."""
-    words, present, _, label, _, least, best, number, parent, active, opened, picks = work
+def _step(direction, unit):
+    """How far the upper end of an edge is from the lower one."""
+    return 1 if direction == 0 else unit + direction - 2
+
+
+@register_jitable
+def _first_round(unit, work):
+    """Let every cell pick; return the numbers of picks and of components."""
+    words, _, _, label, _, least, number, parent, _, active, opened, picks = work
     n, pad = unit * unit, unit + 1
-    labels = label[pad : pad + n]
+    _least_of_cells(words, unit, least, number)
     top = ~words.dtype.type(0)
     found = 0
-    while roots > 1:
-        _least_of_cells(words, label, unit, least)
-        _least_of_components(labels, least, active, roots, best)
-        if shift:
-            few = words.dtype.type((1 << shift) - 1)
-            for k in range(roots):
-                r = active[k]
-                number[r] = np.int32(best[r] & few) if best[r] != top else _NONE
-        else:
-            _number_ties(words, present, labels, unit, least, best, number, active, roots)
-        before = found
-        for k in range(roots):
-            c = active[k]
-            e = number[c]
-            parent[c] = c
-            if opened[c] or e == _NONE:
-                continue
-            cell, d = np.int64(e >> 2), e & 3
-            to = cell + (1 if d == 0 else unit + d - 2)
-            other = labels[cell] ^ labels[to] ^ c
-            if c < other and number[other] == e and not opened[other]:
-                continue  # both picked this edge: the lesser one remains a root
-            parent[c] = other
-            picks[found] = e
-            found += 1
-        if found == before:
-            break
-        still = 0
-        for k in range(roots):
-            c = active[k]
-            root = c
-            while parent[root] != root:
-                parent[root] = parent[parent[root]]
-                root = parent[root]
-            parent[c] = root
-            active[still] = c
-            still += root == c
-        roots = still
+    for c in range(n):
+        stays = opened[c] | (least[c] == top)
+        e = 0 if stays else np.int64(number[c])
+        other = (e >> 2) ^ ((e >> 2) + _step(e & 3, unit)) ^ c
+        other = c if stays else other
+        # If both picked this edge, the lesser one remains a root.
+        stays |= (c < other) & (number[other] == e) & (not opened[other])
+        parent[c] = c if stays else other
+        picks[found] = e
+        found += 1 - np.int64(stays)
+    changed = np.int32(1)
+    while changed:
+        changed = np.int32(0)
         for c in range(n):
-            labels[c] = parent[labels[c]]
+            before = parent[c]
+            after = parent[before]
+            changed |= before ^ after
+            parent[c] = after
+    roots = 0
+    for c in range(n):
+        label[pad + c] = parent[c]
+        active[roots] = c
+        roots += parent[c] == c
     return found, roots
 
 
 @register_jitable
-def _least_of_cells(words, label, unit, least):
-    """Find the least of the eight edges of each cell that leave its component."""
+def _least_of_cells(words, unit, least, number):
+    """Find the least of the eight edges of each cell, and its number."""
     n, pad = len(least), unit + 1
-    own = label[pad : pad + n]
-    after, lower = label[pad + 1 : pad + 1 + n], label[pad + unit : pad + unit + n]
-    lower_left = label[pad + unit - 1 : pad + unit - 1 + n]
-    lower_right = label[pad + unit + 1 : pad + unit + 1 + n]
-    before, upper = label[pad - 1 : pad - 1 + n], label[1 : 1 + n]
-    upper_left, upper_right = label[:n], label[2 : 2 + n]
-    e, sw, s, se = (
-        words[0, pad : pad + n],
-        words[1, pad : pad + n],
-        words[2, pad : pad + n],
-        words[3, pad : pad + n],
-    )
-    w, ne = words[0, pad - 1 : pad - 1 + n], words[1, 2 : 2 + n]
-    north, nw = words[2, 1 : 1 + n], words[3, :n]
-    top = ~words.dtype.type(0)
+    nw, north = words[3, :n], words[2, 1 : 1 + n]
+    ne, w = words[1, 2 : 2 + n], words[0, pad - 1 : pad - 1 + n]
+    e, sw = words[0, pad : pad + n], words[1, pad : pad + n]
+    s, se = words[2, pad : pad + n], words[3, pad : pad + n]
     for c in range(n):
-        at = own[c]
-        word = e[c] if after[c] != at else top
-        word = min(word, sw[c] if lower_left[c] != at else top)
-        word = min(word, s[c] if lower[c] != at else top)
-        word = min(word, se[c] if lower_right[c] != at else top)
-        word = min(word, w[c] if before[c] != at else top)
-        word = min(word, ne[c] if upper_right[c] != at else top)
-        word = min(word, north[c] if upper[c] != at else top)
-        least[c] = min(word, nw[c] if upper_left[c] != at else top)
+        # In the order of their numbers: of equal words, the first is the least edge.
+        word, code = nw[c], np.int32(3 - 4 * pad)
+        code = np.int32(2 - 4 * unit) if north[c] < word else code
+        word = min(north[c], word)
+        code = np.int32(5 - 4 * unit) if ne[c] < word else code
+        word = min(ne[c], word)
+        code = np.int32(-4) if w[c] < word else code
+        word = min(w[c], word)
+        code = np.int32(0) if e[c] < word else code
+        word = min(e[c], word)
+        code = np.int32(1) if sw[c] < word else code
+        word = min(sw[c], word)
+        code = np.int32(2) if s[c] < word else code
+        word = min(s[c], word)
+        code = np.int32(3) if se[c] < word else code
+        least[c] = min(se[c], word)
+        number[c] = np.int32(4 * c) + code
 
 
 @register_jitable
-def _least_of_components(labels, least, active, roots, best):
-    """Find the least word of each component."""
-    n, top = len(least), ~least.dtype.type(0)
-    if roots == n:
-        best[:] = least
-        return
-    for k in range(roots):
-        best[active[k]] = top
-    if roots > n // 16:
-        for c in range(n):
-            r = labels[c]
-            best[r] = min(best[r], least[c])
-        return
-    # In large components, neighbours mostly are in the same one.
-    run, word = labels[0], top
+def _drop(words, label, unit, present):
+    """Drop edges inside components, and those that weigh most in a triangle of cells.
+
+    A square of cells ``a b`` above ``c d`` has four triangles. Missing edges are above all others.
+    """
+    n, pad = unit * unit, unit + 1
+    up, down = pad - unit, pad + unit
+    e, e_before = words[0, pad : pad + n], words[0, pad - 1 : pad - 1 + n]
+    e_below, e_left = words[0, down : down + n], words[0, down - 1 : down - 1 + n]
+    sw, sw_after = words[1, pad : pad + n], words[1, pad + 1 : pad + 1 + n]
+    s, s_after = words[2, pad : pad + n], words[2, pad + 1 : pad + 1 + n]
+    s_before, s_up = words[2, pad - 1 : pad - 1 + n], words[2, up : up + n]
+    se, se_before = words[3, pad : pad + n], words[3, pad - 1 : pad - 1 + n]
+    sw_up, s_right = words[1, up + 1 : up + 1 + n], words[2, up + 1 : up + 1 + n]
+    se_up = words[3, up : up + n]
+    own, after, lower = label[pad : pad + n], label[pad + 1 : pad + 1 + n], label[down : down + n]
+    lower_left, lower_right = label[down - 1 : down - 1 + n], label[down + 1 : down + 1 + n]
     for c in range(n):
-        r = labels[c]
-        if r != run:
-            best[run] = min(best[run], word)
-            run, word = r, top
-        word = min(word, least[c])
-    best[run] = min(best[run], word)
+        # Sides of a square belong to two triangles of it, and to two of the next; diagonals to two.
+        east = min(max(s[c], sw_after[c]), max(s_after[c], se[c]))
+        east = min(east, max(s_up[c], se_up[c]), max(sw_up[c], s_right[c]))
+        south = min(max(e[c], sw_after[c]), max(e_below[c], se[c]))
+        south = min(south, max(e_before[c], se_before[c]), max(sw[c], e_left[c]))
+        south_west = min(max(e_before[c], s_before[c]), max(s[c], e_left[c]))
+        south_east = min(max(e[c], s_after[c]), max(s[c], e_below[c]))
+        left = np.uint8((e[c] <= east) & (after[c] != own[c]))
+        left |= np.uint8((sw[c] <= south_west) & (lower_left[c] != own[c])) << np.uint8(1)
+        left |= np.uint8((s[c] <= south) & (lower[c] != own[c])) << np.uint8(2)
+        left |= np.uint8((se[c] <= south_east) & (lower_right[c] != own[c])) << np.uint8(3)
+        present[c] &= left
 
 
 @register_jitable
-def _number_ties(words, present, labels, unit, least, best, number, active, roots):
-    """Find the least number of the edges that have the least weight of each component."""
-    pad = unit + 1
+def _list(words, label, unit, present, edges):
+    """List the edges that are left, in the order of their numbers; return how many there are."""
+    numbers, us, vs, listed = edges
+    pad, count = unit + 1, 0
+    eights = present.view(np.uint64)
+    for k in range(eights.size):
+        bits = eights[k]
+        while bits:
+            bit = np.int64(trailing_zeros(bits))
+            bits &= bits - np.uint64(1)
+            cell, d = 8 * k + (bit >> 3), bit & 7
+            numbers[count], listed[count] = 4 * cell + d, words[d, pad + cell]
+            us[count], vs[count] = label[pad + cell], label[pad + cell + _step(d, unit)]
+            count += 1
+    return count
+
+
+@register_jitable
+def _rounds(shift, work, parent, left, roots, found):
+    """Run rounds over the list until no component can pick.
+
+    Returns the number of picks so far, and of edges and of components that are left.
+    """
+    _, _, _, _, edges, least, place, _, _, active, opened, picks = work
+    numbers, us, vs, _ = edges
+    top = ~least.dtype.type(0)
+    while True:
+        for k in range(roots):
+            least[active[k]], place[active[k]] = top, _NONE
+        if shift:
+            count = _lower_words(edges, left, parent, least, place, active, roots, shift)
+        else:
+            count = _lower_weights(edges, left, parent, least, place)
+        left, before = count, found
+        for k in range(roots):
+            c = active[k]
+            stays = opened[c] | (place[c] == _NONE)
+            at = 0 if stays else place[c]
+            other = c if stays else us[at] ^ vs[at] ^ c
+            stays |= (c < other) & (place[other] == at) & (not opened[other])
+            parent[c] = c if stays else other
+            picks[found] = numbers[at]
+            found += 1 - np.int64(stays)
+        if found == before:
+            return found, left, roots
+        still = 0
+        for k in range(roots):
+            c = active[k]
+            parent[c] = _root(parent, c)
+            active[still] = c
+            still += parent[c] == c
+        roots = still
+
+
+@register_jitable
+def _lower_words(edges, left, parent, least, place, active, roots, shift):
+    """Find the least edge of each component, and drop the edges inside of one.
+
+    An edge's place in the list decides like its number, and so stands for it in the words.
+    """
+    numbers, us, vs, words = edges
+    word, top = words.dtype.type, ~words.dtype.type(0)
+    few = (word(1) << word(shift)) - word(1)
+    count = 0
+    for k in range(left):
+        u, v = parent[us[k]], parent[vs[k]]
+        numbers[count], us[count], vs[count], words[count] = numbers[k], u, v, words[k]
+        mine = words[k] & ~few | word(count) if u != v else top
+        least[u] = min(mine, least[u])
+        least[v] = min(mine, least[v])
+        count += u != v
     for k in range(roots):
-        number[active[k]] = _NONE
-    for c in range(len(least)):
-        r = labels[c]
-        if least[c] != best[r]:
-            continue
-        # The eight edges in the order of their numbers.
-        for k in range(8):
-            d = 3 - k if k < 4 else k - 4
-            step = 1 if d == 0 else unit + d - 2
-            lower = c - step if k < 4 else c
-            if lower < 0 or not present[lower] >> np.uint8(d) & 1:
-                continue
-            if labels[lower + step if k >= 4 else lower] == r:
-                continue
-            if words[d, pad + lower] == best[r]:
-                e = np.int32(4 * lower + d)
-                if number[r] == _NONE or e < number[r]:
-                    number[r] = e
-                break
+        c = active[k]
+        place[c] = np.int32(least[c] & few) if least[c] != top else _NONE
+    return count
+
+
+@register_jitable
+def _lower_weights(edges, left, parent, least, place):
+    """As `_lower_words`, of weights that leave no room for numbers."""
+    numbers, us, vs, weights = edges
+    count = 0
+    for k in range(left):
+        u, v = parent[us[k]], parent[vs[k]]
+        numbers[count], us[count], vs[count], weights[count] = numbers[k], u, v, weights[k]
+        for c in (u, v):
+            old, was = least[c], place[c]
+            # Of equal weights the first is the least edge. A weight may be all ones.
+            less = (u != v) & ((weights[k] < old) | (was == _NONE))
+            least[c] = weights[k] if less else old
+            place[c] = count if less else was
+        count += u != v
+    return count
+
+
+@register_jitable
+def _root(parent, c):
+    """Find the root of a component, halving the path on the way."""
+    while parent[c] != c:
+        parent[c] = parent[parent[c]]
+        c = parent[c]
+    return c
 
 
 @register_jitable
