@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -465,6 +466,43 @@ def test_a_damaged_record(store, capfd, key, value):
     file.write_text(json.dumps(text))
     code, _, err = call(capfd, ["verify", "s.zarr"])
     assert (code, f"{key} is recorded as" in err) == (2, True), err
+
+
+def commands_of(page):
+    """The expressions of calc in a guide, by their layers."""
+    text = (Path(__file__).parents[2] / f"docs/how-to/{page}.md").read_text(encoding="utf-8")
+    return {
+        into: expression
+        for expression, into in re.findall(r'calc dem.zarr "(.*)" --into (\w+)', text)
+    }
+
+
+def test_the_guide_keeps_cells_that_one_source_reaches(tmp_path, no_fsync):
+    a = np.array([[0, 20000, 20000, np.nan, np.nan]])
+    b = np.array([[9000, 0, np.nan, 3000, 9000]])
+    store = make_store(tmp_path / "s.zarr", a, np.nan, 64)
+    grid = TileStore.open(store).grid
+    for name, cells in (("from_a", a), ("from_b", b)):
+        with terrain_gpu.create_layer(store, name, grid, "float64", nodata=np.nan) as out:
+            out.write_block(0, 0, cells)
+            out.commit()
+    commands = commands_of("scenarios")
+    found = {
+        into: whole(terrain_gpu.calc(store, commands[into], into=into).layers[into])
+        for into in ("over", "near", "slow", "either")
+    }
+    nan = np.nan
+    np.testing.assert_array_equal(found["near"], [[0, nan, nan, nan, nan]])
+    np.testing.assert_array_equal(found["slow"], [[nan, 0, nan, 6000, nan]])
+    np.testing.assert_array_equal(found["either"], [[0, 0, 20000, 6000, nan]])
+
+
+def test_the_guide_numbers_bands(tmp_path, no_fsync):
+    distance = np.array([[0.0, 3600, 3601, 7200, 7201, 10800, 10801, 1e9, np.nan]])
+    store = make_store(tmp_path / "s.zarr", distance, np.nan, 64)
+    expression = commands_of("isochrones")["band"].replace("distance", "elevation")
+    found = whole(terrain_gpu.calc(store, expression, dtype="uint8").layers["calc"])
+    assert found.tolist() == [[0, 0, 1, 1, 2, 2, 255, 255, 255]]
 
 
 BIG = 2**53
