@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
-from pathlib import Path
 
 from ..errors import InputError
+from ..io.text_tables import ADVICE, read_rows
 
 MOST_CLASSES = 100_000
 
@@ -27,18 +26,9 @@ def read_classes(path: str | os.PathLike[str]) -> Classes:
         when the file cannot be read, a field is not a number, or a class is there twice; names the
         line.
     """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise InputError(f"{path}: cannot be read as a table of classes: {reason}") from None
-    first = text.partition("\n")[0]
-    mark = max(",;\t", key=first.count)
     found: dict[int, float | None] = {}
-    for number, row in enumerate(csv.reader(text.splitlines(), delimiter=mark), 1):
-        fields = [field.strip() for field in row]
-        if not any(fields) or (number == 1 and _number(fields[0]) is None):
+    for k, (number, fields) in enumerate(read_rows(path, "classes")):
+        if k == 0 and _number(fields[0]) is None:
             continue
         if len(fields) < 2:
             raise InputError(f"{path}: line {number} has no second field; give class and value")
@@ -47,7 +37,7 @@ def read_classes(path: str | os.PathLike[str]) -> Classes:
         if key is None or key % 1 or (value is None and not empty):
             raise InputError(
                 f"{path}: line {number}: {', '.join(fields[:2])[:60]!r} is not a whole number and "
-                "its value; correct it (an empty value is no value)"
+                f"its value; correct it ({ADVICE}; an empty value is no value)"
             )
         key = int(key)
         if key in found:

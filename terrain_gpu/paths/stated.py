@@ -10,10 +10,10 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
+from ..io.text_tables import ADVICE, is_heading, read_lines
 from ..store import TileStore
 from .costs import MODELS, friction_beside, refuse_unknown, row_of, usual_cost
 from .formula.presets import PRESETS
@@ -134,35 +134,35 @@ def with_named_layer(
 def read_factors(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
     """Read a table of vertical factors from a text file.
 
-    Each line has an angle in degrees and the factor of steps that rise at it, with a comma, a
-    semicolon, a tab or spaces between them. A first line that does not begin with a number holds
-    names.
+    Each line has an angle in degrees and the factor of steps that rise at it. The first line of
+    numbers decides whether a semicolon, a comma or blanks separate them. A first line of names may
+    be there.
 
     Raises
     ------
     InputError
         when the file cannot be read or a line is not two numbers; names the line.
     """
-    path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise InputError(f"{path}: cannot be read as a table of factors: {reason}") from None
+    lines = [(k, line.strip()) for k, line in enumerate(read_lines(path, "factors"), 1)]
+    lines = [(number, line) for number, line in lines if line]
+    if lines and is_heading(lines[0][1].split(_mark(lines[0][1]))):
+        del lines[0]
     found = []
-    for number, line in enumerate(lines, 1):
-        fields = re.split(r"\s*[,;\s]\s*", line.strip())
+    for number, line in lines:
         try:
-            angle, factor = map(float, fields[:2])
+            angle, factor = map(float, line.split(_mark(lines[0][1])))
         except ValueError:
-            if line.strip() and not (number == 1 and not re.match(r"\s*[-+.\d]", line)):
-                raise InputError(
-                    f"{path}: line {number}: {line.strip()[:60]!r} is not an angle and its factor; "
-                    "correct it"
-                ) from None
-            continue
+            raise InputError(
+                f"{path}: line {number}: {line[:60]!r} is not an angle and its factor; correct it "
+                f"({ADVICE})"
+            ) from None
         found.append((angle, factor))
     return found
+
+
+def _mark(line: str) -> str | None:
+    """What separates the fields of a line; None for blanks."""
+    return next((mark for mark in ";," if mark in line), None)
 
 
 def _factors(given: Any) -> list[tuple[float, float]]:
@@ -175,6 +175,8 @@ def _factors(given: Any) -> list[tuple[float, float]]:
         raise InputError(f"{name}: {count}; give 2 to {MOST_FACTORS}")
     before = -math.inf
     for angle, factor in found:
+        if angle == before:
+            raise InputError(f"{name}: angle {angle:g} is there twice; delete one")
         if not (-90 <= angle <= 90 and angle > before):
             raise InputError(
                 f"{name}: angle {angle:g}: angles go from -90 to 90 degrees, in ascending order"

@@ -393,6 +393,8 @@ def test_classes_that_the_table_lacks_are_listed(store, capfd):
         ("1.5,2\n", "line 1: '1.5, 2' is not"),
         ("1,2\n2,much\n", "line 2: '2, much' is not"),
         ("1\n", "line 1 has no second field"),
+        ("class,friction\n1,1,5\n", r"line 2 has 3 fields, and .* 2; correct .*with a point"),
+        ("class;friction\n1;1,5\n", "line 2: '1, 1,5' is not .*decimals with a point"),
         ("1,nan\n", "line 1"),
     ],
 )
@@ -403,7 +405,7 @@ def test_tables_that_cannot_be_used(tmp_path, lines, words):
 
 
 def test_tables_as_programs_write_them(tmp_path):
-    for lines in ("\ufeff1\t2.5\n-3\t0\n", '"class","friction"\r\n"1","2.5"\r\n"-3","0"\r\n'):
+    for lines in ("\ufeff1\t2.5\n-3\t0\t\n", '"class","friction"\r\n"1","2.5"\r\n"-3","0"\r\n'):
         (tmp_path / "t.csv").write_text(lines, encoding="utf-8")
         assert read_classes(tmp_path / "t.csv") == ((-3.0, 0.0), (1.0, 2.5))
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe1")

@@ -132,7 +132,8 @@ def test_tables(tmp_path, mark, heading):
     [
         ([(0, 1)], "1 factor; give 2 to 200"),
         ([(k / 9, 1) for k in range(MOST_FACTORS + 1)], "201 factors; give 2 to 200"),
-        ([(0, 1), (0, 2)], "angle 0: angles go from -90 to 90 degrees, in ascending order"),
+        ([(0, 1), (0, 2)], "angle 0 is there twice; delete one"),
+        ([(0, 1), (-1, 2)], "angle -1: angles go from -90 to 90 degrees, in ascending order"),
         ([(-91, 1), (0, 2)], "angle -91: angles go"),
         ([(math.nan, 1), (0, 2)], "angle nan: angles go"),
         ([(0, 1), (5, -1)], "factor -1 at 5 degrees: give a finite number, 0 or more"),
@@ -143,6 +144,11 @@ def test_tables(tmp_path, mark, heading):
         ("a b\nc d\n", "line 2: 'c d' is not"),
         ("5\n6\n", "line 1: '5' is not an angle and its factor"),
         ("", "0 factors"),
+        ("-90;1,5\n90;1,5\n", "line 1: '-90;1,5' is not .* decimals with a point"),
+        ("-90 1,5\n90 1,5\n", "line 1: '-90 1,5' is not an angle"),
+        ("-90;1.5\n90,1.5\n", "line 2: '90,1.5' is not an angle"),
+        ("a b\n-90 1 3\n", "line 2: '-90 1 3' is not an angle"),
+        ("\u221290 1\n90 1\n", "line 1: '\u221290 1' is not an angle"),
     ],
 )
 def test_bad_tables(tmp_path, given, words):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 from ...errors import InputError
 from ...grid import GridSpec
 from ...io.places import Places, from_rowcol, from_xy
+from ...io.text_tables import ADVICE, read_rows
 
 _XY = "from_x", "from_y", "to_x", "to_y"
 _CELLS = "from_row", "from_col", "to_row", "to_col"
@@ -38,14 +38,8 @@ def read_pairs(
         outside the raster; names the line.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise InputError(f"{path}: cannot be read as a table of pairs: {reason}") from None
-    first = text.partition("\n")[0]
-    rows = csv.reader(text.splitlines(), delimiter=max(",;\t", key=first.count))
-    names = [name.strip().lower() for name in next(rows, [])]
+    rows = read_rows(path, "pairs")
+    names = [name.lower() for name in next(rows, (1, []))[1]]
     fields = next((some for some in (_XY, _CELLS) if set(some) <= set(names)), None)
     if fields is None:
         raise InputError(
@@ -55,13 +49,11 @@ def read_pairs(
     columns = [names.index(name) for name in fields]
     points: list[tuple[float, ...]] = []
     called: list[str] = []
-    for row in rows:
-        if not any(field.strip() for field in row):
-            continue
-        points.append(_numbers(path, rows.line_num, row, columns, fields))
+    for number, row in rows:
+        points.append(_numbers(path, number, row, columns, fields))
         if "id" in names:
             at = names.index("id")
-            called.append(row[at].strip() if at < len(row) else "")
+            called.append(row[at] if at < len(row) else "")
     if not points:
         raise InputError(f"{path}: holds no pair; give lines of {', '.join(fields)}")
     place: Any = from_xy if fields == _XY else from_rowcol
@@ -79,12 +71,14 @@ def _numbers(
 ) -> tuple[float, ...]:
     found = []
     for column, name in zip(columns, fields, strict=True):
-        field = row[column].strip() if column < len(row) else ""
+        field = row[column] if column < len(row) else ""
         try:
             value = float(field)
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise InputError(f"{path}: line {line}: {name} {field[:60]!r} is not a number")
+            raise InputError(
+                f"{path}: line {line}: {name} {field[:60]!r} is not a number; correct it ({ADVICE})"
+            )
         found.append(value)
     return tuple(found)
