@@ -18,6 +18,8 @@ import terrain_gpu
 
 from .errors import InputError
 from .io.labelled import RASTERS
+from .io.places import as_places
+from .paths.inputs import refuse_start_costs
 
 if TYPE_CHECKING:
     import geopandas
@@ -118,7 +120,8 @@ class TerrainAccessor:
         Raises
         ------
         InputError
-            for ``cost="minimax"``: the costs of two parts of a path do not add up; and for `into`.
+            for ``cost="minimax"``: the costs of two parts of a path do not add up; for start costs,
+            and for `into`.
 
         Examples
         --------
@@ -133,6 +136,10 @@ class TerrainAccessor:
             raise InputError("into: the corridor of an array is returned; leave this out")
         found = terrain_gpu.shortest_paths(self._array, sources, into="from_sources", **how)
         store, labels = found.report.result["store"], found.layers["distance"].labels
+        grid = found.layers["distance"].grid
+        refuse_start_costs(as_places(grid, sources, "sources"), "sources")
+        targets = as_places(grid, targets, "targets")
+        refuse_start_costs(targets, "targets")
         layers = {one: one for one in RASTERS if how.get(one) is not None}
         back = {**how, **layers, "reverse": not how.get("reverse", False), "into": "to_targets"}
         terrain_gpu.shortest_paths(store, targets, **back)

@@ -151,7 +151,7 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
         return {}
     from ..drainage.completing import refuse_existing
     from ..paths import shortest_paths
-    from ..paths.inputs import valid_places
+    from ..paths.inputs import refuse_start_costs, valid_places
 
     settings["distances"] = _ends_of(settings["into"])
     refuse_existing(store, settings["distances"], settings)
@@ -165,7 +165,7 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
         for name in ("layer", "friction", "barriers")
     ]
     for what, given in zip(("sources", "targets"), places, strict=True):  # before all is written
-        valid_places(inputs, given, what)
+        refuse_start_costs(valid_places(inputs, given, what), what)
     told = cost_by_friction(of_paths)
     click.get_current_context().meta[_TOLD] = told
     of_paths["corner_cutting"] = not of_paths.pop("no_corner_cutting")

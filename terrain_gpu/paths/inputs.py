@@ -117,6 +117,17 @@ def valid_places(inputs: Sequence[Any], given: PlacesLike, what: str) -> Places:
     return found
 
 
+def refuse_start_costs(given: Places, what: str) -> None:
+    """Refuse start costs, such as a field called cost, where paths have two ends."""
+    if not given.costs.any():
+        return
+    k = int(given.costs.argmax())
+    raise InputError(
+        f"{what}: {given.called(k)} has a start cost of {given.costs[k]:g}, and paths between "
+        f"places have none; leave it out, or rename the field cost of {given.file or 'the file'}"
+    )
+
+
 def places_on(
     inputs: Sequence[Any], sources: PlacesLike, targets: PlacesLike | None, *, needed: bool
 ) -> tuple[Places, Places | None]:

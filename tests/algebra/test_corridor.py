@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import rasterio
-from contract import OperationContract, make_store, whole
+from contract import TRANSFORM, OperationContract, make_store, whole
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -296,6 +296,25 @@ def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
     for words, message in bad.items():
         code, _, err = call(capfd, f"corridor s.zarr {words}")
         assert (code, message in err) == (2, True), err
+    assert set(TileStore.open("s.zarr").layers) == {"elevation"}
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+def test_a_field_called_cost_is_refused(tmp_path, monkeypatch, capfd, end):
+    """Start costs would be part of the least cost, and so of a percentage of it."""
+    monkeypatch.chdir(tmp_path)
+    make_store(tmp_path / "s.zarr", np.full((5, 9), 3, np.int16), -1, 64)
+    x, y = (TRANSFORM[2] + 15, TRANSFORM[5] - 30)
+    feature = {"type": "Feature", "properties": {"cost": 5000}}
+    feature["geometry"] = {"type": "Point", "coordinates": [x, y]}
+    shops = {"type": "FeatureCollection", "crs": None, "features": [feature]}
+    (tmp_path / "shops.geojson").write_text(json.dumps(shops))
+    other = "target" if end == "source" else "source"
+    line = f"corridor s.zarr --{end}s shops.geojson --{other}-rowcol 4,8 --cost surface"
+    code, _, err = call(capfd, line)
+    assert code == 2
+    assert f"{end}s: 1 has a start cost of 5000, and paths between places have none" in err
+    assert "or rename the field cost of shops.geojson" in err
     assert set(TileStore.open("s.zarr").layers) == {"elevation"}
 
 

@@ -440,6 +440,8 @@ def test_a_corridor_between_places(reverse):
         given.terrain.corridor(*ends, cost="minimax")
     with pytest.raises(InputError, match="into: the corridor of an array is returned"):
         given.terrain.corridor(*ends, into="way", **how)
+    with pytest.raises(InputError, match="targets: 1 has a start cost of 5, and paths between"):
+        given.terrain.corridor(ends[0], [(70, 100, 5)], **how)
 
 
 def test_messages_name_the_dataarray():

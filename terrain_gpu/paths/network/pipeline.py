@@ -33,7 +33,13 @@ from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
 from ..costs import CostModel, cost_text, is_directed, row_of
-from ..inputs import limit_of_costs, opened_inputs, valid_places, warn_about_lengths
+from ..inputs import (
+    limit_of_costs,
+    opened_inputs,
+    refuse_start_costs,
+    valid_places,
+    warn_about_lengths,
+)
 from ..matrix.run import name_files, run_matrix, settings_of
 from ..matrix.table import checked_table
 from ..pipeline import shortest_paths
@@ -279,12 +285,7 @@ def _some_places(inputs: Any, given: PlacesLike) -> Places:
     found = valid_places(inputs, given, "places")
     if (count := len(set(found.ids.tolist()))) < 2:
         raise InputError(f"a network needs two places, not {count}; give more")
-    if found.costs.any():
-        k = int(found.costs.argmax())
-        raise InputError(
-            f"places: {found.called(k)} has a start cost of {found.costs[k]:g}, and links have two "
-            "ends; leave start costs out"
-        )
+    refuse_start_costs(found, "places")
     return found
 
 
