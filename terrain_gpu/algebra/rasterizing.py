@@ -16,7 +16,7 @@ from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
-from ..grid import Block, BlockGrid, cells_in
+from ..grid import Block, BlockGrid, GridSpec, cells_in
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.places import Places, PlacesLike, as_places
 from ..progress import Progress, silent
@@ -353,6 +353,24 @@ def rasterize(  # noqa: PLR0913 - keyword-only
         place=Here(progress),
         client=client,
     )
+
+
+def open_corner(places: Places, grid: GridSpec) -> tuple[int, int] | None:
+    """The first cell that touches one of the next row only at a corner, where paths may slip by."""
+    width = grid.cols + 2  # no cell is beside one of another row
+    keys = np.unique(places.rows * width + places.cols + 1)
+
+    def marked(cells: np.ndarray) -> np.ndarray:
+        return np.isin(cells, keys)
+
+    below = keys + width
+    touching = np.zeros(len(keys), bool)
+    for side in (-1, 1):
+        touching |= marked(below + side) & ~marked(below) & ~marked(keys + side)
+    if not touching.any():
+        return None
+    row, col = divmod(int(keys[touching.argmax()]), width)
+    return row, col - 1
 
 
 def _last(places: Places, cols: int) -> tuple[np.ndarray, np.ndarray]:

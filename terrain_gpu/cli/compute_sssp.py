@@ -81,7 +81,8 @@ _COST_OPTIONS: tuple[Any, ...] = (
         "--barriers",
         metavar="LAYER|FILE",
         help="Layer whose non-zero cells are impassable; or an aligned raster, or a vector file, "
-        "all that whose lines and polygons touch is impassable.",
+        "all that whose lines and polygons touch is impassable; paths may slip through a line that "
+        "passes through corners of cells, unless --no-corner-cutting forbids it.",
     ),
     click.option(
         "--parameter",
@@ -303,7 +304,7 @@ def command(  # noqa: PLR0913 - the options
     \b
     compute-sssp dem.zarr --source -84.2,36.5 --cost tobler
     compute-sssp dem.tif --sources huts.gpkg --cost friction \\
-        --friction land.tif --barriers rivers.gpkg -o distance.tif
+        --friction land.tif --barriers rivers.gpkg --no-corner-cutting -o distance.tif
     compute-sssp dem.zarr --source-edge --cost minimax -o filled.tif
     """
     has_sources = bool(source or source_rowcol or sources is not None)

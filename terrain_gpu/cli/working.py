@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..report import Report
     from ..store import TileStore
 
+log = logging.getLogger(__name__)
+
 _ELSEWHERE = "name another folder with --scratch, or a store with --store"
 """Where a raster can be converted to."""
 
@@ -287,9 +289,18 @@ def _add(
             f"{file}: a vector file, and frictions are a raster; `terrain-gpu rasterize` makes a "
             "layer of it"
         )
-    from ..algebra.rasterizing import rasterize
+    from ..algebra.rasterizing import open_corner, rasterize
 
     cells = from_file(store.grid, file, settings["memory_limit"], "barriers", all_touched=True)
+    asked = click.get_current_context().params
+    cut = asked["connectivity"] != 4 and not asked["no_corner_cutting"]
+    if cut and (corner := open_corner(cells, store.grid)) is not None:
+        log.warning(
+            "%s: barriers touch only at a corner, such as that at row %d, column %d, and paths can "
+            "slip between them; --no-corner-cutting forbids it",
+            file,
+            *corner,
+        )
     own = {name: settings[name] for name in _RUN}
     with options.progress_of("rasterize") as progress:
         made = {"layer": settings["layer"], "into": layer, "resume": True}

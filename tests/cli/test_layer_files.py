@@ -16,6 +16,8 @@ from rasterio.transform import Affine
 from test_cli import call, terrain, write_tif
 
 from terrain_gpu import GridSpec, TileStore
+from terrain_gpu.algebra.rasterizing import open_corner
+from terrain_gpu.io.places import as_places
 
 
 def write_lines(path, *lines):
@@ -103,6 +105,44 @@ def test_of_other_commands(world, capfd, command):
         assert code == 0, err
     (one,), (two,) = world.glob("own.*"), world.glob("files.*")
     assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize("command", ["compute-sssp", "cost-matrix", "corridor"])
+def test_a_river_through_corners_is_told(world, capfd, caplog, command):
+    """Diagonally from centre to centre, as flow directions lead: each step is through a corner."""
+    with rasterio.open("dem.tif") as file:
+        centres = [file.xy(k, k) for k in range(90)]
+    write_lines(world / "diagonal.geojson", centres)
+    out = "t.csv" if command == "cost-matrix" else "t.tif"
+    ends = "--source-rowcol 80,2 --target-rowcol 2,80"
+    ends += " --stop-at-targets" if command == "compute-sssp" else ""
+    for more, told in (("", 1), ("--no-corner-cutting", 0), ("--connectivity 4", 0)):
+        line = f"{command} dem.tif {ends} --barriers diagonal.geojson {more} -o {out} --overwrite"
+        caplog.clear()
+        code, _, err = call(capfd, line)
+        assert code == 0, err
+        assert caplog.text.count("--no-corner-cutting forbids it") == told, caplog.text
+    caplog.clear()
+    write_lines(world / "beside.geojson", [[x + 1.7, y] for x, y in centres])
+    assert call(capfd, line.replace("diagonal", "beside").replace("--connectivity 4", ""))[0] == 0
+    assert "corner" not in caplog.text
+
+
+def test_the_first_open_corner_is_found():
+    rng = np.random.default_rng(4)
+    for share in (0.02, 0.1, 0.5):
+        marked = rng.random((7, 5)) < share
+        places = as_places(GridSpec(7, 5), np.argwhere(marked), "cells")
+        expected = next(
+            (
+                (r, c)
+                for r, c in np.argwhere(marked[:-1]).tolist()
+                for d in (c - 1, c + 1)
+                if 0 <= d < 5 and marked[r + 1, d] and not (marked[r + 1, c] or marked[r, d])
+            ),
+            None,
+        )
+        assert open_corner(places, GridSpec(7, 5)) == expected
 
 
 PAIR = "--source-rowcol 50,60 --source-rowcol 80,5"
