@@ -30,11 +30,12 @@ from .covered import (
     named,
     refuse_outside,
 )
+from .fields import MAX_ID
 from .gdal import gdal_environment
 from .geo_objects import GeoObject, HasColumns, HasGeometries, file_or_object, geo_object
 from .mosaic import Mosaic
 from .points import numbers_of
-from .vectors import MAX_ID, grid_crs, read_features
+from .vectors import grid_crs, read_features
 
 log = logging.getLogger(__name__)
 

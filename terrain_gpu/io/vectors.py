@@ -28,13 +28,11 @@ from ..grid import GridSpec
 from ..store.objects import refuse_url
 from .covered import named
 from .crs import crs_name
+from .fields import costs_of, ids_of, is_number, is_used, named_ids, tell_shared
 from .geo_objects import GeoObject
 from .wkb import Part, parts_of_wkb
 
 log = logging.getLogger(__name__)
-
-MAX_ID = 2**32 - 2
-"""Largest id; 0 and 2**32 - 1 mean no id."""
 
 GEOJSON = (".geojson", ".json")
 GEOPACKAGE = ".gpkg"
@@ -138,11 +136,12 @@ def read_features(
     if not fields:
         ids = [None] * len(geometries)
         costs = costs if cost_field else ids
-    numbers, names = (_ids(path, ids), {}) if id_field is None else _named(path, id_field, ids)
+    numbers, names = (ids_of(path, ids), {}) if id_field is None else named_ids(path, id_field, ids)
+    tell_shared(path, numbers, names)
     features = Features(
         *_joined(geometries),
         np.array(numbers, np.uint32),
-        np.array(_costs(path, costs, wanted[1]), np.float64),
+        np.array(costs_of(path, costs, wanted[1]), np.float64),
         names,
     )
     if crs is not None or not isinstance(path, GeoObject):
@@ -172,12 +171,12 @@ def read_field(
     """
     path = Path(path)
     _, given, values, _ = _read(path, layer, limit_of(memory_limit), id_field or "id", field)
-    ids = _ids(path, given) if id_field is None else _named(path, id_field, given)[0]
-    if not _used(path, field, values):
+    ids = ids_of(path, given) if id_field is None else named_ids(path, id_field, given)[0]
+    if not is_used(path, field, values):
         raise InputError(f"{path}: its features have no field {field!r}; name another")
     found: dict[int, float] = {}
     for number, (id_, value) in enumerate(zip(ids, values, strict=True), 1):
-        if not (_is_number(value) and 0 < value < math.inf):
+        if not (is_number(value) and 0 < value < math.inf):
             raise InputError(
                 f"{path}: feature {number} has the {field} {value!r}, which is not a positive "
                 "number; correct it"
@@ -229,62 +228,6 @@ def _problem(part: Part) -> str | None:
     if kind == "Polygon" and not all((ring[0] == ring[-1]).all() for ring in rings):
         return "has a ring that is not closed"
     return None
-
-
-def _ids(path: Source, values: list[Any]) -> Sequence[int]:
-    if not _used(path, "id", values):
-        return range(1, len(values) + 1)
-    for number, value in enumerate(values, 1):
-        if not (_is_number(value) and value % 1 == 0 and 1 <= value <= MAX_ID):
-            raise InputError(
-                f"{path}: feature {number} has the id {value!r}, which is not a whole number from "
-                f"1 to {MAX_ID}; correct it, rename the field to number the features 1, 2, ..., or "
-                "take its values as names (--id-field id, where a command has it)"
-            )
-    return values
-
-
-def _named(path: Source, field: str, values: list[Any]) -> tuple[Sequence[int], dict[int, str]]:
-    """Ids of features whose field says what they are called, and the names that ids stand for."""
-    for number, value in enumerate(values, 1):
-        if value is None or value == "":
-            raise InputError(f"{path}: feature {number} has no {field}; fill it in")
-    if all(_is_number(value) and value % 1 == 0 and 1 <= value <= MAX_ID for value in values):
-        return values, {}
-    found: dict[str, int] = {}
-    ids = [found.setdefault(_text(value), len(found) + 1) for value in values]
-    return ids, {id_: name for name, id_ in found.items()}
-
-
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _costs(path: Source, values: list[Any], field: str) -> Sequence[float]:
-    if not _used(path, field, values):
-        return [0.0] * len(values)
-    more = ", or rename the field to start all features at cost 0" if field == "cost" else ""
-    for number, value in enumerate(values, 1):
-        if not (_is_number(value) and 0 <= value < math.inf):
-            raise InputError(
-                f"{path}: feature {number} has the {field} {value!r}, which is negative or not a "
-                f"finite number; correct it{more}"
-            )
-    return values
-
-
-def _used(path: Source, field: str, values: list[Any]) -> bool:
-    """Whether the features have this field; an error when only some of them do."""
-    empty = [number for number, value in enumerate(values, 1) if value is None]
-    if empty and len(empty) < len(values):
-        raise InputError(
-            f"{path}: feature {empty[0]} has no {field}, but other features have one; fill it in"
-        )
-    return not empty
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def _to_grid_crs(path: Source, features: Features, crs: CRS | None, grid: GridSpec) -> None:
@@ -535,7 +478,7 @@ def _read_ogr(path: Path, layer: str | None, limit: int, wanted: Sequence[str]) 
     found = {info["fid_column"]: fids} if info["fid_column"] else {}
     found |= dict(zip(meta["fields"], columns, strict=True))
     ids, costs = (
-        [None if _is_number(v) and math.isnan(v) else v for v in found[name].tolist()]
+        [None if is_number(v) and math.isnan(v) else v for v in found[name].tolist()]
         if name in found
         else [None] * len(wkb)
         for name in wanted

@@ -275,6 +275,23 @@ def test_plans_in_words_and_refused(places, capfd):
     assert call(capfd, f"{network} --pairs all")[0] == 0
 
 
+def test_features_of_one_name_are_told(places, capfd, caplog):
+    write_points("towns.geojson", [*HUTS, HUTS[0]], called=["b", "c", "b", "c"])
+    code, out, _ = call(
+        capfd, "cost-matrix s.zarr --sources towns.geojson --id-field called -o t.csv"
+    )
+    assert (code, "2 sources" in out) == (0, True)
+    told = "share a name are one place: 2 are called 'b', 2 are called 'c'; rename some to keep"
+    assert f"towns.geojson: features that {told}" in caplog.text
+    caplog.clear()
+    write_points("apart.geojson", HUTS, called=["b", "c", "a"])
+    write_points("numbers.geojson", HUTS, called=[2, 1, 2])
+    for file in ("apart", "numbers"):
+        line = f"cost-matrix s.zarr --sources {file}.geojson --id-field called -o {file}.csv"
+        assert call(capfd, line)[0] == 0
+    assert "share a name" not in caplog.text
+
+
 def test_limits_of_sources(places, capfd):
     """Each has its own; --max-cost bounds all, and those of a file need not bear ids."""
     write_points("own.geojson", HUTS, called=["b", "c", "a"], most=[900, 1e9, 700.5])

@@ -31,6 +31,7 @@ from terrain_gpu.grid import BlockGrid, GridSpec, cell_centres
 from terrain_gpu.io import lines as vector_lines
 from terrain_gpu.io import places as sources
 from terrain_gpu.io import vectors
+from terrain_gpu.io.fields import MAX_ID
 from terrain_gpu.io.places import (
     Places,
     from_raster,
@@ -40,7 +41,6 @@ from terrain_gpu.io.places import (
     merge,
 )
 from terrain_gpu.io.settling import Ground, refuse_unusable
-from terrain_gpu.io.vectors import MAX_ID
 from terrain_gpu.paths.output import write_paths
 from terrain_gpu.paths.trace import TracedPath, trace_path
 from terrain_gpu.store import TileStore, create_layer
