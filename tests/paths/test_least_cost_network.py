@@ -443,7 +443,7 @@ def test_names_files_and_the_report(world, capfd):
     assert not {"store", "layers"} & result.keys()
 
 
-def test_areas_bear_the_names_of_their_places(world, capfd):
+def test_areas_bear_the_names_of_their_places(world, capfd, caplog):
     named = "--id-field called"
     run_it = (
         f"least-cost-network s.zarr --sources towns.geojson {named} -o n.geojson --max-cost 300"
@@ -456,7 +456,10 @@ def test_areas_bear_the_names_of_their_places(world, capfd):
     assert [own["name"] for own in found] == ["Oak", "Ash", "Elm", "Fir"]
     ids = TileStore.open("s.zarr").layer("nearest_allocation").read_window(0, 90, 0, 130)
     assert [own["cells"] for own in found] == [int((ids == k).sum()) for k in range(1, 5)]
+    assert "have no name" not in caplog.text
     terrain_gpu.polygons("s.zarr", "b.gpkg", layer="nearest_allocation", names={2: "two"})
+    told = "nearest_allocation: 3 of 4 labels have no name, the first of them 1; give the names"
+    assert caplog.text.count(told) == 1
     columns = pyogrio.raw.read("b.gpkg", columns=["name"])[3]
     assert columns[0].tolist() == [None, "two", None, None]
     with pytest.raises(InputError, match=r"names .*: give a dict from whole numbers to texts"):
