@@ -6,7 +6,7 @@ import math
 import os
 
 from ..errors import InputError
-from ..io.text_tables import ADVICE, read_rows
+from ..io.text_tables import ADVICE, is_heading, read_rows
 
 MOST_CLASSES = 100_000
 
@@ -17,8 +17,8 @@ Classes = tuple[tuple[int, float | None], ...]
 def read_classes(path: str | os.PathLike[str]) -> Classes:
     """Read a table of classes and values from a text file.
 
-    The first two columns count, separated by commas, semicolons or tabs. A first line that does not
-    begin with a number holds names. An empty second field, or "nodata", means no value.
+    The first two columns count, separated by commas, semicolons or tabs. A first line without
+    numbers holds names. An empty second field, or "nodata", means no value.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def read_classes(path: str | os.PathLike[str]) -> Classes:
     """
     found: dict[int, float | None] = {}
     for k, (number, fields) in enumerate(read_rows(path, "classes")):
-        if k == 0 and _number(fields[0]) is None:
+        if k == 0 and is_heading(fields):
             continue
         if len(fields) < 2:
             raise InputError(f"{path}: line {number} has no second field; give class and value")
