@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,13 +13,18 @@ import numpy as np
 
 from ..engine.arrays import ArrayLayer
 from ..engine.operation import Operation
-from ..grid import BlockGrid
-from ..grid.lengths import step_lengths
+from ..grid import BlockGrid, units
+from ..grid.lengths import other_unit, step_lengths, warn_of_mercator
 from ..store import Layer
 from .costs import CostModel
 from .ground import Raster
 from .knights import Options, options_of
 from .units import unit_of_costs
+
+log = logging.getLogger(__name__)
+
+_SLOPES = re.compile(r"\bslope\b|\bdz\b.*\blength\b|\blength\b.*\bdz\b")
+"""Formulas that combine heights and lengths."""
 
 
 @dataclass(frozen=True)
@@ -109,3 +116,36 @@ def _raster(layer: Layer | ArrayLayer) -> Raster:
     if isinstance(layer, ArrayLayer):
         return Raster(layer.data, layer.name, layer.nodata)
     return Raster(layer, str(layer.path), layer.nodata)
+
+
+def warn_about_lengths(problem: CostGraph) -> None:
+    """Warn if lengths are not what the costs mean."""
+    kind = problem.model.kind
+    if kind.metric and (unit := other_unit(problem.grid)):
+        log.warning(
+            "cost %s means metres, but lengths are in %s; they are taken as metres",
+            problem.cost,
+            unit,
+        )
+    heights = problem.layers[0]
+    unit, scale = units.unit_of(heights), units.scale_of(heights)
+    if kind.metric and scale != (1.0, 0.0):
+        log.warning(
+            "%s: cost %s means metres, but the cells are to be multiplied by %s, and %s added; "
+            "they are taken as metres: convert them first, with terrain-gpu calc",
+            heights.path,
+            problem.cost,
+            *scale,
+        )
+    elif kind.metric and units.metres_of(unit) not in (None, 1.0):
+        log.warning(
+            "%s: cost %s means metres, but heights are in %s; they are taken as metres: convert "
+            "them first, with terrain-gpu calc",
+            heights.path,
+            problem.cost,
+            unit,
+        )
+    elif not kind.metric and _SLOPES.search(kind.formula or problem.cost):
+        units.warn_of_slopes(heights, problem.grid)
+    if kind.lengths:
+        warn_of_mercator(problem.grid, ("lengths", "slopes"))

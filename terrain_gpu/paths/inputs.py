@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,8 +14,7 @@ from ..arguments import Devices, PathMethod
 from ..cuda.backend import Gpu, Placement, choose, find_gpu
 from ..engine.arrays import ArrayLayer, fitting_block
 from ..errors import InputError, StoreError
-from ..grid import BlockGrid, GridSpec, units
-from ..grid.lengths import other_unit, warn_of_mercator
+from ..grid import BlockGrid, GridSpec
 from ..io.labelled import RasterLike, opened_store
 from ..io.places import Places, PlacesLike, as_places
 from ..io.settling import Ground, refuse_unusable
@@ -24,7 +22,6 @@ from ..report import Report
 from ..store import Layer, TileStore
 from .costs import CostModel, Friction
 from .cpu.relax import GUARDS
-from .graph import CostGraph
 from .index import Index, index_settings
 from .index import build_index as build_distance_index
 from .problem import LAYERS, CostDistance
@@ -32,9 +29,6 @@ from .problem import LAYERS, CostDistance
 log = logging.getLogger(__name__)
 
 GPU_METHODS = ("relax-array", "tournament")
-
-_SLOPES = re.compile(r"\bslope\b|\bdz\b.*\blength\b|\blength\b.*\bdz\b")
-"""Formulas that combine heights and lengths."""
 
 
 def array_layers(
@@ -205,39 +199,6 @@ def refuse_with_continuous(
             raise InputError(
                 f"the continuous metric does not take {what}: use {remedy}, or metric steps"
             )
-
-
-def warn_about_lengths(problem: CostGraph) -> None:
-    """Warn if lengths are not what the costs mean."""
-    kind = problem.model.kind
-    if kind.metric and (unit := other_unit(problem.grid)):
-        log.warning(
-            "cost %s means metres, but lengths are in %s; they are taken as metres",
-            problem.cost,
-            unit,
-        )
-    heights = problem.layers[0]
-    unit, scale = units.unit_of(heights), units.scale_of(heights)
-    if kind.metric and scale != (1.0, 0.0):
-        log.warning(
-            "%s: cost %s means metres, but the cells are to be multiplied by %s, and %s added; "
-            "they are taken as metres: convert them first, with terrain-gpu calc",
-            heights.path,
-            problem.cost,
-            *scale,
-        )
-    elif kind.metric and units.metres_of(unit) not in (None, 1.0):
-        log.warning(
-            "%s: cost %s means metres, but heights are in %s; they are taken as metres: convert "
-            "them first, with terrain-gpu calc",
-            heights.path,
-            problem.cost,
-            unit,
-        )
-    elif not kind.metric and _SLOPES.search(kind.formula or problem.cost):
-        units.warn_of_slopes(heights, problem.grid)
-    if kind.lengths:
-        warn_of_mercator(problem.grid, ("lengths", "slopes"))
 
 
 def limit_of_costs(max_cost: float | None, least: float) -> float | None:

@@ -39,6 +39,7 @@ from ..store import Layer
 from ..store.run import begun_dtype
 from .costs import cost_text, row_of
 from .cpu.relax import Overflow
+from .graph import warn_about_lengths
 from .inputs import (
     check_start_costs,
     gpu_of_method,
@@ -46,7 +47,6 @@ from .inputs import (
     method_with_index,
     opened_inputs,
     places_on,
-    warn_about_lengths,
     with_index,
 )
 from .problem import LAYERS, CostDistance
@@ -319,13 +319,14 @@ def _over_store(
     if client is None:  # its default is of what all processes have
         limit = limit_of(limit)
     report, built = Report(problem.command), None
-    warn_about_lengths(problem)
     with report.measured():
         if problem.method == "index":
             how = dict(zip(("backend", "device", "gpu_memory_limit"), where[:3], strict=True))
             how["device"] = numbers(how["device"])[0]
             how |= {"memory_limit": limit, "threads": threads}
             problem, built = with_index(problem, report, place, build=build, **how)
+        if built is None:  # else the index was built with these warnings
+            warn_about_lengths(problem)
         if built is not None and built["backend"] == "cuda":
             limit -= CUDA_BASELINE  # which this process keeps after building the index
         begun = begun_dtype(problem.store, problem.into, problem.fingerprint()) if resume else None

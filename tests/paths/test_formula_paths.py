@@ -18,7 +18,7 @@ from strategies import cost_problems
 from test_mst import make_store
 from test_paths import make_store as store_of
 
-from terrain_gpu import TileStore, shortest_paths
+from terrain_gpu import TileStore, query_index, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, StoreError, VerificationError
@@ -347,3 +347,26 @@ def test_a_warning_for_mercator(tmp_path, caplog, crs, stretch):
         caplog.clear()
         shortest_paths(store, [(1, 1)], cost="absdiff", overwrite=True, **CPU)
         assert "Mercator" not in caplog.text
+
+
+@pytest.mark.parametrize("feet", [False, True])
+def test_the_index_warns_as_distances_do(tmp_path, caplog, feet):
+    """Once in each command, also where compute-sssp builds the index."""
+    from rasterio.crs import CRS
+
+    wkt = CRS.from_string("EPSG:2264" if feet else "EPSG:3857").to_wkt()
+    grid = GridSpec(40, 50, (30.0, 0.0, 0.0, 0.0, -30.0, 7.3e6 + 1200), wkt)
+    raster = strategies.Raster(np.dtype(np.float32), (40, 50), terrain="hills")
+    store = store_of(tmp_path / "s.zarr", strategies.CostProblem(raster, grid, "tobler"), 64)
+    told = "cost tobler means metres, but lengths are in" if feet else "Mercator"
+    for run in (
+        lambda: build_index(store, cost="tobler", **CPU),
+        lambda: query_index(store, [(1, 1)], [(9, 9)]),
+        lambda: shortest_paths(store, [(1, 1)], cost="tobler", method="index", **CPU),
+        lambda: shortest_paths(
+            store, [(1, 1)], cost="tobler", reverse=True, build_index=True, into="b", **CPU
+        ),
+    ):
+        caplog.clear()
+        run()
+        assert caplog.text.count(told) == 1, caplog.text

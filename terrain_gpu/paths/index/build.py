@@ -14,6 +14,7 @@ from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
 from ..costs import cost_text
+from ..graph import warn_about_lengths
 from ..stated import VerticalFactor, stated_cost
 from ..wrap import tell_open
 from .problem import DistanceIndex
@@ -122,6 +123,7 @@ vertical_factor, layer
             )
         backend = "cpu"
     tell_open(problem.grid)
+    warn_about_lengths(problem)
     block_size = problem.blocks.block
     gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
     found = run(

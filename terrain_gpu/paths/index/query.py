@@ -32,6 +32,7 @@ from ...store.file_writer import writable_file
 from ...store.objects import is_url
 from ...store.outputs import together, whole_file
 from ...store.scratch import scratch_folder
+from ..graph import warn_about_lengths
 from ..trace import path_length
 from ..wrap import tell_open
 from .problem import DistanceIndex
@@ -155,6 +156,7 @@ def query_index(
     if len(begin) != len(end):
         raise InputError(f"{len(begin)} starts and {len(end)} ends; give as many ends as starts")
     tell_open(operation.grid)
+    warn_about_lengths(operation)
     if not known_types(search_rims):
         tell_compiling(search_rims, "query-index")
     report = Report("query-index")

@@ -32,12 +32,12 @@ from ...progress import Progress, silent
 from ...report import Report
 from ...store.outputs import together
 from ..costs import row_of
+from ..graph import warn_about_lengths
 from ..inputs import (
     check_start_costs,
     limit_of_costs,
     opened_inputs,
     valid_places,
-    warn_about_lengths,
 )
 from ..problem import LAYERS
 from ..stated import VerticalFactor, stated_cost

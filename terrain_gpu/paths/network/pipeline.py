@@ -33,12 +33,12 @@ from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
 from ..costs import CostModel, cost_text, is_directed, row_of
+from ..graph import warn_about_lengths
 from ..inputs import (
     limit_of_costs,
     opened_inputs,
     refuse_start_costs,
     valid_places,
-    warn_about_lengths,
 )
 from ..matrix.run import name_files, run_matrix, settings_of
 from ..matrix.table import checked_table
