@@ -31,7 +31,7 @@ class NumberOrNodata(click.ParamType):
     name = "VALUE|nodata"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
-        if value == "nodata":
+        if str(value).lower() == "nodata":
             return "nodata"
         try:
             return int(value)  # exact beyond 2^53

@@ -35,6 +35,7 @@ OPTIONS = [
     click.option(
         "--value",
         type=NumberOrNodata(),
+        metavar="VALUE|nodata",
         help="What their cells become.  [default: 1]",
     ),
     click.option("--field", metavar="FIELD", help="Field with the value of each, 0 or more."),

@@ -34,7 +34,10 @@ FORMAT = 2
 READABLE = (1, 2)
 """Formats that can be read; format 1 had no checksums of cells."""
 
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+LONGEST_NAME = 64
+"""Characters of the name of a layer."""
+
+NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}")
 DIGEST = re.compile("[0-9a-f]{32}")
 SPATIAL = {
     "schema_url": "https://raw.githubusercontent.com/zarr-conventions/spatial/refs/tags/v0.1/schema.json",

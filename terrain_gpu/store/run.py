@@ -24,6 +24,7 @@ from .layer import KEY, Layer, Number
 from .levels import drop_overviews
 from .metadata import (
     FORMAT,
+    LONGEST_NAME,
     NAME,
     RESERVED,
     TileStore,
@@ -524,6 +525,11 @@ def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None
 
 
 def check_layer_name(root: Path, name: str) -> None:
+    if len(name) > LONGEST_NAME:
+        raise InputError(
+            f"{root}: layer name {name!r} has {len(name)} characters; give one that makes it "
+            f"at most {LONGEST_NAME} long"
+        )
     if not NAME.fullmatch(name) or name in RESERVED:
         raise InputError(
             f"{root}: layer name {name!r}: use letters, digits, '-' and '_', starting with a "

@@ -108,7 +108,7 @@ def test_the_command(store, capfd):
         all_touched=True,
     )
     assert (cells[second == 1] == 7.5).all()
-    words = "rasterize s.zarr --features f.geojson --onto elevation --into open --value nodata"
+    words = "rasterize s.zarr --features f.geojson --onto elevation --into open --value NoData"
     assert call(capfd, words)[0] == 0
     layer = TileStore.open(store).layer("open")
     assert (layer.dtype, layer.nodata) == (np.int16, -1)
@@ -123,6 +123,7 @@ def test_the_command(store, capfd):
     ):
         code, _, err = call(capfd, f"rasterize s.zarr --features f.geojson {words}")
         assert (code, what in err) == (2, True), err
+    assert "--value VALUE|nodata" in call(capfd, "rasterize --help")[1]
     with pytest.raises(InputError, match="features: there are no cells"):
         rasterize(store, [])
 

@@ -665,7 +665,12 @@ SETTINGS = [
     Case("layer x", nothing, f"{NEW} --layer x", ("layer name 'x': .*none of x, y, spatial_ref",)),
     Case("layer spatial_ref", nothing, f"{NEW} --layer spatial_ref", ("layer name 'spatial_ref'",)),
     Case("layer empty", nothing, f"{NEW} --layer ''", ("layer name '': use letters",)),
-    Case("layer of 65 letters", nothing, f"{NEW} --layer {'a' * 65}", ("layer name 'aaa",)),
+    Case(
+        "layer of 65 letters",
+        nothing,
+        f"{NEW} --layer {'a' * 65}",
+        ("layer name 'a{65}' has 65 characters; .* at most 64",),
+    ),
     Case("block size 100", nothing, f"{NEW} --block-size 100", ("block size 100 .*power of two",)),
     Case("block size 32", nothing, f"{NEW} --block-size 32", ("'--block-size': 32 .*64",)),
     Case(

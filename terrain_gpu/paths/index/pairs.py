@@ -80,5 +80,10 @@ def _numbers(
             raise InputError(
                 f"{path}: line {line}: {name} {field[:60]!r} is not a number; correct it ({ADVICE})"
             )
+        if fields == _CELLS and value % 1:
+            raise InputError(
+                f"{path}: line {line}: {name} {field[:60]!r} is not a whole number; correct it, or "
+                f"give coordinates in the fields {', '.join(_XY)}"
+            )
         found.append(value)
     return tuple(found)
