@@ -8,6 +8,8 @@
 # the exit code of the command. If the time limit ended it, submit it again: --resume continues.
 #SBATCH --cpus-per-task=1
 
+# Messages to each worker that the scheduler keeps in memory; by default 1000.
+export DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH=10
 scheduler="$(hostname):$((20000 + SLURM_JOB_ID % 20000))"
 trap 'kill $(jobs -p)' EXIT
 dask scheduler --port "${scheduler#*:}" &

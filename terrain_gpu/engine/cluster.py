@@ -405,9 +405,12 @@ class Cluster:
         """Count the tasks that were reassigned because their worker had died."""
 
         def count(dask_scheduler: Any) -> int:
+            # Of all together, it keeps only the last 1000, and each result is one.
             return sum(
                 key.startswith(name)
-                for _, event in dask_scheduler.get_events("all")
+                for topic, events in dask_scheduler.get_events().items()
+                if topic != "all"
+                for _, event in events
                 if isinstance(event, dict) and event.get("action") == "remove-worker"
                 for key in map(str, event.get("processing-tasks", ()))
             )

@@ -29,6 +29,11 @@ RESOURCE = "GPU"
 """The Dask resource by which a worker announces that it has a GPU."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
+LOG = "distributed.admin.low-level-log-length"
+"""Dask's setting of the messages that it keeps of each stream, of 1 MB at most, and of events."""
+EVENTS = 1000
+"""Events that the scheduler of --workers keeps: those of a worker tell what died with it."""
+
 RESUME = "--resume continues, also on one machine"
 
 
@@ -136,6 +141,8 @@ def open_client(
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "500ms",
         "distributed.admin.system-monitor.interval": "5s",
+        # Sent tasks would stay in memory, beside the plan.
+        LOG: 0,
     }
     with dask.config.set(settings):
         if scheduler is not None:
@@ -158,17 +165,18 @@ def open_client(
         own = [{}] * workers if device is None else _one_gpu_each(workers, device)
         with ExitStack() as stack:
             with without_interrupts(), without_pandas():
-                cluster = LocalCluster(
-                    n_workers=0,
-                    threads_per_worker=1,
-                    processes=True,
-                    # The plan keeps the limit; Dask's own would kill workers that obey it.
-                    memory_limit=0,
-                    dashboard_address="127.0.0.1:0",
-                    # It would silence handlers that the logger shares with others. See `preload`.
-                    silence_logs=False,
-                    host="127.0.0.1",
-                )
+                with dask.config.set({LOG: EVENTS}):
+                    cluster = LocalCluster(
+                        n_workers=0,
+                        threads_per_worker=1,
+                        processes=True,
+                        # The plan keeps the limit; Dask's own would kill workers that obey it.
+                        memory_limit=0,
+                        dashboard_address="127.0.0.1:0",
+                        # It would silence handlers that the logger shares. See `preload`.
+                        silence_logs=False,
+                        host="127.0.0.1",
+                    )
                 stack.enter_context(cluster)
                 for k, more in enumerate(own):
                     # The server that they are forked from may be older than a variable.

@@ -14,6 +14,8 @@ import sys
 import time
 import urllib.request
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -377,6 +379,54 @@ def test_what_died_with_its_worker_is_told(store, tmp_path, cluster):
     assert told["worker_peak_rss_bytes"] == one["peak_rss_bytes"] > 20 * MB
     assert told["bytes_sent"] > len(str(tmp_path))
     assert told["bytes_received"] > 0
+
+
+def many_events(dask_scheduler):
+    for _ in range(1000):
+        dask_scheduler.log_event("all", {})
+
+
+def test_the_dead_are_counted_after_a_thousand_events(store, tmp_path, cluster, monkeypatch):
+    """The scheduler keeps no more of all together, and a result is one."""
+    count = clusters.Cluster._again
+
+    def late(self, name):
+        self.client.run_on_scheduler(many_events)
+        return count(self, name)
+
+    monkeypatch.setattr(clusters.Cluster, "_again", late)
+    assert in_workers(cluster, store, die_once, [tmp_path / "one"])[1]["retries"] == 1
+
+
+def length(operation, folder, item):
+    return len(item)
+
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("started", ["with the command", "by hand"])
+def test_what_was_sent_does_not_stay_in_memory(store, request, started):
+    """Dask keeps the last 1000 messages of each stream, unless told otherwise: here 320 MB."""
+    if started == "by hand":
+        opened = clusters.open_client(None, request.getfixturevalue("by_hand").address)
+    else:
+        opened = processes(2)
+    with opened as client:
+        in_workers(client, store, length, [b""])
+        tasks = clusters.Tasks(
+            clusters.Cluster(client, str(store)), do_each, pickle.dumps(Job(None, None, None, []))
+        )
+        messages = (os.urandom(800_000) for _ in range(400))
+
+        def more():
+            for message in islice(messages, 4 - len(tasks.running)):
+                tasks.submit([(length, message)])
+
+        before = resident()
+        assert [count for (count,), *_ in tasks.results(more)] == [800_000] * 400
+        assert resident() - before < 60 * MB
 
 
 def meet(operation, folder, place):
