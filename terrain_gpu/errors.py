@@ -1,10 +1,26 @@
 """Errors: one root, and a second base class so that callers can catch the built-in exceptions."""
 
+import re
+from typing import Any
+
+# pathlib merges two slashes into one. A password may contain a slash.
+_URL = r"\b(?:https?|ftp|s3|gs|az):/{1,2}"
+_USER = re.compile(rf"({_URL})(?:[^/\s]*|[^/\s:[]*:(?!\d+/)\S*)@", re.IGNORECASE)
+_QUERY = re.compile(rf"({_URL}[^\s?]+\?|/vsi\w+\?)[^\s'\"]*[^\s'\",:;]", re.IGNORECASE)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text whose URLs have no user, password and query: these may be credentials."""
+    return _QUERY.sub(r"\1...", _USER.sub(r"\1...@", text))
+
 
 class TerrainError(Exception):
     """Root of every error raised on purpose. The message names file, value and remedy."""
 
     exit_code = 1
+
+    def __init__(self, message: object = "", *more: Any) -> None:
+        super().__init__(without_secrets(str(message)), *more)
 
 
 class InputError(TerrainError, ValueError):

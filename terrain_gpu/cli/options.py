@@ -37,7 +37,7 @@ from ..arguments import (
 )
 from ..engine import plan as planner
 from ..engine.forks import leave_out_unused
-from ..errors import FormulaError, OutputError, TerrainError
+from ..errors import FormulaError, OutputError, TerrainError, without_secrets
 from ..progress import Progress
 from .advice import about_minus, without_resume
 
@@ -495,6 +495,13 @@ class _Once(logging.Filter):
         return True
 
 
+class _Formatter(logging.Formatter):
+    """Leaves out credentials in the names of inputs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
+
+
 def run(command: click.Command) -> None:
     """Run a command as a program and exit."""
     run_body(lambda: command.main(standalone_mode=False))
@@ -504,7 +511,7 @@ def run_body(body: Callable[[], Any]) -> None:
     """Call it as a program and exit: one-line errors; code 0, 2 (bad input) or 1 (else)."""
     leave_out_unused()
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
     handler.addFilter(_Once())
     logging.getLogger(NAME).addHandler(handler)
     # Hide the logs and warnings of other libraries: they address Python programmers.
@@ -567,8 +574,9 @@ def _guarded(body: Callable[[], Any]) -> int:
 
 def _fail(error: BaseException, message: str, code: int, *excerpt: str) -> int:
     if _tracebacks():
-        traceback.print_exception(error)
-    click.echo("Error: " + _printable(" ".join(message.split())), err=True)
+        lines = "".join(traceback.format_exception(error))
+        click.echo(without_secrets(lines), err=True, nl=False)
+    click.echo("Error: " + _printable(without_secrets(" ".join(message.split()))), err=True)
     for line in excerpt:
         click.echo(_printable(line), err=True)
     return code

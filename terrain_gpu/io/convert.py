@@ -16,7 +16,7 @@ from ..arguments import FlowEncoding, LayerCompression, checked, word
 from ..engine.plan import StreamPlan, format_size
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Here, run
-from ..errors import InputError, StoreError
+from ..errors import InputError, StoreError, without_secrets
 from ..grid import GridSpec
 from ..progress import Progress, silent
 from ..report import Report
@@ -219,7 +219,7 @@ def _warn_of_scale(problem: Convert) -> None:
             "%s: its values are cells x %s + %s, but what is computed from it is in cells: slopes, "
             "intervals, depths and costs. For values, multiply before (gdal_translate -unscale "
             "-ot Float64), or make another layer with terrain-gpu calc",
-            problem.mosaic.inputs[0].path,
+            without_secrets(problem.mosaic.inputs[0].path),
             factor,
             offset,
         )

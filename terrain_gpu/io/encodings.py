@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, without_secrets
 from ..grid import neighbours
 from ..grid.neighbours import CODE_16, ENCODINGS, KNIGHT_BACKLINKS
 from ..store import Layer
@@ -47,7 +47,11 @@ def warn_of_tags(inputs: Sequence[Any], given: str | None) -> None:
     for one in inputs if given else ():
         if one.encoding not in (None, given):
             log.warning(
-                "%s: its tag %s says %s; taken as %s", one.path, ENCODING_TAG, one.encoding, given
+                "%s: its tag %s says %s; taken as %s",
+                without_secrets(one.path),
+                ENCODING_TAG,
+                one.encoding,
+                given,
             )
 
 

@@ -27,7 +27,7 @@ from rasterio.windows import Window as GdalWindow
 
 from .. import cells
 from ..engine.plan import GDAL_CACHE
-from ..errors import InputError
+from ..errors import InputError, without_secrets
 from ..grid import GridSpec, Window
 from ..store.client import endpoint_url
 from .crs import placed
@@ -339,6 +339,11 @@ def _nodata(value: float | int | None, dtype: np.dtype, path: str) -> float | in
         return None
     if not cells.fits(value, dtype):
         # GDAL's drivers keep such values. No cell can have this value, so no cell is nodata.
-        log.warning("%s: nodata value %s does not fit %s and is ignored", path, value, dtype.name)
+        log.warning(
+            "%s: nodata value %s does not fit %s and is ignored",
+            without_secrets(path),
+            value,
+            dtype.name,
+        )
         return None
     return cells.as_scalar(value, dtype)

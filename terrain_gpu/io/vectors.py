@@ -23,7 +23,7 @@ from rasterio.errors import CRSError
 
 from ..engine import plan as planner
 from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
-from ..errors import InputError
+from ..errors import InputError, without_secrets
 from ..grid import GridSpec
 from ..store.objects import refuse_url
 from .covered import named
@@ -200,7 +200,7 @@ def _refuse_or_tell_empty(path: object, geometries: list[list[Part]], *, refuse:
         )
     log.warning(
         "%s: %d of %d features without geometry, which cover no cell: %s",
-        path,
+        without_secrets(str(path)),
         empty.sum(),
         len(empty),
         named(empty, lambda k: f"feature {k + 1}"),
@@ -249,7 +249,7 @@ def _to_grid_crs(path: Source, features: Features, crs: CRS | None, grid: GridSp
     if crs == target:
         return
     features.reprojected = f"{crs_name(crs)} to {_grid_name(grid)}"
-    log.info("%s: reprojected from %s", path, features.reprojected)
+    log.info("%s: reprojected from %s", without_secrets(str(path)), features.reprojected)
     xy = features.xy
     try:
         xy[:] = reprojected(xy, crs, target)

@@ -27,6 +27,14 @@ CONNECT_TIMEOUT, READ_TIMEOUT, REQUEST_TIMEOUT = 10.0, 30.0, 600.0
 """Time-outs in seconds: to connect, without receiving a byte, and for a whole object."""
 
 
+KEYS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, the name of a file",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""The usual means to give credentials, by scheme."""
+
+
 class Truncated(Exception):
     """Fewer bytes arrived than were requested."""
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import InputError, OutputError, StoreError
-from .client import FIRST_WAIT, LONGEST_WAIT, Truncated, connected, explained, status_of
+from .client import FIRST_WAIT, KEYS, LONGEST_WAIT, Truncated, connected, explained, status_of
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
@@ -130,6 +130,11 @@ class ObjectPath:
         parts = _URL.fullmatch(os.fspath(url))
         if not parts:
             raise InputError(f"{url}: not a URL in object storage, such as s3://bucket/name")
+        if set("@:") & set(parts[2]):  # not repeated: it may be a secret
+            raise InputError(
+                f"{parts[1]}://...: the name of a bucket has no @ and no colon; give credentials "
+                f"in the environment ({KEYS[parts[1]]}), not in a URL"
+            )
         names = [name for name in parts[3].split("/") if name]
         if {".", ".."} & set(names) or "\\" in parts[3] or not parts[3].isprintable():
             raise InputError(f"{url}: remove . and .., backslashes and control characters")

@@ -148,6 +148,24 @@ def test_in_place_of_a_store(server, cog, tmp_path):
     assert (tmp_path / "here.tif").read_bytes() == (tmp_path / "there.tif").read_bytes()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "convert-dataset {} s.zarr -vv",
+        "terrain-gpu slope {} -o o.tif",
+        "terrain-gpu info {}",
+        "compute-sssp {} --source-rowcol 1,1",
+    ],
+)
+def test_credentials_in_a_url_are_not_told(server, tmp_path, command):
+    """Neither by a traceback, nor by click."""
+    url = server.url.replace("//", "//me:hidden/@").replace("a.tif", "b.tif?X-Signature=hidden")
+    done = spawn(command.format(url), cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.search(r"http:/+\.\.\.@127\.0\.0\.1:\d+/b\.tif\?\.\.\.", done.stderr)
+    assert "hidden" not in done.stdout + done.stderr
+
+
 def test_on_workers(server, tmp_path):
     assert convert(server.url, tmp_path, "--workers 2") == ""
 

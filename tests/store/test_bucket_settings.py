@@ -145,3 +145,12 @@ def test_files_that_must_be_on_a_disk(store):
         done = spawn(f"terrain-gpu {more.format(store)}")
         assert done.returncode == 2
         assert "cannot be in object storage; name a file on disk" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://ME:hidden@b/s.zarr", "gs:/ME:hid/den@b/s", "az://hidden@b/s"]
+)
+def test_credentials_in_a_url_are_refused(url):
+    with pytest.raises(InputError, match=r"^(s3|gs|az)://\.\.\.: .*(AWS|GOOGLE|AZURE)_") as found:
+        TileStore.open(url)
+    assert "hid" not in str(found.value)
