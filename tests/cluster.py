@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -99,6 +100,13 @@ def at_share(share, do):
     return progress
 
 
+def drawn_share(most=1.0):
+    """Above 0 and at most this; another one each time, unless KILL_SEED has the printed seed."""
+    seed = int(os.environ.get("KILL_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"KILL_SEED={seed} repeats this")  # shown if the test fails
+    return most * (1 - random.Random(seed).random())
+
+
 def drive(operation, address, share):
     """Run an operation on a cluster, and die at a share of it."""
     os.fsync = lambda fd: None
@@ -107,10 +115,10 @@ def drive(operation, address, share):
         run(operation, client=client, place=Here(dead))
 
 
-def die_driving(operation, address, share):
+def die_driving(operation, address, share, how=drive):
     """Do that in a process of its own."""
     share_imports()
-    driver = get_context("forkserver").Process(target=drive, args=(operation, address, share))
+    driver = get_context("forkserver").Process(target=how, args=(operation, address, share))
     driver.start()
     driver.join()
     assert driver.exitcode == -signal.SIGKILL

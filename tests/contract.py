@@ -16,7 +16,7 @@ from shutil import copytree, rmtree
 
 import numpy as np
 import pytest
-from cluster import at_share, die_driving, kill_a_worker, share_imports
+from cluster import at_share, die_driving, drawn_share, kill_a_worker, share_imports
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -274,11 +274,7 @@ class OperationContract:
 
     def test_a_worker_dies_and_the_run_goes_on(self, store, cluster):
         killed = []
-
-        def kill(cells, total):
-            if not killed:
-                killed.append(kill_a_worker(cluster))
-
+        kill = at_share(drawn_share(), lambda: killed.append(kill_a_worker(cluster)))
         run(self.make(store), client=cluster, place=Here(kill))
         assert killed
         self.check(store)
@@ -298,14 +294,14 @@ class OperationContract:
 
     def test_its_driver_is_killed(self, store, cluster, larger_cluster):
         """Another one goes on, with another number of workers."""
-        die_driving(self.make(store), cluster.scheduler.address, 0.6)
+        die_driving(self.make(store), cluster.scheduler.address, drawn_share())
         assert not self.there(store)
         run(self.make(store), client=larger_cluster, resume=self.resumes)
         self.check(store)
 
     def test_its_scheduler_is_killed(self, store, scheduler_to_kill):
-        """The run ends, and goes on without a cluster."""
-        progress = at_share(0.4, scheduler_to_kill.kill)
+        """The run ends, and goes on without a cluster. Later it may need no scheduler any more."""
+        progress = at_share(drawn_share(0.4), scheduler_to_kill.kill)
         with (
             open_client(None, scheduler_to_kill.address) as client,
             pytest.raises(ClusterError, match=r"the scheduler is gone.*; --resume continues"),

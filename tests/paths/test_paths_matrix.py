@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import reference
 import strategies
+from cluster import at_share, die_driving, drawn_share, kill_a_worker
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from test_paths import make_layers, make_store, within_reach
 
 import terrain_gpu
 from terrain_gpu import GridSpec, InputError, OutputError, PlanError, StoreError, cost_matrix
+from terrain_gpu.engine.cluster import open_client
 from terrain_gpu.errors import ClusterError, VerificationError
 from terrain_gpu.grid import cell_centres
 from terrain_gpu.grid.lengths import step_lengths
@@ -424,6 +426,45 @@ def test_a_worker_that_dies(store, tmp_path, cluster, monkeypatch):
         (int(a), int(b), *map(float, rest))
         for a, b, *rest in list(csv.reader(files[0].open(encoding="utf-8")))[1:]
     ]
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def drive(files, address, share):
+    """Compute a matrix on a cluster, and die at a share of it."""
+    store, table, paths = files
+    os.fsync = lambda fd: None
+    dead = at_share(share, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with open_client(None, address) as client:
+        cost_matrix(store, MANY, output=table, paths=paths, client=client, progress=dead)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(store, tmp_path_factory):
+    """The bytes of the table and of the paths, made in this process alone."""
+    files = [tmp_path_factory.mktemp("alone") / name for name in ("t.csv", "p.geojson")]
+    cost_matrix(store, MANY, output=files[0], paths=files[1])
+    return [file.read_bytes() for file in files]
+
+
+@pytest.mark.parametrize("who", ["worker", "driver", "scheduler"])
+def test_who_is_killed(store, undisturbed, tmp_path, cluster, request, who):
+    """The run goes on, or another one with `resume`, to the same bytes."""
+    table, paths = tmp_path / "t.csv", tmp_path / "p.geojson"
+    how = {"output": table, "paths": paths, "client": cluster, "resume": True}
+    if who == "driver":
+        die_driving((store, table, paths), cluster.scheduler.address, drawn_share(), drive)
+    elif who == "worker":
+        how["progress"] = at_share(drawn_share(), lambda: kill_a_worker(cluster))
+    else:
+        scheduler = request.getfixturevalue("scheduler_to_kill")
+        lost = at_share(drawn_share(0.4), scheduler.kill)
+        with (
+            open_client(None, scheduler.address) as client,
+            pytest.raises(ClusterError, match=r"the scheduler is gone.*; --resume continues"),
+        ):
+            cost_matrix(store, MANY, **how | {"client": client, "progress": lost})
+    cost_matrix(store, MANY, **how)
+    assert [table.read_bytes(), paths.read_bytes()] == undisturbed
     assert not list(tmp_path.glob("*.unfinished"))
 
 
