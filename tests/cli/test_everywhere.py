@@ -6,6 +6,7 @@ A command that is new has to be named here.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,13 @@ def test_the_guide_names_all():
     on_workers = {name for name in names if has_workers(name)}
     assert {name for name in names if f"`{name}`" in table or f"`{name} " in table} == on_workers
     assert {name for name in names if f"`{name}`" in f"`export`{others}"} == names - on_workers
+
+
+def test_the_reference_names_all():
+    reference = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    told = reference.partition("#### Clusters")[2].partition("They need Dask")[0]
+    names = {name for name in group.list_commands(click.Context(group)) if has_workers(name)}
+    assert sorted(re.findall("`([a-z-]+)`", told)) == sorted(names)
 
 
 def run_all(where: dict[str, Any], *more: str, core: bool = False) -> dict[str, bytes]:
