@@ -15,7 +15,7 @@ import rasterio
 from click import Context
 from click.testing import CliRunner
 from contract import make_store
-from programs import spawn
+from programs import forked, spawn
 from samples import ROOT
 
 from terrain_gpu import (
@@ -597,3 +597,21 @@ def test_in_words():
     assert "workers        4 of one thread, " in done.stdout
     assert " of the process that starts the run, " in done.stdout
     assert " if storage moves " in done.stdout
+
+
+EXAMPLES = re.findall(
+    r"^\$ (terrain-gpu plan .*)\n((?:(?!\$|```).*\n)+)",
+    (ROOT / "docs/how-to/cluster.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(("command", "said"), EXAMPLES, ids=[one[0][18:35] for one in EXAMPLES])
+def test_the_guide_prints_what_the_command_does(command, said):
+    """Its `...` stands for lines."""
+    pattern = re.escape(said).replace(re.escape("...\n"), "(?:.*\n)*")
+    assert re.fullmatch(pattern, forked(command).stdout), command
+
+
+def test_the_guide_has_examples():
+    assert len(EXAMPLES) == 4
