@@ -170,6 +170,7 @@ def scheduler_to_kill(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cluster, "WAIT", HANGS)
     monkeypatch.setattr(connection, "CONNECT", HANGS)
+    monkeypatch.setattr(connection, "GREET", HANGS)
     scheduler = start_scheduler(tmp_path)
     words = ("--nthreads", "1", "--memory-limit", "0", "--no-nanny")
     worker = Daemon("worker", scheduler.address, *words)

@@ -16,8 +16,13 @@ from ..arguments import MOST_DEVICES, Devices
 from ..errors import ClusterError, InputError
 from .forks import without_interrupts, without_pandas
 
+log = logging.getLogger(__name__)
+
 CONNECT = 30.0
 """Seconds to wait for the scheduler."""
+
+GREET, SAY = 10.0, 2.0
+"""Seconds to wait for its first answer, and until this is told."""
 
 POLL = 0.1
 """Seconds between checks of the connection while the driver waits for the scheduler."""
@@ -146,17 +151,15 @@ def open_client(
     }
     with dask.config.set(settings):
         if scheduler is not None:
-            if not re.fullmatch(r"(\w+://)?[^/:]+:[0-9]+", scheduler):
-                raise InputError(
-                    f"--scheduler {scheduler}: is not an address; write for example tcp://host:8786"
-                )
+            _check_address(scheduler)
             try:
                 # Dask's client would wait for ever for one that is stopped.
-                asyncio.run(asyncio.wait_for(_greet(scheduler), CONNECT))
+                asyncio.run(asyncio.wait_for(_greet(scheduler), GREET))
                 client = Client(scheduler, timeout=CONNECT, set_as_default=False)
             except (OSError, ValueError):
                 raise ClusterError(
-                    f"{scheduler}: no scheduler answers; start one (dask scheduler)"
+                    f"{scheduler}: no scheduler answers within {GREET:g} s; start one (dask "
+                    "scheduler), or check host and port"
                 ) from None
             with _closing(client):
                 yield client
@@ -210,12 +213,32 @@ def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:
     return [{VISIBLE: name} for name in names[:workers]]
 
 
+def _check_address(scheduler: str) -> None:
+    """Refuse what cannot be the address of a scheduler."""
+    from distributed.comm.registry import get_backend
+
+    if not (parts := re.fullmatch(r"(?:(\w+)://)?([^/:]+:[0-9]+)", scheduler)):
+        raise InputError(
+            f"--scheduler {scheduler}: is not an address; write for example tcp://host:8786"
+        )
+    try:
+        get_backend(parts[1] or "tcp")
+    except ValueError:
+        raise InputError(
+            f"--scheduler {scheduler}: Dask does not know {parts[1]}://; write tcp://{parts[2]}, "
+            "or tls, ucx, ws or wss if the scheduler was started so"
+        ) from None
+
+
 async def _greet(scheduler: str) -> None:
     """Return when a scheduler has answered."""
     from distributed.core import rpc
 
-    async with rpc(scheduler, timeout=CONNECT) as remote:
-        await remote.identity(n_workers=0)
+    async with rpc(scheduler, timeout=GREET) as remote:
+        asked = asyncio.ensure_future(remote.identity(n_workers=0))
+        if not (await asyncio.wait([asked], timeout=SAY))[0]:
+            log.warning("%s: no answer yet; waiting for %g s in all", scheduler, GREET)
+        await asked
 
 
 @contextmanager
