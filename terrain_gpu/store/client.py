@@ -34,6 +34,25 @@ KEYS = {
 }
 """The usual means to give credentials, by scheme."""
 
+_NAMES = {
+    "s3": {
+        "public": "AWS_SKIP_SIGNATURE",
+        "endpoint": "endpoint (AWS_ENDPOINT_URL)",
+        "place": "region",
+    },
+    "gs": {
+        "public": "GOOGLE_SKIP_SIGNATURE",
+        "endpoint": "endpoint (GOOGLE_BASE_URL)",
+        "place": "network",
+    },
+    "az": {
+        "public": "AZURE_SKIP_SIGNATURE",
+        "endpoint": "endpoint (AZURE_STORAGE_ENDPOINT)",
+        "place": "account (AZURE_STORAGE_ACCOUNT_NAME)",
+    },
+}
+"""What remedies name, by scheme."""
+
 
 class Truncated(Exception):
     """Fewer bytes arrived than were requested."""
@@ -217,11 +236,14 @@ def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Ite
         if not ours and module == "builtins" and not isinstance(error, ValueError | RuntimeError):
             raise
         reason, remedy = _reason(error)
+        scheme = str(path).partition(":")[0]
+        names = _NAMES.get(scheme, _NAMES["s3"]) | {"keys": KEYS.get(scheme, KEYS["s3"])}
+        remedy = remedy.format_map(names)
         raise kind(f"{path}: cannot be {done}: {reason}; {remedy}") from None
 
 
 _AGAIN = "try again later; --resume continues a run"
-_CHECK = "check endpoint (AWS_ENDPOINT_URL), region and bucket"
+_CHECK = "check {endpoint}, {place} and bucket"
 _SAID = (
     ("NoSuchBucket", "no such bucket", "create it, or name another"),
     (
@@ -249,7 +271,7 @@ _SAID = (
 _NO_CREDENTIALS = (
     r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google|MissingAccount|OpenCredentials",
     "no credentials",
-    "set them in the environment or a profile, or AWS_SKIP_SIGNATURE=true for a public bucket",
+    "set {keys}, or {public}=true for a public bucket",
 )
 _HAPPENED = (
     _NO_CREDENTIALS,
@@ -265,12 +287,12 @@ _HAPPENED = (
         "check whether its URL begins with http:// or https://, and its certificate",
     ),
     ("timed out|TimedOut|kind: Timeout", "the server did not answer in time", _AGAIN),
-    ("dns error|lookup address", "the server's name is unknown", "check endpoint and region"),
+    ("dns error|lookup address", "the server's name is unknown", "check {endpoint} and {place}"),
     ("body|IncompleteMessage|bytes arrived|unexpected EOF", "the response was truncated", _AGAIN),
     (
         "[Cc]onnection refused|error trying to connect|error sending request",
         "no connection to the server",
-        f"check the network and the endpoint (AWS_ENDPOINT_URL), or {_AGAIN}",
+        f"check the network and the {{endpoint}}, or {_AGAIN}",
     ),
 )
 """The same for errors of the connection."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 import numpy as np
 import pytest
 from bucket import KEYS
@@ -154,3 +157,39 @@ def test_credentials_in_a_url_are_refused(url):
     with pytest.raises(InputError, match=r"^(s3|gs|az)://\.\.\.: .*(AWS|GOOGLE|AZURE)_") as found:
         TileStore.open(url)
     assert "hid" not in str(found.value)
+
+
+ENDPOINTS = r"AWS_ENDPOINT_URL|GOOGLE_BASE_URL|AZURE_STORAGE_ENDPOINT"
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ("MissingAccount", r"AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_S"),
+        ("metadata.google", r"GOOGLE_APPLICATION_CREDENTIALS, the name of a file, or GOOGLE_SKIP"),
+        ("169.254.169.254", r"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile, or AWS_S"),
+        ("dns error", ENDPOINTS),
+        ("status code: 400 Bad Request", ENDPOINTS),
+        ("connection refused", ENDPOINTS),
+    ],
+)
+def test_remedies_name_what_the_provider_has(said, names):
+    for scheme, provider in {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}.items():
+        if provider in names:
+            explained = client.explained(f"{scheme}://b/s.zarr", "read", StoreError)
+            with pytest.raises(StoreError, match=names) as found, explained:
+                raise OSError(said)
+            assert set(re.findall("(AWS|GOOGLE|AZURE)_", str(found.value))) == {provider}
+
+
+@pytest.mark.parametrize("url", ["gs://b/s.zarr", "az://b/s.zarr"])
+def test_without_credentials(url, monkeypatch, no_retries):
+    """What obstore says of other providers; Google's metadata server is not there."""
+    for name in [*os.environ]:
+        if name.startswith(("AZURE_", "GOOGLE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
+    with pytest.raises(StoreError, match=r"(GOOGLE|AZURE)_") as found:
+        TileStore.open(url)
+    assert "AWS" not in str(found.value)
