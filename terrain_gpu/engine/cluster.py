@@ -30,10 +30,10 @@ from ..store.objects import is_url
 from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
 from . import plan as planner
-from .connection import RESUME, address_of, answer_of, dask_errors, open_client, query
+from .connection import OVERHEAD, RESUME, address_of, answer_of, dask_errors, open_client, query
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State
-from .plan import MB, StreamPlan
+from .plan import StreamPlan
 from .worker import (
     Facts,
     Job,
@@ -55,9 +55,6 @@ if TYPE_CHECKING:
     from .run import Run
 
 log = logging.getLogger(__name__)
-
-OVERHEAD = 60 * MB
-"""Memory of Dask in each process."""
 
 TASK_SECONDS = 0.2
 """Target duration of a task with small blocks: each task costs the scheduler up to 1 ms."""
@@ -587,4 +584,4 @@ def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
             writer.record(line)
 
 
-__all__ = ["Cluster", "open_client"]
+__all__ = ["OVERHEAD", "Cluster", "open_client"]

@@ -15,6 +15,8 @@ from typing import Any
 from ..arguments import MOST_DEVICES, Devices
 from ..errors import ClusterError, InputError
 from .forks import without_interrupts, without_pandas
+from .machine import available_threads, machine_memory
+from .plan import BASELINE, MB, format_size
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,9 @@ POLL = 0.1
 
 DEATHS = 10
 """Workers that may die during a task before the task is taken for the cause."""
+
+OVERHEAD = 60 * MB
+"""Memory of Dask in each process."""
 
 RESOURCE = "GPU"
 """The Dask resource by which a worker announces that it has a GPU."""
@@ -165,6 +170,7 @@ def open_client(
                 yield client
             return
         assert workers is not None
+        _check_number(workers)
         own = [{}] * workers if device is None else _one_gpu_each(workers, device)
         with ExitStack() as stack:
             with without_interrupts(), without_pandas():
@@ -188,6 +194,18 @@ def open_client(
                     cluster.worker_spec[k] = {**cluster.new_spec, "options": how}
                 cluster.sync(cluster._correct_state)
             yield stack.enter_context(_closing(Client(cluster, set_as_default=False)))
+
+
+def _check_number(workers: int) -> None:
+    """Refuse more workers than the machine has memory for, and warn of more than processors."""
+    least, memory, processors = BASELINE + OVERHEAD, machine_memory(), available_threads()
+    if workers * least > memory:
+        raise InputError(
+            f"--workers {workers}: they need {format_size(workers * least)} before they compute, "
+            f"and there are {format_size(memory)}; start {processors}, one for each processor"
+        )
+    if workers > processors:
+        log.warning("--workers %d: more than there are processors (%d)", workers, processors)
 
 
 def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:

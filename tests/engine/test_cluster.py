@@ -602,6 +602,20 @@ def test_a_scheduler_without_workers(store, scheduler, monkeypatch):
         slope(store, client=client)
 
 
+def test_more_workers_than_the_machine_has_room_for(monkeypatch, caplog):
+    """Nine hundred of them kept a host busy for minutes."""
+    monkeypatch.setattr(connection, "available_threads", lambda: 1)
+    monkeypatch.setattr(connection, "machine_memory", lambda: 3 * connection.OVERHEAD)
+    message = r"--workers 900: they need .* GB before they compute.* 180 MB; start 1, one for each"
+    with pytest.raises(InputError, match=message), clusters.open_client(900, None):
+        pass
+    monkeypatch.setattr(connection, "machine_memory", lambda: 10**12)
+    connection._check_number(1)
+    assert not caplog.messages
+    connection._check_number(2)
+    assert caplog.messages == ["--workers 2: more than there are processors (1)"]
+
+
 def test_no_scheduler(monkeypatch, caplog):
     """It is told soon, and ends after a third of the time that a busy one may take later."""
     assert 2 * connection.SAY < connection.GREET <= connection.CONNECT / 3
