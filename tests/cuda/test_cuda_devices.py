@@ -5,7 +5,10 @@ A GPU named twice stands for two; if there are two, both are used as well.
 
 from __future__ import annotations
 
+import os
+import signal
 from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import strategies
 import test_cuda_mst
 import test_mst
 from bucket import files
+from cluster import at_share, drawn_share
 from test_cuda_paths import ALL, CASES, assert_equal, hills
 
 from terrain_gpu import minimum_spanning_tree, shortest_paths
@@ -31,18 +35,28 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(params=[(0, 0), (0, 0, 0, 0), (0, 1), (1, 0)], ids=str)
 def devices(request, monkeypatch):
     """Runs on these GPUs."""
+    need(request.param)
+    use(monkeypatch, request.param)
+    return request.param
+
+
+def need(numbers):
+    """Skip a test where one of these GPUs does not exist."""
     import cupy
 
-    if max(request.param) >= cupy.cuda.runtime.getDeviceCount():
+    if max(numbers) >= cupy.cuda.runtime.getDeviceCount():
         pytest.skip("one GPU only")
-    usual, (first, *others) = Gpu.of, request.param
+
+
+def use(monkeypatch, numbers):
+    """Make runs use these GPUs."""
+    usual, (first, *others) = Gpu.of, numbers
 
     def several(cls, device, memory_limit, *, wanted):
         gpu = usual(first, memory_limit, wanted=wanted)
-        return gpu._replace(memory=gpu.memory // len(request.param), others=tuple(others))
+        return gpu._replace(memory=gpu.memory // len(numbers), others=tuple(others))
 
     monkeypatch.setattr(Gpu, "of", classmethod(several))
-    return request.param
 
 
 def in_regions(monkeypatch, side):
@@ -129,6 +143,38 @@ def test_a_stopped_run_goes_on_with_one_gpu(tmp_path, no_fsync, monkeypatch, dev
     expected = shortest_paths(z, [(0, 0)], **ALL, block_size=64, backend="cpu")
     monkeypatch.undo()
     assert_equal(run(backend="cuda", resume=True), expected)
+    assert not (store / ".incomplete").exists()
+
+
+def solve_and_die(store, numbers, side, share):
+    """Find paths on these GPUs, and die at a share of the run."""
+    os.fsync = lambda fd: None
+    dead = at_share(share, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, numbers)
+        in_regions(patch, side)
+        shortest_paths(store, [(0, 0)], **ALL, backend="cuda", progress=dead)
+
+
+@pytest.mark.parametrize("side", [2, 5])
+@pytest.mark.parametrize(
+    ("first", "then"), [((0, 0), (0,)), ((0,), (0, 0)), ((0, 1), (1,)), ((1,), (0, 1))], ids=str
+)
+def test_a_killed_run_goes_on_with_other_gpus(tmp_path, no_fsync, monkeypatch, first, then, side):
+    """From several to one, and from one to several."""
+    need(first + then)
+    z = hills(300, 410).astype(np.uint16)
+    z[100:220, 60:300] = 7
+    store = test_mst.make_store(tmp_path / "s.zarr", z, None, 64)
+    given = store, first, side, drawn_share()
+    killed = get_context("spawn").Process(target=solve_and_die, args=given)
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    use(monkeypatch, then)
+    in_regions(monkeypatch, side)
+    found = shortest_paths(store, [(0, 0)], **ALL, backend="cuda", resume=True)
+    assert_equal(found, shortest_paths(z, [(0, 0)], **ALL, block_size=64, backend="cpu"))
     assert not (store / ".incomplete").exists()
 
 
