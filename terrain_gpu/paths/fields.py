@@ -23,6 +23,7 @@ def pages(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     try:
         whole = _spare[size].pop()
     except IndexError:
+        forget_spare_pages()  # those of other sizes: plans count the fields that are in use
         # Private: the system may have no large pages for shared memory.
         whole = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):

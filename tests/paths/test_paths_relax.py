@@ -15,7 +15,7 @@ from terrain_gpu import GridSpec, InputError, OutputError, shortest_paths
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.paths import problem
+from terrain_gpu.paths import fields, problem
 from terrain_gpu.paths.costs import CostModel
 from terrain_gpu.paths.cpu.counts import Visits
 from terrain_gpu.paths.cpu.relax import Relaxation
@@ -232,3 +232,15 @@ def test_a_failed_rehearsal_is_repeated(tmp_path, monkeypatch):
     for tries in (3, 4, 4):
         shortest_paths(tmp_path / "s.zarr", [(0, 0)], backend="cpu", overwrite=True)
         assert len(tried) == tries
+
+
+def test_pages_kept_for_reuse_are_no_more_than_those_in_use():
+    """Fields of blocks at the edge have other sizes; a plan counts one field, not one of each."""
+    fields.forget_spare_pages()
+    for rows in (64, 128, 192, 64, 256):
+        page = fields.pages((rows, 4096), np.dtype(np.float64))
+        page[...] = rows
+        assert not any(fields._spare.values())
+        del page
+        assert sum(map(len, fields._spare.values())) == 1
+    fields.forget_spare_pages()
