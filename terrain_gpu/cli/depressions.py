@@ -70,5 +70,8 @@ def run(store: Any, **settings: Any) -> Any:
 
 
 def tell(found: Any) -> str:
+    from .operations import over_heights
+
     count, deepest = found.found["depressions"], found.found["deepest"]
-    return f"{count:,} depression{'s' * (count != 1)}" + f", depth up to {deepest:g}" * (count > 0)
+    text = f"{count:,} depression{'s' * (count != 1)}" + f", depth up to {deepest:g}" * (count > 0)
+    return text + over_heights(found)

@@ -89,7 +89,7 @@ def run(store: TileStore, **settings: Any) -> Any:
 
 
 def tell(found: Any) -> str:
-    from .operations import cells_with_a_value
+    from .operations import cells_with_a_value, over_heights
 
     own, text = found.found, cells_with_a_value(found)
     if "depressions" in own:
@@ -99,4 +99,4 @@ def tell(found: Any) -> str:
     if "raised_above_fill" in own:
         count, most = own["raised_above_fill"], own["largest_rise"]
         text += f", {count:,} above plain fill" + f" by up to {most:.3g}" * (count > 0)
-    return text
+    return text + over_heights(found)

@@ -75,8 +75,9 @@ def run(store: Any, **settings: Any) -> Any:
 
 def tell(found: Any) -> str:
     from ..grid.units import unit_of
+    from .operations import over_heights
 
     share = found.found["water"] / (found.found["rain"] or 1)
     unit = unit_of(*found.layers.values())
     depth = f"{found.found['deepest']:.3g} {unit}".strip()
-    return f"{share:.1%} of the rain stands, up to {depth} deep"
+    return f"{share:.1%} of the rain stands, up to {depth} deep{over_heights(found)}"

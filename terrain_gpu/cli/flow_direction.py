@@ -33,7 +33,8 @@ NE 128; 0 at outlets, 255 (nodata) where none is reached.
 With --depressions fill, depressions are filled instead, and flats drain towards lower and away from
 higher cells (Barnes 2014). With breach, channels are cut first (terrain-gpu breach); what is left
 is carved, or filled with --flats gradient. Layers that this needs (mst, filled, breached, burned)
-are computed if they are not there; --overwrite replaces those of other heights or settings.
+are computed if they are not there; --overwrite replaces those of other heights or settings, which
+are refused otherwise.
 
 \b
 terrain-gpu flow-direction dem.zarr
@@ -82,6 +83,9 @@ OPTIONS = [
         help="By how much --burn lowers them.",
     ),
     click.option(
+        "--layer", default="elevation", show_default=True, metavar="NAME", help="Layer of heights."
+    ),
+    click.option(
         "--filled",
         default="filled",
         show_default=True,
@@ -124,7 +128,8 @@ def provide(
 
     depressions, _ = ways_of(settings["depressions"], settings["flats"])
     how = {**how, "overwrite": settings["overwrite"]}
-    seconds, heights = dict[str, float](), None
+    seconds, heights = dict[str, float](), settings["layer"]
+    store.layer(heights)
     ends, burning = outlets_of(store, dict(settings)), None
     if settings["burn"]:
         with naming("--burn"):
@@ -132,9 +137,9 @@ def provide(
                 store.grid, settings["burn"], how["memory_limit"], "streams", all_touched=True
             )
         depth = settings["burn_depth"]
-        burning = burning_of(store, cells, depth, "elevation", called="--burn-depth")
-    wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else None
-    if wanted and not settings["overwrite"]:
+        burning = burning_of(store, cells, depth, heights, called="--burn-depth")
+    wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else heights
+    if not settings["overwrite"]:
         refuse_tree(store, wanted)  # before the work
     if burning is not None:
         seconds, heights = provide_heights(store, burning, show, **how), burning.into
@@ -144,7 +149,7 @@ def provide(
             settings["max_distance"] or MAX_DISTANCE,
             settings["max_depth"],
             inner_voids=settings["inner_voids"],
-            layer=heights or "elevation",
+            layer=heights,
         )
         seconds |= provide_heights(store, breaching, show, **how)
         heights = breaching.into
@@ -156,15 +161,17 @@ def run(store: TileStore, **settings: Any) -> Any:
     from ..drainage.directions import flow_direction
 
     ends = outlets_of(store, settings)
-    for name in ("burn", "burn_depth", "max_distance", "max_depth"):
+    for name in ("burn", "burn_depth", "max_distance", "max_depth", "layer"):
         del settings[name]
     return flow_direction(store, "edge" if ends is None else ends, **settings)
 
 
 def tell(found: Any) -> str:
+    from .operations import over_heights
+
     cells, outlets, reached = found.found["cells"], found.found["outlets"], found.report.valid_cells
     drain = "cell drains" if reached == 1 else "cells drain"
     text = f"{reached:,} {drain} to {outlets:,} outlet{'s' * (outlets != 1)}"
     if cells > reached:
         text += f", {cells - reached:,} reach none"
-    return text
+    return text + over_heights(found)

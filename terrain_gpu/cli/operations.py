@@ -128,14 +128,14 @@ def command_of(operation: ModuleType) -> click.Command:
             before = _provide(operation, at, settings)
             with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), progress=progress, **settings)
-            report, names = found.report, list(found.layers)
+            report, names, told = found.report, list(found.layers), tell(found)
             also_export(found.layers[names[0]], output, report, settings, form)
         given.name(report)
         total, reprojected = _timed(report, before), tell_reprojected(report)
         options.write_json(report.to_json(), json_target)
         options.say(
             ("" if given.temporary else f"{at}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
-            + f"{tell(found)}{reprojected}{options.resumed(report)}, {total:.2f} s"
+            + f"{told}{reprojected}{options.resumed(report)}, {total:.2f} s"
             + (", verified" if settings.get("verify") else "")
             + (f"\nwritten: {', '.join(written)}" if written else ""),
             json_target,
@@ -256,6 +256,14 @@ def _inputs(operation: ModuleType, settings: dict[str, Any]) -> dict[str, str | 
 def cells_with_a_value(found: Any) -> str:
     """Tell the number of cells with a value."""
     return f"{found.report.valid_cells:,} of {found.report.cells:,} cells with a value"
+
+
+def over_heights(found: Any) -> str:
+    """Name the layer of heights that drain, if it is not `elevation`."""
+    from ..drainage.source import heights_of
+
+    name = heights_of(next(iter(found.layers.values())))
+    return "" if name == "elevation" else f", over the heights of layer {name}"
 
 
 def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:

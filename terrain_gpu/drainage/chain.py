@@ -10,6 +10,7 @@ from ..engine.operation import Operation
 from ..engine.proof import RunRecord
 from ..engine.run import Here, run
 from ..errors import StoreError
+from ..io.labelled import HEIGHTS
 from ..io.places import PlacesLike
 from ..morphometry import LAYER as SLOPE
 from ..morphometry import slope
@@ -26,7 +27,7 @@ from .flow.accumulation import flow_accumulation
 from .flow.fill import LAYER as FILLED
 from .flow.fill import fill
 from .outlets import EDGE, Outlets
-from .source import open_forest
+from .source import open_drained, open_forest
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 """Shows the progress of a named step."""
@@ -115,8 +116,7 @@ def provide_tree(
         when there is one of other heights, unless it is replaced.
     """
     if TREE in store and (layer is None or _is_tree_of(store, layer)):
-        if layer is None:
-            refuse_stale(store, TREE)
+        refuse_stale(store, TREE)
         return {}
     if layer is not None and not overwrite:
         refuse_tree(store, layer)
@@ -140,9 +140,10 @@ def refuse_tree(store: TileStore, layer: str) -> None:
     StoreError
     """
     if TREE in store and not _is_tree_of(store, layer):
+        theirs = open_drained(store, "flow-direction", ("flow",)).cells.name
         raise StoreError(
-            f"{store.path / TREE}: not of weight flow, or not of the heights that {layer} will "
-            "hold; --overwrite replaces it"
+            f"{store.path / TREE}: the tree of the heights of layer {theirs}, not of {layer}; "
+            f"flow-direction --overwrite replaces it, flow-direction --layer {theirs} follows it"
         )
 
 
@@ -189,7 +190,7 @@ def provide_directions(
     outlets: PlacesLike | str | None = None,
     **how: Any,
 ) -> dict[str, float]:
-    """Compute flow directions, unless there are some.
+    """Compute flow directions over the elevation, unless there are some.
 
     Parameters
     ----------
@@ -201,6 +202,8 @@ def provide_directions(
     ------
     InputError
         when directions are there, to other outlets.
+    StoreError
+        when there are none, and the spanning forest is of other heights.
     """
     if name in store:
         if outlets is not None:
@@ -210,7 +213,7 @@ def provide_directions(
         return {}
     if name != DIRECTIONS and outlets is None:
         return {}
-    seconds = provide_tree(store, show, **how)
+    seconds = provide_tree(store, show, layer=HEIGHTS, **how)
     ends = EDGE if outlets is None else outlets
     with show("flow-direction") as progress:
         found = flow_direction(store, ends, into=name, progress=progress, **how)

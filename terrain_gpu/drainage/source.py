@@ -93,6 +93,16 @@ def open_drained(
     return forest
 
 
+def heights_of(layer: Layer) -> str:
+    """The layer of heights that a result of drainage was computed from."""
+    settings = layer.info["settings"]
+    if "filled" in settings:
+        settings = TileStore.open(layer.path.parent).layer(settings["filled"]).info["settings"]
+    named = [settings[key] for key in ("fill_of", "depressions_of", "water_of") if key in settings]
+    (found,) = named or [name for name in settings["of"] if name != LAYER]
+    return str(found)
+
+
 def open_filled(store: TileStore, name: str) -> Layer:
     """Open a layer of filled heights, in which water finds a way out everywhere.
 

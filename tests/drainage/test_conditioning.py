@@ -196,11 +196,49 @@ def test_a_tree_of_other_heights_is_refused_before_the_work(store, capsys):
     assert call("flow-direction s.zarr -q") == 0
     assert call("flow-direction s.zarr --depressions breach --into other -q") == 2
     told = capsys.readouterr().err
-    assert "mst: not of weight flow, or not of the heights that breached will hold" in told
+    assert "mst: the tree of the heights of layer elevation, not of breached; flow-d" in told
     assert "breached" not in TileStore.open(store).layers
     assert call("flow-direction s.zarr --depressions breach --into other --overwrite -q") == 0
-    assert call("flow-direction s.zarr --depressions carve --into third -q") == 2
+    assert call("flow-direction s.zarr --layer breached --depressions carve --into third -q") == 2
     assert "give depressions 'breach', or compute the tree again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("conditioning", "name"),
+    [("--burn r.geojson --burn-depth 6", "burned"), ("--depressions breach", "breached")],
+)
+def test_a_tree_of_other_heights_is_not_taken_for_that_of_the_elevation(
+    store, capsys, conditioning, name
+):
+    vector(Path("r.geojson"), ("LineString", [[500011, 5499990], [501400, 5497500]]))
+    assert call(f"flow-direction s.zarr {conditioning} --into own") == 0
+    over = f"over the heights of layer {name}"
+    assert over in capsys.readouterr().out
+    before = TileStore.open(store).layers
+    refused = f"mst: the tree of the heights of layer {name}, not of elevation; flow-direction --ov"
+    for words in (
+        *("flow-direction s.zarr", "flow-direction s.zarr --depressions carve --into other"),
+        *("flow-direction s.zarr --flats gradient --into other", "hand s.zarr --to-outlets"),
+        *("fill s.zarr", "depressions s.zarr", "fill-spill-merge s.zarr --rain 1"),
+        *("flow-accumulation s.zarr", "streams s.zarr --threshold 9", "basins s.zarr"),
+    ):
+        assert call(words) == 2
+        assert refused in capsys.readouterr().err
+    with pytest.raises(StoreError, match=refused):
+        fill(store)
+    assert TileStore.open(store).layers == before
+
+    for words in (
+        *("fill s.zarr --into f", "depressions s.zarr", "fill-spill-merge s.zarr --rain 1"),
+        f"flow-direction s.zarr --layer {name} --flats gradient --into other",
+    ):
+        assert call(f"{words} --directions own" if "--layer" not in words else words) == 0
+        assert over in capsys.readouterr().out
+    assert call(f"flow-direction s.zarr --layer {name} --into same") == 0
+    assert same(layer("same"), layer("own"))
+    assert call("flow-direction s.zarr --overwrite") == 0
+    assert same(layer("flow_direction"), right_codes(terrain(), -1, grid()))
+    assert "over the heights" not in capsys.readouterr().out.splitlines()[-1]
 
 
 # -- burned ----------------------------------------------------------------------------------------
