@@ -78,8 +78,8 @@ def command_of(operation: ModuleType) -> click.Command:
     --device and --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A raster may
     stand in place of a store, and files in place of frictions and barriers. One with NEEDS, the
     name of a function of `drainage.needs`, or `provide`, which may call one, computes the layers
-    that are missing, and names the options of layers that it WRITES, if not --into. A PROGRAM of
-    its own has --version.
+    that are missing. It names the options of layers that it WRITES, if not --into. A PROGRAM of its
+    own has --version.
     """
     provides = hasattr(operation, "provide") or hasattr(operation, "NEEDS")
     writes = getattr(operation, "WRITES", ("into",))
@@ -105,7 +105,7 @@ def command_of(operation: ModuleType) -> click.Command:
         files = {k: file for k in ("table", "lines") if (file := settings.get(k)) is not None}
         written = [*files.values(), *([output] if output else [])]
         outputs = {f"--{name}": file for name, file in files.items()}
-        given = Given.of(store, written, settings)
+        given = Given.of(store, written, settings, [name for name in writes if name in settings])
         refuse_shared_files(
             {**given.inputs, **_inputs(operation, settings)},
             {**outputs, "--output": output, "--json": json_target},

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,8 +91,13 @@ class Given:
     files: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, path: str, written: list[str], settings: dict[str, Any]) -> Given:
-        """Check the argument and the settings about it; take --store out of the settings."""
+    def of(
+        cls, path: str, written: list[str], settings: dict[str, Any], layers: Sequence[str] = ()
+    ) -> Given:
+        """Check the argument and the settings about it; take --store out of the settings.
+
+        `layers` are the options that name layers to write, of which -o writes the first.
+        """
         raster, kept = is_raster(path), settings.pop("kept", None)
         if kept is not None and not raster:
             raise click.UsageError(f"--store {kept} is for a raster, and {path} is not a file")
@@ -111,6 +116,11 @@ class Given:
                 raise click.UsageError(
                     f"{path} is a raster: --{name} needs a store; give --store too"
                 )
+        for name in [name for name in layers if settings[name]][1:]:
+            raise click.UsageError(
+                f"{path} is a raster: --{name} {settings[name]} writes a second layer, which needs "
+                "a store; give --store too"
+            )
         return found
 
     @property

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 NAME = "slope"
+WRITES = "into", "aspect"
 PROVEN = True
 MODULES = ("morphometry.problem",)
 HELP = """Compute the slope of every cell of STORE in degrees, by Horn's method.

@@ -147,6 +147,16 @@ def test_an_unfinished_run_goes_on(world, capfd):
     [
         ("slope dem.tif", "dem.tif is a raster: give -o for the result, or --store to keep it"),
         ("slope dem.tif -o x.tif --resume", "--resume needs a store; give --store too"),
+        *(
+            (f"{command} -o x.tif", f"dem.tif is a raster: {option} b writes a second layer, which")
+            for command, option in (
+                ("slope dem.tif --aspect b", "--aspect"),
+                ("hand dem.tif --threshold 9 --distance b", "--distance"),
+                ("depressions dem.tif --conditioned b", "--conditioned"),
+                ("terrain-indices dem.tif --twi a --ls b", "--ls"),
+                ("accumulate dem.tif --directions b", "--directions"),
+            )
+        ),
         ("slope s.zarr --store k.zarr", "--store k.zarr is for a raster, and s.zarr is not a file"),
         ("slope nix.tif --store k.zarr", "--store k.zarr is for a raster, and nix.tif is not a"),
         ("slope nix.tif -o x.tif", "nix.tif: no such raster or store"),
