@@ -114,8 +114,8 @@ def command_of(operation: ModuleType) -> click.Command:
         refuse_own(output)
         refuse_output(output, form, overwrite=settings["overwrite"])
         _refuse_files(settings)
-        if provides and not given.raster:
-            _refuse_layers(store, writes, _inputs(operation, settings), settings)
+        if provides:
+            _refuse_layers(given, writes, _inputs(operation, settings), settings)
 
         with (
             _as_options(settings),
@@ -305,33 +305,44 @@ def _as_options(settings: dict[str, Any]) -> Iterator[None]:
 
 
 def _refuse_layers(
-    path: str, writes: Iterable[str], files: Iterable[str], settings: dict[str, Any]
+    given: Given, writes: Iterable[str], files: Iterable[str], settings: dict[str, Any]
 ) -> None:
     """Refuse names given twice, layers that exist, and inputs that do not, before any work."""
     from ..drainage.completing import refuse_existing
     from ..store import TileStore
 
+    own = [option for option in _GIVEN if settings.get(option) and f"--{option}" not in files]
+    if given.temporary:
+        for option in own:
+            if settings[option] != "elevation":
+                raise click.UsageError(
+                    f"{given.path} is a raster: --{option} {settings[option]} is a layer, which "
+                    "needs a store; give --store too"
+                )
+    if given.raster:
+        return
     named = {
         settings[option]: option
         for option in _READ
         if option not in writes and settings.get(option)
     }
     for option in writes:
-        if (name := settings[option]) in named:
+        if (name := settings[option]) == "mst":
+            raise click.UsageError(f"--{option} mst: that is the spanning tree; name another")
+        if name in named:
             raise click.UsageError(
                 f"--{option} {name}: --{named[name]} already names this layer; name another"
             )
         if name is not None:
             named[name] = option
-    store = TileStore.open(path)
+    store = TileStore.open(given.path)
     refuse_existing(store, [settings[option] for option in writes], settings)
-    for option in _GIVEN:
-        name = settings.get(option)
-        if name and f"--{option}" not in files and name != settings.get("filled"):
-            store.layer(name)
+    for option in own:
+        if settings[option] != settings.get("filled"):
+            store.layer(settings[option])
 
 
-_READ = ("layer", "directions", "weights", "links")
+_READ = ("layer", "directions", "weights", "links", "accumulation", "filled", "slope")
 """Options that name layers which are read."""
 
 _GIVEN = ("weights", "streams")

@@ -19,23 +19,30 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InputError
+from ..io.labelled import HEIGHTS
 from ..io.lines import checked_target
+from ..morphometry import LAYER as SLOPE
 from ..mst import LAYER as TREE
 from ..store import TileStore
 from . import chain
 from .breaching.operation import LAYER as BREACHED
 from .breaching.operation import breaching_of
 from .chain import Show
-from .channels.inputs import amount
+from .channels.inputs import amount, no_sums, refuse_beyond_raster
 from .directions import only_on_cpu as directed_on_cpu
 from .directions import ways_of
 from .flow import accumulation as sums
+from .flow.fill import LAYER as FILLED
 from .flow.fill import only_on_cpu as filled_on_cpu
+from .flow.fill import refuse_epsilon
 from .location import refuse_cuda
 from .outlets import BORDER
 
 Settings = dict[str, Any]
 Seconds = dict[str, float]
+
+DEFAULT = {"layer": HEIGHTS, "accumulation": sums.LAYER, "filled": FILLED, "slope": SLOPE}
+"""Parameters that name layers, and their defaults; those but "layer" are computed if missing."""
 
 
 def of(name: str) -> Callable[[TileStore, Show, Settings, Settings], Seconds]:
@@ -95,6 +102,10 @@ def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Sec
     """Of `drainage.fill`; `settings` may also have the outlets for the directions."""
     kept = settings["keep_deeper_than"], settings["keep_larger_than"]
     refuse_cuda(settings["backend"], filled_on_cpu(settings["epsilon"], kept))
+    if kept[1] is not None:
+        amount(kept[1], "keep_larger_than")
+    if settings["epsilon"] and settings["directions"] not in store:
+        refuse_epsilon(store.layer(HEIGHTS), kept)
     named = settings["directions"], show, settings.get("outlets")
     return chain.provide_directions(store, *named, **how)
 
@@ -132,6 +143,9 @@ def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -
         return chain.provide_directions(store, directions, show, **how)
     given = area.values() if isinstance(area, Mapping) else [] if area is None else [area]
     areas = any(amount(one, "snap_area")[1] is not None for one in given)
+    if area is not None and not isinstance(area, Mapping):
+        refuse_beyond_raster(area, store.grid, "snap_area")
+    _refuse_missing(store, settings, "accumulation")
     named = settings["accumulation"], directions
     return chain.provide_accumulation(store, *named, show, areas=areas, **how)
 
@@ -139,8 +153,12 @@ def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -
 def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `drainage.streams`."""
     areas = amount(settings["threshold"])[1] is not None
+    if settings["accumulation"] == sums.LAYER and sums.LAYER not in store:
+        refuse_beyond_raster(settings["threshold"], store.grid)
+    _refuse_missing(store, settings, "accumulation")
     if settings.get("lines") is not None:
         checked_target(settings["lines"], overwrite=settings["overwrite"])
+        _refuse_missing(store, settings, "layer")
     named = settings["accumulation"], settings["directions"]
     return chain.provide_accumulation(store, *named, show, areas=areas, **how)
 
@@ -152,6 +170,7 @@ def hand(store: TileStore, show: Show, how: Settings, settings: Settings) -> Sec
         raise InputError(
             "streams: give a threshold of accumulation, a layer of streams, or outlets"
         )
+    _refuse_missing(store, settings, "layer")
     seconds = streams(store, show, how, settings) if given[0] else Seconds()
     return {**seconds, **_surface(store, show, how, settings)}
 
@@ -162,6 +181,7 @@ def terrain_indices(store: TileStore, show: Show, how: Settings, settings: Setti
         raise InputError(f"min_slope {least}: give degrees between 0 and 90")
     if not (settings["twi"] or settings["spi"] or settings["ls"]):
         raise InputError("terrain_indices: name a layer for at least one of twi, spi and ls")
+    _refuse_missing(store, settings, "accumulation", "slope")
     name, seconds = settings["accumulation"], Seconds()
     if name == sums.LAYER and name not in store:
         seconds = chain.provide_accumulation(store, show=show, areas=True, **how)
@@ -173,11 +193,23 @@ def terrain_indices(store: TileStore, show: Show, how: Settings, settings: Setti
 def _surface(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Directions, and heights filled along them unless the method is d8."""
     directions = settings["directions"]
+    if settings["method"] != "d8":
+        _refuse_missing(store, settings, "filled")
     seconds = chain.provide_directions(store, directions, show, **how)
     if settings["method"] == "d8":
         return seconds
     named = settings["filled"], directions
     return {**seconds, **chain.provide_filled_along(store, *named, show, **how)}
+
+
+def _refuse_missing(store: TileStore, settings: Settings, *names: str) -> None:
+    """Refuse layers that are missing, if they have names of their own."""
+    for name in names:
+        if settings[name] == DEFAULT[name]:
+            continue
+        if name == "accumulation" and settings[name] not in store:
+            raise no_sums(store, settings[name])
+        store.layer(settings[name])
 
 
 def _refuse_table(settings: Settings) -> None:

@@ -157,6 +157,13 @@ def test_an_unfinished_run_goes_on(world, capfd):
                 ("accumulate dem.tif --directions b", "--directions"),
             )
         ),
+        *(
+            (f"{command} -o x.tif", f"dem.tif is a raster: {option} is a layer, which needs")
+            for command, option in (
+                ("flow-accumulation dem.tif --weights rain.tif", "--weights rain.tif"),
+                ("hand dem.tif --streams rivers", "--streams rivers"),
+            )
+        ),
         ("slope s.zarr --store k.zarr", "--store k.zarr is for a raster, and s.zarr is not a file"),
         ("slope nix.tif --store k.zarr", "--store k.zarr is for a raster, and nix.tif is not a"),
         ("slope nix.tif -o x.tif", "nix.tif: no such raster or store"),

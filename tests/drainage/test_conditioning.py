@@ -179,6 +179,22 @@ def test_layers_of_other_settings_are_replaced_only_when_asked(store, capsys):
         ("hand s.zarr --streams rivers", "no layer 'rivers'; it has: elevation"),
         ("fill-spill-merge s.zarr --rain -1", "--rain -1.0 is not a finite number of at least 0"),
         ("fill-spill-merge s.zarr --rain wet", "no layer 'wet'; it has: elevation"),
+        ("hand s.zarr --threshold 1e12", "--threshold '1e12': is more than the whole raster, 19,5"),
+        ("streams s.zarr --threshold 1000000km2", "the raster has no coordinate system, so its"),
+        ("watershed s.zarr --pour-point-rowcol 9,9 --snap 9 --snap-area 1e12", "--snap-area '1e1"),
+        ("hand s.zarr --threshold 9 --layer own", "no layer 'own'; it has: elevation"),
+        ("hand s.zarr --threshold 9 --accumulation own", "no layer 'own' of what drains through"),
+        ("hand s.zarr --threshold 9 --into mst", "--into mst: that is the spanning tree"),
+        ("hand s.zarr --threshold 9 --into flow_accumulation", "--accumulation already names this"),
+        ("streams s.zarr --threshold 9 --layer own --lines l.gpkg", "no layer 'own'; it has: ele"),
+        (
+            "streams s.zarr --threshold 9 --accumulation own",
+            "no layer 'own' of what drains through",
+        ),
+        ("terrain-indices s.zarr --twi t --slope own", "no layer 'own'; it has: elevation"),
+        ("flow-accumulation s.zarr --method mfd --filled own", "no layer 'own'; it has: elevation"),
+        ("fill s.zarr --epsilon", "heights are int16, and epsilon (--epsilon) raises by steps of"),
+        ("fill s.zarr --keep-larger-than 5x", "--keep-larger-than '5x': give a number of cells"),
     ],
 )
 def test_values_and_files_are_refused_before_trees_and_work(store, capsys, words, told, tree):

@@ -36,6 +36,7 @@ from terrain_gpu import (
 )
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.drainage.channels.inputs import refuse_beyond_raster
 from terrain_gpu.drainage.channels.line_problem import LineState, StreamLines
 from terrain_gpu.drainage.channels.operation import OnChannels
 from terrain_gpu.drainage.channels.problem import ORDERS, StreamOrders, order_dtype
@@ -595,6 +596,17 @@ def test_thresholds(tmp_path, threshold, cells):
     areas = make_flow(tmp_path / "a.zarr", codes, sums * 100.0, 64, grid, areas=True)
     same = (sums >= (8.5 if threshold == 8.5 else 9.5 if threshold == "950m2" else cells)).sum()
     assert streams(areas, threshold).cells == same
+
+
+@pytest.mark.parametrize(
+    ("whole", "more"), [(15_600, 15_601), ("1.56km2", "1.57km2"), ("156 ha", "1560001 m2")]
+)
+def test_thresholds_beyond_the_raster(whole, more):
+    """Of 120 by 130 cells of 10 by 10 metres."""
+    grid = GridSpec(120, 130, (10.0, 0.0, 4e5, 0.0, -10.0, 5e6), UTM)
+    refuse_beyond_raster(whole, grid)
+    with pytest.raises(InputError, match=r"is more than the whole raster, 1[0-9,.]* .*; give less"):
+        refuse_beyond_raster(more, grid)
 
 
 def test_areas_in_degrees(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...arguments import described
 from ...errors import InputError, StoreError
+from ...grid import GridSpec
 from ...grid.lengths import cell_areas, warn_of_mercator
 from ...store import Layer, TileStore
 from ..codes import open_directions
@@ -31,10 +32,7 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
         when it does not exist, has another data type, or was summed along other directions.
     """
     if name not in store:
-        raise StoreError(
-            f"{store.path}: has no layer {name!r} of what drains through each cell; terrain-gpu "
-            "flow-accumulation makes it"
-        )
+        raise no_sums(store, name)
     layer = store.layer(name)
     if layer.dtype.name not in ("uint32", "int64", "float64"):
         raise StoreError(
@@ -71,6 +69,14 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
             f"them (terrain-gpu flow-accumulation --directions {codes.name} --overwrite)"
         )
     return layer
+
+
+def no_sums(store: TileStore, name: str) -> StoreError:
+    """The error of a layer of sums that does not exist."""
+    return StoreError(
+        f"{store.path}: has no layer {name!r} of what drains through each cell; terrain-gpu "
+        "flow-accumulation makes it"
+    )
 
 
 def open_channels(
@@ -143,7 +149,7 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
     areas = settings.get("areas") is True and not weighted
     if counts or areas:
         if unit is not None:
-            number *= _SQUARE_METRES[unit] / _map_unit(sums, what) ** 2
+            number *= _SQUARE_METRES[unit] / _map_unit(sums.grid, what) ** 2
         if counts and unit is not None:
             number /= _cell_area(
                 sums, what, "give a number of cells, or sum areas (flow-accumulation --areas)"
@@ -166,6 +172,25 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
     return least
 
 
+def refuse_beyond_raster(given: Any, grid: GridSpec, name: str = "threshold") -> None:
+    """Refuse an amount of more than the whole raster, before sums are known; as for `amount`.
+
+    Raises
+    ------
+    InputError
+        also as `amount`, and when an area cannot be converted.
+    """
+    number, unit = amount(given, name)
+    what, most = f"{name} {described(given)}", float(grid.cells)
+    if unit is not None:
+        most = float(cell_areas(grid).sum()) * grid.cols
+        most *= _map_unit(grid, what) ** 2 / _SQUARE_METRES[unit]
+    if number > most * (1 + 1e-9):  # which is rounded
+        raise InputError(
+            f"{what}: is more than the whole raster, {most:,.10g} {unit or 'cells'}; give less"
+        )
+
+
 def area_of(given: Any, layer: Layer, name: str) -> float:
     """Return an area in square map units (metres in a geographic CRS); given as for `amount`.
 
@@ -181,19 +206,19 @@ def area_of(given: Any, layer: Layer, name: str) -> float:
     if unit is None:
         return number * _cell_area(layer, what, "give an area such as 5km2")
     warn_of_mercator(layer.grid, ("areas",))
-    return number * _SQUARE_METRES[unit] / _map_unit(layer, what) ** 2
+    return number * _SQUARE_METRES[unit] / _map_unit(layer.grid, what) ** 2
 
 
-def _map_unit(sums: Layer, what: str) -> float:
-    """The unit of length of the sums' areas, in metres."""
-    if not sums.grid.crs_wkt:
+def _map_unit(grid: GridSpec, what: str) -> float:
+    """The unit of length of areas, in metres."""
+    if not grid.crs_wkt:
         raise InputError(
             f"{what}: the raster has no coordinate system, so its unit of length is unknown; give "
             "a number of cells"
         )
     from rasterio.crs import CRS
 
-    crs = CRS.from_wkt(sums.grid.crs_wkt)
+    crs = CRS.from_wkt(grid.crs_wkt)
     return 1.0 if crs.is_geographic else float(crs.units_factor[1])
 
 

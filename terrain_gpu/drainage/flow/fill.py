@@ -232,7 +232,7 @@ def fill(  # noqa: PLR0913 - keyword-only
         recorded.input(name)
     operation: Operation
     if epsilon:
-        _refuse_epsilon(forest.cells, kept)
+        refuse_epsilon(forest.cells, kept)
         operation = EpsilonFill(str(opened.path), forest.cells.name, directions, into)
     elif _given(kept):
         operation = _filling_around(opened, forest.cells, directions, into, *kept)
@@ -263,7 +263,8 @@ def only_on_cpu(epsilon: bool, kept: tuple[Any, ...]) -> str | None:
     return "keeping depressions runs" if _given(kept) else None
 
 
-def _refuse_epsilon(heights: Layer, kept: tuple[Any, ...]) -> None:
+def refuse_epsilon(heights: Layer, kept: tuple[Any, ...]) -> None:
+    """Refuse `epsilon` for integers, and with depressions to keep."""
     if _given(kept):
         raise InputError(
             "epsilon (--epsilon) leaves no depression, and some are to be kept (--keep-...); leave "
