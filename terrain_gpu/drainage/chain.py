@@ -113,13 +113,19 @@ def provide_tree(
     Raises
     ------
     StoreError
-        when there is one of other heights, unless it is replaced.
+        when there is one of other heights, unless it is replaced; or these are flow directions.
     """
     if TREE in store and (layer is None or _is_tree_of(store, layer)):
         refuse_stale(store, TREE)
         return {}
     if layer is not None and not overwrite:
         refuse_tree(store, layer)
+    heights = store.layer(layer or HEIGHTS)
+    if heights.info.get("encoding"):
+        raise StoreError(
+            f"{heights.path}: holds flow directions, not heights; make a layer of them in the "
+            "store of the heights (convert-dataset --layer codes) and give --directions codes"
+        )
     with show("mst") as progress:
         found = minimum_spanning_tree(
             store,

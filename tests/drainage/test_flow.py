@@ -518,6 +518,20 @@ def test_directions_of_no_known_encoding_are_taken_as_ours_with_a_warning(dem, c
     assert "mst: holds forward edges, not flow directions" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["flow-accumulation x.tif", "fill x.tif", "flow-direction x.tif", "accumulate x.tif"],
+)
+def test_directions_are_not_taken_for_heights(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    raster_of(np.full((30, 40), 1, np.uint8), tag="grass")
+    assert call(f"{words} -o y.tif") == 2
+    assert "x.tif: holds flow directions, not heights; make a layer of" in capsys.readouterr().err
+    with pytest.raises(StoreError, match="holds flow directions, not heights"):
+        flow_accumulation("x.tif")
+    assert not Path("y.tif").exists()
+
+
 def test_dataarrays_tell_the_encoding_of_directions(tmp_path):
     """rioxarray has the tags of a band as attributes."""
     xarray = pytest.importorskip("xarray")
