@@ -6,17 +6,13 @@ the raster.
 
 from __future__ import annotations
 
-import logging
-from functools import lru_cache
-
 import numpy as np
 
 from ..errors import StoreError
 from ..grid import BlockGrid, GridSpec, Window
 from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS
+from ..io.encodings import CODES, warn_of_encoding
 from ..store import Layer, TileStore
-
-log = logging.getLogger(__name__)
 
 DIRECTIONS = "flow_direction"
 """Name of the layer, unless another is given."""
@@ -29,8 +25,6 @@ OUTLET, NOWHERE = 0, 255
 
 ENCODING = {"encoding": FLOW_DIRECTIONS}
 """How layers of directions record what they hold."""
-
-CODES = "E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 outlet, 255 none"
 
 RECODE = "convert-dataset --encoding recodes those of another program"
 """What to do with directions in another encoding."""
@@ -62,19 +56,8 @@ def open_directions(store: TileStore, name: str) -> Layer:
             "makes them"
         )
     if told is None:
-        _warn_of_encoding(str(layer.path))
+        warn_of_encoding(str(layer.path))
     return layer
-
-
-@lru_cache
-def _warn_of_encoding(path: str) -> None:
-    """Warn once of codes that may be those of another program."""
-    log.warning(
-        "%s: does not say in which encoding its directions are; taken as Esri's (%s). Convert "
-        "those of another program with convert-dataset --encoding",
-        path,
-        CODES,
-    )
 
 
 def open_links(store: TileStore, name: str) -> Layer:

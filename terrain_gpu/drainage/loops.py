@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from ..errors import StoreError
 from ..grid import Window
 from ..grid.neighbours import COL_STEP, ROW_STEP
+from ..io.encodings import CODES
 from ..store import Layer
-from .codes import CODES, RECODE
+from .codes import RECODE
 
 LISTED = 12
 """Cells of a circle that the message names."""

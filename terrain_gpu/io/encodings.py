@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,21 @@ log = logging.getLogger(__name__)
 
 KNIGHTS_TOO = "r.cost"
 """The only encoding with values for knight's moves, those of r.cost -k; they are then float32."""
+
+
+CODES = "E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 outlet, 255 none"
+"""Of layers of directions: Esri's."""
+
+
+@lru_cache
+def warn_of_encoding(path: str) -> None:
+    """Warn once of a layer whose codes may be those of another program."""
+    log.warning(
+        "%s: does not say in which encoding its directions are; taken as Esri's (%s). Convert "
+        "those of another program with convert-dataset --encoding",
+        path,
+        CODES,
+    )
 
 
 def has_knights(layer: Layer) -> bool:

@@ -22,7 +22,7 @@ from ..store.file_writer import writable_file
 from ..store.objects import has_store, is_url, named
 from ..store.outputs import complete_file
 from .convert import check_place, convert_dataset
-from .encodings import KNIGHTS_TOO, has_knights
+from .encodings import KNIGHTS_TOO, has_knights, warn_of_encoding
 from .export_problem import Export
 from .gdal import gdal_environment
 from .nextxy import NEXTXY
@@ -111,6 +111,8 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     source = opened.layer(layer)
     target = checked_target(path, overwrite=overwrite)
+    if encoding not in (None, "esri") and not source.info.get("encoding"):
+        warn_of_encoding(str(source.path))
     if is_store(path):
         form: dict[str, Any] = {"cog": cog, "compress": compress, "dtype": dtype}
         form["encoding"] = None if encoding == "esri" else encoding
