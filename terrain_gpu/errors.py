@@ -6,7 +6,10 @@ from typing import Any
 # pathlib merges two slashes into one. A password may contain a slash.
 _URL = r"\b(?:https?|ftp|s3|gs|az):/{1,2}"
 _USER = re.compile(rf"({_URL})(?:[^/\s]*|[^/\s:[]*:(?!\d+/)\S*)@", re.IGNORECASE)
-_QUERY = re.compile(rf"({_URL}[^\s?]+\?|/vsi\w+\?)[^\s'\"]*[^\s'\",:;]", re.IGNORECASE)
+# Buckets have no queries: in their URLs a question mark belongs to the name.
+_QUERY = re.compile(
+    r"(\b(?:https?|ftp):/{1,2}[^\s?]+\?|/vsi\w+\?)[^\s'\"]*[^\s'\",:;]", re.IGNORECASE
+)
 
 
 def without_secrets(text: str) -> str:

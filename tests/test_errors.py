@@ -14,6 +14,7 @@ KEPT = [
     "s3://bucket/a@2x.zarr: what?",
     "https://host/a.tif?: no",
     "a@b?c.tif: me:you@there",
+    "s3://bucket/x?.tif: no",
 ]
 
 

@@ -222,9 +222,11 @@ class Given:
 
     def name(self, report: Report) -> None:
         """Let a report name the raster, and no store that is gone."""
+        from ..errors import without_secrets
+
         if self.raster:
-            report.result["raster"] = self.path
-        report.result |= {option: file for option, (_, file) in self.files.items()}
+            report.result["raster"] = without_secrets(self.path)
+        report.result |= {option: without_secrets(file) for option, (_, file) in self.files.items()}
         if self.temporary:
             for key in ("store", "layers"):
                 report.result.pop(key, None)

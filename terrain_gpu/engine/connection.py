@@ -160,11 +160,17 @@ def open_client(
             try:
                 # Dask's client would wait for ever for one that is stopped.
                 asyncio.run(asyncio.wait_for(_greet(scheduler), GREET))
-                client = Client(scheduler, timeout=CONNECT, set_as_default=False)
             except (OSError, ValueError):
                 raise ClusterError(
                     f"{scheduler}: no scheduler answers within {GREET:g} s; start one (dask "
                     "scheduler), or check host and port"
+                ) from None
+            try:
+                client = Client(scheduler, timeout=CONNECT, set_as_default=False)
+            except (OSError, ValueError):
+                raise ClusterError(
+                    f"{scheduler}: the scheduler answers, but accepts no connection within "
+                    f"{CONNECT:g} s; try again when it is less busy"
                 ) from None
             with _closing(client):
                 yield client
@@ -200,9 +206,11 @@ def _check_number(workers: int) -> None:
     """Refuse more workers than the machine has memory for, and warn of more than processors."""
     least, memory, processors = BASELINE + OVERHEAD, machine_memory(), available_threads()
     if workers * least > memory:
+        fewer = min(processors, memory // least)
         raise InputError(
             f"--workers {workers}: they need {format_size(workers * least)} before they compute, "
-            f"and there are {format_size(memory)}; start {processors}, one for each processor"
+            f"and there are {format_size(memory)}; "
+            + (f"start {fewer}" if fewer else "compute without them")
         )
     if workers > processors:
         log.warning("--workers %d: more than there are processors (%d)", workers, processors)
@@ -244,7 +252,7 @@ def _check_address(scheduler: str) -> None:
     except ValueError:
         raise InputError(
             f"--scheduler {scheduler}: Dask does not know {parts[1]}://; write tcp://{parts[2]}, "
-            "or tls, ucx, ws or wss if the scheduler was started so"
+            "or as the scheduler says when it starts"
         ) from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import weakref
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,13 +18,14 @@ def pages(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     """Allocate an uninitialised array in pages of its own.
 
     The allocator fragments what numpy frees: with fields coming and going it would keep more memory
-    than the fields need. A few mappings are kept for reuse, because the system zeroes new pages.
+    than the fields need. A few mappings are kept for reuse, because the system zeroes new pages. A
+    new one takes the place of kept ones, so all are never more than the fields in use once were.
     """
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
     try:
         whole = _spare[size].pop()
     except IndexError:
-        forget_spare_pages()  # those of other sizes: plans count the fields that are in use
+        _forget(size)
         # Private: the system may have no large pages for shared memory.
         whole = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -37,6 +39,15 @@ def pages(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
 def _put_aside(size: int, whole: mmap.mmap) -> None:
     if len(_spare[size]) < _SPARE:
         _spare[size].append(whole)
+
+
+def _forget(size: int) -> None:
+    """Return kept pages of so many bytes to the system, if there are as many."""
+    for other in list(_spare):
+        while size > 0 and _spare[other]:
+            with suppress(IndexError):  # another thread may have taken the last one
+                _spare[other].pop()
+                size -= other
 
 
 def forget_spare_pages() -> None:

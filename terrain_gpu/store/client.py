@@ -39,16 +39,19 @@ _NAMES = {
         "public": "AWS_SKIP_SIGNATURE",
         "endpoint": "endpoint (AWS_ENDPOINT_URL)",
         "place": "region",
+        "region": "AWS_REGION to its region",
     },
     "gs": {
         "public": "GOOGLE_SKIP_SIGNATURE",
         "endpoint": "endpoint (GOOGLE_BASE_URL)",
         "place": "network",
+        "region": "the endpoint (GOOGLE_BASE_URL) of its region",
     },
     "az": {
         "public": "AZURE_SKIP_SIGNATURE",
         "endpoint": "endpoint (AZURE_STORAGE_ENDPOINT)",
         "place": "account (AZURE_STORAGE_ACCOUNT_NAME)",
+        "region": "the endpoint (AZURE_STORAGE_ENDPOINT) of its account",
     },
 }
 """What remedies name, by scheme."""
@@ -255,13 +258,13 @@ _SAID = (
     (
         "^301|PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint",
         "the bucket is in another region",
-        "set AWS_REGION to its region",
+        "set {region}",
     ),
     ("EntityTooLarge", "too large for the server", "convert with a smaller --block-size"),
     (
         "^40[13]|Unauthenticated|PermissionDenied|InvalidAccessKey|SignatureDoesNotMatch",
         "access denied",
-        "check the credentials (environment, profile) and their permissions for the bucket",
+        "check the credentials ({keys}) and their permissions for the bucket",
     ),
     ("^501|NotImplemented", "the server does not support this", "use another server, or a disk"),
     ("^4(?!08|29)", "", _CHECK),
@@ -279,7 +282,7 @@ _HAPPENED = (
     (
         "redirect without LOCATION",
         "the bucket is in another region",
-        "set AWS_REGION to its region",
+        "set {region}",
     ),
     (
         "InvalidContentType|InvalidMessage|[Cc]ertificate|UnknownIssuer",
