@@ -304,7 +304,7 @@ def command(  # noqa: PLR0913 - the options
     \b
     compute-sssp dem.zarr --source -84.2,36.5 --cost tobler
     compute-sssp dem.tif --sources huts.gpkg --cost friction \\
-        --friction land.tif --barriers rivers.gpkg --no-corner-cutting -o distance.tif
+        --friction land.tif --barriers rivers.gpkg --no-corner-cutting -o d.tif
     compute-sssp dem.zarr --source-edge --cost minimax -o filled.tif
     """
     has_sources = bool(source or source_rowcol or sources is not None)
