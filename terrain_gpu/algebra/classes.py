@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 from ..errors import InputError
-from ..io.text_tables import ADVICE, is_heading, read_rows
+from ..io.text_tables import ADVICE, is_heading, number_in, read_rows, refuse_more_fields
 
 MOST_CLASSES = 100_000
 
@@ -17,8 +16,8 @@ Classes = tuple[tuple[int, float | None], ...]
 def read_classes(path: str | os.PathLike[str]) -> Classes:
     """Read a table of classes and values from a text file.
 
-    The first two columns count, separated by commas, semicolons or tabs. A first line without
-    numbers holds names. An empty second field, or "nodata", means no value.
+    The first two columns count, separated by commas, semicolons or tabs. A first line that begins
+    with text holds names. An empty second field, or "nodata", means no value.
 
     Raises
     ------
@@ -27,12 +26,18 @@ def read_classes(path: str | os.PathLike[str]) -> Classes:
         line.
     """
     found: dict[int, float | None] = {}
+    columns = 0
     for k, (number, fields) in enumerate(read_rows(path, "classes")):
+        columns = columns or len(fields)
         if k == 0 and is_heading(fields):
             continue
+        refuse_more_fields(path, number, fields, columns, 2)
         if len(fields) < 2:
-            raise InputError(f"{path}: line {number} has no second field; give class and value")
-        key, value = _number(fields[0]), _number(fields[1])
+            raise InputError(
+                f"{path}: line {number} has no second field; give class and value, separated as "
+                "the first line is: by a comma, semicolon or tab"
+            )
+        key, value = number_in(fields[0]), number_in(fields[1])
         empty = fields[1].lower() in ("", "nodata")
         if key is None or key % 1 or (value is None and not empty):
             raise InputError(
@@ -48,17 +53,3 @@ def read_classes(path: str | os.PathLike[str]) -> Classes:
     if not found:
         raise InputError(f"{path}: holds no class; give lines of class and value")
     return tuple(sorted(found.items()))
-
-
-def _number(field: str) -> float | None:
-    try:
-        value = float(field)
-    except ValueError:
-        return None
-    if not math.isfinite(value):
-        return None
-    try:
-        whole = int(field)  # exact beyond 2^53
-    except ValueError:
-        return value
-    return whole if -(2**63) <= whole < 2**64 else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -37,34 +38,71 @@ def read_rows(path: str | os.PathLike[str], what: str) -> Iterator[tuple[int, li
     Raises
     ------
     InputError
-        as `read_lines`, and when a line has more fields than the first, as one with decimal commas.
+        as `read_lines`.
     """
     lines = read_lines(path, what)
     first = next(filter(str.strip, lines), "")
-    rows, columns = csv.reader(lines, delimiter=max(",;\t", key=first.count)), 0
+    rows = csv.reader(lines, delimiter=max(",;\t", key=first.count))
     for row in rows:
         fields = [field.strip() for field in row]
-        if not any(fields):
-            continue
-        columns = columns or len(fields)
-        if any(fields[columns:]):
-            raise InputError(
-                f"{path}: line {rows.line_num} has {len(fields)} fields, and the first line "
-                f"{columns}; correct it ({ADVICE})"
-            )
-        yield rows.line_num, fields
+        if any(fields):
+            yield rows.line_num, fields
+
+
+def refuse_more_fields(
+    path: str | os.PathLike[str],
+    line: int,
+    fields: Sequence[str],
+    columns: int,
+    counting: int,
+    *,
+    text: bool = False,
+) -> None:
+    """Refuse a line whose decimal commas separate fields.
+
+    Parameters
+    ----------
+    columns
+        Number of fields of the first line.
+    counting
+        Number of fields up to the last that counts. Numbers that follow it and are more fields than
+        the first line has are refused; fields that do not count may hold any text.
+    text
+        Whether more fields with text are refused, too.
+
+    Raises
+    ------
+    InputError
+        names the line.
+    """
+    columns = max(columns, counting)
+    more = [field for field in fields[counting : counting + len(fields) - columns] if field]
+    if more and len(fields) > columns and (text or None not in map(number_in, more)):
+        raise InputError(
+            f"{path}: line {line} has {len(fields)} fields instead of {columns}; give decimals "
+            "with a point, and quote texts that hold the separator"
+        )
 
 
 def is_heading(fields: Sequence[str]) -> bool:
-    """Whether a first line holds names: no number begins it, and its second field is no value."""
-    if re.match(r"[-+.]?\d", fields[0]):
+    """Whether a first line holds names: its first field is no number, nor a range such as 1-3."""
+    if re.match(r"[-+\u2212<>=\s]*\.?\d", fields[0]):
         return False
-    return len(fields) < 2 or not (_is_number(fields[1]) or fields[1].lower() == "nodata")
+    if fields[0].lower() not in ("", "nan", "nodata"):
+        return True
+    return len(fields) < 2 or (number_in(fields[1]) is None and fields[1].lower() != "nodata")
 
 
-def _is_number(field: str) -> bool:
+def number_in(field: str) -> float | None:
+    """The finite number that a field holds; whole ones are exact."""
     try:
-        float(field)
+        value = float(field)
     except ValueError:
-        return False
-    return True
+        return None
+    if not math.isfinite(value):
+        return None
+    try:
+        whole = int(field)  # exact beyond 2^53
+    except ValueError:
+        return value
+    return whole if -(2**63) <= whole < 2**64 else value

@@ -150,7 +150,10 @@ def read_factors(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
     found = []
     for number, line in lines:
         try:
-            angle, factor = map(float, line.split(_mark(lines[0][1])))
+            fields = line.split(_mark(lines[0][1]))
+            while fields and not fields[-1].strip():  # as spreadsheets end lines
+                del fields[-1]
+            angle, factor = map(float, fields)
         except ValueError:
             raise InputError(
                 f"{path}: line {number}: {line[:60]!r} is not an angle and its factor; correct it "

@@ -384,6 +384,22 @@ def test_classes_that_the_table_lacks_are_listed(store, capfd):
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        "class,2015\n1,3\n",
+        "class\n1,3\n",
+        "class,value,what\n1,3,forest, mixed, 20\n",
+        "class,value\n1,3,forest\n",
+        ",value\n1,3\n",
+        "1,3,\n",
+    ],
+)
+def test_only_columns_that_count_are_judged(tmp_path, lines):
+    (tmp_path / "t.csv").write_text(lines)
+    assert read_classes(tmp_path / "t.csv") == ((1, 3),)
+
+
+@pytest.mark.parametrize(
     ("lines", "words"),
     [
         ("", "holds no class"),
@@ -395,9 +411,12 @@ def test_classes_that_the_table_lacks_are_listed(store, capfd):
         ("1\n", "line 1 has no second field"),
         ("1-3,4\n5,6\n", "line 1: '1-3, 4' is not a whole number and its value"),
         ("1-3,nodata\n5,6\n", "line 1: '1-3, nodata' is not"),
-        ("wood,4\n5,6\n", "line 1: 'wood, 4' is not"),
+        ("<3,4\n5,6\n", "line 1: '<3, 4' is not"),
+        ("nodata,0\n5,6\n", "line 1: 'nodata, 0' is not"),
         ("1;1,5\n2;2,5\n", "line 1: '1;1, 5' is not"),
-        ("class,friction\n1,1,5\n", r"line 2 has 3 fields, and .* 2; correct .*with a point"),
+        ("class,friction\n1,1,5\n", "line 2 has 3 fields instead of 2; .* with a point"),
+        ("class,friction,what\n1,1,5,wood\n", "line 2 has 4 fields instead of 3"),
+        ("class,friction,\n1,1,5,\n", "line 2 has 4 fields instead of 3"),
         ("class;friction\n1;1,5\n", "line 2: '1, 1,5' is not .*decimals with a point"),
         ("1,nan\n", "line 1"),
     ],

@@ -174,7 +174,8 @@ def test_the_command_prints_costs(store, capfd):
             "line 2: to_col '1.5' is not a whole .* from_x, ",
         ),
         ("from_row,from_col,to_row,to_col\n1,2,3,500\n", "outside the raster"),
-        ("from_x,from_y,to_x,to_y\n1,5,2,5,3,5,4,5\n", "line 2 has 8 fields, and the first line 4"),
+        ("from_x,from_y,to_x,to_y,id\n1,2,3,4,Roma, Italia\n", "line 2 has 6 fields instead of 5"),
+        ("from_x,from_y,to_x,to_y\n1,5,2,5,3,5,4,5\n", "line 2 has 8 fields instead of 4"),
         ("from_x;from_y;to_x;to_y\n1,5;2;3;4\n", "line 2: from_x '1,5' .* decimals with a point"),
     ],
 )

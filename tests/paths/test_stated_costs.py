@@ -128,6 +128,14 @@ def test_tables(tmp_path, mark, heading):
 
 
 @pytest.mark.parametrize(
+    "lines", ["-90,1,\n90,2,\n", "angle;2015;\n-90;1;;\n90;2;;\n", "angle 1\n-90 1\n90 2\n"]
+)
+def test_tables_as_spreadsheets_write_them(tmp_path, lines):
+    (tmp_path / "t.txt").write_text(lines)
+    assert read_factors(tmp_path / "t.txt") == [(-90, 1), (90, 2)]
+
+
+@pytest.mark.parametrize(
     ("given", "words"),
     [
         ([(0, 1)], "1 factor; give 2 to 200"),

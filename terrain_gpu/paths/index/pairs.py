@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import InputError
 from ...grid import GridSpec
 from ...io.places import Places, from_rowcol, from_xy
-from ...io.text_tables import ADVICE, read_rows
+from ...io.text_tables import ADVICE, read_rows, refuse_more_fields
 
 _XY = "from_x", "from_y", "to_x", "to_y"
 _CELLS = "from_row", "from_col", "to_row", "to_col"
@@ -34,8 +34,8 @@ def read_pairs(
     Raises
     ------
     InputError
-        when the file cannot be read, a field is missing, a value is not a number, or a place is
-        outside the raster; names the line.
+        when the file cannot be read, a field is missing, a value is not a number, decimal commas
+        make more fields, or a place is outside the raster; names the line.
     """
     path = Path(path)
     rows = read_rows(path, "pairs")
@@ -47,9 +47,14 @@ def read_pairs(
             f"{', '.join(_CELLS)}; add them"
         )
     columns = [names.index(name) for name in fields]
+    counting = max(columns) + 1
+    text = "id" in names[counting:]
+    if text:
+        counting = names.index("id") + 1
     points: list[tuple[float, ...]] = []
     called: list[str] = []
     for number, row in rows:
+        refuse_more_fields(path, number, row, len(names), counting, text=text)
         points.append(_numbers(path, number, row, columns, fields))
         if "id" in names:
             at = names.index("id")
