@@ -17,6 +17,7 @@ import numpy as np
 import terrain_gpu
 
 from .errors import InputError
+from .io.array_input import called, grid_of, two_dimensions
 from .io.labelled import RASTERS
 from .io.places import as_places
 from .paths.inputs import refuse_start_costs
@@ -134,15 +135,15 @@ class TerrainAccessor:
             )
         if "into" in how:
             raise InputError("into: the corridor of an array is returned; leave this out")
-        found = terrain_gpu.shortest_paths(self._array, sources, into="from_sources", **how)
+        grid = grid_of(two_dimensions(self._array, None, called(self._array)))
+        ends = as_places(grid, sources, "sources"), as_places(grid, targets, "targets")
+        for what, given in zip(("sources", "targets"), ends, strict=True):
+            refuse_start_costs(given, what)
+        found = terrain_gpu.shortest_paths(self._array, ends[0], into="from_sources", **how)
         store, labels = found.report.result["store"], found.layers["distance"].labels
-        grid = found.layers["distance"].grid
-        refuse_start_costs(as_places(grid, sources, "sources"), "sources")
-        targets = as_places(grid, targets, "targets")
-        refuse_start_costs(targets, "targets")
         layers = {one: one for one in RASTERS if how.get(one) is not None}
         back = {**how, **layers, "reverse": not how.get("reverse", False), "into": "to_targets"}
-        terrain_gpu.shortest_paths(store, targets, **back)
+        terrain_gpu.shortest_paths(store, ends[1], **back)
         limits = {one: how[one] for one in ("memory_limit", "threads") if one in how}
         between = ["from_sources", "to_targets"]
         layer = terrain_gpu.corridor(store, between, within=within, **limits).layers["corridor"]

@@ -116,9 +116,10 @@ def refuse_start_costs(given: Places, what: str) -> None:
     if not given.costs.any():
         return
     k = int(given.costs.argmax())
+    rename = f", or rename the field cost of {given.file}" if given.file else ""
     raise InputError(
         f"{what}: {given.called(k)} has a start cost of {given.costs[k]:g}, and paths between "
-        f"places have none; leave it out, or rename the field cost of {given.file or 'the file'}"
+        f"places have none; leave it out{rename}"
     )
 
 

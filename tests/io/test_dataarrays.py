@@ -418,9 +418,9 @@ def test_every_method_of_the_accessor_gives_dataarrays():
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_corridor_between_places(reverse):
+def test_a_corridor_between_places(monkeypatch, reverse):
     """Of directed costs, there and then on to the targets, over frictions of an array."""
-    import terrain_gpu.xarray  # noqa: F401 - registers the accessor
+    import terrain_gpu.xarray  # registers the accessor
 
     given, friction = array(), np.full((ROWS, COLS), 2.0)
     ends, how = ([(1, 1)], [(70, 100), (80, 9)]), {"cost": "tobler", "friction": friction}
@@ -440,8 +440,12 @@ def test_a_corridor_between_places(reverse):
         given.terrain.corridor(*ends, cost="minimax")
     with pytest.raises(InputError, match="into: the corridor of an array is returned"):
         given.terrain.corridor(*ends, into="way", **how)
-    with pytest.raises(InputError, match="targets: 1 has a start cost of 5, and paths between"):
-        given.terrain.corridor(ends[0], [(70, 100, 5)], **how)
+    with monkeypatch.context() as patch:
+        patch.setattr(terrain_gpu, "shortest_paths", None)  # refused before any search
+        with pytest.raises(
+            InputError, match=r"targets: 1 has a start cost of 5, .*; leave it out$"
+        ):
+            given.terrain.corridor(ends[0], [(70, 100, 5)], **how)
 
 
 def test_messages_name_the_dataarray():
