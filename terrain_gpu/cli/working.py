@@ -308,7 +308,7 @@ def _add(
     cut = asked["connectivity"] != 4 and not asked["no_corner_cutting"]
     if cut and (corner := open_corner(cells, store.grid)) is not None:
         log.warning(
-            "%s: barriers touch only at a corner, such as that at row %d, column %d, and paths can "
+            "%s: barriers touch only at a corner, such as that at row %d, column %d, and paths may "
             "slip between them; --no-corner-cutting forbids it",
             file,
             *corner,
