@@ -30,7 +30,7 @@ from .covered import (
     named,
     refuse_outside,
 )
-from .fields import MAX_ID
+from .fields import MAX_ID, tell_shared
 from .gdal import gdal_environment
 from .geo_objects import GeoObject, HasColumns, HasGeometries, file_or_object, geo_object
 from .mosaic import Mosaic
@@ -377,6 +377,7 @@ def from_vector(
     with gdal_environment():
         own = {"fields": fields, "id_field": id_field, "cost_field": cost_field}
         found = read_features(path, grid, layer, limit, **own)  # type: ignore[arg-type]
+        tell_shared(path, found.ids.tolist(), found.names)
         found.xy[:], beyond = _placed(grid, _turned(grid, found.xy, found.owner))
         if beyond.any() and outside == "error":
             those = np.isin(np.arange(len(found.parts)), found.owner[beyond])

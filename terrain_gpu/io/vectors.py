@@ -28,7 +28,7 @@ from ..grid import GridSpec
 from ..store.objects import refuse_url
 from .covered import named
 from .crs import crs_name
-from .fields import costs_of, ids_of, is_number, is_used, named_ids, tell_shared
+from .fields import costs_of, ids_of, is_number, is_used, named_ids
 from .geo_objects import GeoObject
 from .wkb import Part, parts_of_wkb
 
@@ -137,7 +137,6 @@ def read_features(
         ids = [None] * len(geometries)
         costs = costs if cost_field else ids
     numbers, names = (ids_of(path, ids), {}) if id_field is None else named_ids(path, id_field, ids)
-    tell_shared(path, numbers, names)
     features = Features(
         *_joined(geometries),
         np.array(numbers, np.uint32),
