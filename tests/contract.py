@@ -78,12 +78,14 @@ def stop_at(share: float):
     return stop
 
 
-def make_store(path: Path, data: np.ndarray, nodata, block: int, *, cell=(10.0, 20.0)) -> Path:
-    """A store with the layer elevation, and cells so wide and high."""
+def make_store(
+    path: Path, data: np.ndarray, nodata, block: int, *, cell=(10.0, 20.0), name="elevation"
+) -> Path:
+    """A store with a layer of this name, and cells so wide and high."""
     transform = (cell[0], *TRANSFORM[1:4], -cell[1], TRANSFORM[5])
     grid = GridSpec(*data.shape, transform, "", "")
     with terrain_gpu.create_layer(
-        path, "elevation", grid, data.dtype, nodata=nodata, block_size=block
+        path, name, grid, data.dtype, nodata=nodata, block_size=block
     ) as target:
         for i, j in target.blocks.ids():
             r0, r1, c0, c1 = target.block_window(i, j)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from ..arguments import DepressionsMethod, FlatsMethod
 from .places import (
@@ -123,13 +124,16 @@ def provide(
     from ..drainage import needs
     from ..drainage.breaching import MAX_DISTANCE, breaching_of
     from ..drainage.burning import burning_of
-    from ..drainage.chain import provide_heights, refuse_tree
+    from ..drainage.chain import heights_in, provide_heights, refuse_tree
     from ..drainage.directions import ways_of
 
     depressions, _ = ways_of(settings["depressions"], settings["flats"])
     how = {**how, "overwrite": settings["overwrite"]}
-    seconds, heights = dict[str, float](), settings["layer"]
-    store.layer(heights)
+    seconds, derived = dict[str, float](), depressions == "breach" or bool(settings["burn"])
+    if click.get_current_context().get_parameter_source("layer") is ParameterSource.DEFAULT:
+        heights = heights_in(store, plain=derived).name
+    else:
+        heights = store.layer(settings["layer"]).name
     ends, burning = outlets_of(store, dict(settings)), None
     if settings["burn"]:
         with naming("--burn"):

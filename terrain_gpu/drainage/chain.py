@@ -17,7 +17,7 @@ from ..morphometry import slope
 from ..mst import LAYER as TREE
 from ..mst import minimum_spanning_tree
 from ..progress import Progress, silent
-from ..store import TileStore
+from ..store import Layer, TileStore
 from .breaching import Breach
 from .burning import Burn
 from .codes import DIRECTIONS, TREE_DIRECTIONS
@@ -98,7 +98,7 @@ def provide_tree(
     Parameters
     ----------
     layer
-        The heights that it must be of. None: those of the one that is there, else "elevation".
+        The heights that it must be of. None: those of the one that is there, else `heights_in`.
     overwrite
         Whether one of other heights is replaced.
     how
@@ -120,7 +120,7 @@ def provide_tree(
         return {}
     if layer is not None and not overwrite:
         refuse_tree(store, layer)
-    heights = store.layer(layer or HEIGHTS)
+    heights = store.layer(layer) if layer else heights_in(store)
     if heights.info.get("encoding"):
         raise StoreError(
             f"{heights.path}: holds flow directions, not heights; make a layer of them in the "
@@ -130,12 +130,43 @@ def provide_tree(
         found = minimum_spanning_tree(
             store,
             weight="flow",
-            layer=layer or "elevation",
+            layer=heights.name,
             overwrite=overwrite,
             progress=progress,
             **how,
         )
     return {TREE: found.report.seconds["total"]}
+
+
+def heights_in(store: TileStore, *, plain: bool = False) -> Layer:
+    """The heights that drain unless others are named: the elevation, or those of the only tree.
+
+    Parameters
+    ----------
+    plain
+        Not breached or burned heights, but those that they were made from.
+
+    Raises
+    ------
+    StoreError
+        when the store has neither.
+    """
+    if HEIGHTS in store:
+        return store.layer(HEIGHTS)
+    if TREE not in store:
+        raise StoreError(
+            f"{store.path}: no layer {HEIGHTS!r}; it has: {', '.join(store.layers) or 'none'}; "
+            "name the heights (flow-direction --layer NAME)"
+        )
+    name = (store.layer(TREE).info.get("settings") or {}).get("layer", "")
+    found = store.layer(name) if name in store else open_forest(store).cells  # may be stale
+    while plain:
+        settings = found.info.get("settings") or {}
+        before = settings.get(Breach.mark) or settings.get(Burn.mark)
+        if before is None:
+            break
+        found = store.layer(before)
+    return found
 
 
 def refuse_tree(store: TileStore, layer: str) -> None:
@@ -196,7 +227,7 @@ def provide_directions(
     outlets: PlacesLike | str | None = None,
     **how: Any,
 ) -> dict[str, float]:
-    """Compute flow directions over the elevation, unless there are some.
+    """Compute flow directions over `heights_in`, unless there are some.
 
     Parameters
     ----------
@@ -219,7 +250,7 @@ def provide_directions(
         return {}
     if name != DIRECTIONS and outlets is None:
         return {}
-    seconds = provide_tree(store, show, layer=HEIGHTS, **how)
+    seconds = provide_tree(store, show, layer=heights_in(store).name, **how)
     ends = EDGE if outlets is None else outlets
     with show("flow-direction") as progress:
         found = flow_direction(store, ends, into=name, progress=progress, **how)

@@ -80,7 +80,7 @@ def flow_direction(
     ----------
     layer
         The heights that the tree must be of. None: those of the one that is there; else
-        "elevation", or with depressions "breach" the breached heights, made where missing.
+        `chain.heights_in`, or with depressions "breach" those breached, made where missing.
     """
     depressions, flats = ways_of(settings["depressions"], settings["flats"])
     refuse_cuda(settings["backend"], directed_on_cpu(flats))
@@ -89,7 +89,8 @@ def flow_direction(
         if BREACHED in store:
             chain.refuse_stale(store, BREACHED)
         else:
-            breaching = breaching_of(store, inner_voids=settings["outlets"] == BORDER)
+            heights, inner = chain.heights_in(store).name, settings["outlets"] == BORDER
+            breaching = breaching_of(store, inner_voids=inner, layer=heights)
             seconds |= chain.provide_heights(store, breaching, show, **how)
         seconds |= chain.provide_tree(store, show, layer=BREACHED, **how)
     if flats == "tree":
@@ -105,7 +106,7 @@ def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Sec
     if kept[1] is not None:
         amount(kept[1], "keep_larger_than")
     if settings["epsilon"] and settings["directions"] not in store:
-        refuse_epsilon(store.layer(HEIGHTS), kept)
+        refuse_epsilon(chain.heights_in(store), kept)
     named = settings["directions"], show, settings.get("outlets")
     return chain.provide_directions(store, *named, **how)
 

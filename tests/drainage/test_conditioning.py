@@ -257,6 +257,30 @@ def test_a_tree_of_other_heights_is_not_taken_for_that_of_the_elevation(
     assert "over the heights" not in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_heights_of_another_name_follow_the_only_tree(tmp_path, monkeypatch, no_fsync, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_store(Path("s.zarr"), terrain().astype(np.float32), -1, 64, name="dem")
+    for words in ("flow-direction s.zarr", "fill s.zarr", "flow-direction s.zarr --overwrite"):
+        assert call(words) == 2
+        assert "no layer 'elevation'; it has: dem; name the heights (flow-direction --layer" in (
+            capsys.readouterr().err
+        )
+    assert call("compute-mst s.zarr --layer dem --weight flow -q") == 0
+    assert call("fill s.zarr --epsilon") == 0
+    assert "over the heights of layer dem" in capsys.readouterr().out
+    expected = right_codes(terrain().astype(np.float32), -1, grid())
+    for words in ("flow-direction s.zarr --into own", "flow-direction s.zarr --overwrite"):
+        assert call(words) == 0
+        assert "over the heights of layer dem" in capsys.readouterr().out
+    assert same(layer("own"), expected)
+    assert same(layer("flow_direction"), expected)
+    assert call("flow-direction s.zarr --layer elevation --into other") == 2
+    assert "no layer 'elevation'; it has: dem" in capsys.readouterr().err
+    for _ in range(2):  # the tree is then that of the breached heights
+        assert call("flow-direction s.zarr --depressions breach --overwrite") == 0
+    assert TileStore.open("s.zarr").layer("breached").info["settings"]["breach_of"] == "dem"
+
+
 # -- burned ----------------------------------------------------------------------------------------
 
 
