@@ -144,7 +144,7 @@ def provide(
         burning = burning_of(store, cells, depth, heights, called="--burn-depth")
     wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else heights
     if not settings["overwrite"]:
-        refuse_tree(store, wanted)  # before the work
+        refuse_tree(store, wanted, made=derived)  # before the work
     if burning is not None:
         seconds, heights = provide_heights(store, burning, show, **how), burning.into
     if depressions == "breach":

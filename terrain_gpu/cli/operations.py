@@ -261,9 +261,10 @@ def cells_with_a_value(found: Any) -> str:
 def over_heights(found: Any) -> str:
     """Name the layer of heights that drain, if it is not `elevation`."""
     from ..drainage.source import heights_of
+    from ..io.labelled import HEIGHTS
 
     name = heights_of(next(iter(found.layers.values())))
-    return "" if name == "elevation" else f", over the heights of layer {name}"
+    return "" if name == HEIGHTS else f", over the heights of layer {name}"
 
 
 def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ from .flow.accumulation import flow_accumulation
 from .flow.fill import LAYER as FILLED
 from .flow.fill import fill
 from .outlets import EDGE, Outlets
-from .source import open_drained, open_forest
+from .source import open_forest
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 """Shows the progress of a named step."""
@@ -169,18 +169,27 @@ def heights_in(store: TileStore, *, plain: bool = False) -> Layer:
     return found
 
 
-def refuse_tree(store: TileStore, layer: str) -> None:
+def refuse_tree(store: TileStore, layer: str, *, made: bool = False) -> None:
     """Refuse a spanning forest of other heights, or of another weight, if there is one.
+
+    Parameters
+    ----------
+    made
+        Whether these heights are made on the way, so that --layer names others.
 
     Raises
     ------
     StoreError
     """
     if TREE in store and not _is_tree_of(store, layer):
-        theirs = open_drained(store, "flow-direction", ("flow",)).cells.name
+        forest = open_forest(store)
+        theirs, weight = forest.cells.name, forest.weight.name
+        is_of = f"the tree of the heights of layer {theirs}, not of {layer}"
+        follow = "" if made else f", flow-direction --layer {theirs} follows it"
+        if weight != "flow":
+            is_of, follow = f"of weight {weight}, not flow", ""
         raise StoreError(
-            f"{store.path / TREE}: the tree of the heights of layer {theirs}, not of {layer}; "
-            f"flow-direction --overwrite replaces it, flow-direction --layer {theirs} follows it"
+            f"{store.path / TREE}: {is_of}; flow-direction --overwrite replaces it{follow}"
         )
 
 

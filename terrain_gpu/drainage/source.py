@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from ..errors import StoreError
+from ..io.labelled import HEIGHTS
 from ..mst import LAYER
 from ..mst.weights import WEIGHTS, Weight
 from ..store import Layer, TileStore
@@ -94,13 +95,14 @@ def open_drained(
 
 
 def heights_of(layer: Layer) -> str:
-    """The layer of heights that a result of drainage was computed from."""
-    settings = layer.info["settings"]
+    """The layer of heights that a result of drainage was computed from; if unsure, `HEIGHTS`."""
+    settings = layer.info.get("settings") or {}
     if "filled" in settings:
-        settings = TileStore.open(layer.path.parent).layer(settings["filled"]).info["settings"]
+        filled = TileStore.open(layer.path.parent).find(settings["filled"])
+        settings = (filled and filled.info.get("settings")) or {}
     named = [settings[key] for key in ("fill_of", "depressions_of", "water_of") if key in settings]
-    (found,) = named or [name for name in settings["of"] if name != LAYER]
-    return str(found)
+    found = named or [name for name in settings.get("of") or () if name != LAYER]
+    return str(found[0]) if len(found) == 1 else HEIGHTS
 
 
 def open_filled(store: TileStore, name: str) -> Layer:

@@ -213,6 +213,7 @@ def test_a_tree_of_other_heights_is_refused_before_the_work(store, capsys):
     assert call("flow-direction s.zarr --depressions breach --into other -q") == 2
     told = capsys.readouterr().err
     assert "mst: the tree of the heights of layer elevation, not of breached; flow-d" in told
+    assert "--layer" not in told
     assert "breached" not in TileStore.open(store).layers
     assert call("flow-direction s.zarr --depressions breach --into other --overwrite -q") == 0
     assert call("flow-direction s.zarr --layer breached --depressions carve --into third -q") == 2
@@ -255,6 +256,15 @@ def test_a_tree_of_other_heights_is_not_taken_for_that_of_the_elevation(
     assert call("flow-direction s.zarr --overwrite") == 0
     assert same(layer("flow_direction"), right_codes(terrain(), -1, grid()))
     assert "over the heights" not in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("way", ["", "--depressions breach"])
+def test_a_tree_of_another_weight_is_replaced_as_told(store, capsys, way):
+    assert call("compute-mst s.zarr --weight max -q") == 0
+    assert call(f"flow-direction s.zarr {way}") == 2
+    told = "mst: of weight max, not flow; flow-direction --overwrite replaces it\n"
+    assert capsys.readouterr().err.endswith(told)
+    assert call(f"flow-direction s.zarr {way} --overwrite") == 0
 
 
 def test_heights_of_another_name_follow_the_only_tree(tmp_path, monkeypatch, no_fsync, capsys):
