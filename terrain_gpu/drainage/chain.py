@@ -10,6 +10,7 @@ from ..engine.operation import Operation
 from ..engine.proof import RunRecord
 from ..engine.run import Here, run
 from ..errors import StoreError
+from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS, KNIGHT_BACKLINKS
 from ..io.labelled import HEIGHTS
 from ..io.places import PlacesLike
 from ..morphometry import LAYER as SLOPE
@@ -21,7 +22,7 @@ from ..store import Layer, TileStore
 from .breaching import Breach
 from .burning import Burn
 from .codes import DIRECTIONS, TREE_DIRECTIONS
-from .directions import flow_direction, refuse_other_outlets
+from .directions import flow_direction, named_outlets, refuse_other_outlets
 from .flow.accumulation import LAYER as ACCUMULATION
 from .flow.accumulation import flow_accumulation
 from .flow.fill import LAYER as FILLED
@@ -113,7 +114,7 @@ def provide_tree(
     Raises
     ------
     StoreError
-        when there is one of other heights, unless it is replaced; or these are flow directions.
+        when there is one of other heights, unless it is replaced; or these are directions.
     """
     if TREE in store and (layer is None or _is_tree_of(store, layer)):
         refuse_stale(store, TREE)
@@ -121,10 +122,16 @@ def provide_tree(
     if layer is not None and not overwrite:
         refuse_tree(store, layer)
     heights = store.layer(layer) if layer else heights_in(store)
-    if heights.info.get("encoding"):
+    if (encoding := heights.info.get("encoding")) == FLOW_DIRECTIONS:
         raise StoreError(
             f"{heights.path}: holds flow directions, not heights; make a layer of them in the "
             "store of the heights (convert-dataset --layer codes) and give --directions codes"
+        )
+    if encoding:
+        holds = "backlinks" if encoding in (BACKLINKS, KNIGHT_BACKLINKS) else encoding
+        raise StoreError(
+            f"{heights.path}: holds {holds}, not heights; name the heights (flow-direction --layer "
+            "NAME)"
         )
     with show("mst") as progress:
         found = minimum_spanning_tree(
@@ -283,13 +290,10 @@ def provide_filled(
     if name != FILLED:
         return {}
     seconds = provide_tree(store, show, layer=layer, overwrite=overwrite, **how) if layer else {}
-    if name in store and (layer is None or _is_filled(store, name, layer, outlets)):
+    if name in store and (layer is None or not (why := _refilled(store, name, layer, outlets))):
         return seconds
     if name in store and not overwrite:
-        raise StoreError(
-            f"{store.path / name}: not filled from the heights that {layer} holds now, for these "
-            "outlets; --overwrite replaces it"
-        )
+        raise StoreError(f"{store.path / name}: {why}; --overwrite replaces it")
     seconds |= provide_tree(store, show, **how)
     again = overwrite and layer is not None
     if TREE_DIRECTIONS not in store or again:
@@ -303,19 +307,23 @@ def provide_filled(
     return {**seconds, FILLED: found.report.seconds["total"]}
 
 
-def _is_filled(store: TileStore, name: str, layer: str, outlets: PlacesLike | str) -> bool:
-    """Whether these heights were filled for these outlets, and nothing has changed since."""
+def _refilled(store: TileStore, name: str, layer: str, outlets: PlacesLike | str) -> str:
+    """Say why heights must be filled again: others, other outlets, or changed; empty if not."""
+    changed = f"not filled from the heights that {layer} holds now"
     try:
         recorded = RunRecord(store, store.layer(name))
-        if recorded.get("fill_of", str) != layer:
-            return False
+        if (filled := recorded.get("fill_of", str)) != layer:
+            return f"filled from the heights of layer {filled}, not of {layer}"
         heights = recorded.input(layer)
         codes = RunRecord(store, recorded.input(recorded.get("directions", str)))
         for one in open_forest(store).identity:
             codes.input(one)
-        return bool(codes.get("outlets", str) == Outlets.of(heights, outlets).digest)
+        theirs = codes.get("outlets", str)
     except StoreError:
-        return False
+        return changed
+    if theirs == Outlets.of(heights, outlets).digest:
+        return ""
+    return f"filled for {named_outlets(theirs)}, and these are others"
 
 
 def provide_filled_along(

@@ -265,8 +265,8 @@ def _along(
     theirs = RunRecord(store, codes).get("outlets", str)
     if ends.digest != theirs:
         raise InputError(
-            f"{layer.path}: filled for {_named(theirs)}, and these are others; give the same, or "
-            "fill along directions to these (terrain-gpu fill --directions)"
+            f"{layer.path}: filled for {named_outlets(theirs)}, and these are others; give the "
+            "same, or fill along directions to these (terrain-gpu fill --directions)"
         )
     return codes.name
 
@@ -282,10 +282,12 @@ def refuse_other_outlets(store: TileStore, name: str, outlets: PlacesLike | str)
     theirs = (codes.info.get("settings") or {}).get("outlets")
     if theirs != Outlets.of(open_forest(store).cells, outlets).digest:
         raise InputError(
-            f"{codes.path}: directions to {_named(theirs)}, and these are others; give directions "
-            "to these another name (--directions), for which they are computed along the same tree"
+            f"{codes.path}: directions to {named_outlets(theirs)}, and these are others; give "
+            "directions to these another name (--directions), for which they are computed along "
+            "the same tree"
         )
 
 
-def _named(outlets: Any) -> str:
+def named_outlets(outlets: Any) -> str:
+    """What messages call recorded outlets."""
     return f"the outlets {outlets!r}" if outlets in NAMED else "given outlets"

@@ -291,6 +291,12 @@ def test_heights_of_another_name_follow_the_only_tree(tmp_path, monkeypatch, no_
     assert TileStore.open("s.zarr").layer("breached").info["settings"]["breach_of"] == "dem"
 
 
+def test_backlinks_are_not_taken_for_heights(store, capsys):
+    assert call("compute-sssp s.zarr --source-rowcol 5,5 --cost absdiff --backlink b.tif -q") == 0
+    assert call("flow-direction s.zarr --layer backlink") == 2
+    assert "backlink: holds backlinks, not heights; name the heights" in capsys.readouterr().err
+
+
 # -- burned ----------------------------------------------------------------------------------------
 
 

@@ -258,5 +258,4 @@ def test_from_a_raster(dem, capsys):
     out = capsys.readouterr().out
     assert "layer flow_direction verified, 15,000 cells drain to" in out
     assert call("flow-direction s.zarr --flats gradient --inner-voids --into x") == 2
-    told = capsys.readouterr().err
-    assert "not filled from the heights that elevation holds now, for these outlets; --ov" in told
+    assert "filled for the outlets 'edge'" in capsys.readouterr().err
