@@ -17,6 +17,7 @@ from test_flow import call, right_codes
 
 from terrain_gpu import TileStore, breach, fill, flow_direction, minimum_spanning_tree
 from terrain_gpu.drainage.directions import ways_of
+from terrain_gpu.drainage.source import heights_of
 from terrain_gpu.errors import InputError, StoreError
 
 
@@ -289,6 +290,23 @@ def test_heights_of_another_name_follow_the_only_tree(tmp_path, monkeypatch, no_
     for _ in range(2):  # the tree is then that of the breached heights
         assert call("flow-direction s.zarr --depressions breach --overwrite") == 0
     assert TileStore.open("s.zarr").layer("breached").info["settings"]["breach_of"] == "dem"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (None, "elevation"),
+        ({}, "elevation"),
+        ({"of": {"a": "1", "b": "2"}}, "elevation"),
+        ({"filled": "none"}, "elevation"),
+        ({"of": {"mst": "1", "dem": "2"}}, "dem"),
+        ({"fill_of": "dem", "of": {"a": "1", "b": "2"}}, "dem"),
+    ],
+)
+def test_heights_of_results_that_say_little(store, settings, name):
+    opened = TileStore.open(store).layer("elevation")
+    opened.info["settings"] = settings
+    assert heights_of(opened) == name
 
 
 def test_backlinks_are_not_taken_for_heights(store, capsys):
