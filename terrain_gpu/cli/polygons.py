@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import click
 
 from .places import names_of, naming
+
+log = logging.getLogger(__name__)
 
 NAME = "polygons"
 PROVEN = True
@@ -67,7 +70,18 @@ def run(
     if names is not None and id_field is not None:
         with naming("--names"):
             called = names_of(store.grid, names, id_field, settings["memory_limit"])
-    return polygons(store, output, layer=layer, names=called, **settings)
+    found = polygons(store, output, layer=layer, names=called, **settings)
+    if "unnamed" in found.report.result:
+        log.warning(
+            "%s: %d of %d labels of %s have no name, the first of them %d; give the file of the "
+            "places that the layer was computed from",
+            names,
+            found.report.result["unnamed"],
+            found.labels,
+            layer,
+            found.report.result["first_unnamed"],
+        )
+    return found
 
 
 def tell(found: Any) -> str:

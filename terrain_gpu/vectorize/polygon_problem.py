@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -36,8 +35,6 @@ from ..report import Report
 from .outlines import Rings, assemble, cycles, mark_edges, trace
 from .pieces import Drawing, LinePieces, batches, successors
 from .verify.polygons import Classes, LabelClasses, PolygonProof, polygon_file
-
-log = logging.getLogger(__name__)
 
 FIELDS: Fields = {"label": np.int64, "cells": np.int64, "area": np.float64}
 
@@ -118,8 +115,7 @@ def polygons(
         A layer of whole numbers, such as "basins" or "watersheds". Its nodata cells belong to no
         polygon.
     names
-        What labels stand for, such as the ids in a layer of allocation: the `names` of `Places`. A
-        warning tells of labels that have none.
+        What labels stand for, such as the ids in a layer of allocation: the `names` of `Places`.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
@@ -296,7 +292,6 @@ class Outlines(LinePieces):
         super().__init__(operation, plan, writer, np.dtype(np.uint8), EDGE_BYTES, "outlines")
         self._operation = operation
         self._found = dict.fromkeys(("labels", "polygons", "holes", "cells"), 0)
-        self._unnamed, self._first_unnamed = 0, 0
 
     def found(self) -> dict[str, Any]:
         return self._found
@@ -356,15 +351,6 @@ class Outlines(LinePieces):
                 assemble(ways, begins, heads, own[begin:end], operation.units[0],
                          operation.grid.cols)
             )  # fmt: skip
-        if self._unnamed:
-            log.warning(
-                "%s: %d of %d labels have no name, the first of them %d; give the names of the "
-                "places that the layer was computed from",
-                self._operation.layers[0].path,
-                self._unnamed,
-                self._found["labels"],
-                self._first_unnamed,
-            )
 
     def _batch(self, rings: Rings) -> list[Feature]:
         """The features of some labels."""
@@ -390,9 +376,9 @@ class Outlines(LinePieces):
         operation = self._operation
         if (names := operation.names) is not None:
             lacks = [label for label in own[new].tolist() if label not in names]
-            if lacks and not self._unnamed:
-                self._first_unnamed = lacks[0]
-            self._unnamed += len(lacks)
+            if lacks:
+                self._found.setdefault("first_unnamed", lacks[0])
+                self._found["unnamed"] = self._found.get("unnamed", 0) + len(lacks)
         return [
             (found, dict(zip(operation.fields, (*operation.about(label), *more), strict=True)))
             for found, (label, *more) in zip(several, rows, strict=True)

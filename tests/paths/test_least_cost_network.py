@@ -458,8 +458,14 @@ def test_areas_bear_the_names_of_their_places(world, capfd, caplog):
     assert [own["cells"] for own in found] == [int((ids == k).sum()) for k in range(1, 5)]
     assert "have no name" not in caplog.text
     terrain_gpu.polygons("s.zarr", "b.gpkg", layer="nearest_allocation", names={2: "two"})
-    told = "nearest_allocation: 3 of 4 labels have no name, the first of them 1; give the names"
+    assert "have no name" not in caplog.text
+    towns = json.loads(Path("towns.geojson").read_text())
+    towns["features"] = [towns["features"][0]] * 2
+    Path("few.geojson").write_text(json.dumps(towns))
+    assert call(capfd, f"{draw} --names few.geojson {named} --overwrite")[0] == 0
+    told = "few.geojson: 3 of 4 labels of nearest_allocation have no name, the first of them 2;"
     assert caplog.text.count(told) == 1
+    assert "share a name" not in caplog.text
     columns = pyogrio.raw.read("b.gpkg", columns=["name"])[3]
     assert columns[0].tolist() == [None, "two", None, None]
     with pytest.raises(InputError, match=r"names .*: give a dict from whole numbers to texts"):
