@@ -16,9 +16,10 @@ from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
-from ..grid import Block, BlockGrid, GridSpec, cells_in
+from ..grid import Block, BlockGrid, cells_in
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
 from ..io.places import Places, PlacesLike, as_places
+from ..io.settling import Ground
 from ..progress import Progress, silent
 from ..store import Layer
 from .changes import Changes, changes
@@ -355,9 +356,12 @@ def rasterize(  # noqa: PLR0913 - keyword-only
     )
 
 
-def open_corner(places: Places, grid: GridSpec) -> tuple[int, int] | None:
-    """The first cell that touches one of the next row only at a corner, where paths may slip by."""
-    width = grid.cols + 2  # no cell is beside one of another row
+def open_corner(places: Places, heights: Layer) -> tuple[int, int] | None:
+    """The first cell that touches one of the next row only at a corner, where paths may slip by.
+
+    Both other cells at the corner have heights.
+    """
+    ground, width = Ground([heights]), heights.grid.cols + 2  # no cell is beside one of another row
     keys = np.unique(places.rows * width + places.cols + 1)
 
     def marked(cells: np.ndarray) -> np.ndarray:
@@ -366,7 +370,11 @@ def open_corner(places: Places, grid: GridSpec) -> tuple[int, int] | None:
     below = keys + width
     touching = np.zeros(len(keys), bool)
     for side in (-1, 1):
-        touching |= marked(below + side) & ~marked(below) & ~marked(keys + side)
+        open_ = marked(below + side) & ~marked(below) & ~marked(keys + side)
+        if open_.any():
+            rows, cols = np.divmod(keys[open_], width)
+            slips = ground.usable(rows + 1, cols - 1) & ground.usable(rows, cols - 1 + side)
+            touching[open_] |= slips
     if not touching.any():
         return None
     row, col = divmod(int(keys[touching.argmax()]), width)

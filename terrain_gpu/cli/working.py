@@ -306,7 +306,8 @@ def _add(
     cells = from_file(store.grid, file, settings["memory_limit"], "barriers", all_touched=True)
     asked = click.get_current_context().params
     cut = asked["connectivity"] != 4 and not asked["no_corner_cutting"]
-    if cut and (corner := open_corner(cells, store.grid)) is not None:
+    heights = store.layer(settings["layer"])
+    if cut and (corner := open_corner(cells, heights)) is not None:
         log.warning(
             "%s: barriers touch only at a corner, such as that at row %d, column %d, and paths may "
             "slip between them; --no-corner-cutting forbids it",

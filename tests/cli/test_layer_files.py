@@ -12,6 +12,7 @@ import subprocess
 import numpy as np
 import pytest
 import rasterio
+from contract import make_store
 from rasterio.transform import Affine
 from test_cli import call, terrain, write_tif
 
@@ -128,21 +129,24 @@ def test_a_river_through_corners_is_told(world, capfd, caplog, command):
     assert "corner" not in caplog.text
 
 
-def test_the_first_open_corner_is_found():
+def test_the_first_open_corner_is_found(tmp_path):
     rng = np.random.default_rng(4)
     for share in (0.02, 0.1, 0.5):
-        marked = rng.random((7, 5)) < share
+        marked, void = rng.random((7, 5)) < share, rng.random((7, 5)) < 0.2
+        make_store(tmp_path / f"{share}.zarr", np.where(void, -1, 3).astype(np.int16), -1, 64)
+        heights = TileStore.open(tmp_path / f"{share}.zarr").layer("elevation")
+        closed = marked | void
         places = as_places(GridSpec(7, 5), np.argwhere(marked), "cells")
         expected = next(
             (
                 (r, c)
                 for r, c in np.argwhere(marked[:-1]).tolist()
                 for d in (c - 1, c + 1)
-                if 0 <= d < 5 and marked[r + 1, d] and not (marked[r + 1, c] or marked[r, d])
+                if 0 <= d < 5 and marked[r + 1, d] and not (closed[r + 1, c] or closed[r, d])
             ),
             None,
         )
-        assert open_corner(places, GridSpec(7, 5)) == expected
+        assert open_corner(places, heights) == expected
 
 
 PAIR = "--source-rowcol 50,60 --source-rowcol 80,5"
