@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..engine import cluster
+from ..engine.connection import OVERHEAD
 from ..engine.plan import format_size, of_cluster
 from ..errors import InputError
 from ..grid import BlockGrid, ceil_div
@@ -202,7 +202,7 @@ def forecast(
     dict
         What `predicted` finds.
     """
-    with of_cluster(cluster.OVERHEAD):
+    with of_cluster(OVERHEAD):
         plan = planned(*raster)
     return plan, predicted(purpose, plan, workers, case)
 

@@ -167,12 +167,12 @@ def heights_in(store: TileStore, *, plain: bool = False) -> Layer:
         )
     name = (store.layer(TREE).info.get("settings") or {}).get("layer", "")
     found = store.layer(name) if name in store else open_forest(store).cells  # may be stale
-    while plain:
+    passed = set[str]()
+    while plain and found.name not in passed:  # metadata could lead in a circle
+        passed.add(found.name)
         settings = found.info.get("settings") or {}
         before = settings.get(Breach.mark) or settings.get(Burn.mark)
-        if before is None:
-            break
-        found = store.layer(before)
+        found = store.layer(before) if before else found
     return found
 
 

@@ -584,4 +584,4 @@ def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
             writer.record(line)
 
 
-__all__ = ["OVERHEAD", "Cluster", "open_client"]
+__all__ = ["Cluster", "open_client"]

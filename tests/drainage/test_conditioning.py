@@ -15,7 +15,16 @@ from test_burn import right as burned
 from test_burn import vector
 from test_flow import call, right_codes
 
-from terrain_gpu import TileStore, breach, fill, flow_direction, minimum_spanning_tree
+from terrain_gpu import (
+    GridSpec,
+    TileStore,
+    breach,
+    create_layer,
+    fill,
+    flow_direction,
+    minimum_spanning_tree,
+)
+from terrain_gpu.drainage.chain import heights_in
 from terrain_gpu.drainage.directions import ways_of
 from terrain_gpu.drainage.source import heights_of
 from terrain_gpu.errors import InputError, StoreError
@@ -368,3 +377,17 @@ def test_wrong_words(store, capsys, words, told):
     assert call(f"flow-direction s.zarr {words}") == 2
     assert told in capsys.readouterr().err
     assert TileStore.open(store).layers == ["elevation"]
+
+
+def test_heights_that_are_made_from_each_other(tmp_path):
+    """Metadata of another program may say so; following them ends."""
+    store = tmp_path / "s.zarr"
+    cells = np.random.default_rng(1).random((70, 80), np.float32)
+    for name, before in (("one", "two"), ("two", "one")):
+        with create_layer(store, name, GridSpec(*cells.shape), cells.dtype) as writer:
+            writer.write_block(0, 0, cells)
+            writer.commit({"settings": {"breach_of": before}})
+    minimum_spanning_tree(store, layer="one", weight="flow")
+    opened = TileStore.open(store)
+    assert heights_in(opened).name == "one"
+    assert heights_in(opened, plain=True).name in ("one", "two")
