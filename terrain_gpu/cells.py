@@ -111,16 +111,16 @@ class Stats:
     high: float | int | None
 
 
-def stats(data: np.ndarray, nodata: float | int | None) -> Stats:
-    """The `Stats` of a block."""
-    low, high = data.min(), data.max()
+def stats(data: np.ndarray, nodata: float | int | None, ends: np.ndarray | None = None) -> Stats:
+    """The `Stats` of a block; `ends`: its least and its greatest cell, if known."""
+    low, high = (data.min(), data.max()) if ends is None else ends
     # NaN and infinities surface in min or max, so most blocks need no mask at all.
     if np.isfinite(low) and np.isfinite(high) and (nodata is None or not low <= nodata <= high):
-        return Stats(data.size, low.item(), high.item())
+        return Stats(data.size, low.item() + 0, high.item() + 0)  # 0.0 for -0.0
     values = data[~is_nodata(data, nodata)]
     if not values.size:
         return Stats(0, None, None)
-    return Stats(values.size, values.min().item(), values.max().item())
+    return Stats(values.size, values.min().item() + 0, values.max().item() + 0)
 
 
 def to_json(value: float | int | None) -> float | int | str | None:

@@ -153,7 +153,20 @@ def decode_some(function, context, data, starts, lengths, out, slots):  # type: 
 
 
 @jit
-def _code(function, context, how, tiles, slots, part, room, lengths, sums):  # type: ignore[no-untyped-def]
+def code_tile(codec, tile, size, into, most):  # type: ignore[no-untyped-def]
+    """Code a tile between addresses; return its length, or -1 if that fails. See `coder`."""
+    function, context, level, shuffle, width, name = codec
+    zero, one = np.int64(0), np.int64(1)
+    if context:
+        length = call_at(function, (context, into, most, tile, size, level))
+    else:
+        given = level, shuffle, width, size, tile, into, size + _OVERHEAD, name, zero, one
+        length = np.int64(np.int32(call_at(function, given)))
+    return length if 0 < length <= most else np.int64(-1)
+
+
+@jit
+def _code(codec, tiles, slots, part, room, lengths, sums):  # type: ignore[no-untyped-def]
     """Code tiles one after another into `room`, with the CRC-32C of each; return whether all were.
 
     Tiles may lie in `room`, if what is coded never reaches the next of them: a tile is coded into
@@ -161,16 +174,10 @@ def _code(function, context, how, tiles, slots, part, room, lengths, sums):  # t
     """
     size, most, end = tiles.shape[1], part.size, np.int64(0)
     starts = np.empty(slots.size, np.int64)
-    source, target, zero, one = tiles.ctypes.data, part.ctypes.data, np.int64(0), np.int64(1)
-    level, shuffle, width, name = how
+    source, target = tiles.ctypes.data, part.ctypes.data
     for n in range(slots.size):
-        at = source + slots[n] * size
-        if context:
-            length = call_at(function, (context, target, most, at, size, level))
-        else:
-            given = level, shuffle, width, size, at, target, size + _OVERHEAD, name, zero, one
-            length = np.int64(np.int32(call_at(function, given)))
-        if not 0 < length <= most:
+        length = code_tile(codec, source + slots[n] * size, size, target, most)
+        if length < 0:
             return False
         copy_bytes(room.ctypes.data + end, target, length)
         starts[n], lengths[n] = end, length
@@ -250,6 +257,21 @@ def decoder(name: str | None) -> Iterator[tuple[int, int]]:
         yield _address(functions.decode), context
 
 
+@contextmanager
+def coder(name: str | None, dtype: np.dtype) -> Iterator[tuple[int, ...]]:
+    """Yield the addresses of the function that codes and of its context, and what it is given."""
+    if name is None:
+        yield (0,) * 6
+        return
+    codec, _, inner = name.partition("-")
+    functions, word = _functions(codec), ctypes.create_string_buffer(inner.encode())
+    assert functions is not None
+    level = BLOSC_LEVEL if inner else ZSTD_LEVEL
+    how = level, getattr(numcodecs.blosc, shuffle_of(dtype).upper()), dtype.itemsize
+    with _context(functions, 0) as context:
+        yield _address(functions.code), context, *how, ctypes.addressof(word)
+
+
 def can(name: str | None) -> bool:
     """Whether tiles with this compression can be coded and decoded here."""
     return name is not None and _functions(name.partition("-")[0]) is not None
@@ -286,20 +308,12 @@ def code_tiles(
     RuntimeError
         when the codec fails, as numcodecs does.
     """
-    codec, _, inner = name.partition("-")
-    functions, dtype = _functions(codec), tiles.dtype
-    assert functions is not None
-    assert tiles.flags.c_contiguous
     rows = tiles.view(np.uint8).reshape(len(tiles), -1)
-    shuffle = getattr(numcodecs.blosc, shuffle_of(dtype).upper())
-    level = BLOSC_LEVEL if inner else ZSTD_LEVEL
-    word = ctypes.create_string_buffer(inner.encode())
-    how = level, shuffle, dtype.itemsize, ctypes.addressof(word)
+    assert tiles.flags.c_contiguous
     part = np.empty(most_bytes(rows.shape[1]), np.uint8)
     lengths, sums = np.empty(slots.size, np.int64), np.empty(slots.size, np.uint32)
-    with _context(functions, 0) as context:
-        address = _address(functions.code)
-        done = _code(address, context, how, rows, slots, part, room, lengths, sums)
+    with coder(name, tiles.dtype) as codec:
+        done = _code(codec, rows, slots, part, room, lengths, sums)
     if not done:
         raise RuntimeError(f"{name} failed to compress a tile")
     return lengths, sums

@@ -51,24 +51,46 @@ def new_file(
     OutputError
         when the disk is full or the file cannot be written; the temporary file is removed.
     """
-    with output_errors(path):
-        try:
-            with _opened(temporary, -1 if buffered else 0) as file:
-                yield file
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
-            try:
-                os.rename(temporary, path)
-            except FileNotFoundError:  # the first file of its folder
-                if not temporary.exists():
-                    raise  # `withdraw` took it: the folder may be that of a finished run
-                path.parent.mkdir(parents=True, exist_ok=True)
-                os.rename(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+    with output_errors(path), removed_on_error(temporary):
+        with _opened(temporary, -1 if buffered else 0) as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        _settle(temporary, path)
+
+
+def settle(temporary: Path, path: Path) -> None:
+    """Rename a complete file to its place; its folder is made for the first one.
+
+    Raises
+    ------
+    OutputError
+        when that fails; the temporary file is removed.
+    """
+    with output_errors(path), removed_on_error(temporary):
+        _settle(temporary, path)
+
+
+@contextlib.contextmanager
+def removed_on_error(path: Path) -> Iterator[None]:
+    """Remove a file when the body fails."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+def _settle(temporary: Path, path: Path) -> None:
+    try:
+        os.rename(temporary, path)
+    except FileNotFoundError:
+        if not temporary.exists():
+            raise  # `withdraw` took it: the folder may be that of a finished run
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(temporary, path)
 
 
 def _opened(temporary: Path, buffering: int) -> Any:

@@ -90,6 +90,7 @@ class Layer(Described):
         self._local = threading.local()
         self._lock, self._key = threading.Lock(), object()
         self._digests: np.ndarray | None = None
+        self._whole: Any = None
 
     def _facts(self) -> tuple[Any, ...]:
         """What `Layer` is made of."""
@@ -312,10 +313,12 @@ class Layer(Described):
             raise InputError(f"buffer of {out.shape} {out.dtype} for {count} tiles")
         if not out.flags.c_contiguous:
             raise InputError("buffer with gaps; give a C-contiguous array")
-        read = self._at_once(i, j)
-        if read and (present := read(np.arange(count), out, self._scratch)) is not None:
-            out[~present] = self.fill
-            return
+        if (kernels := self._at_once(i, j)) is not None:
+            given = np.arange(count), out, self._scratch
+            present = kernels.read_tiles(*self._facts_of_shard(i, j), *given)
+            if present is not None:
+                out[~present] = self.fill
+                return
         with self._shard(i, j, full=True) as shard:
             if shard is None:
                 out[...] = self.fill
@@ -422,9 +425,7 @@ class Layer(Described):
             inner[0] // TILE : ceil_div(inner[1], TILE),
             inner[2] // TILE : ceil_div(inner[3], TILE),
         ]
-        if (found := self._tiles_at_once(i, j, ranks)) is not None:
-            tiles, slots = found
-            arrange(tiles, slots, self._ranks, inner, out, self.fill)
+        if self._read_at_once(i, j, inner, ranks, out):
             return
         r0, r1, c0, c1 = window = self._window(i, j)
         most = 4 * ranks.size > ceil_div(r1 - r0, TILE) * ceil_div(c1 - c0, TILE)
@@ -434,26 +435,28 @@ class Layer(Described):
                 return
             arrange(*self._tiles(shard, ranks), self._ranks, inner, out, self.fill)
 
-    def _tiles_at_once(self, i: int, j: int, ranks: np.ndarray) -> Any:
-        """As `_tiles`, without a `Shard`; None where that cannot be."""
-        if (read := self._at_once(i, j)) is None:
-            return None
-        order, size = np.argsort(ranks, axis=None), ranks.size * self._tile_bytes
-        tiles = self._scratch(size).view(self.dtype).reshape(-1, TILE, TILE)
-        if (present := read(ranks.ravel()[order], tiles, self._scratch)) is None:
-            return None
-        slots = np.empty(ranks.size, np.int64)
-        slots[order] = np.where(present, np.arange(ranks.size), ABSENT)
-        return tiles, slots.reshape(ranks.shape)
+    def _read_at_once(
+        self, i: int, j: int, inner: Window, ranks: np.ndarray, out: np.ndarray
+    ) -> bool:
+        """Read the cells `inner` of block (i, j) in one call; return False where that cannot be."""
+        if out.strides[1] != out.itemsize or (kernels := self._at_once(i, j)) is None:
+            return False
+        whole = ranks.size == self._ranks.size and inner == (0, self.block_size) * 2
+        if (cuts := self._whole if whole else None) is None:
+            cuts = kernels.Cuts.of(inner, ranks, out.itemsize)
+        if whole:
+            self._whole = cuts
+        return kernels.read_cells(*self._facts_of_shard(i, j), cuts, out, self.fill, self._scratch)
 
     def _at_once(self, i: int, j: int) -> Any:
-        """Return `shard_kernel.read_tiles` for block (i, j); None where it cannot be."""
+        """The module `shard_kernel`; None where it cannot read block (i, j)."""
         self._window(i, j)
-        expected, path = self._expected(i, j), self.shard_path(i, j)
-        kernels = shards_at_once(self.compress) if isinstance(path, Path) else None
-        if not (expected and kernels):
-            return None
-        return partial(kernels.read_tiles, str(path), self._order, self.compress, expected)
+        if self._expected(i, j) and isinstance(self.shard_path(i, j), Path):
+            return shards_at_once(self.compress)
+        return None
+
+    def _facts_of_shard(self, i: int, j: int) -> tuple[Any, ...]:
+        return str(self.shard_path(i, j)), self._order, self.compress, self._expected(i, j)
 
     def _tiles(self, shard: Shard, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return an array that contains the tiles of `ranks`, and the slot of each tile in it."""

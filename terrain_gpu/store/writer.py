@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +24,8 @@ from .checksums import (
     unsealed_line,
 )
 from .codecs import code_tiles, most_bytes
-from .files import new_file, output_errors, remove_file, write_parts
+from .decoding import saves_at_once
+from .files import new_file, output_errors, remove_file, settle, write_parts
 from .layer import KEY, Layer, Number
 from .outputs import tell_complete
 from .shard import ANY_DIGEST, MISSING
@@ -51,9 +52,13 @@ class FileShards(NamedTuple):
     temporary: Path
     suffix: str = ""
 
+    def own(self, name: str) -> Path:
+        """The temporary name of a shard."""
+        return self.temporary / f"{name}{self.suffix}"
+
     def put(self, path: Path, name: str, parts: list[Any], size: int) -> tuple[()]:
         """Write a shard, or delete it if it has no parts."""
-        own = self.temporary / f"{name}{self.suffix}"
+        own = self.own(name)
         if parts:
             with new_file(path, own, sync=size >= SMALL, buffered=False) as file:
                 write_parts(file, parts)
@@ -105,6 +110,7 @@ class BlockWriter(Layer):
     def __init__(self, layer: Layer, shards: FileShards | ObjectShards | LentShards) -> None:
         super().__init__(*layer._facts())
         self._shards = shards
+        self._saves: dict[tuple[int, ...], Any] = {}
         self.lines: list[bytes] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -136,7 +142,7 @@ class BlockWriter(Layer):
                 f"block ({i}, {j}) is {r1 - r0} x {c1 - c0} {self.dtype}, "
                 f"not {data.shape} {data.dtype}"
             )
-        return self._commit_block(i, j, cells.stats(data, self.nodata), *self._encode(data))
+        return self._save(i, j, np.ascontiguousarray(data), lambda: self._tiled(data))
 
     def write_tiles(self, i: int, j: int, tiles: np.ndarray) -> int:
         """As `write_block`, with all tiles of a block in Z-order, shape (tiles, 64, 64).
@@ -152,17 +158,50 @@ class BlockWriter(Layer):
         if (r1 - r0, c1 - c0) != (self.block_size, self.block_size):
             return self.write_block(i, j, untile(tiles)[: r1 - r0, : c1 - c0])
         tiles = np.ascontiguousarray(tiles)
-        shard = self._shard_of(tiles, np.arange(len(tiles)))
-        return self._commit_block(i, j, cells.stats(tiles, self.nodata), *shard)
+        ranks = np.arange(len(tiles))
+        return self._save(i, j, tiles.reshape(-1, TILE), lambda: (tiles, ranks))
 
-    def _commit_block(
-        self, i: int, j: int, found: cells.Stats, parts: list[Any], digest: int
+    def _save(
+        self, i: int, j: int, data: np.ndarray, tiled: Callable[[], tuple[np.ndarray, np.ndarray]]
     ) -> int:
-        size = sum(memoryview(part).nbytes for part in parts)
-        tag = self._shards.put(self.shard_path(i, j), f"{i}-{j}", parts, size)
+        """Write a shard, and record it.
+
+        Parameters
+        ----------
+        data
+            The block, or its tiles one below another; C-contiguous.
+        tiled
+            Returns tiles in Z-order and their ranks.
+        """
+        tag: tuple[str, ...] = ()
+        if (saved := self._saved_at_once(i, j, data)) is not None:
+            _, size, digest, ends = saved
+            found = cells.stats(data, self.nodata, ends)
+        else:
+            found = cells.stats(data, self.nodata)
+            parts, digest = self._shard_of(*tiled())
+            size = sum(memoryview(part).nbytes for part in parts)
+            tag = self._shards.put(self.shard_path(i, j), f"{i}-{j}", parts, size)
         low, high = cells.to_json(found.low), cells.to_json(found.high)
         self.record(sealed_line((i, j, size, found.valid, low, high, f"{digest:016x}", *tag)))
         return size
+
+    def _saved_at_once(self, i: int, j: int, data: np.ndarray) -> Any:
+        """Write a shard in one call; return a `Saved`, or None where that cannot be."""
+        if not isinstance(self._shards, FileShards):
+            return None
+        if (kernels := saves_at_once(self.compress)) is None:
+            return None
+        if (cuts := self._saves.get(data.shape)) is None:
+            self._saves[data.shape] = cuts = kernels.Cuts.of(data.shape, self._order, self.fill)
+        path, own = self.shard_path(i, j), self._shards.own(f"{i}-{j}")
+        given = data, cuts, self.compress, SMALL
+        saved = kernels.write_shard(str(path), str(own), *given, self._scratch)
+        if saved.state == kernels.WRITTEN:
+            settle(own, path)
+        elif saved.state != kernels.SAVED:
+            return None
+        return saved
 
     def record(self, line: bytes) -> None:
         """Keep the record of a written block; the process that lent this writer collects it."""
@@ -188,12 +227,12 @@ class BlockWriter(Layer):
         # Threads may be rewriting the block, so it can only be compared with its own checksums.
         return ANY_DIGEST
 
-    def _encode(self, data: np.ndarray) -> tuple[list[Any], int]:
-        """Encode a block as a shard: its byte buffers, and its digest."""
+    def _tiled(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tiles of a block in Z-order, those that have cells, and their ranks."""
         if data.shape == (self.block_size, self.block_size):
             whole = self._room(self._ranks.size)[1].view(self.dtype).reshape(-1, TILE, TILE)
             np.copyto(z_view(whole), split_bits(data))
-            return self._shard_of(whole, np.arange(self._ranks.size))
+            return whole, np.arange(self._ranks.size)
         # At the edge of the raster, only tiles with cells; in a raster of one row these are few.
         down, across = (ceil_div(n, TILE) for n in data.shape)
         ranks = self._ranks[:down, :across].ravel()
@@ -206,7 +245,7 @@ class BlockWriter(Layer):
                 part = rows[:, m * TILE : (m + 1) * TILE]
                 tiles[k, m, : part.shape[0], : part.shape[1]] = part
         order = np.argsort(ranks)
-        return self._shard_of(tiles.reshape(-1, TILE, TILE)[order], ranks[order])
+        return tiles.reshape(-1, TILE, TILE)[order], ranks[order]
 
     def _shard_of(self, tiles: np.ndarray, ranks: np.ndarray) -> tuple[list[Any], int]:
         """Encode tiles in Z-order, with these ranks, as a shard: tiles, checksums, index."""

@@ -13,7 +13,7 @@ from test_store import begin, write
 
 from terrain_gpu import InputError, TileStore
 from terrain_gpu.grid import TILE
-from terrain_gpu.store import codec_kernel, codecs, decoding, layer, shard_kernel
+from terrain_gpu.store import codec_kernel, codecs, decoding, layer, shard_kernel, writer
 
 RASTERS = {
     "uint8": Raster(np.dtype("u1"), (260, 331), 0, "hills", "dense"),
@@ -31,6 +31,7 @@ def one_by_one(monkeypatch):
         monkeypatch.setattr(decoding, "together", lambda name: None)
         monkeypatch.setattr(codecs, "together", lambda name: None)
         monkeypatch.setattr(layer, "shards_at_once", lambda name: None)
+        monkeypatch.setattr(writer, "saves_at_once", lambda name: None)
 
     return off
 
@@ -90,6 +91,7 @@ def test_tiles_with_gaps_between_them(tmp_path, name):
 
 def test_a_codec_that_fails(tmp_path, monkeypatch):
     """Tiles in the buffer are lost then: an error, not another attempt."""
+    monkeypatch.setattr(writer, "saves_at_once", lambda name: None)
     monkeypatch.setattr(codec_kernel, "_code", lambda *given: False)
     with pytest.raises(RuntimeError, match="zstd failed to compress a tile"):
         write(tmp_path / "s", RASTERS["int16"], compress="zstd")

@@ -2076,6 +2076,7 @@ def test_a_link_to_a_store_is_a_store(path):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_names_the_remedy_and_keeps_what_is_done(path, monkeypatch, number):
+    monkeypatch.setattr("terrain_gpu.store.writer.saves_at_once", lambda name: None)
     with begin(path, DENSE) as writer:
         fill(writer, DENSE.cells, [(0, 0)])
 
@@ -2097,6 +2098,7 @@ def test_a_full_disk_names_the_remedy_and_keeps_what_is_done(path, monkeypatch, 
 
 
 def test_other_failures_of_the_disk_are_output_errors(path, monkeypatch):
+    monkeypatch.setattr("terrain_gpu.store.writer.saves_at_once", lambda name: None)
     with begin(path, DENSE) as writer:
         fill(writer, DENSE.cells)
 
