@@ -1,4 +1,4 @@
-"""A bucket for tests: moto's server on the loopback, behind a proxy that can fail.
+"""A bucket for tests: a server on the loopback, behind a proxy that can fail.
 
 The programs under test must not import boto3, so these do not either.
 """
@@ -14,6 +14,9 @@ import urllib.request
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
+
+from azurite import make_container
 
 from terrain_gpu.store.objects import ObjectPath
 
@@ -50,18 +53,34 @@ def serve():
     http.server_close()
 
 
-def new_bucket(server: str, patch, scratch) -> str:
+ENDPOINT = {
+    "s3": "AWS_ENDPOINT_URL",
+    "gs": "STORAGE_EMULATOR_HOST",
+    "az": "AZURITE_BLOB_STORAGE_URL",
+}
+"""The variable that names the server, by scheme."""
+
+
+def new_bucket(scheme: str, server, patch, scratch) -> str:
     """The URL of an empty bucket, for whatever runs in the patched environment."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
+    names = "AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_EMULATOR"
+    for name in [name for name in os.environ if name.startswith(names)]:
         patch.delenv(name)
-    for name, value in KEYS.items():
-        patch.setenv(name, value)
-    patch.setenv("AWS_ENDPOINT_URL", server)
     scratch.mkdir()
     patch.setenv("TERRAIN_GPU_SCRATCH", str(scratch))
     name = f"b-{uuid.uuid4().hex}"
-    request(f"{server}/{name}", "PUT")
-    return f"s3://{name}"
+    if scheme == "s3":
+        for key, value in KEYS.items():
+            patch.setenv(key, value)
+        request(f"{server}/{name}", "PUT")
+    elif scheme == "gs":
+        google, server = server
+        google.buckets[name] = {}
+    else:
+        patch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+        make_container(server, name)
+    patch.setenv(ENDPOINT[scheme], server)
+    return f"{scheme}://{name}"
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -105,9 +124,10 @@ class Proxy:
             disable_nagle_algorithm = True  # else a body waits 40 ms for its head to be confirmed
 
             def handle_any(self):
-                proxy.seen.append((self.command, self.path))
+                path = unquote(self.path)
+                proxy.seen.append((self.command, path))
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                fault = proxy.fault(self.command, self.path, body)
+                fault = proxy.fault(self.command, path, body)
                 self.close_connection = fault is not None
                 if fault == "drop":
                     return
@@ -119,8 +139,10 @@ class Proxy:
                     return
                 headers = dict(self.headers.items())
                 if fault == "plain":
-                    headers = {k: v for k, v in headers.items() if not k.lower().startswith("if-")}
-                tag = headers.get("If-Match", headers.get("if-match"))
+                    asked = "if-", "x-goog-if-"
+                    headers = {k: v for k, v in headers.items() if not k.lower().startswith(asked)}
+                known = {k.lower(): v for k, v in headers.items()}
+                tag = known.get("if-match", known.get("x-goog-if-generation-match", "0")).strip("0")
                 if tag and (fault == "never" or (fault == "bare" and tag.startswith('"'))):
                     self.answer(412, [], b"<Error><Code>PreconditionFailed</Code></Error>")
                     return

@@ -190,26 +190,55 @@ def s3_server():
         yield address
 
 
+@pytest.fixture(scope="session")
+def gs_server():
+    """The state and the address of a server of Google's storage in this process."""
+    pytest.importorskip("obstore", reason="object storage needs obstore")
+    from google_storage import serve
+
+    with serve() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def az_server(tmp_path_factory):
+    """The address of Azurite."""
+    pytest.importorskip("obstore", reason="object storage needs obstore")
+    import azurite
+
+    if azurite.program() is None:
+        pytest.skip("Azurite is not installed (tests/azurite.py)")
+    with azurite.serve(tmp_path_factory.mktemp("azurite")) as address:
+        yield address
+
+
 @pytest.fixture
-def bucket(s3_server, monkeypatch, tmp_path):
+def scheme(request):
+    """Of the bucket: that of a test's parameter, else TERRAIN_GPU_SCHEME, else s3."""
+    return getattr(request, "param", os.environ.get("TERRAIN_GPU_SCHEME", "s3"))
+
+
+@pytest.fixture
+def bucket(scheme, request, monkeypatch, tmp_path):
     """The URL of an empty bucket, and an environment in which it can be read and written."""
     from bucket import new_bucket
 
-    return new_bucket(s3_server, monkeypatch, tmp_path / "scratch")
+    server = request.getfixturevalue(f"{scheme}_server")
+    return new_bucket(scheme, server, monkeypatch, tmp_path / "scratch")
 
 
 @pytest.fixture
-def proxy(s3_server, bucket, monkeypatch):
+def proxy(scheme, request, bucket, monkeypatch):
     """The proxy before the bucket's server, see `bucket.Proxy`."""
-    from bucket import Proxy
+    from bucket import ENDPOINT, Proxy
 
     from terrain_gpu.store import client, objects
 
     for module in (client, objects):
         monkeypatch.setattr(module, "FIRST_WAIT", 0.001)
         monkeypatch.setattr(module, "LONGEST_WAIT", 0.002)
-    found = Proxy(s3_server)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", found.url)
+    found = Proxy(os.environ[ENDPOINT[scheme]])
+    monkeypatch.setenv(ENDPOINT[scheme], found.url)
     yield found
     found.close()
 

@@ -30,6 +30,7 @@ from ..engine.plan import GDAL_CACHE
 from ..errors import InputError, without_secrets
 from ..grid import GridSpec, Window
 from ..store.client import endpoint_url
+from ..store.providers import gdal_settings
 from .crs import placed
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def gdal_thread() -> Any:
 
 def _settings() -> dict[str, str]:
     usual = {name: value for name, value in _NETWORK.items() if name not in os.environ}
-    return {**_GDAL, **usual, **_endpoint()}
+    return {**_GDAL, **usual, **_endpoint(), **gdal_settings()}
 
 
 def _endpoint() -> dict[str, str]:
@@ -277,9 +278,14 @@ def _is_zarr(path: str) -> bool:
 
 
 def _plain(path: str) -> str:
-    """Make GDAL read an existing file as a file, even if its name looks like a connection."""
+    """Make GDAL read an existing file as a file, even if its name looks like a connection.
+
+    In Google's and Azure's storage, rasterio would replace the settings by those that it finds.
+    """
     syntax = ":" in path or path.startswith("<")
-    return os.path.abspath(path) if syntax and os.path.exists(path) else path
+    if syntax and os.path.exists(path):
+        return os.path.abspath(path)
+    return re.sub("^(gs|az):/{1,2}", r"/vsi\1/", path)
 
 
 def _not_readable(path: str, error: Exception) -> str:

@@ -137,8 +137,21 @@ class ObjectShards(NamedTuple):
                     path.delete()
                 return ("",)
             tag = path.create(data) if found is None else path.replace(data, found.tag)
+            if tag is None:
+                tag = _written(path, data)
             if tag is not None:
                 return (tag,)
+
+
+def _written(path: ObjectPath, data: Any) -> str | None:
+    """The e-tag of an object with these data: it was written, but the response was lost.
+
+    On Google's and Azure's servers, every write makes a new tag, also of the same data.
+    """
+    found, data = path.head(), memoryview(data).cast("B")
+    if found is None or found.size != data.nbytes or (there := path.read()) is None:
+        return None
+    return there[1] if there[0] == data else None
 
 
 class BucketTarget:

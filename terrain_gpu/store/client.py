@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..errors import InputError, OutputError, StoreError
+from .providers import azure, google, server
 
 SERVER_RETRIES = 6
 """How often obstore retries after status 5xx, a lost connection or a time-out."""
@@ -75,8 +76,8 @@ def _obstore(url: str) -> Any:
 def connected(bucket: str) -> tuple[Any, Any]:
     """The module obstore and its client for a bucket, which all threads share."""
     obstore = _obstore(bucket)
-    settings = tuple(sorted(_profile().items())) if bucket.startswith("s3:") else ()
-    return obstore, _client(bucket, settings, endpoint_url(), os.getpid())
+    settings = _PROVIDERS[bucket.partition(":")[0]]()
+    return obstore, _client(bucket, tuple(sorted(settings.items())), endpoint_url(), os.getpid())
 
 
 def _check_settings(profile: dict[str, str]) -> None:
@@ -97,7 +98,7 @@ def _check_settings(profile: dict[str, str]) -> None:
         if not re.fullmatch("[!-~]*", value):
             raise InputError(f"{name} contains a space, a line break or another odd character")
     if endpoint := profile.get("endpoint"):
-        _server("endpoint_url of the profile", endpoint)
+        server("endpoint_url of the profile", endpoint)
 
 
 _SENT = (
@@ -120,23 +121,7 @@ def endpoint_url() -> str:
     """
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     name = next((name for name in names if os.environ.get(name)), "")
-    return _server(name, os.environ[name]) if name else ""
-
-
-def _server(name: str, url: str) -> str:
-    """The URL of a server, from the setting with this name.
-
-    Raises
-    ------
-    InputError
-        when it is not one.
-    """
-    if re.fullmatch(r"https?://[^/\s@]+(/\S*)?", url):
-        return url
-    shown = f" {url!r}" if "@" not in url else ""
-    raise InputError(
-        f"{name}{shown}: not the URL of a server; write it as http://host:9000, without credentials"
-    )
+    return server(name, os.environ[name]) if name else ""
 
 
 @functools.lru_cache(64)
@@ -146,7 +131,7 @@ def _client(bucket: str, settings: tuple[tuple[str, str], ...], endpoint: str, _
         _check_settings(config)
         if endpoint:
             config["endpoint"] = endpoint
-    plain = config.get("endpoint", "").startswith("http:")
+    plain = any(config.get(key, "").startswith("http:") for key in ("endpoint", "base_url"))
     how: dict[str, Any] = {
         "client_options": {
             "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT),
@@ -192,6 +177,10 @@ def _profile() -> dict[str, str]:
     if any(os.environ.get(variable) for variable in regions):
         found.pop("region", None)
     return found
+
+
+_PROVIDERS = {"s3": _profile, "gs": google, "az": azure}
+"""What finds the settings that obstore does not, by scheme."""
 
 
 def _changed(file: str) -> int:
@@ -245,10 +234,13 @@ def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Ite
         raise kind(f"{path}: cannot be {done}: {reason}; {remedy}") from None
 
 
+NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
+"""How servers say that there is no such bucket."""
+
 _AGAIN = "try again later; --resume continues a run"
 _CHECK = "check {endpoint}, {place} and bucket"
 _SAID = (
-    ("NoSuchBucket", "no such bucket", "create it, or name another"),
+    (NO_BUCKET.pattern, "no such bucket", "create it, or name another"),
     (
         "ExpiredToken|InvalidToken|TokenRefreshRequired",
         "the credentials have expired",
@@ -274,7 +266,7 @@ _SAID = (
 _NO_CREDENTIALS = (
     r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google|MissingAccount|OpenCredentials",
     "no credentials",
-    "set {keys}, or {public}=true for a public bucket",
+    "set {keys}, or {public}=true to read a public bucket",
 )
 _HAPPENED = (
     _NO_CREDENTIALS,

@@ -17,7 +17,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..errors import InputError, OutputError, StoreError
-from .client import FIRST_WAIT, KEYS, LONGEST_WAIT, Truncated, connected, explained, status_of
+from .client import (
+    FIRST_WAIT,
+    KEYS,
+    LONGEST_WAIT,
+    NO_BUCKET,
+    Truncated,
+    connected,
+    explained,
+    status_of,
+)
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
@@ -355,7 +364,7 @@ class ObjectPath:
             try:
                 return self._tried(get)
             except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
+                if NO_BUCKET.search(str(error)):
                     raise
                 return None
 
@@ -369,6 +378,8 @@ class ObjectPath:
             try:
                 done = o.put(store, self.key, data, mode=mode, use_multipart=False)
             except (o.exceptions.AlreadyExistsError, o.exceptions.PreconditionError):
+                if mode == "overwrite":  # the object is locked
+                    raise
                 return None
             return done[self._version] or ""
 
@@ -376,7 +387,7 @@ class ObjectPath:
             try:
                 return self._tried(put)
             except FileNotFoundError as error:
-                if mode in ("overwrite", "create") or "NoSuchBucket" in str(error):
+                if mode in ("overwrite", "create") or NO_BUCKET.search(str(error)):
                     raise
                 return None  # the version to replace no longer exists
 

@@ -197,6 +197,7 @@ def test_on_workers(sample, tmp_path, cluster):
     assert_same_files(expected, found)
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"], indirect=True)
 def test_in_a_bucket(sample, tmp_path, bucket):
     where, expected = sample
     where = {**where, "store": f"{bucket}/deep/s.zarr", "out": tmp_path / "out"}

@@ -139,13 +139,15 @@ def test_the_commands(bucket, tmp_path):
 def test_others_open_it_by_its_url(store):
     import xarray as xr
     import zarr
-    from obstore.store import S3Store
+    from obstore.store import from_url
     from zarr.storage import ObjectStore
 
     terrain_gpu.minimum_spanning_tree(store)
     terrain_gpu.minimum_spanning_tree(store, overwrite=True, connectivity=4)  # c.0.0
-    options = {"allow_http": True}
-    there = ObjectStore(S3Store.from_url(store, client_options=options), read_only=True)
+    options, more = {"allow_http": True}, {}
+    if store.startswith("gs:"):  # obstore knows no STORAGE_EMULATOR_HOST
+        more = {"base_url": os.environ["STORAGE_EMULATOR_HOST"], "skip_signature": True}
+    there = ObjectStore(from_url(store, client_options=options, **more), read_only=True)
     group = zarr.open_group(there, mode="r")
     opened = TileStore.open(store)
     for name in ("elevation", "mst"):
@@ -389,6 +391,8 @@ def test_a_layer_that_another_program_changed_meanwhile_is_kept(store):
 
 
 def test_a_server_that_ignores_conditions_is_refused(bucket, proxy):
+    if bucket.startswith("az:"):
+        pytest.skip("Azure's conditions are signed: the proxy cannot drop them")
     proxy.fault = lambda method, path, body: "plain"
     with pytest.raises(OutputError, match="ignores the conditions"):
         make_store(f"{bucket}/s.zarr", cells(), -1, 64)
@@ -502,8 +506,11 @@ def test_a_run_that_a_fault_ends_is_resumed(store, proxy):
 
 
 def test_a_bucket_that_is_not_there(bucket):
-    with pytest.raises(StoreError, match=r"s3://nowhere-x/s.zarr.*no such bucket"):
-        TileStore.open("s3://nowhere-x/s.zarr")
+    nowhere = f"{bucket.partition(':')[0]}://nowhere-x/s.zarr"
+    with pytest.raises(StoreError, match=f"{nowhere}.*no such bucket"):
+        TileStore.open(nowhere)
+    with pytest.raises(StoreError, match=f"{nowhere}.*no such bucket"):
+        make_store(nowhere, cells(), -1, 64)
     with pytest.raises(StoreError, match="no such store"):
         TileStore.open(f"{bucket}/s.zarr")
     with pytest.raises(InputError, match="names a whole bucket; add a name"):
