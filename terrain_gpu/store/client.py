@@ -31,7 +31,8 @@ CONNECT_TIMEOUT, READ_TIMEOUT, REQUEST_TIMEOUT = 10.0, 30.0, 600.0
 KEYS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, the name of a file",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "az": "AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and "
+    "AZURE_STORAGE_ACCOUNT_KEY",
 }
 """The usual means to give credentials, by scheme."""
 
@@ -252,7 +253,11 @@ _SAID = (
         "the bucket is in another region",
         "set {region}",
     ),
-    ("EntityTooLarge", "too large for the server", "convert with a smaller --block-size"),
+    (
+        "EntityTooLarge|RequestBodyTooLarge",
+        "too large for the server",
+        "convert with a smaller --block-size",
+    ),
     (
         "^40[13]|Unauthenticated|PermissionDenied|InvalidAccessKey|SignatureDoesNotMatch",
         "access denied",

@@ -35,6 +35,16 @@ SCHEMES = ("s3", "gs", "az")
 # pathlib merges two slashes into one.
 _URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}([^/]+)/*(.*)")
 
+_SIGNED = re.compile(r"\?(.*&)?(sig|x-amz-signature|x-goog-signature)=", re.IGNORECASE)
+_OTHERS = (
+    (r"(?:abfss?|wasbs?|adl|azure)://([^/@]+)(?:@[^/]+)?/(.+)", "az"),
+    (r"https://[^/]+\.(?:blob|dfs)\.core\.windows\.net/([^/]+)/([^?]+).*", "az"),
+    (r"gcs://([^/]+)/(.+)", "gs"),
+    (r"https://storage\.(?:googleapis|cloud\.google)\.com/([^/]+)/([^?]+).*", "gs"),
+    (r"s3[an]://([^/]+)/(.+)", "s3"),
+)
+"""What other programs call the same places: pattern of the URL, and the scheme here."""
+
 AT_ONCE = 16
 """Most concurrent requests."""
 
@@ -143,6 +153,11 @@ class ObjectPath:
             raise InputError(
                 f"{parts[1]}://...: the name of a bucket has no @ and no colon; give credentials "
                 f"in the environment ({KEYS[parts[1]]}), not in a URL"
+            )
+        if _SIGNED.search(parts[3]):
+            raise InputError(
+                f"{parts[1]}://...: the URL of a store has no signature; give credentials in the "
+                f"environment ({KEYS[parts[1]]})"
             )
         names = [name for name in parts[3].split("/") if name]
         if {".", ".."} & set(names) or "\\" in parts[3] or not parts[3].isprintable():
@@ -454,9 +469,11 @@ def named(path: str | os.PathLike[str]) -> Any:
     if is_url(path):
         return place(path)
     if re.match("[A-Za-z][A-Za-z0-9+.-]*://", os.fspath(path)):
+        known = [(re.fullmatch(shape, os.fspath(path)), scheme) for shape, scheme in _OTHERS]
+        ours = [f"; write {to}://{found[1]}/{found[2]}" for found, to in known if found]
         raise InputError(
             f"{os.fspath(path)}: a store is a folder, or at a URL such as s3://bucket/dem.zarr "
-            f"({', '.join(SCHEMES)})"
+            f"({', '.join(SCHEMES)}){''.join(ours)}"
         )
     return Path(path)
 

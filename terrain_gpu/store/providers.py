@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import re
 from urllib.parse import urlsplit
@@ -143,8 +144,15 @@ def _connection(text: str) -> dict[str, str]:
 
 
 def gdal_settings() -> dict[str, str]:
-    """The same for GDAL, whose own variables take precedence."""
-    return {**_gdal_google(), **_gdal_azure()}
+    """The same for GDAL, whose own variables take precedence.
+
+    What cannot be used is left out: it may not concern this run.
+    """
+    found: dict[str, str] = {}
+    for settings in (_gdal_google, _gdal_azure):
+        with contextlib.suppress(InputError):
+            found |= settings()
+    return found
 
 
 def _gdal_google() -> dict[str, str]:
