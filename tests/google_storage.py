@@ -102,7 +102,8 @@ class Google:
                 more = max([*names, *folders])
                 break
             (names if end < 0 else folders).append(shown)
-        parts = [f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>"]
+        parts = [f"<Prefix>{escape(prefix)}</Prefix>"]  # GDAL takes it away from the names
+        parts.append(f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>")
         if more:
             parts.append(f"<NextContinuationToken>{escape(more)}</NextContinuationToken>")
         for name in names:

@@ -82,7 +82,7 @@ def test_google_gets_the_token(bucket_of_google, clean):
     clean.setenv("GOOGLE_BEARER_TOKEN", "wrong-token")
     with pytest.raises(StoreError, match=r"access denied.*GOOGLE_APPLICATION_CREDENTIALS") as told:
         TileStore.open(f"{bucket}/s.zarr")
-    assert "token" not in str(told.value)
+    assert "wrong" not in str(told.value)
     client._client.cache_clear()
     clean.setenv("GOOGLE_BEARER_TOKEN", "hidden-token")
     make_store(f"{bucket}/s.zarr", cells(), None, 64)
