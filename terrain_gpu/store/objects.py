@@ -223,11 +223,14 @@ class ObjectPath:
 
         def get(o: Any, store: Any) -> tuple[bytes, Meta]:
             part: Any = {"suffix": size}
+            end = None
             if self.bucket.startswith("az:"):  # Azure does not support ranges from the end
                 end = o.head(store, self.key)["size"]
                 part = max(end - size, 0), end
             found = o.get(store, self.key, options={"range": part})
             meta, data = self._meta(found.meta), bytes(found.bytes())
+            if end is not None and meta.size != end:
+                raise Truncated("the object was replaced meanwhile")
             # Some servers send all of an object that is shorter than the range.
             return _whole(data[-size:], min(size, meta.size)), meta
 

@@ -274,3 +274,18 @@ def test_a_locked_object_is_told(bucket, proxy, status, no_retries):
     proxy.fault = lambda method, path, body: status if method == "PUT" else None
     with pytest.raises(terrain_gpu.OutputError, match=f"a: cannot be written: .*{status}"):
         (ObjectPath(bucket) / "a").write(b"1")
+
+
+@pytest.mark.parametrize("scheme", ["az"], indirect=True)
+def test_the_end_of_an_object_that_is_replaced_meanwhile(bucket, proxy):
+    """Azure has no ranges from the end: the size is asked for first."""
+    place, once = ObjectPath(bucket) / "a", iter([b"a longer object"])
+    place.write(b"short")
+
+    def replace(method, path, body):
+        if method == "GET" and (new := next(once, None)):
+            place.write(new)
+
+    proxy.fault = replace
+    data, meta = place.tail(4)
+    assert (data, meta.size) == (b"ject", 15)
