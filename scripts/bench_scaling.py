@@ -7,10 +7,10 @@
 
 The first form makes rasters in FOLDER, which should lie in memory (/dev/shm), and runs each
 operation with each number of workers, in the order of --workers; the most of them make the layers
-that others read. Runs go on side by side, each on processors of its own, one for each worker and one for the
-process of the command (one more from 16 workers on); with more than half of the host's, a run has
-the host for itself, unless --beside lets runs of fewer workers use the other processors. Each run
-has a store of its own, whose layers are links to those that were made before.
+that others read. Runs go on side by side, each on processors of its own, one for each worker and
+one for the process of the command (one more from 16 workers on). With more than half of the host's,
+a run has the host for itself, unless --beside lets runs of fewer workers use the other processors.
+Each run has a store of its own, whose layers are links to those that were made before.
 
 FILE is written after each run, so the same command goes on where one ended. Runs that would not end
 within --seconds are left out. Operations that take one worker long run over --smaller rasters.
