@@ -215,7 +215,8 @@ class Bench:
         if jobs:
             names = needed([*(job.name for job in jobs), "convert"])
             warm = [name for name in names if not self.warmed(name).exists()]
-            again = [n for n in needed(warm) if n not in warm and not self.kept(n, WARM).exists()]
+            whole = needed([*warm, "convert"]) if warm else []
+            again = [n for n in whole if n not in warm and not self.kept(n, WARM).exists()]
             jobs += [Job(1, name, 2, WARM) for name in [*warm, *again]]
         for size in sorted({job.size for job in jobs}):
             if not (self.raster(size) / "source.tif").exists():
