@@ -148,6 +148,7 @@ class Job:
     workers: int
     size: int
     timed: bool = False
+    alone: bool = False
     cpus: int = 0
     seconds: float = 0.0
     room: float = 0.0
@@ -208,9 +209,10 @@ class Bench:
         made = {(job.name, job.size) for job in jobs if job.workers == self.most}
         made = {(name, size) for name, size in made if size == OPERATIONS[name].size}
         for size in sorted({job.size for job in jobs}):
-            read_by = [n for j in jobs if j.size == size for n in (*OPERATIONS[j.name].needs,)]
-            for name in needed([*read_by, "convert"]):
-                if not self.kept(name, size).exists() and (name, size) not in made:
+            there = {name for name in OPERATIONS if self.kept(name, size).exists()}
+            read_by = [n for j in jobs if j.size == size for n in OPERATIONS[j.name].needs]
+            for name in needed([*read_by, "convert"], there):
+                if (name, size) not in made:
                     jobs.append(Job(2, name, min(FEW, self.most), size))
         if jobs:
             names = needed([*(job.name for job in jobs), "convert"])
@@ -223,8 +225,8 @@ class Bench:
                 jobs.append(Job(0, f"raster of {self.sides[size]}", 0, size))
         for job in jobs:
             several = job.workers + 1 + job.workers // 16
-            alone = 2 * several > self.total and not self.asked.beside and job.workers == self.most
-            job.cpus = self.total if alone else min(several, self.total) * (job.workers > 0)
+            job.alone = job.timed and 2 * several > self.total and not self.asked.beside
+            job.cpus = self.total if job.alone else min(several, self.total) * (job.workers > 0)
         return jobs
 
     def raster(self, size: int) -> Path:
@@ -329,9 +331,11 @@ class Bench:
         each = max((job.cpus for job in ready if job.order == first), default=0) or 1
         spare = self.total - self.total // each * each
         spare -= sum(len(job.own) for job in self.running if job.order > first)
+        # What waits for the whole host, also if it is not ready yet, would wait for these too.
+        last = min((job.order for job in self.left if job.alone), default=np.inf)
         for job in ready:
             fits = job.cpus <= len(self.free) and (job.order == first or job.cpus <= spare)
-            if fits and self.has_room(job):
+            if fits and job.order <= last and self.has_room(job):
                 return job
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -187,12 +188,12 @@ OPERATIONS = {
 """In the order in which they run with the most workers: what many need comes first."""
 
 
-def needed(names: list[str]) -> list[str]:
-    """Return these and what they need, in the order of OPERATIONS."""
+def needed(names: list[str], there: Container[str] = ()) -> list[str]:
+    """Return these and what they need, but what is there, in the order of OPERATIONS."""
     found, left = set(), list(names)
     while left:
         name = left.pop()
-        if name not in found:
+        if name not in found and name not in there:
             found.add(name)
             left += OPERATIONS[name].needs
     return [name for name in OPERATIONS if name in found]
