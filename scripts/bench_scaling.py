@@ -543,8 +543,13 @@ def shares(told: dict[str, Any], workers: int) -> tuple[float, float]:
 
 
 def phases(told: dict[str, Any]) -> dict[str, float]:
-    """Seconds by phase."""
-    return {name: spent for name, spent in told["seconds"].items() if name != "total"}
+    """Seconds by phase, but of those outside the total; none if workers sum them up."""
+    found = {
+        name: spent
+        for name, spent in told["seconds"].items()
+        if name not in ("total", "export") and not name.startswith("before")
+    }
+    return found if sum(found.values()) < 1.05 * told["seconds"]["total"] else {}
 
 
 def limit(ran: dict[int, dict[str, Any]]) -> str:

@@ -15,8 +15,8 @@ BLOCKS = 1024, 1024, 512, 512
 """Sides of blocks of the large, the middle, the small and the least raster."""
 LARGE, MIDDLE, SMALL, LEAST = range(4)
 FRICTION = "--cost friction --friction friction"
-PLACES, ENDS = 384, 60
-"""Sources of a matrix, places of a network."""
+PLACES, ENDS, POINTS = 384, 60, 100
+"""Sources of a matrix, places of a network, sources and targets of others."""
 
 
 class Operation(NamedTuple):
@@ -178,8 +178,9 @@ OPERATIONS = {
     ),
     "build-index": Operation("build-index {store}", "index", "index", (), SMALL, side_cells=8),
     "cost-matrix": Operation(
-        f"cost-matrix {{store}} {FRICTION} --sources {{data}}/ends.geojson -o {{run}}/costs.csv",
-        f"cost-matrix --cost friction --friction float32 --points {PLACES}",
+        f"cost-matrix {{store}} {FRICTION} --sources {{data}}/ends.geojson "
+        "--targets {data}/places.geojson -o {run}/costs.csv",
+        f"cost-matrix --cost friction --friction float32 --points {PLACES} --targets {POINTS}",
         "",
         ("friction",),
         LEAST,
@@ -222,7 +223,7 @@ def features(folder: Path, side: int, size: int) -> None:
         turns = random.normal(0.0, 0.3, 100).cumsum() + random.uniform(0, 2 * np.pi)
         steps = side / 300 * np.stack([np.cos(turns), np.sin(turns)], axis=1)
         rivers.append(place(random.uniform(0, side, 2) + steps.cumsum(axis=0)))
-    points = [place(random.uniform(0, side, (count, 2))) for count in (100, ends)]
+    points = [place(random.uniform(0, side, (count, 2))) for count in (POINTS, ends)]
     for name, kind, all_of in (
         ("places", "Point", points[0]),
         ("ends", "Point", points[1]),
