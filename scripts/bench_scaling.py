@@ -250,7 +250,9 @@ class Bench:
             nearest = min(map(int, ran), key=lambda n: abs(np.log(n / job.workers)))
             told = ran[str(nearest)]
             total, each = told["seconds"]["total"], workers_of(told)
-            spent = sum(one["seconds"] for one in each)
+            spent, used = (sum(one[k] for one in each) for k in ("seconds", "processor_seconds"))
+            if used > spent / 5:  # otherwise threads of tasks computed
+                spent = min(spent, 1.3 * used)
             alone = total - max((one["seconds"] for one in each), default=0.0)
             return start + alone + max(spent / job.workers, total * min(nearest / job.workers, 1))
         if (job.name, job.workers) not in self.guesses:

@@ -159,13 +159,6 @@ OPERATIONS = {
         "8GB",
         side_cells=16,
     ),
-    "network": Operation(
-        "network {store} {run}/lines.gpkg --min-length 5000",
-        "network",
-        "",
-        ("spanning tree",),
-        MIDDLE,
-    ),
     "polygons": Operation(
         "polygons {store} {run}/areas.gpkg --layer components",
         "polygons",
@@ -175,6 +168,13 @@ OPERATIONS = {
     ),
     "contours": Operation(
         "contours {store} {run}/contours.gpkg --interval 50", "contours", "", (), MIDDLE
+    ),
+    "network": Operation(
+        "network {store} {run}/lines.gpkg --min-length 5000",
+        "network",
+        "",
+        ("spanning tree",),
+        SMALL,
     ),
     "build-index": Operation("build-index {store}", "index", "index", (), SMALL, side_cells=8),
     "cost-matrix": Operation(
