@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from ..engine.connection import RESOURCE
 from ..engine.operation import Operation
@@ -18,6 +19,10 @@ START = (
     "start each worker with a GPU of its own (CUDA_VISIBLE_DEVICES=0 dask worker ADDRESS "
     "--resources GPU=1 --nthreads 1), and with --workers as many as there are GPUs"
 )
+
+
+HOLDERS: WeakSet[Any] = WeakSet()
+"""What holds memory of this process's GPU between tasks, and can `let_go` of it."""
 
 
 class OwnGpu(NamedTuple):
@@ -43,6 +48,9 @@ def own_gpu(asked: int | None) -> OwnGpu:
     """Look at this process's GPU, and at most `asked` bytes of its memory."""
     if reason := devices.why_not():
         return OwnGpu(reason)
+    for holder in list(HOLDERS):  # of a run whose driver is gone
+        holder.let_go()
+    devices.give_back(0)
     name, memory = devices.name_of(), devices.usable_memory(0, asked)
     return OwnGpu(None, devices.identity_of(), name, memory)
 

@@ -12,7 +12,9 @@ import numpy as np
 
 from ..arguments import Devices, PathMethod
 from ..cuda.backend import Gpu, Placement, choose, find_gpu
+from ..cuda.workers import cluster_on_gpus
 from ..engine.arrays import ArrayLayer, fitting_block
+from ..engine.plan import limit_of
 from ..errors import InputError, StoreError
 from ..grid import BlockGrid, GridSpec
 from ..io.labelled import RasterLike, opened_store
@@ -221,13 +223,13 @@ def method_with_index(method: PathMethod, over_arrays: bool, *, build_index: boo
 
 def gpu_of_method(
     problem: CostDistance,
-    memory_limit: int | None,
+    memory_limit: int | str | None,
     backend: str,
     device: Devices,
     gpu_memory_limit: int | str | None,
     client: Any,
-) -> Gpu | None:
-    """The GPU that a problem's method runs on; None for the CPU."""
+) -> tuple[Any, Gpu | None]:
+    """The client or its cluster, and the GPU that a problem's method runs on; None for the CPU."""
     method, heights = problem.method, problem.layers[0]
     check_metric(problem)
     if problem.connectivity == 16 and method != "relax":
@@ -237,17 +239,33 @@ def gpu_of_method(
     if client is not None:
         if isinstance(heights, ArrayLayer):
             raise InputError("a cluster computes only from stores; leave out client (--workers)")
-        if backend == "cuda" or method in GPU_METHODS:
+        if method in GPU_METHODS or (backend == "cuda" and method == "dijkstra"):
             raise InputError(
-                "workers of a cluster compute shortest paths on the CPU; leave out backend cuda "
-                "and methods of GPUs, or client (--workers)"
+                f"workers of a cluster have no method {method!r} on GPUs; use method relax, or "
+                "leave out client (--workers)"
             )
         if method == "index":
             raise InputError(
                 "a cluster does not use the distance index; leave out client (--workers), or "
                 "method index"
             )
-        return None
+        if method != "relax":
+            backend = "cpu"
+        how = backend, gpu_memory_limit, memory_limit, heights.block_size
+        return cluster_on_gpus(client, problem, *how)
+    limit = limit_of(memory_limit)
+    return None, _own_gpu_of_method(problem, limit, backend, device, gpu_memory_limit)
+
+
+def _own_gpu_of_method(
+    problem: CostDistance,
+    memory_limit: int | None,
+    backend: str,
+    device: Devices,
+    gpu_memory_limit: int | str | None,
+) -> Gpu | None:
+    """The GPU of this process that a problem's method runs on."""
+    method, heights = problem.method, problem.layers[0]
     if method in GPU_METHODS:
         chosen, reason = choose("auto" if backend == "cuda" else backend, device)
         if chosen == "cuda":

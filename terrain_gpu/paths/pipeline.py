@@ -218,7 +218,9 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
         Called with the cells just done and those to do in all.
     client
         A `distributed.Client`, whose workers relax the blocks of a store; this process when None.
-        Workers use CPUs, and no distance index.
+        With method "relax" each computes on the first GPU that it sees if `backend` is "cuda", or
+        if it is "auto" and all workers announce the resource GPU; `device` does not matter. They
+        use no distance index.
 
     Raises
     ------
@@ -272,7 +274,9 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     check_start_costs(problem)
     limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
     where = backend, device, gpu_memory_limit
-    place = Placement(gpu_of_method(problem, limit, *where, client), progress, passes=2 + verify)
+    asked = limit if client is None else memory_limit
+    client, gpu = gpu_of_method(problem, asked, *where, client)
+    place = Placement(gpu, progress, passes=2 + verify)
     if over_arrays:
         return _over_arrays(problem, limit, threads, place, compress)
     again = {"build": build_index, "resume": resume, "overwrite": overwrite, "client": client}

@@ -22,7 +22,9 @@ import numpy as np
 from ..cells import is_nodata
 from ..cuda.backend import Gpu, Placement
 from ..cuda.device import free_staging
+from ..engine import plan as planner
 from ..engine.arrays import ArrayLayer
+from ..engine.connection import OVERHEAD
 from ..engine.operation import OutputLayer, Phase
 from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
 from ..engine.run import Run, run_in_memory
@@ -225,14 +227,18 @@ class CostDistance(CostGraph):
     def _regions(self, plan: StreamPlan, gpu: Gpu) -> StreamPlan:
         """The plan on a GPU."""
         problem = self._problem(plan.workers, plan, gpu, Path())
-        region = problem.plan()[1] * self.blocks.block
+        side = problem.plan()[1]
+        high, wide = problem.sides(len(gpu.workers)) if gpu.workers else (side, side)
         passing = dict.fromkeys(("buffers", "readers", "writers"), problem.stagings)
+        needed = {"memory": problem.host_memory}
+        if gpu.workers:  # the rims are here
+            needed = {"worker_memory": problem.host_memory + OVERHEAD + self._held}
         return replace(
             plan,
-            unit_rows=min(region, self.blocks.rows),
-            unit_cols=min(region, self.blocks.cols),
+            unit_rows=min(high * self.blocks.block, self.blocks.rows),
+            unit_cols=min(wide * self.blocks.block, self.blocks.cols),
             workers=1,
-            memory=problem.host_memory,
+            **needed,
             **passing,
         )
 
@@ -273,6 +279,8 @@ class CostDistance(CostGraph):
                 folder = run.spill
                 stack.callback(lambda: run.keep_spill(_any_left(folder)))
             try:
+                if run.gpu is not None and run.gpu.workers:
+                    return self._solve_on_gpus_of_workers(run, folder / "fields")
                 if run.gpu is not None:
                     return self._solve_on_gpu(run, folder / "fields")
                 if run.held:  # the CPU cannot use what the GPU has spilled
@@ -293,6 +301,8 @@ class CostDistance(CostGraph):
         from .cuda.problem import Problem
 
         limit = None if isinstance(self.layers[0], ArrayLayer) else plan.memory_limit
+        if plan.worker_memory and limit is not None:
+            limit = min(limit, planner.cluster_room) - OVERHEAD - self._held
         how = self.farthest, self.ends, self.names, threads, gpu, limit, spill, self.method
         return Problem(self.ground, self.options, *how)
 
@@ -321,6 +331,12 @@ class CostDistance(CostGraph):
             "waves": done["waves"],
         }
         return self.found(done["reached"])
+
+    def _solve_on_gpus_of_workers(self, run: Run, spill: Path) -> dict[str, Any]:
+        from .cuda.remote import RemoteRegions
+
+        with RemoteRegions(self, run, spill) as regions:
+            return self.found(regions.solve())
 
     def found(self, reached: int) -> dict[str, Any]:
         """Return the attributes of the layers, which do not depend on how they were computed."""
@@ -378,8 +394,9 @@ class CostDistance(CostGraph):
 
         missing = unreached(self.dtype)
         ring = ring_of(distance.data, missing) if run.in_memory else distance.read_ring
-        # The CPU verifies what does not fit the GPU.
-        proof = Placement(run.gpu and run.gpu._replace(wanted=False), doing="verifying ")
+        # The CPU verifies what does not fit the GPU, or was computed by workers.
+        here = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
+        proof = Placement(here, doing="verifying ")
         with nullcontext() if run.cluster is None else run.cluster.planning():
             threads = proof.run(
                 lambda gpu: self._verifiers(run.plan, CUDA_BASELINE if gpu else proof.held)

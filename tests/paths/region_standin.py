@@ -196,7 +196,8 @@ class Kernel:
         block.cells[:] = distances[self.cells(h, w, row, col, pitch)]
 
     def restore(self, distances, h, w, row, col, pitch, block):
-        distances[self.cells(h, w, row, col, pitch)] = block.cells
+        at = self.cells(h, w, row, col, pitch)
+        distances[at] = np.where(distances[at] == ABSENT, ABSENT, block.cells)
 
     def finish(self, distances, h, w, row, col, pitch, farthest, block, notes):
         given = distances.cells if isinstance(distances, Buffer) else distances
@@ -220,7 +221,7 @@ def install(monkeypatch, side):
     execute = CostDistance.execute
 
     def on_gpu(self, run):
-        run.gpu = SimpleNamespace(memory=2**40, given=False, devices=[0])
+        run.gpu = SimpleNamespace(memory=2**40, given=False, devices=[0], workers=())
         return execute(self, run)
 
     monkeypatch.setattr(CostDistance, "execute", on_gpu)

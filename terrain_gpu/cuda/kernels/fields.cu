@@ -283,7 +283,7 @@ extern "C" __global__ void rim(
     }
 }
 
-// Copy a window to a block, and back.
+// Copy a window to a block, and back; absent cells stay so, whatever was saved of them.
 extern "C" __global__ void save(
     const dist* distances, i64 height, i64 width, i64 row, i64 col, i64 pitch, dist* block
 ) {
@@ -294,8 +294,10 @@ extern "C" __global__ void save(
 extern "C" __global__ void restore(
     dist* distances, i64 height, i64 width, i64 row, i64 col, i64 pitch, const dist* block
 ) {
-    for (i64 k = thread(); k < height * width; k += threads())
-        distances[(row + k / width + 1) * pitch + col + k % width + 1] = block[k];
+    for (i64 k = thread(); k < height * width; k += threads()) {
+        i64 at = (row + k / width + 1) * pitch + col + k % width + 1;
+        if (!is_absent(distances[at])) distances[at] = block[k];
+    }
 }
 
 // -- results --------------------------------------------------------------------------------------

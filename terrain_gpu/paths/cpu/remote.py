@@ -39,6 +39,7 @@ from .visits import (
 )
 
 if TYPE_CHECKING:
+    from ..ground import Terrain
     from ..problem import CostDistance
 
 MOST = 8
@@ -366,12 +367,17 @@ class RemotePhases(Phases):
     def allocate(self) -> None:
         if self.run.writers[self.problem.named["allocation"]].finished:
             return
-        blocks, ground = self.problem.blocks, self.ground
-        forest = BacklinkForest(blocks, self.paths.halo)
-        given = (Followed(at, ground.places(at)) for at in blocks.ids())
-        for at, sides in self.loan.each(follow_block, given):
-            forest.put(at, *sides)
-        forest.resolve()
-        given = (Followed(at, ground.places(at), forest.around(at)) for at in blocks.ids())
-        for _ in self.loan.each(allocate_block, given):
-            pass
+        allocate(self.ground, self.loan)
+
+
+def allocate(ground: Terrain, loan: Loan) -> None:
+    """Write the source of each cell from the backlinks, in the workers."""
+    blocks = ground.blocks
+    forest = BacklinkForest(blocks, ground.halo)
+    given = (Followed(at, ground.places(at)) for at in blocks.ids())
+    for at, sides in loan.each(follow_block, given):
+        forest.put(at, *sides)
+    forest.resolve()
+    given = (Followed(at, ground.places(at), forest.around(at)) for at in blocks.ids())
+    for _ in loan.each(allocate_block, given):
+        pass

@@ -128,12 +128,13 @@ class Problem:
         friction = None if g.friction is None else cell_dtype(g.friction.dtype, g.dtype)
         return cell_dtype(g.heights.dtype, g.dtype), friction
 
-    def memory(self, side: int, stagings: int | None = None) -> int:
-        """Bytes of GPU memory for regions of `side` x `side` blocks."""
+    def memory(self, side: int, stagings: int | None = None, across: int | None = None) -> int:
+        """Bytes of GPU memory for regions of `side` x `across` blocks, squares when None."""
         stagings = self.stagings if stagings is None else stagings
+        across = side if across is None else across
         rows = min(side * self.blocks.block, self.blocks.rows)
-        # The last region may be wider, see `regions.region_windows`.
-        cols = min(side * self.blocks.block + self.halo - 1, self.blocks.cols)
+        # The last region may be wider, see `rims.region_windows`.
+        cols = min(across * self.blocks.block + self.halo - 1, self.blocks.cols)
         shape = Shape(rows, cols, self.halo)
         cell, friction = self.cell_dtypes()
         item = self.ground.dtype.itemsize
@@ -141,7 +142,7 @@ class Problem:
         each = cell.itemsize + (friction.itemsize if friction else 0) + item
         if linked:
             each += 1 + self.halo + 4  # codes, steps of flats, hops
-        if "allocation" in self.names and side >= max(self.blocks.shape):
+        if "allocation" in self.names and min(side, across) >= max(self.blocks.shape):
             each = max(each, item + 1 + 8)
         tiles = shape.tiles[0] * shape.tiles[1]
         lists = tiles * (8 + 4 + 12 + (4 + 4 + 12 if linked else 0))
@@ -152,6 +153,23 @@ class Problem:
         sources = 24 * len(self.ground.sources)
         staging = stagings * self.staging_bytes
         return RESERVED + shape.cells * each + lists + rims + sources + staging + 2**16
+
+    def sides(self, workers: int) -> tuple[int, int]:
+        """Rows and columns of blocks of the regions that workers of a cluster share.
+
+        The fewest regions that fit and give one to each worker, if there are as many blocks; of
+        these the squarest.
+        """
+        (down, across), found = self.blocks.shape, []
+        most, least = self._across(self.stagings) + workers, min(workers, self.blocks.count)
+        for high in sorted({ceil_div(down, k) for k in range(1, min(down, most) + 1)}):
+            for k in range(1, min(across, most) + 1):
+                wide = ceil_div(across, k)
+                count = ceil_div(down, high) * ceil_div(across, wide)
+                if count >= least and self.memory(high, across=wide) <= self.gpu.memory:
+                    found.append((count, high + wide, high, wide))
+                    break
+        return min(found)[2:]
 
     def plan(self) -> tuple[int, int]:
         """The GPU memory limit in bytes, and the side of regions in blocks.

@@ -11,14 +11,14 @@ affects only the running time, and a stopped run can continue from the file.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...grid import Block, BlockGrid, Window, ceil_div
+from ...grid import Block, BlockGrid, ceil_div
 from ...report import Report
 from ...store.spill import CodedSlots
 from ..cpu.relax import Overflow
@@ -30,7 +30,7 @@ from .memory import BlockStaging
 from .piece import Piece, PieceLayer, blocks_in, each, field_kernels
 from .problem import Problem, Read, Write
 from .resident import ResidentBlocks
-from .rims import Region, Rims, region_windows
+from .rims import Region, RegionMap, Rims
 from .variants import launch
 
 _EXCHANGE = 0.02
@@ -100,6 +100,12 @@ class RegionField:
         self, at: Region, piece: Piece, cells: Any, kernels: Any, blocks: list[Block] | None = None
     ) -> None:
         """Save blocks of the region on the GPU, all when None, and update its neighbours."""
+        self.save(piece, cells, kernels, blocks)
+        self.begun.add(at)
+        self.put(at, piece, cells, kernels)
+
+    def save(self, piece: Piece, cells: Any, kernels: Any, blocks: Iterable[Block] | None) -> None:
+        """Save blocks of a piece on the GPU, all when None."""
         pitch, dtype = piece.shape.pitch, self.rims.dtype
         save = partial(launch, kernels.get_function("save"))
 
@@ -108,8 +114,6 @@ class RegionField:
             save(size, cells, *where, pitch, block)
 
         piece.move([PieceLayer("", dtype, cut)], self.spill.save, blocks=blocks)
-        self.begun.add(at)
-        self.put(at, piece, cells, kernels)
 
     def put(self, at: Region, piece: Piece, cells: Any, kernels: Any) -> None:
         """Pass the outer cells of a region to its neighbours."""
@@ -166,15 +170,16 @@ class Regions:
         tick: Callable[[int], None],
         write: Write,
         read: Read,
+        across: int | None = None,
     ) -> None:
         self.problem, self.report, self.write = problem, report, write
         self.read = read
         self.farthest = problem.farthest
-        blocks = problem.blocks
-        cells = side * blocks.block
-        self.cells = cells
-        self.windows = region_windows(blocks, cells, problem.halo)
-        self._across = max(j for _, j in self.windows) + 1
+        self.cells = side * problem.blocks.block
+        self.map = RegionMap(
+            problem.blocks, (side, side if across is None else across), problem.halo
+        )
+        self.windows = self.map.windows
         self.lanes = Lanes(problem, self.windows, tick)
         self.lock = threading.Lock()
         self.visits = self.tile_visits = self.waves = self.blocks_read = 0
@@ -256,33 +261,24 @@ class Regions:
         """Regions with sources, and a lower bound of the start values in each."""
         least: dict[Region, float] = {}
         for at, key in self.problem.ground.starts():
-            region = self._region(at)
+            region = self.map.of(at)
             least[region] = min(key, least.get(region, key))
         for region, key in least.items():
             yield region, self.problem.ground.dtype.type(key)
 
-    def _region(self, at: Block) -> Region:
-        side = self.cells // self.problem.blocks.block
-        return at[0] // side, min(at[1] // side, self._across - 1)
-
     def _relax(self, field: RegionField) -> None:
         for at, key in self._starts():
             field.rims.start(at, key)
-        for at in {self._region(block) for block in field.spill.saved}:
+        for at in {self.map.of(block) for block in field.spill.saved}:
             field.rims.start(at, -np.inf if field.rims.dtype.kind == "f" else 0)
         if self.lanes.own:  # all at once, not each when its turn comes
             self.lanes.each(self.windows, lambda lane, at: self._read(lane, at, field))
         self.lanes.visit(
             field.rims, lambda: self.farthest, lambda lane, at: self._visit(lane, at, field)
         )
-        for at, window in self.windows.items():
+        for at in self.windows:
             if at not in field.begun:
-                self.lanes.tick(self._size(window))
-
-    @staticmethod
-    def _size(window: Window) -> int:
-        r0, r1, c0, c1 = window
-        return (r1 - r0) * (c1 - c0)
+                self.lanes.tick(self.map.cells(at))
 
     def _visit(self, lane: Lane, at: Region, field: RegionField) -> None:
         """Relax a region until nothing in it is pending; after the first visit, read on demand."""
@@ -308,14 +304,20 @@ class Regions:
             ring, seen = field.rims.ring(at)
             self._fetch(lane, field, lane.resident.beside(ring < seen), ring, seen)
         self._relax_piece(lane, at, piece, field, ring)
-        changed = [] if self.lanes.own else lane.resident.changed()
-        field.evict(at, piece, piece.distances, piece.kernels, changed)
+        field.evict(at, piece, piece.distances, piece.kernels, self._to_save(lane))
         self._look_at_targets(piece)
         if first:
-            self.lanes.tick(self._size(piece.window))
+            self.lanes.tick(self.map.cells(at))
 
-    def _exchange(self, at: Region, piece: Piece, field: RegionField) -> None:
-        """Pass the outer cells to neighbours and take theirs, while all are being relaxed."""
+    def _to_save(self, lane: Lane) -> list[Block]:
+        """The blocks to save after a visit."""
+        return [] if self.lanes.own else lane.resident.changed()
+
+    def _exchange(self, at: Region, piece: Piece, field: RegionField) -> Any:
+        """Pass the outer cells to neighbours and take theirs, while all are being relaxed.
+
+        The visit ends if this returns something true.
+        """
         self.lanes.check()
         field.put(at, piece, piece.distances, piece.kernels)
         self._receive(at, piece, field)
@@ -390,22 +392,23 @@ class Regions:
         field: RegionField,
         hops: RegionField | None,
         uneven: dict[Region, int],
-    ) -> None:
-        """Write a region's distances, and its backlinks unless it has flats."""
+    ) -> FlatDistance | None:
+        """Write a region's distances, and its backlinks unless it has flats; return these."""
         blocks = None
         if hops is None and at in field.begun and not self.lanes.own:
             blocks = self._pass_on(lane, at, field)
             if not blocks:
-                return
+                return None
             piece = self._piece(lane, at)
             piece.read(blocks=blocks)  # to tell nodata from unreached
         else:  # also checks the sources
             piece = self._load(lane, at, field)
-        outputs = [piece.distance_output(self.farthest)]
+        outputs, flats = [piece.distance_output(self.farthest)], None
         if hops is not None:
             piece.link(self.farthest)
             hopping = FlatDistance(piece)
             if hopping.begin():
+                flats = hopping
                 with self.lock:
                     uneven[at] = 0
             else:
@@ -413,6 +416,7 @@ class Regions:
             hops.put(at, piece, hopping.hops, hopping.kernels)
             del hopping
         piece.move(outputs, self.write, self._done, blocks)
+        return flats
 
     def _pass_on(self, lane: Lane, at: Region, field: RegionField) -> set[Block]:
         """Write the distances of a region's saved blocks; return the other blocks."""

@@ -54,6 +54,10 @@ def _state_dtype(distance: np.dtype) -> np.dtype:
     )
 
 
+def _pending(state: Any) -> bool:
+    return bool(state["waves"][int(state["number"]) % 3]["candidates"])
+
+
 class Relaxing:
     """Pending tiles, and the kernel that relaxes them.
 
@@ -162,6 +166,14 @@ class Relaxing:
         """The state of the kernel after it has finished."""
         return self._state.get().view(self._layout)[0]
 
+    def is_pending(self) -> bool:
+        """Whether `run` would relax a tile."""
+        return _pending(self.state())
+
+    def saved(self) -> None:
+        """Count all tiles as unchanged from now on."""
+        self._flags &= np.uint32(LISTED | WHOLE | AWAY)
+
     def run(
         self,
         heights: Any,
@@ -169,7 +181,7 @@ class Relaxing:
         lengths: Any,
         distances: Any,
         guard: Any,
-        between: Callable[[], None] = lambda: None,
+        between: Callable[[], Any] = lambda: None,
         seam: Callable[[], None] | None = None,
         every: float = LAUNCH,
     ) -> Any:
@@ -178,7 +190,7 @@ class Relaxing:
         Parameters
         ----------
         between
-            Called from time to time.
+            Called from time to time; ends it if it returns something true.
         seam
             Called after each launch: passes distances across the seam, see `Piece.seam`.
         every
@@ -224,9 +236,10 @@ class Relaxing:
             if seam is not None:
                 seam()
                 state = self.state()
-            if not state["waves"][int(state["number"]) % 3]["candidates"]:
+            if not _pending(state):
                 return state
             seconds = time.perf_counter() - start
             # Launches between seams are short, and many: without a bound it would leave 64 bits.
             waves = min(int(np.clip(waves * every / seconds, waves / 2, waves * 4)) + 1, 1 << 40)
-            between()
+            if between():
+                return state

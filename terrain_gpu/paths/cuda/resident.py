@@ -26,6 +26,11 @@ class ResidentBlocks:
         if not whole:
             piece.relaxing.send_away()
 
+    @property
+    def whole(self) -> bool:
+        """Whether all blocks are there."""
+        return bool(self._here.all())
+
     def beside(self, lowered: np.ndarray) -> list[Block]:
         """Missing blocks that tiles beside lowered cells around the piece need.
 
@@ -61,7 +66,7 @@ class ResidentBlocks:
 
     def wanted(self) -> list[Block]:
         """Missing blocks that pending tiles need, including the cells around the tiles."""
-        if self._here.all():
+        if self.whole:
             return []
         return self._chosen(_beside(self.piece.relaxing.waiting()), ~self._here)
 

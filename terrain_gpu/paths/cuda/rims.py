@@ -9,24 +9,54 @@ from typing import Any
 
 import numpy as np
 
-from ...grid import BlockGrid, Window
+from ...grid import Block, BlockGrid, Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..edges import infinity_of
 
 Region = tuple[int, int]
 
 
-def region_windows(blocks: BlockGrid, side: int, halo: int) -> dict[Region, Window]:
-    """The windows of regions, squares of `side` cells.
+def region_windows(
+    blocks: BlockGrid, side: int, halo: int, across: int | None = None
+) -> dict[Region, Window]:
+    """The windows of regions, of `side` rows and `across` columns; squares when that is None.
 
     Steps across a seam reach `halo` columns, so a last region that is narrower belongs to the one
     before it.
     """
-    rows, cols = range(0, blocks.rows, side), list(range(0, blocks.cols, side))
+    rows = range(0, blocks.rows, side)
+    cols = list(range(0, blocks.cols, side if across is None else across))
     if blocks.wraps and len(cols) > 1 and blocks.cols - cols[-1] < halo:
         cols.pop()
-    down, across = pairwise([*rows, blocks.rows]), list(pairwise([*cols, blocks.cols]))
-    return {(i, j): (*r, *c) for i, r in enumerate(down) for j, c in enumerate(across)}
+    down, along = pairwise([*rows, blocks.rows]), list(pairwise([*cols, blocks.cols]))
+    return {(i, j): (*r, *c) for i, r in enumerate(down) for j, c in enumerate(along)}
+
+
+class RegionMap:
+    """Regions of a raster: rectangles of blocks.
+
+    Parameters
+    ----------
+    sides
+        Rows and columns of a region, in blocks.
+    halo
+        See `region_windows`.
+    """
+
+    def __init__(self, blocks: BlockGrid, sides: tuple[int, int], halo: int) -> None:
+        self.sides = sides
+        side, across = (count * blocks.block for count in sides)
+        self.windows = region_windows(blocks, side, halo, across)
+        self._last = max(j for _, j in self.windows)
+
+    def of(self, at: Block) -> Region:
+        """Return the region of a block."""
+        return at[0] // self.sides[0], min(at[1] // self.sides[1], self._last)
+
+    def cells(self, at: Region) -> int:
+        """Return the number of cells of a region."""
+        r0, r1, c0, c1 = self.windows[at]
+        return (r1 - r0) * (c1 - c0)
 
 
 class Rims:
