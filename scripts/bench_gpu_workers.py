@@ -1,9 +1,9 @@
-"""Time a spanning tree on the GPUs of workers, beside the GPUs and CPUs of one process.
+"""Time spanning trees and distances on the GPUs of workers, beside those of one process, and CPUs.
 
-    python scripts/bench_gpu_workers.py --side 30000 --gpus 2 --work /dev/shm
+    python scripts/bench_gpu_workers.py --side 30000 --gpus 2 --work /dev/shm --paths
 
-Makes terrain, runs compute-mst in every way, each as a program, and prints a line for each. All
-must write the same bytes.
+Makes terrain, runs compute-mst, and with --paths compute-sssp, in every way, each as a program, and
+prints a line for each. All must write the same bytes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def digest(layer: Path) -> str:
     return found.hexdigest()
 
 
-def run(store: Path, words: str, layer: str) -> str:
-    """Run a command, print what it took, and return the digest of the layer."""
+def run(store: Path, words: str, layers: tuple[str, ...]) -> tuple[str, ...]:
+    """Run a command, print what it took, and return the digests of its layers."""
     report = store.with_suffix(".json")
     command = [*PROGRAM, *words.split(), "--overwrite", "-q", "--json", str(report)]
     begin = time.perf_counter()
@@ -63,11 +63,14 @@ def run(store: Path, words: str, layer: str) -> str:
     own = found["settings"].get("cluster", {})
     peak = max(found["peak_rss_bytes"], own.get("worker_peak_rss_bytes", 0)) / 1e6
     tasks = f", {own['tasks']} tasks" if own else ""
-    side = found["settings"]["plan"]["unit_rows"]
-    what = " ".join(words.split()[2:])
-    print(f"{what}: process {wall:.2f} s; {phases}; side {side}{tasks}; peak {peak:.0f} MB")
+    side = "{unit_rows} x {unit_cols}".format(**found["settings"]["plan"])
+    visits = found["result"].get("region_visits")
+    tasks += f", {visits} visits of regions" if visits else ""
+    program, _, *more = words.split()
+    what = " ".join([program, *more])
+    print(f"{what}: process {wall:.2f} s; {phases}; regions {side}{tasks}; peak {peak:.0f} MB")
     sys.stdout.flush()
-    return digest(store / layer)
+    return tuple(digest(store / layer) for layer in layers)
 
 
 def main() -> None:
@@ -78,7 +81,9 @@ def main() -> None:
     parser.add_argument("--cpus", type=int, default=0, help="Workers without GPUs; 0 for none.")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("/tmp"))
-    parser.add_argument("--paths", action="store_true", help="Also distances with all GPUs.")
+    parser.add_argument("--paths", action="store_true", help="Also distances.")
+    parser.add_argument("--backlinks", action="store_true", help="With backlinks.")
+    parser.add_argument("--gpu-memory-limit", help="For distances: several regions for each GPU.")
     parser.add_argument("--warm", action="store_true", help="All kernels are compiled.")
     given = parser.parse_args()
     if not given.warm:
@@ -88,16 +93,22 @@ def main() -> None:
     store = given.work / "workers.zarr"
     make_store(store, given.side, given.block)
     numbers = ",".join(map(str, range(given.gpus)))
-    mst, cuda = f"compute-mst {store}", "--backend cuda"
-    ways = [f"{mst} {cuda} --device 0", f"{mst} {cuda} --device {numbers}"]
-    ways += [f"{mst} {cuda} --workers {n} --memory-limit 8GB" for n in sorted({1, given.gpus})]
-    ways += [f"{mst} --workers {given.cpus} --memory-limit 4GB"] * bool(given.cpus)
-    found = {run(store, words, "mst") for words in ways * given.rounds}
-    assert len(found) == 1, found
+    cuda = "--backend cuda"
+
+    def compare(command: str, *layers: str, more: str = "") -> None:
+        ways = [f"{command} {cuda} --device {device}{more}" for device in ("0", numbers)]
+        counts = sorted({1, given.gpus})
+        ways += [f"{command} {cuda} --workers {n} --memory-limit 8GB{more}" for n in counts]
+        ways += [f"{command} --workers {given.cpus} --memory-limit 4GB"] * bool(given.cpus)
+        found = {run(store, words, layers) for words in ways * given.rounds}
+        assert len(found) == 1, found
+
+    compare(f"compute-mst {store}", "mst")
     if given.paths:
-        middle = f"--source-rowcol {given.side // 2},{given.side // 2}"
-        for device in ("0", numbers):
-            run(store, f"compute-sssp {store} {cuda} --device {device} {middle}", "distance")
+        more = f" --gpu-memory-limit {given.gpu_memory_limit}" if given.gpu_memory_limit else ""
+        command = f"compute-sssp {store} --source-rowcol {given.side // 2},{given.side // 2}"
+        command += f" --backlink {given.work / 'backlink.tif'}" * given.backlinks
+        compare(command, "distance", *["backlink"] * given.backlinks, more=more)
     shutil.rmtree(store)
 
 

@@ -1,7 +1,6 @@
-"""GPUs of the workers of a cluster: real ones where there are two, else a stand-in for them.
+"""Trees on GPUs of the workers of a cluster: real ones where there are two, else a stand-in.
 
-The kernels of a spanning tree need many threads in a block, which the emulation has not; there the
-CPU solves the regions.
+See also `test_cuda_workers_paths`.
 """
 
 from __future__ import annotations
@@ -14,84 +13,31 @@ import sys
 import time
 from contextlib import contextmanager
 
-import emulation
 import numpy as np
 import pytest
 from bucket import files
-from cluster import kill_a_worker, share_imports
+from cluster import kill_a_worker
 from contract import Stop, make_store, stop_at
 from distributed import WorkerPlugin
 from effort import examples
+from gpu_workers import StandIn, workers_with_gpus
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import forked, spawn
 from strategies import rasters, shapes
 from test_mst import connectivities, has_no_largest, weights
 
-from terrain_gpu import TileStore, minimum_spanning_tree, shortest_paths
+from terrain_gpu import TileStore, minimum_spanning_tree
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.device import OutOfGpuMemory
 from terrain_gpu.engine import connection
 from terrain_gpu.errors import CellError, InputError, PlanError
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.mst import problem
-from terrain_gpu.mst.cuda import plan, regions, remote
-from terrain_gpu.mst.levels import Solver
+from terrain_gpu.mst.cuda import plan, remote
 from terrain_gpu.mst.weights import weights_of
-from terrain_gpu.store.tiles import split_bits, untile, z_view
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
-
-
-class StandIn(WorkerPlugin):
-    """Gives each worker a "GPU" of its own; also those that Dask starts again."""
-
-    name = "stand-in"
-
-    def __init__(self, folder, shared=False):
-        self.folder, self.shared = folder, shared
-
-    def setup(self, worker):
-        emulation.use(pytest.MonkeyPatch(), self.folder)
-        import cupy
-
-        told = {"name": b"emulated", "uuid": str(0 if self.shared else os.getpid()).encode()}
-        cupy.cuda.runtime.getDeviceProperties = lambda number: told
-        regions.GpuSolver.solve = solve_on_the_cpu
-
-
-def solve_on_the_cpu(self, at, slot):
-    window = r0, r1, c0, c1 = self.regions.window(*at)
-    cells, side = np.empty((r1 - r0, c1 - c0), self.weight.dtype), self.blocks.block
-    inside = [self.blocks.window(*block) for block in self.blocks_in(at)]
-    places = [np.s_[a - r0 : b - r0, c - c0 : d - c0] for a, b, c, d in inside]
-    for tiles, place in zip(slot.cells.get(), places, strict=False):
-        own = cells[place]
-        own[...] = untile(tiles)[: own.shape[0], : own.shape[1]]
-    mask = np.zeros(cells.shape, np.uint8)
-    solver = Solver(self.shape, self.regions.block, self.weight, self.nodata, self.diagonal)
-    solved = solver.solve(window, cells, mask)
-    for tiles, place in zip(slot.mask, places, strict=False):
-        block = np.zeros((side, side), np.uint8)
-        own = mask[place]
-        block[: own.shape[0], : own.shape[1]] = own
-        z_view(tiles.view(np.ndarray))[...] = split_bits(block)
-    return solved
-
-
-@contextmanager
-def workers_with_gpus(count, folder, announced=True, **how):
-    share_imports()
-    real = device.why_not() is None
-    if real:
-        import cupy
-
-        if cupy.cuda.runtime.getDeviceCount() < count:
-            pytest.skip("fewer GPUs than workers")
-    with connection.open_client(count, None, "all" if announced else None) as client:
-        if not real:
-            client.register_plugin(StandIn(folder, **how))
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -313,13 +259,6 @@ def test_a_height_that_cannot_be(gpus, tmp_path):
         minimum_spanning_tree(store, client=gpus, backend="cuda")
 
 
-def test_what_has_no_gpu_there(gpus, store):
-    with pytest.raises(InputError, match="shortest paths on the CPU"):
-        shortest_paths(store, [(0, 0)], client=gpus, backend="cuda")
-    minimum_spanning_tree(store, weight="flow")
-    assert shortest_paths(store, [(0, 0)], client=gpus).report.settings["backend"] == "cpu"
-
-
 def dask_setup(worker):
     """For workers that are started by hand and preload this module."""
     StandIn(os.environ["KERNELS"]).setup(worker)
@@ -383,7 +322,7 @@ def test_commands_without_gpus(store):
     for command, words in (
         ("compute-mst {} --workers 1 --backend cuda", "CuPy is not installed"),
         ("compute-mst {} --workers 2 --backend cuda --device 0", "--workers 2: each needs a GPU"),
-        ("compute-sssp {} --source-rowcol 3,3 --workers 1 --backend cuda", "paths on the CPU"),
+        ("compute-sssp {} --source-rowcol 3,3 --workers 1 --backend cuda", "CuPy is not installed"),
         ("terrain-gpu build-index {} --workers 1 --backend cuda", "build an index on the CPU"),
         ("terrain-gpu flow-direction {} --workers 1 --backend cuda", "compute this on the CPU"),
     ):
