@@ -6,9 +6,9 @@ The CPU of one process says what is right.
 from __future__ import annotations
 
 import math
-import random
 import shutil
 from functools import partial
+from shutil import rmtree
 
 import emulation
 import numpy as np
@@ -116,7 +116,7 @@ def regions(request, monkeypatch):
     return request.param
 
 
-def both(store, client, sources=SOURCES, **how):
+def both(store, client=None, sources=SOURCES, **how):
     """Run on GPUs of the workers and on this process's CPU; compare; return the first report."""
     there = {"client": client, "backend": "cuda", **how}
     beside = shortest_paths(store, sources, **there)
@@ -137,12 +137,12 @@ def both(store, client, sources=SOURCES, **how):
         {"verify": True, **ALL},
         {"cost": "friction", "friction": "friction", "reverse": True, **ALL},
         {"cost": "minimax", "source_edge": True, "corner_cutting": False, **ALL},
-        {"cost": "tobler", "max_slope": 3.0, "connectivity": 16, "barriers": "barriers", **ALL},
+        {"cost": "friction", "friction": "friction", "connectivity": 16, "barriers": "barriers"},
         {"cost": "friction", "friction": "friction", "metric": "continuous"},
         {"targets": [(20, 90), (90, 20)], "stop_at_targets": True, "backlink": True},
         {"cost": "length * 2 + abs(dz)", "max_cost": 90.0, "connectivity": 4},
     ],
-    ids=lambda how: how.get("metric", how.get("cost", "absdiff")),
+    ids=["absdiff", "friction", "minimax", "16", "continuous", "targets", "formula"],
 )
 def test_the_same_bytes(gpus, store, regions, how):
     if how.get("metric") == "continuous":
@@ -150,7 +150,7 @@ def test_the_same_bytes(gpus, store, regions, how):
         lay_beside(store, 64, positive=data)
         how = {**how, "friction": "positive"}
     if "barriers" in how:
-        how = {**how, "sources": [(0, 0)]}
+        how = {**how, **ALL, "sources": [(0, 0)]}
     report = both(store, gpus, how.pop("sources", SOURCES), **how)
     told = report.settings
     assert told["backend"] == "cuda"
@@ -167,7 +167,6 @@ def test_the_same_bytes(gpus, store, regions, how):
 def test_across_the_seam(gpus, tmp_path, regions):
     world = round_the_earth_at(tmp_path / "world.zarr")
     assert both(world, gpus, **ALL).result["wrap"]
-    both(world, gpus, connectivity=16, overwrite=True, backlink=True)
 
 
 def round_the_earth_at(path):
@@ -251,7 +250,7 @@ def interrupt_at(share):
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6])
-def test_a_stopped_run_goes_on(gpus, one_gpu, store, monkeypatch, regions, share):
+def test_a_stopped_run_goes_on(gpus, one_gpu, tmp_path, regions, share):
     """With other workers, with other regions, on CPUs, and from there."""
     ways = {
         "there": {"client": gpus, "backend": "cuda"},
@@ -259,16 +258,24 @@ def test_a_stopped_run_goes_on(gpus, one_gpu, store, monkeypatch, regions, share
         "cpus": {"client": gpus, "backend": "cpu"},
         "alone": {"backend": "cpu"},
     }
-    order = [*ways.items()]
-    random.Random(share).shuffle(order)
-    for name, how in order:
-        first = {"client": gpus, "backend": "cuda"} if name != "there" else ways["alone"]
+    for first, then in ("there", "one"), ("there", "cpus"), ("there", "alone"), ("alone", "there"):
+        store = make(tmp_path / f"{first}-{then}")
         with pytest.raises(KeyboardInterrupt):
-            shortest_paths(
-                store, SOURCES, overwrite=True, progress=interrupt_at(share), **first, **ALL
-            )
-        found = both(store, None, resume=True, overwrite=True, **ALL, **how)
+            shortest_paths(store, SOURCES, progress=interrupt_at(share), **ways[first], **ALL)
+        found = both(store, resume=True, **ALL, **ways[then])
         assert found.result["blocks_resumed"] > 0
+
+
+def test_distances_that_are_finished_are_left(gpus, store):
+    shortest_paths(store, SOURCES, backend="cpu", **ALL)
+    rmtree(store / "backlink")
+    written = (store / "distance" / "zarr.json").stat().st_ino
+    how = {"client": gpus, "backend": "cuda", "resume": True}
+    shortest_paths(store, SOURCES, **how, **ALL)
+    assert (store / "distance" / "zarr.json").stat().st_ino == written
+    found = {name: files(store / name) for name in LAYERS}
+    shortest_paths(store, SOURCES, backend="cpu", overwrite=True, **ALL)
+    assert found == {name: files(store / name) for name in LAYERS}
 
 
 def test_saved_once_a_minute(gpus, store, monkeypatch):
@@ -336,7 +343,9 @@ def test_whatever_workers_lose(lanes, kept, data, slots, sides, seconds, checkpo
     assert not (kept / ".incomplete").exists()
 
 
-def test_memory_of_a_run_that_is_gone_is_freed(lanes):
+def test_memory_of_a_run_that_is_gone_is_freed(lanes, monkeypatch):
+    monkeypatch.setattr(device, "identity_of", lambda: "")
+
     class Holder:
         gone = False
 

@@ -161,7 +161,9 @@ class Problem:
         these the squarest.
         """
         (down, across), found = self.blocks.shape, []
-        most, least = self._across(self.stagings) + workers, min(workers, self.blocks.count)
+        least = min(workers, self.blocks.count)
+        # Of k parts some may be left out, fewer than half, because blocks are whole.
+        most = 2 * (self._across(self.stagings) + workers)
         for high in sorted({ceil_div(down, k) for k in range(1, min(down, most) + 1)}):
             for k in range(1, min(across, most) + 1):
                 wide = ceil_div(across, k)

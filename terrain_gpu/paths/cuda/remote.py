@@ -113,7 +113,8 @@ class RemoteRegions:
                 self._converse(self._to_hop)
                 self._write_all(close_region, sorted(self._uneven))
         self.files.close(keep=False)
-        if "allocation" in self.problem.names:
+        allocation = self.run.writers.get(self.problem.named["allocation"])
+        if allocation is not None and not allocation.finished:
             with report.phase("allocation"):
                 allocate(self.problem.ground, self.loan)
         self._tell(resumed)
