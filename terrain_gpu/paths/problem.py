@@ -26,7 +26,13 @@ from ..engine import plan as planner
 from ..engine.arrays import ArrayLayer
 from ..engine.connection import OVERHEAD
 from ..engine.operation import OutputLayer, Phase
-from ..engine.plan import CUDA_BASELINE, StreamPlan, plan_paths, threads_of
+from ..engine.plan import (
+    COMPILED_BASELINE,
+    CUDA_BASELINE,
+    StreamPlan,
+    plan_paths,
+    threads_of,
+)
 from ..engine.run import Run, run_in_memory
 from ..errors import InputError
 from ..grid import TILE, Block, BlockGrid, GridSpec, units
@@ -50,6 +56,9 @@ LAYERS = RESULTS
 
 PLACE_BYTES = 100
 """Memory for a source or a target."""
+
+LABEL_BYTES = 32
+"""Memory for a cell of a block that `cpu.allocate` follows."""
 
 FEW_PLACES = 10_000
 """Sources and targets that need not be counted: the baseline has room for them."""
@@ -207,6 +216,7 @@ class CostDistance(CostGraph):
         self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
     ) -> StreamPlan:
         friction, barriers = self.rasters["friction"], self.rasters["barriers"]
+        there = gpu is not None and bool(gpu.workers)  # the driver has the rims, no fields
         plan = plan_paths(
             *self.grid.shape,
             self.heights.dtype,
@@ -218,21 +228,25 @@ class CostDistance(CostGraph):
             halo=self.ground.halo,
             beside=self._held + self._needs(threads_of(threads)),
             memory_limit=memory_limit,
-            threads=threads,
+            threads=1 if there else threads,
         )
         if self.verified:
             self._verifiers(plan, CUDA_BASELINE if gpu else 0)
-        return plan if gpu is None else self._regions(plan, gpu)
+        if gpu is None:
+            return plan
+        return self._regions(plan, gpu, threads_of(threads) if there else plan.workers)
 
-    def _regions(self, plan: StreamPlan, gpu: Gpu) -> StreamPlan:
-        """The plan on a GPU."""
-        problem = self._problem(plan.workers, plan, gpu, Path())
+    def _regions(self, plan: StreamPlan, gpu: Gpu, threads: int) -> StreamPlan:
+        """The plan on a GPU, or on those of workers that read and write with so many threads."""
+        problem = self._problem(threads, plan, gpu, Path())
         side = problem.plan()[1]
         high, wide = problem.sides(len(gpu.workers)) if gpu.workers else (side, side)
         passing = dict.fromkeys(("buffers", "readers", "writers"), problem.stagings)
         needed = {"memory": problem.host_memory}
-        if gpu.workers:  # the rims are here
-            needed = {"worker_memory": problem.host_memory + OVERHEAD + self._held}
+        if gpu.workers:  # rims are here; there the CPU allocates when the GPU is done
+            allocating = COMPILED_BASELINE + CUDA_BASELINE + LABEL_BYTES * self.blocks.block**2
+            most = max(problem.host_memory, allocating * ("allocation" in self.names))
+            needed = {"worker_memory": most + OVERHEAD + self._held}
         return replace(
             plan,
             unit_rows=min(high * self.blocks.block, self.blocks.rows),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...cuda.backend import Gpu
-from ...cuda.device import gpu_memory_errors, memory_bounds
+from ...cuda.device import free_staging, gpu_memory_errors, memory_bounds
 from ...cuda.workers import HOLDERS, require_own_gpu
 from ...engine.plan import StreamPlan
 from ...grid import TILE, Block, BlockGrid, ceil_div, round_up
@@ -461,6 +461,7 @@ class RegionKeeper(Regions):
         self._forget()
         self.lanes.all.clear()
         del self._lane
+        free_staging()
         self._opened.close()
 
 

@@ -305,7 +305,7 @@ class RemoteRegions:
         if visited.hops_rim is not None:
             self.hops_rims.put(at, visited.hops_rim)
         for saved in visited.saved:
-            self._take_files(saved)
+            self._take_files(saved, own=saved.at == at)
         if len(self._at_targets):
             self._at_targets = np.minimum(self._at_targets, visited.at_targets)
             self.farthest = min(self.farthest, self._at_targets.max())
@@ -317,9 +317,11 @@ class RemoteRegions:
             if own == home and other != at and other not in self._busy:
                 self._lose(other)
 
-    def _take_files(self, saved: Saved) -> None:
+    def _take_files(self, saved: Saved, *, own: bool) -> None:
+        """Take the files of the region that was visited, its `own`, or of one that had to leave."""
         at = saved.at
-        if at in self._busy or self._fields.get(at) != saved.field:
+        # A visit under way may read the files before, and those of an older field are useless.
+        if not own and (at in self._busy or self._fields.get(at) != saved.field):
             for name in set(saved.names.values()) - set(self.files.names.values()):
                 with suppress(OSError):
                     (self.files.folder / name).unlink()
