@@ -274,13 +274,23 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
     check_start_costs(problem)
     limit: Any = limit_of(NO_LIMIT if memory_limit is None and not path else memory_limit)
     where = backend, device, gpu_memory_limit
-    asked = limit if client is None else memory_limit
-    client, gpu = gpu_of_method(problem, asked, *where, client)
-    place = Placement(gpu, progress, passes=2 + verify)
+    client, place = _placed(problem, (limit, memory_limit), where, client, progress)
     if over_arrays:
         return _over_arrays(problem, limit, threads, place, compress)
     again = {"build": build_index, "resume": resume, "overwrite": overwrite, "client": client}
     return _over_store(problem, memory_limit, threads, place, (*where, compress), **again)
+
+
+def _placed(
+    problem: CostDistance,
+    limits: tuple[Any, Any],
+    where: tuple[Any, ...],
+    client: Any,
+    progress: Progress,
+) -> tuple[Any, Placement]:
+    """Where to compute, with the cluster of a client. `limits`: of this process, and as given."""
+    client, gpu = gpu_of_method(problem, limits[client is not None], *where, client)
+    return client, Placement(gpu, progress, passes=2 + problem.verified)
 
 
 def _over_arrays(
