@@ -284,7 +284,7 @@ def shortest_paths(  # noqa: PLR0913 - keyword-only
 def _placed(
     problem: CostDistance,
     limits: tuple[Any, Any],
-    where: tuple[Any, ...],
+    where: tuple[Backend, Devices, Any],
     client: Any,
     progress: Progress,
 ) -> tuple[Any, Placement]:
