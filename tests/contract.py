@@ -10,13 +10,15 @@ import json
 import os
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from shutil import copytree, rmtree
 
 import numpy as np
 import pytest
-from cluster import at_share, die_driving, drawn_share, kill_a_worker, share_imports
+from bucket import files, objects
+from cluster import at_share, die_driving, drawn_share, kill_a_worker, processes, share_imports
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -38,6 +40,7 @@ from terrain_gpu.errors import (
 )
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.store import TileStore, writer
+from terrain_gpu.store.objects import ObjectPath
 
 TRANSFORM = (10.0, 0.0, 500000.0, 0.0, -20.0, 5500000.0)
 KEYS = {
@@ -224,6 +227,19 @@ class OperationContract:
         """Names of the outputs that exist."""
         return {o.name for o in self.make(store).outputs} & set(TileStore.open(store).layers)
 
+    def remove(self, store: Path) -> None:
+        """Remove the outputs."""
+        for name in self.there(store):
+            rmtree(store / name)
+
+    def left_alone(self, store: Path) -> dict[str, bytes]:
+        """All files after a run in this process; its outputs are removed again."""
+        run(self.make(store))
+        found = files(store.parent)
+        self.remove(store)
+        assert files(store.parent).keys() < found.keys()
+        return found
+
     def damage(self, store: Path) -> None:
         """Damage an input."""
         name = self.make(store).inputs[0]
@@ -273,6 +289,28 @@ class OperationContract:
         told = found.report.settings["cluster"]
         assert 0 < told["tasks"] == sum(one["tasks"] for one in told["each"].values())
         assert sum(cells for cells, _ in seen) == seen[-1][1]
+
+    def test_on_five_workers(self, store):
+        """With all files that one process leaves, in the store and beside it."""
+        alone = self.left_alone(store)
+        with processes(5) as client:
+            found = run(self.make(store), client=client)
+        assert found.report.settings["cluster"]["workers"] == 5
+        assert files(store.parent) == alone
+
+    def test_in_object_storage(self, store, bucket):
+        """With all files that it leaves on a disk, in the store and beside it."""
+        url = f"{bucket}/{store.name}"
+        for name, data in files(store).items():
+            (ObjectPath(url) / name).write(data)
+        alone = self.left_alone(store)
+        here = self.make(store)
+        run(replace(here, store=here.store.replace(str(store), url)))
+        rmtree(store)
+        for name, data in objects(url).items():
+            (store / name).parent.mkdir(parents=True, exist_ok=True)
+            (store / name).write_bytes(data)
+        assert files(store.parent) == alone
 
     def test_a_worker_dies_and_the_run_goes_on(self, store, cluster):
         killed = []
@@ -426,8 +464,7 @@ class OperationContract:
                 run(self.make(store), resume=True, verify=True)
             code, proven = verify(store)
             assert (code, output.name in proven) == (1, False)
-            for name in self.there(store):
-                rmtree(store / name)
+            self.remove(store)
 
     def test_workers_prove_it(self, store, cluster):
         """Also if one of them dies meanwhile."""
@@ -477,6 +514,10 @@ class FileContract(OperationContract):
 
     def there(self, store):
         return {o.name for o in self.make(store).outputs if Path(o.name).exists()}
+
+    def remove(self, store):
+        for name in self.there(store):
+            Path(name).unlink()
 
     @pytest.mark.parametrize("share", [0.0, 0.45, 1.0])
     def test_stopped_anywhere_and_resumed(self, store, share):

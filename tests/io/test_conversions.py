@@ -75,7 +75,8 @@ class TestExport(FileContract):
     command = "export s.zarr x.tif"
     rasters = rasters(shape=shapes(200, 30_000)).filter(faithful)
     # Blocks are written in order, by one process.
-    test_on_a_cluster = test_a_worker_dies_and_the_run_goes_on = None
+    test_on_a_cluster = test_on_five_workers = None
+    test_a_worker_dies_and_the_run_goes_on = None
     test_its_driver_is_killed = test_its_scheduler_is_killed = None
 
     def make(self, store):
