@@ -58,7 +58,8 @@ cost-matrix {store} {a} {b} --path {out}/ways.geojson -o {out}/matrix.csv
 least-cost-network {store} {a} {b} --pairs delaunay -o {out}/net.geojson --table {out}/net.csv
 build-index {store}
 query-index {store} --from-rowcol {one} --to-rowcol {other} -o {out}/pairs.csv
-overviews {store} --layer elevation --layer links --resampling mode
+overviews {store} --layer elevation
+overviews {store} --layer links --resampling mode
 export {store} {out}/heights.tif
 layers {store} remove averages --json {out}/layers.json
 info {store}
