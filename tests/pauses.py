@@ -54,10 +54,12 @@ class Pause(NamedTuple):
                 elif number > self.number + self.most:
                     os._exit(99)
 
-        if self.event == "open":  # compiled code opens shards without an event
-            from terrain_gpu.store import layer
+        from terrain_gpu.store import layer, writer
 
+        # Compiled code opens and renames shards without an event.
+        if self.event == "open":
             layer.shards_at_once = lambda compress: None
+        writer.saves_at_once = lambda compress: None
         sys.addaudithook(hook)
 
 

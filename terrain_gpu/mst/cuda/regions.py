@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
@@ -480,9 +481,18 @@ def solve_regions(
         each(lambda k, block: target.write_tiles(*block, staging.download(result[1].mask[k])), at)
 
     def each(work: Callable[[int, Block], None], at: Block) -> None:
-        inside = solver.blocks_in(at)
-        for _ in pool.map(work, range(len(inside)), inside):
-            pass
+        left = enumerate(solver.blocks_in(at))
+
+        def some(_: int) -> None:
+            # A thread takes the next block itself: jobs for the pool cost the lock more often.
+            try:
+                for k, block in left:
+                    work(k, block)
+            except BaseException:
+                deque(left, 0)  # the others stop, too
+                raise
+
+        deque(pool.map(some, range(plan.readers)), 0)
 
     devices = [lane.device for lane in solver.lanes]
     with ThreadPoolExecutor(plan.readers) as pool, memory_bounds(solver.memory_limit, devices):
