@@ -16,7 +16,7 @@ from ..compiled import jit
 from ..errors import StoreError
 from ..grid import BlockGrid, Window
 from ..grid.neighbours import COL_STEP, EDGE_OF, NE, NW, ROW_STEP, SE, SW, E, N, S, W
-from ..mst.cpu.boruvka import edge_key, rule_at
+from ..mst.cpu.keys import edge_key, rule_at
 from ..mst.weights import valid_cells
 from .source import Forest
 

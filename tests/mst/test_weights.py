@@ -16,7 +16,7 @@ from reference import exact_sum, slope_of, weight_of
 from strategies import DTYPES, scalars
 
 from terrain_gpu.errors import InputError
-from terrain_gpu.mst.cpu.boruvka import add_weight, edge_key
+from terrain_gpu.mst.cpu.keys import add_weight, edge_key
 from terrain_gpu.mst.weights import Weight, weights_of
 
 

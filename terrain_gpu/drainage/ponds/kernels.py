@@ -16,7 +16,7 @@ from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
-from ...mst.cpu.boruvka import edge_key, rule_at
+from ...mst.cpu.keys import edge_key, rule_at
 from ..hierarchy.kernels import IN_ORDER, OCEAN, older, root_of, roots
 
 MOST = (1 << 62) - 1

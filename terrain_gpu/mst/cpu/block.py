@@ -8,8 +8,9 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import TILE
 from ..weights import Weight
-from .boruvka import contract, edge_key, new_list_work, rule_at
-from .tile import RING, new_tile_work, ring_cell, ring_index, tile_forest
+from .kruskal import contract, new_list_work
+from .seams import separators, vertex
+from .tile import RING, new_tile_work, ring_cell, tile_forest
 
 
 def new_block_work(block: int, weight: Weight) -> tuple:
@@ -50,7 +51,7 @@ def block_forest(cells, valid, rule, diagonal, sides, work, mask, sums, mode):
         block (row * cols + col) at both ends.
     """
     tile_work, list_work = work
-    edges, frozen, picked = list_work[0], list_work[4], list_work[5]
+    edges, frozen, picked = list_work[0], list_work[3], list_work[4]
     rows, cols = cells.shape
     down, across = (rows + TILE - 1) // TILE, (cols + TILE - 1) // TILE
     count = np.int64(0)  # always int64, so that `tile_forest` is compiled only once
@@ -85,13 +86,13 @@ def block_forest(cells, valid, rule, diagonal, sides, work, mask, sums, mode):
             for k in range(start, count):
                 edges[2][k] += first
                 edges[3][k] += first
-    count = _separators(cells, valid, rule, diagonal, across, edges, count)
+    count = separators(cells, valid, rule, diagonal, across, edges, count)
     vertices = down * across * RING
     frozen[:vertices] = False
     for row in range(rows):
         step = 1 if row in (0, rows - 1) else max(cols - 1, 1)
         for col in range(0, cols, step):
-            frozen[_vertex(row, col, across)] = (
+            frozen[vertex(row, col, across)] = (
                 (row == 0 and sides[0])
                 or (row == rows - 1 and sides[1])
                 or (col == 0 and sides[2])
@@ -108,41 +109,8 @@ def block_forest(cells, valid, rule, diagonal, sides, work, mask, sums, mode):
 
 
 @register_jitable
-def _vertex(row, col, across):
-    """Return the number of a tile's rim cell among all rim cells of the block."""
-    tile = (row // TILE) * across + col // TILE
-    return tile * RING + ring_index(row % TILE, col % TILE)
-
-
-@register_jitable
 def _cell(vertex, across, cols):
-    """The inverse of `_vertex`: row * cols + col."""
+    """The inverse of `seams.vertex`: row * cols + col."""
     tile = vertex // RING
     row, col = ring_cell(vertex % RING)
     return ((tile // across) * TILE + row) * cols + (tile % across) * TILE + col
-
-
-@register_jitable
-def _separators(cells, valid, rule, diagonal, across, edges, count):
-    """Append the edges between tiles."""
-    keys, ids, us, vs = edges
-    rows, cols = cells.shape
-    for row in range(rows):
-        whole = row % TILE == TILE - 1
-        for col in range(cols):
-            # The lower ends of such edges lie only in the last row and the outer columns of tiles.
-            if not (whole or (col + 1) % TILE < 2) or not valid[row, col]:
-                continue
-            for d in range(0, 4, 1 if diagonal else 2):
-                y = row + (d > 0)
-                x = col + (1 if d == 0 else d - 2)
-                if y >= rows or x < 0 or x >= cols or not valid[y, x]:
-                    continue
-                if y // TILE == row // TILE and x // TILE == col // TILE:
-                    continue
-                keys[count] = edge_key(cells[row, col], cells[y, x], rule_at(rule, d, row))
-                ids[count] = 4 * (row * cols + col) + d
-                us[count] = _vertex(row, col, across)
-                vs[count] = _vertex(y, x, across)
-                count += 1
-    return count

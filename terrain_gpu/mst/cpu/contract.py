@@ -32,7 +32,7 @@ from ...compiled import jit
 from ...primitives.tournament import NOBODY, challenge, first, leave, new_tree, plays, precedes
 from ..region import Edges, Region
 from ..weights import Weight
-from .boruvka import add_weight, edge_key, rule_at
+from .keys import add_weight, edge_key, rule_at
 from .merge import Children, Frame
 
 __all__ = [

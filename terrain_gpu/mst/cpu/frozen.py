@@ -53,4 +53,5 @@ def solve_block(
     The candidates' ids and ends refer to the block's own cells.
     """
     edges, count = kernel(cells, valid, rule, diagonal, open_sides, work, mask, sums, mode)
-    return int(edges), tuple(a[:count] for a in work[1][0])
+    keys, ids, us, vs = (array[:count] for array in work[1][0])
+    return int(edges), (keys, ids, us.astype(np.int64), vs.astype(np.int64))

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...grid import Window
 from ..region import Border, Edges, Region
-from .boruvka import contract, edge_key, new_list_work, rule_at
+from .keys import edge_key, rule_at
+from .kruskal import contract, new_list_work
 
 Children = dict[tuple[int, int], Region]
 """Up to four siblings, keyed by (row, column) 0 or 1; (0, 0) always exists."""
@@ -45,14 +46,15 @@ def merge(
         The joined region, and the global ids of the edges now final.
     """
     frame = Frame(children, shape)
-    keys, ids, us, vs = frame.edges(rule, diagonal)
-    edges = keys, ids, frame.number(us), frame.number(vs)
-    del us, vs
+    keys, ids, *ends = frame.edges(rule, diagonal)
+    us, vs = (frame.number(cells).astype(np.uint32) for cells in ends)
+    edges = keys, ids, us, vs
+    del ends
     work = edges, *new_list_work(frame.cells.size, keys.size, keys.dtype)[1:]
-    work[4][:] = frame.is_open(frame.cells)
+    work[3][:] = frame.is_open(frame.cells)
     final, count = contract(work, frame.cells.size, keys.size, sums, mode)
     keys, ids, us, vs = (array[:count].copy() for array in edges)
-    return frame.region((keys, ids, frame.cells[us], frame.cells[vs])), work[5][:final].copy()
+    return frame.region((keys, ids, frame.cells[us], frame.cells[vs])), work[4][:final].copy()
 
 
 class Frame:

@@ -15,8 +15,9 @@ from numba.extending import overload, register_jitable
 
 from ...compiled import jit
 from ...grid import TILE
+from ...primitives.union_find import find
 from ..weights import Weight
-from .boruvka import add_weight, compress, edge_key, rule_at
+from .keys import add_weight, edge_key, rule_at
 
 CELLS = TILE * TILE
 PAD = TILE + 1
@@ -47,7 +48,7 @@ def new_tile_work(weight: Weight) -> tuple:
         (ids(), ids()),  # components after the first round, and those that are active
         np.empty(CELLS, np.bool_),  # frozen
         choices(),  # picked edges
-        np.empty(CELLS, np.uint8),  # edges left of each cell, a bit for each direction
+        np.empty(CELLS, np.uint8),  # edges left of each cell by directions, then its final edges
         (choices(4 * CELLS), ids(4 * CELLS), ids(4 * CELLS)),  # edges left, and their ends
     )
 
@@ -188,12 +189,16 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
     components = roots
     first[:] = active
     final, roots, count_left = _rounds(work, roots, count_left, final)
-    key_type = out[0].dtype.type
+    # Collected in the tile, then copied: rows of a block compete for few places of the cache.
+    bits[:] = 0
     for k in range(final):
-        key, e = _key_and_number(picked, k)
-        mask[row0 + (e >> 8), col0 + ((e >> 2) & 63)] |= np.uint8(1 << (e & 3))
-        add_weight(sums, key_type(key), mode)
-    compress(parent, first, components)
+        _, e = _key_and_number(picked, k)
+        bits[e >> 2] |= np.uint8(1 << (e & 3))
+    for y in range(window[1] - row0):
+        for x in range(window[3] - col0):
+            mask[row0 + y, col0 + x] = bits[y * TILE + x]
+    _add_weights(picked, final, sums, out[0], mode)
+    _compress(parent, first, components)
     for c in range(PAD, CELLS + PAD):
         label[c] = parent[label[c]]
     frozen[:] = False
@@ -208,6 +213,23 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
         out[3][count] = ring_index(v >> 6, v & 63)
         count += 1
     return count, final
+
+
+@register_jitable
+def _add_weights(picked, count, sums, keys, mode):
+    """`add_weight` for picked edges."""
+    if mode:
+        for k in range(count):
+            add_weight(sums, keys.dtype.type(_key_and_number(picked, k)[0]), mode)
+        return
+    # Integers are summed in registers: in memory, each waits until the one before is stored.
+    low = high = np.int64(0)
+    for k in range(count):
+        key = np.uint64(_key_and_number(picked, k)[0])
+        low += np.int64(key & np.uint64(0xFFFFFFFF))
+        high += np.int64(key >> np.uint64(32))
+    sums[0] += low
+    sums[1] += high
 
 
 @register_jitable
@@ -226,7 +248,7 @@ def _rounds(work, roots, count, found):
         if more == found:
             break
         found = more
-        roots = compress(parent, active, roots)
+        roots = _compress(parent, active, roots)
     return found, roots, count
 
 
@@ -269,7 +291,7 @@ def _hook_cells(best, choice, parent, frozen, picked):
 
 @register_jitable
 def _compress_cells(parent, active):
-    """`compress` for all cells: without branches, in as many passes as the deepest needs."""
+    """`_compress` for all cells: without branches, in as many passes as the deepest needs."""
     changed = np.uint32(1)
     while changed:
         changed = np.uint32(0)
@@ -283,6 +305,18 @@ def _compress_cells(parent, active):
         active[roots] = c
         roots += parent[c] == c
     return roots
+
+
+@register_jitable
+def _compress(parent, active, roots):
+    """Point every active component to its root; keep only roots active, return their number."""
+    still = 0
+    for k in range(roots):
+        c = active[k]
+        parent[c] = find(parent, c)
+        active[still] = c
+        still += parent[c] == c
+    return still
 
 
 @register_jitable

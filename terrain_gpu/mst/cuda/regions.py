@@ -161,7 +161,7 @@ class GpuSolver:
         return frame.region((keys[kept], ids[kept], *ends)), ids[final]
 
     def _contract(self, edges: Edges, frozen: np.ndarray) -> tuple[Any, ...]:
-        """`boruvka.contract` on the GPU.
+        """`kruskal.contract` on the GPU.
 
         Returns
         -------
