@@ -189,15 +189,14 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
     components = roots
     first[:] = active
     final, roots, count_left = _rounds(work, roots, count_left, final)
-    # Collected in the tile, then copied: rows of a block compete for few places of the cache.
-    bits[:] = 0
-    for k in range(final):
-        _, e = _key_and_number(picked, k)
-        bits[e >> 2] |= np.uint8(1 << (e & 3))
-    for y in range(window[1] - row0):
-        for x in range(window[3] - col0):
-            mask[row0 + y, col0 + x] = bits[y * TILE + x]
-    _add_weights(picked, final, sums, out[0], mode)
+    if mode == 0:
+        _set_and_sum(picked, final, window, bits, mask, sums)
+    else:
+        key_type = out[0].dtype.type
+        for k in range(final):
+            key, e = _key_and_number(picked, k)
+            mask[row0 + (e >> 8), col0 + ((e >> 2) & 63)] |= np.uint8(1 << (e & 3))
+            add_weight(sums, key_type(key), mode)
     _compress(parent, first, components)
     for c in range(PAD, CELLS + PAD):
         label[c] = parent[label[c]]
@@ -216,18 +215,23 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
 
 
 @register_jitable
-def _add_weights(picked, count, sums, keys, mode):
-    """`add_weight` for picked edges."""
-    if mode:
-        for k in range(count):
-            add_weight(sums, keys.dtype.type(_key_and_number(picked, k)[0]), mode)
-        return
-    # Integers are summed in registers: in memory, each waits until the one before is stored.
+def _set_and_sum(picked, count, window, bits, mask, sums):
+    """Set the bits of final edges in `mask` and add their weights, which are integers.
+
+    Bits are collected in the tile, because rows of a block compete for few places in the cache.
+    Weights are summed in registers: in memory, each waits until the one before is stored.
+    """
+    row0, row1, col0, col1 = window
     low = high = np.int64(0)
+    bits[:] = 0
     for k in range(count):
-        key = np.uint64(_key_and_number(picked, k)[0])
-        low += np.int64(key & np.uint64(0xFFFFFFFF))
-        high += np.int64(key >> np.uint64(32))
+        key, e = _key_and_number(picked, k)
+        bits[e >> 2] |= np.uint8(1 << (e & 3))
+        low += np.int64(np.uint64(key) & np.uint64(0xFFFFFFFF))
+        high += np.int64(np.uint64(key) >> np.uint64(32))
+    for y in range(row1 - row0):
+        for x in range(col1 - col0):
+            mask[row0 + y, col0 + x] = bits[y * TILE + x]
     sums[0] += low
     sums[1] += high
 
