@@ -266,6 +266,7 @@ class Layer(Described):
         result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
         if result.shape != shape or result.dtype != self.dtype:
             raise InputError(f"buffer of {result.shape} {result.dtype} for cells of {shape}")
+        _refuse_read_only(result)
         ring = (r0 - halo, r1 + halo, c0 - halo, c1 + halo)
         inside = clip(ring, self.grid.window)
         if ring != inside:
@@ -292,6 +293,7 @@ class Layer(Described):
         result = np.empty(shape, self.dtype) if out is None else out
         if result.shape != shape or result.dtype != self.dtype:
             raise InputError(f"buffer of {result.shape} {result.dtype} for a window of {shape}")
+        _refuse_read_only(result)
         self._read(window, result)
         return result
 
@@ -313,6 +315,7 @@ class Layer(Described):
             raise InputError(f"buffer of {out.shape} {out.dtype} for {count} tiles")
         if not out.flags.c_contiguous:
             raise InputError("buffer with gaps; give a C-contiguous array")
+        _refuse_read_only(out)
         if (kernels := self._at_once(i, j)) is not None:
             given = np.arange(count), out, self._scratch
             present = kernels.read_tiles(*self._facts_of_shard(i, j), *given)
@@ -411,6 +414,8 @@ class Layer(Described):
             return ranks.size
 
     def _read(self, window: Window, out: np.ndarray) -> None:
+        if is_empty(window):
+            return  # the kernels need one tile at least
         b = self.block_size
         for i in range(window[0] // b, ceil_div(window[1], b)):
             for j in range(window[2] // b, ceil_div(window[3], b)):
@@ -601,3 +606,15 @@ class Layer(Described):
             have = np.empty(size, np.uint8)
             setattr(self._local, name, have)
         return have[:size]
+
+
+def _refuse_read_only(out: np.ndarray) -> None:
+    """Refuse a buffer that kernels, which write by address, would change all the same.
+
+    Raises
+    ------
+    InputError
+        when it is read-only; a mapped file would end the process.
+    """
+    if not out.flags.writeable:
+        raise InputError("buffer is read-only; give one that can be written")

@@ -497,6 +497,29 @@ def test_buffers_must_fit(layer):
         layer.read_block(0, 0, np.empty((128, 128), np.float32))
 
 
+def test_buffers_that_are_read_only_are_refused(layer):
+    whole, tiles = np.zeros((128, 128), np.int32), np.zeros((4, 64, 64), np.int32)
+    for array in (whole, tiles):
+        array.flags.writeable = False
+    with pytest.raises(InputError, match="buffer is read-only"):
+        layer.read_window(0, 128, 0, 128, whole)
+    with pytest.raises(InputError, match="buffer is read-only"):
+        layer.read_block(0, 0, whole)
+    with pytest.raises(InputError, match="buffer is read-only"):
+        layer.read_tiles(0, 0, tiles)
+    assert not whole.any()
+    assert not tiles.any()
+
+
+@pytest.mark.parametrize(
+    "window", [(0, 0, 0, 0), (64, 64, 0, 10), (70, 70, 0, 10), (9, 12, 64, 64)]
+)
+def test_an_empty_window_takes_no_cells(layer, window):
+    assert layer.read_ring(window, halo=0).size == 0
+    whole = layer.read_window(0, 128, 0, 128)
+    assert np.array_equal(layer.read_ring((64, 64, 64, 64), halo=2), whole[62:66, 62:66])
+
+
 def test_a_block_is_written_as_it_is_or_not_at_all(tmp_path):
     with begin(tmp_path / "s", DENSE) as writer:
         for wrong in (
