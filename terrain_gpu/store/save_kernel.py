@@ -211,9 +211,15 @@ def _calls() -> tuple[int, ...]:
 
 
 def _views(cells: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Cells as signed integers of 1, 2, 4 and 8 bytes; empty ones but for that of their size."""
-    kinds = map(np.dtype, ("i1", "i2", "i4", "i8"))
-    return tuple(cells.view(k) if k.itemsize == cells.itemsize else np.empty(0, k) for k in kinds)
+    """Cells as signed integers of 1, 2, 4 and 8 bytes; empty ones but for that of their size.
+
+    All are read-only if the cells are.
+    """
+    kinds = [np.dtype(name) for name in ("i1", "i2", "i4", "i8")]
+    found = [cells.view(k) if k.itemsize == cells.itemsize else np.empty(0, k) for k in kinds]
+    for one in found:
+        one.flags.writeable = cells.flags.writeable
+    return tuple(found)
 
 
 class Cuts(NamedTuple):
@@ -291,7 +297,7 @@ def write_shard(
     Parameters
     ----------
     cells
-        The block, or its tiles one below another; C-contiguous.
+        The block, or its tiles one below another; C-contiguous. May be read-only.
     sync
         Size in bytes from which on the file is synced.
     buffer
@@ -303,6 +309,8 @@ def write_shard(
     own, place = (np.frombuffer(name, np.uint8) for name in names)
     kind, extremes = cells.dtype.kind, np.empty(2, cells.dtype)
     what = cells.itemsize, kind == "u", kind == "f"
+    cells = cells.view()
+    cells.flags.writeable = False  # else numba compiles twice
     ranged = what, _views(cells.reshape(-1)), _views(extremes)
     tail = buffer(end_bytes(cuts.all), "tail")
     parts = buffer(count * most, "room"), buffer(most, "part"), buffer(size, "tile")

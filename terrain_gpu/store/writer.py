@@ -199,6 +199,8 @@ class BlockWriter(Layer):
         saved = kernels.write_shard(str(path), str(own), *given, self._scratch)
         if saved.state == kernels.WRITTEN:
             settle(own, path)
+        elif saved.state == kernels.ABSENT:
+            remove_file(path, own)
         elif saved.state != kernels.SAVED:
             return None
         return saved

@@ -101,6 +101,43 @@ def test_rows_with_gaps_and_many_threads(tmp_path, states):
     assert len(states) == 256
 
 
+def test_blocks_that_are_all_fill(tmp_path, states, monkeypatch):
+    """They are seen to be so once, without a second copy; a shard that was there is removed."""
+    with begin(tmp_path / "s", HILLS, block=256) as target:
+        fill(target, HILLS.cells, [(0, 1)])
+        monkeypatch.setattr(writer.BlockWriter, "_tiled", None)
+        fill(target, np.full_like(HILLS.cells, -1))
+        there = [target.shard_path(*at).exists() for at in target.blocks.ids()]
+        found = target.commit()
+    assert there == [False] * 4
+    assert states[1:] == [save_kernel.ABSENT] * 4
+    assert found.statistics() == {"valid_cells": 0, "min": None, "max": None}
+    assert (read(tmp_path / "s") == -1).all()
+
+
+def test_a_block_that_is_all_fill_fails_without_the_temporary_folder(tmp_path, states):
+    with begin(tmp_path / "s", HILLS, block=256) as target:
+        (tmp_path / "s.incomplete/.incomplete/elevation.tmp").rmdir()
+        with pytest.raises(OutputError, match="0/0: cannot be written: No such file"):
+            fill(target, np.full_like(HILLS.cells, -1), [(0, 0)])
+    assert states == [save_kernel.ABSENT]
+
+
+def test_read_only_cells_need_no_other_kernel(tmp_path):
+    fixed = HILLS.cells.copy()
+    fixed.flags.writeable = False
+    with begin(tmp_path / "s", HILLS, block=64) as target:
+        fill(target, HILLS.cells)
+        before = len(save_kernel._save.signatures)
+        for at in target.blocks.ids():
+            r0, r1, c0, c1 = target.block_window(*at)
+            target.write_block(*at, fixed[r0:r1, c0:c1])
+        whole = np.zeros((64, 64), HILLS.dtype)
+        whole.flags.writeable = False
+        target.write_block(0, 0, whole)
+        assert len(save_kernel._save.signatures) == before
+
+
 @given(raster=rasters())
 @settings(deadline=None, max_examples=examples(50))
 def test_ranges(raster):
