@@ -154,7 +154,7 @@ class ObjectPath:
                 f"{parts[1]}://...: the name of a bucket has no @ and no colon; give credentials "
                 f"in the environment ({KEYS[parts[1]]}), not in a URL"
             )
-        if _SIGNED.search(parts[3]):
+        if _SIGNED.search(f"{parts[2]}/{parts[3]}"):
             raise InputError(
                 f"{parts[1]}://...: the URL of a store has no signature; give credentials in the "
                 f"environment ({KEYS[parts[1]]})"

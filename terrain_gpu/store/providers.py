@@ -7,7 +7,6 @@ which it would fail with a message that is hard to read. GDAL has names of its o
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import os
 import re
@@ -111,7 +110,7 @@ def _emulator() -> dict[str, str]:
 def _check_key(name: str, key: str) -> None:
     try:
         base64.b64decode(key, validate=True)
-    except binascii.Error:
+    except ValueError:  # also of letters beyond ASCII
         raise InputError(f"{name}: not the key of an account, which is in base64") from None
 
 

@@ -213,6 +213,10 @@ def test_wrong_settings_do_not_disturb_a_run_on_a_disk(clean, tmp_path):
             {"AZURE_STORAGE_ACCOUNT_NAME": "me", "AZURE_STORAGE_ACCOUNT_KEY": "hidden?"},
             "AZURE_STORAGE_ACCOUNT_KEY: not the key of an account",
         ),
+        (
+            {"AZURE_STORAGE_ACCOUNT_NAME": "me", "AZURE_STORAGE_ACCOUNT_KEY": "hid\u00e9"},
+            "AZURE_STORAGE_ACCOUNT_KEY: not the key of an account",
+        ),
         ({"AZURE_STORAGE_ENDPOINT": "127.0.0.1:10000"}, "AZURE_STORAGE_ENDPOINT '127.0.0.1:1000"),
         ({"GOOGLE_BASE_URL": "http://me:hidden@host"}, "GOOGLE_BASE_URL: not the URL"),
         ({"STORAGE_EMULATOR_HOST": "a server"}, "STORAGE_EMULATOR_HOST 'http://a server': not"),
@@ -233,6 +237,8 @@ def test_wrong_variables(clean, settings, message):
         f"az://c/s.zarr?{SIGNATURE}",
         "s3://b/s.zarr?X-Amz-Date=1&X-Amz-Signature=hidden",
         "gs://b/s.zarr?x-goog-signature=hidden",
+        "az://c?sv=1&sig=hidden",
+        "az://c?sv=1&sig=hid/hidden",
     ],
 )
 def test_signatures_in_a_url_are_refused(url):
