@@ -35,6 +35,9 @@ from .writer import Record
 SHARDS = {"/": re.compile(r"c/(\d+)/(\d+)(?:/0)?"), ".": re.compile(r"c\.(\d+)\.(\d+)(?:\.0)?")}
 """Patterns of the names of shards, by the separator of a version; a distance index has 3 axes."""
 
+ROUNDS = 16
+"""How often a shard is tried to be replaced that changes meanwhile, or cannot be replaced."""
+
 
 def make_group(root: ObjectPath, grid: GridSpec) -> None:
     """Create a store if it does not exist."""
@@ -122,7 +125,7 @@ class ObjectShards(NamedTuple):
 
     def put_whole(self, path: Any, data: Any) -> tuple[str]:
         """Write a shard that is in memory, or delete it if there are no data; returns its e-tag."""
-        while True:
+        for _ in range(ROUNDS):
             if self.target.fresh and data is not None:
                 if (tag := path.create(data)) is not None:
                     return (tag,)
@@ -141,6 +144,10 @@ class ObjectShards(NamedTuple):
                 tag = _written(path, data)
             if tag is not None:
                 return (tag,)
+        raise OutputError(
+            f"{path}: cannot be replaced, though this run alone writes it; is the bucket, or the "
+            "object, locked against changes?"
+        )
 
 
 def _written(path: ObjectPath, data: Any) -> str | None:

@@ -27,7 +27,7 @@ from terrain_gpu.errors import InputError, OutputError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.store import TileStore, client, create_layer
 from terrain_gpu.store import bucket as runs
-from terrain_gpu.store.objects import ObjectPath
+from terrain_gpu.store.objects import Meta, ObjectPath
 
 schemes = pytest.mark.parametrize("scheme", ["s3", "gs", "az"], indirect=True)
 GRID = GridSpec(100, 150, (10.0, 0.0, 500000.0, 0.0, -20.0, 5500000.0), "", "")
@@ -383,6 +383,25 @@ def test_two_new_stores_of_different_grids_at_one_place(bucket, two_machines):
         with pytest.raises(StoreError, match="was created with a different grid"):
             writer.commit()
     assert TileStore.open(f"{bucket}/s.zarr").layers == ["elevation"]
+
+
+def test_a_shard_that_cannot_be_replaced_is_told(monkeypatch):
+    """As in a bucket whose objects are locked, where every condition seems not to hold."""
+    path = ObjectPath("s3://b/s.zarr/c/0/0")
+    asked, tag = [], '"1"'
+    answers = {"head": Meta(1, tag), "read": (b"y", tag), "create": None, "replace": None}
+    for name, said in answers.items():
+        monkeypatch.setattr(ObjectPath, name, lambda self, *given, said=said: said)
+
+    class Target:
+        fresh = True
+
+        def check(self):
+            asked.append(1)
+
+    with pytest.raises(OutputError, match=r"s3://b/s\.zarr/c/0/0: cannot be replaced.*locked"):
+        runs.ObjectShards(Target()).put_whole(path, b"x")
+    assert len(asked) == runs.ROUNDS
 
 
 @schemes
