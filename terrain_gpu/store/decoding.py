@@ -18,7 +18,7 @@ BATCH = 1 << 20
 
 
 def shards_at_once(compress: str | None) -> Any:
-    """The module `shard_kernel`, which reads or codes a shard in one call; None where it cannot.
+    """The module `shard_kernel`, which reads a shard in one call; None where it cannot.
 
     As `together`: only where numba is loaded.
     """

@@ -448,7 +448,7 @@ class Layer(Described):
             return False
         whole = ranks.size == self._ranks.size and inner == (0, self.block_size) * 2
         if (cuts := self._whole if whole else None) is None:
-            cuts = kernels.Cuts.of(inner, ranks, out.itemsize)
+            cuts = kernels.WindowCuts.of(inner, ranks, out.itemsize)
         if whole:
             self._whole = cuts
         return kernels.read_cells(*self._facts_of_shard(i, j), cuts, out, self.fill, self._scratch)

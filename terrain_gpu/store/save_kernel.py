@@ -26,7 +26,7 @@ from .codecs import most_bytes
 from .crc_kernel import has_instruction
 from .shard import end_bytes
 
-FAILED, ABSENT, WRITTEN, SAVED = range(4)
+FAILED, EMPTY, WRITTEN, SAVED = range(4)
 """What became of a shard: not as expected; without tiles; complete but not renamed; in place."""
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -176,7 +176,7 @@ def _save(calls, names, sync, ranged, cells, cuts, places, tail, words, *given):
     _find_range(*ranged)
     count, size, whole = _pack(cells, cuts, fill, codec, parts, ends, sums)
     if count <= 0:
-        return (FAILED if count else ABSENT), size
+        return (FAILED if count else EMPTY), size
     _finish(tail, words, places, count, ends, sums)
     flags, mode = np.int64(_FLAGS), np.int64(_MODE)
     fd = np.int64(np.int32(call_at(begin, (own.ctypes.data, flags, mode))))
@@ -222,7 +222,7 @@ def _views(cells: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(found)
 
 
-class Cuts(NamedTuple):
+class TileCuts(NamedTuple):
     """How the tiles of a block are cut from rows of bytes, in Z-order.
 
     Attributes
@@ -243,7 +243,7 @@ class Cuts(NamedTuple):
     all: int
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], order: np.ndarray, fill: np.ndarray) -> Cuts:
+    def of(cls, shape: tuple[int, ...], order: np.ndarray, fill: np.ndarray) -> TileCuts:
         """Of the cells of a block, those tiles that have some; or of all tiles below each other.
 
         Parameters
@@ -268,7 +268,7 @@ class Saved(NamedTuple):
     Attributes
     ----------
     state
-        `FAILED`, `ABSENT`, `WRITTEN` or `SAVED`.
+        `FAILED`, `EMPTY`, `WRITTEN` or `SAVED`.
     size
         Number of bytes.
     digest
@@ -287,7 +287,7 @@ def write_shard(
     path: str,
     temporary: str,
     cells: np.ndarray,
-    cuts: Cuts,
+    cuts: TileCuts,
     compress: str | None,
     sync: int,
     buffer: Callable[[int, str], np.ndarray],

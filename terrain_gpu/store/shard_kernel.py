@@ -51,7 +51,7 @@ def _fill(pread, fd, to, size, at):  # type: ignore[no-untyped-def]
 
 @jit
 def _put(tile, row, cut, window):  # type: ignore[no-untyped-def]
-    """Copy part of a tile at an address, whose rows have `row` bytes; for `cut` see `Cuts`."""
+    """Copy part of a tile at an address, whose rows have `row` bytes; for `cut` see `WindowCuts`."""
     top, left, rows, width, down, across = cut
     (target, stride), source = window, tile + top * row + left
     for k in range(rows):
@@ -210,7 +210,7 @@ def can(compress: str | None) -> bool:
     return has_instruction() if compress is None else codec_kernel.can(compress)
 
 
-class Cuts(NamedTuple):
+class WindowCuts(NamedTuple):
     """How the tiles of a window of a block become its rows.
 
     Attributes
@@ -226,7 +226,7 @@ class Cuts(NamedTuple):
     tiles: np.ndarray
 
     @classmethod
-    def of(cls, inner: Window, ranks: np.ndarray, item: int) -> Cuts:
+    def of(cls, inner: Window, ranks: np.ndarray, item: int) -> WindowCuts:
         """Of the cells `inner` of a block, whose tiles there have these ranks."""
         (down, across), order = np.indices(ranks.shape), np.argsort(ranks, axis=None)
         found = []
@@ -244,7 +244,7 @@ def read_cells(
     order: np.ndarray,
     compress: str | None,
     digest: int,
-    cuts: Cuts,
+    cuts: WindowCuts,
     cells: np.ndarray,
     fill: np.ndarray,
     buffer: Callable[[int, str], np.ndarray],

@@ -193,13 +193,13 @@ class BlockWriter(Layer):
         if (kernels := saves_at_once(self.compress)) is None:
             return None
         if (cuts := self._saves.get(data.shape)) is None:
-            self._saves[data.shape] = cuts = kernels.Cuts.of(data.shape, self._order, self.fill)
+            self._saves[data.shape] = cuts = kernels.TileCuts.of(data.shape, self._order, self.fill)
         path, own = self.shard_path(i, j), self._shards.own(f"{i}-{j}")
         given = data, cuts, self.compress, SMALL
         saved = kernels.write_shard(str(path), str(own), *given, self._scratch)
         if saved.state == kernels.WRITTEN:
             settle(own, path)
-        elif saved.state == kernels.ABSENT:
+        elif saved.state == kernels.EMPTY:
             remove_file(path, own)
         elif saved.state != kernels.SAVED:
             return None

@@ -57,7 +57,7 @@ def test_the_same_files(folders, no_fsync_for_all, raster, name, block):
         patch.setattr(save_kernel, "write_shard", usual := Noted(save_kernel.write_shard))
         fast = write(folder / "fast", raster, block=block, compress=name)
         there = sum(fast.shard_path(*at).exists() for at in fast.blocks.ids())
-        assert usual.states.count(save_kernel.ABSENT) == fast.blocks.count - there
+        assert usual.states.count(save_kernel.EMPTY) == fast.blocks.count - there
         assert save_kernel.FAILED not in usual.states
         patch.setattr(writer, "saves_at_once", lambda name: None)
         slow = write(folder / "slow", raster, block=block, compress=name)
@@ -86,7 +86,7 @@ def test_tiles(tmp_path, states, name, block):
             assert same_bits(tiles, before)
         found = target.commit()
     assert files_of(found) == files_of(right)
-    assert set(states) <= {save_kernel.SAVED, save_kernel.WRITTEN, save_kernel.ABSENT}
+    assert set(states) <= {save_kernel.SAVED, save_kernel.WRITTEN, save_kernel.EMPTY}
 
 
 def test_rows_with_gaps_and_many_threads(tmp_path, states):
@@ -110,7 +110,7 @@ def test_blocks_that_are_all_fill(tmp_path, states, monkeypatch):
         there = [target.shard_path(*at).exists() for at in target.blocks.ids()]
         found = target.commit()
     assert there == [False] * 4
-    assert states[1:] == [save_kernel.ABSENT] * 4
+    assert states[1:] == [save_kernel.EMPTY] * 4
     assert found.statistics() == {"valid_cells": 0, "min": None, "max": None}
     assert (read(tmp_path / "s") == -1).all()
 
@@ -120,7 +120,7 @@ def test_a_block_that_is_all_fill_fails_without_the_temporary_folder(tmp_path, s
         (tmp_path / "s.incomplete/.incomplete/elevation.tmp").rmdir()
         with pytest.raises(OutputError, match="0/0: cannot be written: No such file"):
             fill(target, np.full_like(HILLS.cells, -1), [(0, 0)])
-    assert states == [save_kernel.ABSENT]
+    assert states == [save_kernel.EMPTY]
 
 
 def test_read_only_cells_need_no_other_kernel(tmp_path):
@@ -184,7 +184,7 @@ def test_calls_that_fail(tmp_path, monkeypatch, states, name, call, arguments, s
     monkeypatch.setattr(writer, "SMALL", 0)
     with_call(monkeypatch, call, lambda *given: -1, arguments)
     found = write(tmp_path / "s", HILLS, block=128, compress=name)
-    assert set(states) <= {state, save_kernel.ABSENT}
+    assert set(states) <= {state, save_kernel.EMPTY}
     assert same_bits(read(tmp_path / "s"), HILLS.cells)
     monkeypatch.undo()
     assert files_of(found) == files_of(write(tmp_path / "right", HILLS, block=128, compress=name))
