@@ -22,7 +22,7 @@ from .labels import CHUNK, Labels, import_lazy
 from .object_bytes import recent
 from .objects import ObjectPath, read_small
 from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
-from .tiles import arrange, part_of
+from .tiles import arrange, check_buffer, part_of
 
 if TYPE_CHECKING:
     import xarray
@@ -264,9 +264,7 @@ class Layer(Described):
         halo, (r0, r1, c0, c1) = arguments.whole("halo", halo, 0), window
         shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
         result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
-        if result.shape != shape or result.dtype != self.dtype:
-            raise InputError(f"buffer of {result.shape} {result.dtype} for cells of {shape}")
-        _refuse_read_only(result)
+        check_buffer(result, shape, self.dtype, f"cells of {shape}")
         ring = (r0 - halo, r1 + halo, c0 - halo, c1 + halo)
         inside = clip(ring, self.grid.window)
         if ring != inside:
@@ -291,9 +289,7 @@ class Layer(Described):
             raise InputError(f"window {window} is empty or leaves the raster of {self.grid.shape}")
         shape = row1 - row0, col1 - col0
         result = np.empty(shape, self.dtype) if out is None else out
-        if result.shape != shape or result.dtype != self.dtype:
-            raise InputError(f"buffer of {result.shape} {result.dtype} for a window of {shape}")
-        _refuse_read_only(result)
+        check_buffer(result, shape, self.dtype, f"a window of {shape}")
         self._read(window, result)
         return result
 
@@ -311,15 +307,12 @@ class Layer(Described):
             when `out` is another array; when the shard is damaged or cannot be read.
         """
         count = self._ranks.size
-        if out.shape != (count, TILE, TILE) or out.dtype != self.dtype:
-            raise InputError(f"buffer of {out.shape} {out.dtype} for {count} tiles")
+        check_buffer(out, (count, TILE, TILE), self.dtype, f"{count} tiles")
         if not out.flags.c_contiguous:
             raise InputError("buffer with gaps; give a C-contiguous array")
-        _refuse_read_only(out)
         if (kernels := self._at_once(i, j)) is not None:
-            given = np.arange(count), out, self._scratch
-            present = kernels.read_tiles(*self._facts_of_shard(i, j), *given)
-            if present is not None:
+            given = *self._facts_of_shard(i, j), np.arange(count), out, self._scratch
+            if (present := kernels.read_tiles(*given)) is not None:
                 out[~present] = self.fill
                 return
         with self._shard(i, j, full=True) as shard:
@@ -446,9 +439,8 @@ class Layer(Described):
         """Read the cells `inner` of block (i, j) in one call; return False where that cannot be."""
         if out.strides[1] != out.itemsize or (kernels := self._at_once(i, j)) is None:
             return False
-        whole = ranks.size == self._ranks.size and inner == (0, self.block_size) * 2
-        if (cuts := self._whole if whole else None) is None:
-            cuts = kernels.WindowCuts.of(inner, ranks, out.itemsize)
+        whole = inner == (0, self.block_size) * 2
+        cuts = (self._whole if whole else None) or kernels.WindowCuts.of(inner, ranks, out.itemsize)
         if whole:
             self._whole = cuts
         return kernels.read_cells(*self._facts_of_shard(i, j), cuts, out, self.fill, self._scratch)
@@ -606,15 +598,3 @@ class Layer(Described):
             have = np.empty(size, np.uint8)
             setattr(self._local, name, have)
         return have[:size]
-
-
-def _refuse_read_only(out: np.ndarray) -> None:
-    """Refuse a buffer that kernels, which write by address, would change all the same.
-
-    Raises
-    ------
-    InputError
-        when it is read-only; a mapped file would end the process.
-    """
-    if not out.flags.writeable:
-        raise InputError("buffer is read-only; give one that can be written")

@@ -51,7 +51,7 @@ def _fill(pread, fd, to, size, at):  # type: ignore[no-untyped-def]
 
 @jit
 def _put(tile, row, cut, window):  # type: ignore[no-untyped-def]
-    """Copy part of a tile at an address, whose rows have `row` bytes; for `cut` see `WindowCuts`."""
+    """Copy part of a tile at an address, with rows of `row` bytes; for `cut` see `WindowCuts`."""
     top, left, rows, width, down, across = cut
     (target, stride), source = window, tile + top * row + left
     for k in range(rows):

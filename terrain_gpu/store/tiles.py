@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 
+from ..errors import InputError
 from ..grid import TILE, Window
 
 ABSENT = -1
@@ -78,3 +79,17 @@ def part_of(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
     return array[
         part[0] - window[0] : part[1] - window[0], part[2] - window[2] : part[3] - window[2]
     ]
+
+
+def check_buffer(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, what: str) -> None:
+    """Refuse a buffer for `what` that has another shape or dtype, or is read-only.
+
+    Raises
+    ------
+    InputError
+        kernels write by address, also into a mapped file, which would end the process.
+    """
+    if out.shape != shape or out.dtype != dtype:
+        raise InputError(f"buffer of {out.shape} {out.dtype} for {what}")
+    if not out.flags.writeable:
+        raise InputError("buffer is read-only; give one that can be written")

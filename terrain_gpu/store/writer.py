@@ -119,6 +119,8 @@ class BlockWriter(Layer):
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j): temporary file, fsync (small shards later), rename, record.
 
+        A block that is all fill has no file.
+
         Parameters
         ----------
         data
@@ -230,7 +232,10 @@ class BlockWriter(Layer):
         return ANY_DIGEST
 
     def _tiled(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The tiles of a block in Z-order, those that have cells, and their ranks."""
+        """The tiles of a block in Z-order, those that have cells, and their ranks.
+
+        For buckets, and where a shard cannot be written in one call.
+        """
         if data.shape == (self.block_size, self.block_size):
             whole = self._room(self._ranks.size)[1].view(self.dtype).reshape(-1, TILE, TILE)
             np.copyto(z_view(whole), split_bits(data))

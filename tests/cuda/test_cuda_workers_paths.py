@@ -46,6 +46,8 @@ pytestmark = [
 ]
 
 SOURCES = [(3, 5), (90, 120, 7)]
+HEAVY = {"minimax", "metric", "max_cost"}
+"""Costs and settings whose kernels are slow to compile for a stand-in."""
 ALL = {"backlink": True, "allocation": True}
 
 
@@ -144,7 +146,9 @@ def both(store, client=None, sources=SOURCES, **how):
     ],
     ids=["absdiff", "friction", "minimax", "16", "continuous", "targets", "formula"],
 )
-def test_the_same_bytes(gpus, store, regions, how):
+def test_the_same_bytes(gpus, kind, store, regions, how):
+    if kind == "stand-in" and HEAVY & {*how, how.get("cost")} and not examples(1) > 1:
+        pytest.skip("takes a minute to compile for a stand-in; --hypothesis-profile=search")
     if how.get("metric") == "continuous":
         data = np.random.default_rng(1).integers(1, 9, heights().shape).astype(np.float32)
         lay_beside(store, 64, positive=data)
@@ -181,7 +185,9 @@ def test_one_worker(one_gpu, store, tmp_path):
     assert both(world, one_gpu, **ALL).result["regions"] == 1
 
 
-def test_distances_that_need_64_bits(gpus, tmp_path, regions):
+def test_distances_that_need_64_bits(gpus, kind, tmp_path, regions):
+    if kind == "stand-in" and not examples(1) > 1:
+        pytest.skip("takes a minute to compile for a stand-in; --hypothesis-profile=search")
     data = np.zeros((130, 140), np.int32)
     data[::2] = 2**30
     found = both(make_store(tmp_path / "s.zarr", data, -1, 64), gpus, **ALL)
