@@ -364,6 +364,11 @@ class SlotFiles:
             with suppress(OSError):
                 os.unlink(self.folder / before)
 
+    def forget(self, slot: int) -> None:
+        """Empty a slot, and remove its file."""
+        with suppress(OSError):
+            os.unlink(self.folder / self.names.pop(slot))
+
     def sync(self) -> None:
         """Nothing: a file that a power cut loses does not match its checksum."""
 

@@ -37,6 +37,7 @@ from terrain_gpu.io.places import as_places
 from terrain_gpu.paths.cuda import keep, remote
 from terrain_gpu.paths.cuda.keep import Around, RegionFiles
 from terrain_gpu.paths.cuda.problem import Problem
+from terrain_gpu.paths.edges import infinity_of
 from terrain_gpu.paths.problem import LAYERS, CostDistance
 from terrain_gpu.store.spill import SlotFiles
 
@@ -349,6 +350,76 @@ def test_whatever_workers_lose(lanes, kept, data, slots, sides, seconds, checkpo
     assert not (kept / ".incomplete").exists()
 
 
+class Alone(Lossy):
+    """One worker, which loses nothing."""
+
+    slots = 1
+
+    def __init__(self):
+        super().__init__(lambda numbers: 0)
+
+    def fate(self, name, work, item):
+        return "done"
+
+
+def damage(path):
+    path.write_bytes(path.read_bytes()[:-9] + bytes(9))
+
+
+def test_a_damaged_block_that_nothing_reaches(lanes, tmp_path, monkeypatch):
+    """A run goes on without what an earlier one has saved there."""
+    data = heights()
+    data[:, 64] = data[64, :] = -1
+    store = make(tmp_path / "s.zarr", data)
+    grid = TileStore.open(store).layer("elevation").grid
+    sources = as_places(grid, [(3, 5)], "sources")
+    problem = CostDistance(str(store), "elevation", sources=sources)
+    in_regions(monkeypatch, (1, 1))
+    saved = SlotFiles.beside(tmp_path / "fields")
+    saved.begin()
+    gpu = Gpu(0, 10**9, False, True, workers=("one",))
+    form = problem._problem(1, problem.plan(None, 1, gpu), gpu, tmp_path)
+    RegionFiles(form, saved, exact=False).save("", (1, 1), np.zeros((64, 64), problem.dtype))
+    for path in saved.folder.iterdir():
+        damage(path)
+    monkeypatch.setattr(SlotFiles, "left", lambda spill: saved)
+    beside = run(problem, overwrite=True, threads=1, engine=Alone(), place=Placement(gpu))
+    monkeypatch.undo()
+    cells = whole(beside.layers["distance"])
+    alone = run(problem, overwrite=True, threads=1)
+    assert same(cells, whole(alone.layers["distance"]))
+
+
+def test_damage_while_a_region_is_kept(lanes, kept, tmp_path, monkeypatch):
+    """It is refused, not taken for a block without distances."""
+    layer = TileStore.open(kept).layer("elevation")
+    problem = CostDistance(
+        str(kept), "elevation", sources=as_places(layer.grid, [(3, 5)], "sources")
+    )
+    in_regions(monkeypatch, (1, 2))
+    gpu = Gpu(0, 10**9, False, True, workers=("one",))
+    plan, folder = problem.plan(None, 1, gpu), tmp_path / "fields"
+    folder.mkdir()
+    ring = np.full(2 * (128 + 2 + 64), infinity_of(np.empty(0, problem.dtype)), problem.dtype)
+    first = keep.RegionVisit(
+        (0, 0), "", "", False, folder, {}, Around.of(ring, ring), None, problem.farthest,
+        math.inf, False, (False,), gpu._replace(workers=()), plan,
+    )  # fmt: skip
+    (saved,) = keep.relax_region(problem, [], first).saved
+    problem.close()
+    there = first._replace(settled=True, names=saved.names, seconds=1.0)
+    found = keep.relax_region(problem, [], there)
+    assert found.counts["blocks_read"] == 0
+    for path in folder.iterdir():
+        damage(path)
+    lowered = ring.copy()
+    lowered[-1] = 0
+    more = there._replace(field=found.field, settled=False, around=Around.of(lowered, ring))
+    with pytest.raises(StoreError, match="damaged; compute again with --overwrite"):
+        keep.relax_region(problem, [], more)
+    problem.close()
+
+
 def test_memory_of_a_run_that_is_gone_is_freed(lanes, monkeypatch):
     monkeypatch.setattr(device, "identity_of", lambda: "")
 
@@ -502,7 +573,7 @@ def test_a_block_that_is_damaged(tmp_path):
     assert found[3, 4] == spill.infinity
     assert np.array_equal(np.minimum(cells, spill.infinity), found)
     (path,) = own.folder.iterdir()
-    path.write_bytes(path.read_bytes()[:-9] + bytes(9))
+    damage(path)
     names = dict(own.names)
     with pytest.raises(StoreError, match="damaged; compute again with --overwrite"):
         RegionFiles(problem, SlotFiles(own.folder, names), exact=True).restore((0, 0), found)

@@ -317,9 +317,10 @@ class RegionKeeper(Regions):
         if lane.at != visit.at or self.field != visit.field:
             self._forget()
             self.names = visit.names
-        files = self._files(visit.names, exact=visit.settled)
-        field = GivenField(files, GivenRims(visit.around))
-        if lane.at == visit.at or visit.settled:
+        # What is not yet here of a region that is kept was settled when it was loaded.
+        exact = lane.at == visit.at or visit.settled
+        field = GivenField(self._files(visit.names, exact=exact), GivenRims(visit.around))
+        if exact:
             field.begun.add(visit.at)
         else:  # begins from upper bounds
             self.resumed, field.rims.anew = len(visit.names), True
@@ -375,6 +376,7 @@ class RegionKeeper(Regions):
     def _settled(self, visit: RegionVisit) -> tuple[GivenField, list[Saved]]:
         """As `_begin`; the whole region is there, with its final distances."""
         (field, left), lane = self._begin(visit), self._lane
+        self._flats = None  # of a visit whose result was not heard: its memory is needed
         if not field.begun:  # it is found again: what is around it is final
             self._visit_for(np.inf, visit.at, field)
         elif lane.at == visit.at and not lane.resident.whole:
@@ -394,7 +396,7 @@ class RegionKeeper(Regions):
         lane, hops = self._lane, GivenField(None, GivenRims(visit.hops_around))
         if self._flats is None or lane.at != visit.at or self.hops != visit.hops:
             field, left = self._settled(visit)
-            self._flats, hops.rims.anew = None, True
+            hops.rims.anew = True
             piece: Piece = lane.piece
             piece.link(self.farthest)
             self._flats, self.hops = FlatDistance(piece), uuid.uuid4().hex

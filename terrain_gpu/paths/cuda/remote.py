@@ -261,8 +261,7 @@ class RemoteRegions:
         """Return a visit, which is under way from now on."""
         around = Around.of(*self.rims.ring(at))
         hops_around = Around.of(*self.hops_rims.ring(at)) if hops else None
-        names, across = self.files.names, self.problem.blocks.shape[1]
-        slots = (i * across + j for i, j in blocks_in(self.problem.blocks, self.map.windows[at]))
+        names, slots = self.files.names, self._slots(at)
         self._busy.add(at)
         self._homes[at], self._last[home] = home, at
         return RegionVisit(
@@ -281,6 +280,11 @@ class RemoteRegions:
             self.run.gpu._replace(workers=()),
             self.run.plan,
         )
+
+    def _slots(self, at: Region) -> Iterator[int]:
+        """Yield the slots of a region's blocks."""
+        blocks, across = self.problem.blocks, self.problem.blocks.shape[1]
+        return (i * across + j for i, j in blocks_in(blocks, self.map.windows[at]))
 
     # -- what they return ----------------------------------------------------------------------
 
@@ -328,6 +332,9 @@ class RemoteRegions:
             return
         for slot, name in saved.names.items():
             self.files.rename(slot, name)
+        for slot in self._slots(at):
+            if slot not in saved.names and slot in self.files:
+                self.files.forget(slot)  # it was damaged, and nothing reaches its block
         self._unsaved.pop(at, None)
         if at not in self._unfinished:
             self._settled.add(at)
