@@ -98,7 +98,7 @@ class RegionVisit(NamedTuple):
     plan: StreamPlan
 
 
-class Saved(NamedTuple):
+class SavedRegion(NamedTuple):
     """All files of a region that hold its distances."""
 
     at: Region
@@ -131,7 +131,7 @@ class RegionVisited(NamedTuple):
     pending: bool
     rim: np.ndarray | None
     hops_rim: np.ndarray | None
-    saved: list[Saved]
+    saved: list[SavedRegion]
     at_targets: np.ndarray
     flats: bool
     counts: dict[str, int]
@@ -305,7 +305,7 @@ class RegionKeeper(Regions):
 
     # -- the region on the GPU -------------------------------------------------------------
 
-    def _begin(self, visit: RegionVisit) -> tuple[GivenField, list[Saved]]:
+    def _begin(self, visit: RegionVisit) -> tuple[GivenField, list[SavedRegion]]:
         """Get ready for a region; return its field, and the one that had to leave."""
         lane, left = self._lane, []
         self.farthest, self._wanted = visit.farthest, visit.write
@@ -357,7 +357,7 @@ class RegionKeeper(Regions):
     def _to_save(self, lane: Lane) -> list[Block]:
         return []  # `_saved` does it
 
-    def _saved(self, field: GivenField, known: dict[int, str]) -> Saved:
+    def _saved(self, field: GivenField, known: dict[int, str]) -> SavedRegion:
         """Save the region's changed blocks, and those that the driver has not heard of."""
         lane, files = self._lane, field.spill
         inside, across = blocks_in(self.problem.blocks, lane.piece.window), files.blocks.shape[1]
@@ -371,9 +371,9 @@ class RegionKeeper(Regions):
         piece.relaxing.saved()
         self.names = dict(files.files.names)
         assert lane.at is not None
-        return Saved(lane.at, self.field, self.names)
+        return SavedRegion(lane.at, self.field, self.names)
 
-    def _settled(self, visit: RegionVisit) -> tuple[GivenField, list[Saved]]:
+    def _settled(self, visit: RegionVisit) -> tuple[GivenField, list[SavedRegion]]:
         """As `_begin`; the whole region is there, with its final distances."""
         (field, left), lane = self._begin(visit), self._lane
         self._flats = None  # of a visit whose result was not heard: its memory is needed
@@ -390,7 +390,7 @@ class RegionKeeper(Regions):
 
     def _hops_of(
         self, visit: RegionVisit
-    ) -> tuple[GivenField, list[Saved], GivenField, FlatDistance]:
+    ) -> tuple[GivenField, list[SavedRegion], GivenField, FlatDistance]:
         """Return the hops on a region's flats, which begin again if they are not there."""
         assert visit.hops_around is not None
         lane, hops = self._lane, GivenField(None, GivenRims(visit.hops_around))
@@ -420,7 +420,7 @@ class RegionKeeper(Regions):
         self,
         visit: RegionVisit,
         field: GivenField,
-        saved: list[Saved],
+        saved: list[SavedRegion],
         *,
         rim: np.ndarray | None = None,
         hops_rim: np.ndarray | None = None,

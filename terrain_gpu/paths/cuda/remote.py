@@ -26,7 +26,7 @@ from .keep import (
     Around,
     RegionVisit,
     RegionVisited,
-    Saved,
+    SavedRegion,
     close_region,
     finish_region,
     hop_region,
@@ -321,7 +321,7 @@ class RemoteRegions:
             if own == home and other != at and other not in self._busy:
                 self._lose(other)
 
-    def _take_files(self, saved: Saved, *, own: bool) -> None:
+    def _take_files(self, saved: SavedRegion, *, own: bool) -> None:
         """Take the files of the region that was visited, its `own`, or of one that had to leave."""
         at = saved.at
         # A visit under way may read the files before, and those of an older field are useless.
