@@ -98,6 +98,8 @@ def azure() -> dict[str, str]:
                 server(name, found[setting])
             elif setting == "account_key":
                 _check_key(name, found[setting])
+            elif setting == "sas_key" and "sig=" not in found[setting]:
+                raise InputError(f"{name}: not a shared access signature, which contains 'sig='")
     return found
 
 

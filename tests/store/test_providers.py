@@ -210,6 +210,10 @@ def test_wrong_settings_do_not_disturb_a_run_on_a_disk(clean, tmp_path):
             "BlobEndpoint of AZURE_STORAGE_CONNECTION_STRING: not the URL",
         ),
         (
+            {"AZURE_STORAGE_SAS_TOKEN": "hidden"},
+            "AZURE_STORAGE_SAS_TOKEN: not a shared access signature",
+        ),
+        (
             {"AZURE_STORAGE_ACCOUNT_NAME": "me", "AZURE_STORAGE_ACCOUNT_KEY": "hidden?"},
             "AZURE_STORAGE_ACCOUNT_KEY: not the key of an account",
         ),

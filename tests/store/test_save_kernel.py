@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -255,3 +256,46 @@ def test_where_it_cannot_be(monkeypatch):
         assert writer.saves_at_once(None) is None
     monkeypatch.setattr(save_kernel, "can", lambda name: False)
     assert writer.saves_at_once("zstd") is None
+
+
+@pytest.mark.parametrize("name", [None, "zstd"])
+def test_large_shards_are_synced(tmp_path, monkeypatch, name):
+    """Others are, too, before the commit: by Python, together."""
+    found, synced = write(tmp_path / "s", HILLS, block=128, compress=name), []
+    sizes = [path.stat().st_size for path in (found.path / "c").rglob("*") if path.is_file()]
+    monkeypatch.setattr(writer, "SMALL", limit := max(sizes))
+    assert min(sizes) < limit
+    with_call(monkeypatch, "fsync", lambda fd: synced.append(fd) or 0, 1)
+    write(tmp_path / "again", HILLS, block=128, compress=name)
+    assert len(synced) == sizes.count(limit)
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "rename"])
+@pytest.mark.parametrize("number", [1, 2, 7])
+def test_kills_within_the_call(tmp_path, call, number):
+    """A run that goes on does again what is not in place."""
+    child = os.fork()
+    if child == 0:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer, "SMALL", 0)
+            calls = {"write": os.write, "fsync": os.fsync, "rename": os.rename}
+            left = iter(range(number))
+
+            def killed(*given):
+                if next(left, None) is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if call == "write":
+                    return calls[call](given[0], ctypes.string_at(*given[1:]))
+                calls[call](*(map(ctypes.string_at, given) if call == "rename" else given))
+                return 0
+
+            with_call(patch, call, killed, {"write": 3, "fsync": 1, "rename": 2}[call])
+            with begin(tmp_path / "s", HILLS, block=64) as target:
+                fill(target, HILLS.cells)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with begin(tmp_path / "s", HILLS, block=64, resume=True) as target:
+        fill(target, HILLS.cells, [at for at in target.blocks.ids() if not target.done[at]])
+        found = target.commit()
+    assert same_bits(read(tmp_path / "s"), HILLS.cells)
+    assert files_of(found) == files_of(write(tmp_path / "right", HILLS, block=64))
