@@ -48,7 +48,7 @@ def own_gpu(asked: int | None) -> OwnGpu:
     """Look at this process's GPU, and at most `asked` bytes of its memory."""
     if reason := devices.why_not():
         return OwnGpu(reason)
-    for holder in list(HOLDERS):  # of a run whose driver is gone
+    for holder in list(HOLDERS):  # of an earlier run; if that goes on, it loads its region again
         holder.let_go()
     devices.give_back(0)
     name, memory = devices.name_of(), devices.usable_memory(0, asked)

@@ -63,6 +63,18 @@ def together(name: str | None) -> Any:
     return codec_kernel if codec_kernel.can(name) else None
 
 
+def saves_at_once(compress: str | None) -> Any:
+    """The module `save_kernel`, which writes a shard in one call; None where it cannot.
+
+    As `together`: only where numba is loaded.
+    """
+    if "numba" not in sys.modules:
+        return None
+    from . import save_kernel
+
+    return save_kernel if save_kernel.can(compress) else None
+
+
 def code_tiles(
     name: str, tiles: np.ndarray, slots: np.ndarray, room: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -29,15 +29,6 @@ def shards_at_once(compress: str | None) -> Any:
     return shard_kernel if shard_kernel.can(compress) else None
 
 
-def saves_at_once(compress: str | None) -> Any:
-    """The module `save_kernel`, which writes a shard in one call; None where it cannot."""
-    if "numba" not in sys.modules:
-        return None
-    from . import save_kernel
-
-    return save_kernel if save_kernel.can(compress) else None
-
-
 def decode_tiles(
     shard: Shard,
     compress: str | None,

@@ -57,7 +57,7 @@ def new_file(
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-        _settle(temporary, path)
+        settle(temporary, path)
 
 
 def settle(temporary: Path, path: Path) -> None:
@@ -69,7 +69,13 @@ def settle(temporary: Path, path: Path) -> None:
         when that fails; the temporary file is removed.
     """
     with output_errors(path), removed_on_error(temporary):
-        _settle(temporary, path)
+        try:
+            os.rename(temporary, path)
+        except FileNotFoundError:  # the first file of its folder
+            if not temporary.exists():
+                raise  # `withdraw` took it: the folder may be that of a finished run
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(temporary, path)
 
 
 @contextlib.contextmanager
@@ -81,16 +87,6 @@ def removed_on_error(path: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.unlink(path)
         raise
-
-
-def _settle(temporary: Path, path: Path) -> None:
-    try:
-        os.rename(temporary, path)
-    except FileNotFoundError:
-        if not temporary.exists():
-            raise  # `withdraw` took it: the folder may be that of a finished run
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(temporary, path)
 
 
 def _opened(temporary: Path, buffering: int) -> Any:

@@ -23,8 +23,7 @@ from .checksums import (
     sealed_line,
     unsealed_line,
 )
-from .codecs import code_tiles, most_bytes
-from .decoding import saves_at_once
+from .codecs import code_tiles, most_bytes, saves_at_once
 from .files import new_file, output_errors, remove_file, settle, write_parts
 from .layer import KEY, Layer, Number
 from .outputs import tell_complete

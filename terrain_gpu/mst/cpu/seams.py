@@ -71,7 +71,7 @@ def _fill(cells, valid, rule, diagonal, row, col, down, keys, lines):
     top = ~np.uint64(0)
     straight, forth, back, in_a, in_b = lines[0], lines[1], lines[2], lines[3], lines[4]
     lines[:] = top
-    dy, dx = (1, 0) if down else (0, 1)
+    dy, dx = (1, 0) if down else (0, 1)  # a step along the seam; (dx, dy) is one across it
     to_b, inside = (0, 2) if down else (2, 0)
     a, b = cells[row, col], cells[row + dx, col + dy]
     good, fine = valid[row, col], valid[row + dx, col + dy]
