@@ -242,7 +242,8 @@ class CostDistance(CostGraph):
         side = problem.plan()[1]
         high, wide = problem.sides(len(gpu.workers)) if gpu.workers else (side, side)
         passing = dict.fromkeys(("buffers", "readers", "writers"), problem.stagings)
-        needed = {"memory": problem.host_memory}
+        whole = side >= max(self.blocks.shape)
+        needed = {"memory": problem.host_memory + (0 if whole else problem.held_bytes)}
         if gpu.workers:  # rims are here; there the CPU allocates when the GPU is done
             allocating = COMPILED_BASELINE + CUDA_BASELINE + LABEL_BYTES * self.blocks.block**2
             most = max(problem.host_memory, allocating * ("allocation" in self.names))

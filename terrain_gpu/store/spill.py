@@ -2,7 +2,8 @@
 
 `Slots` are parts of one file. The file NAME.saved beside NAME holds a record of 8 bytes for each
 slot: 1, and the CRC-32C of the saved data. A slot that was only partly written, or lost in a power
-cut, does not match its record and counts as empty. `CodedSlots` are compressed.
+cut, does not match its record and counts as empty. `CodedSlots` are compressed, and `HeldSlots`
+stay in memory, too.
 
 `SlotFiles` are files, for the processes of a cluster.
 """
@@ -15,7 +16,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -155,14 +156,17 @@ class Slots:
 PART = 1 << 20
 """Bytes of an array that `CodedSlots` codes at a time."""
 
-_CODEC, _PIECES = "blosc-lz4", 4
+PIECES = 4
+"""Pieces of an array that `CodedSlots` codes at once, each of some parts."""
+
+_CODEC = "blosc-lz4"
 
 
 def _pieces(cells: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Some parts of equal length each, and the rest: their numbers, and a row of cells for each."""
     step = PART // cells.itemsize
     whole = len(cells) // step
-    some = ceil_div(whole, _PIECES)
+    some = ceil_div(whole, PIECES)
     for k in range(0, whole, some or 1):
         parts = slice(k, min(k + some, whole))
         yield parts, cells[parts.start * step : parts.stop * step].reshape(-1, step)
@@ -248,6 +252,101 @@ class CodedSlots(Slots):
     def close(self, *, keep: bool = True) -> None:
         self._pool.shutdown()
         super().close(keep=keep)
+
+
+def _cells_of(buffer: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """The beginning of a buffer, in the shape of an array."""
+    return buffer[: array.nbytes].view(array.dtype).reshape(array.shape)
+
+
+class HeldSlots:
+    """Slots whose arrays stay in memory while there is room, and are saved in the background.
+
+    An array that is saved again before its turn is written once. Errors of writing are raised by
+    later calls, by `sync` at the latest.
+
+    Parameters
+    ----------
+    slots
+        Where arrays are saved. Only one thread at a time may save or load a slot.
+    most_bytes
+        Bytes of the largest array.
+    room
+        How many arrays are held; with 0 of them, saving waits for the file.
+    threads
+        Number of threads that save.
+    """
+
+    def __init__(self, slots: Slots, most_bytes: int, room: int, threads: int) -> None:
+        self._slots, self._most_bytes = slots, most_bytes
+        self._holds, self._unused = room > 0, room
+        self._held: dict[int, tuple[np.ndarray, Future[None]]] = {}
+        """Buffers that no thread is using; the one that waited longest comes first."""
+        self._changed = threading.Condition()
+        self._pool = ThreadPoolExecutor(threads)
+
+    def save(self, slot: int, array: np.ndarray) -> None:
+        """Copy a contiguous array; it will be written."""
+        if not self._holds:
+            self._slots.save(slot, array)
+            return
+        buffer, saving = self._take(slot)
+        if saving is None:
+            buffer = self._free_buffer()
+        elif not saving.cancel():
+            saving.result()
+        cells = _cells_of(buffer, array)
+        cells[...] = array
+        saving = self._pool.submit(self._slots.save, slot, cells)
+        self._put_back(slot, buffer, saving)
+        saving.add_done_callback(self._tell)
+
+    def load(self, slot: int, array: np.ndarray) -> None:
+        """As `Slots.load`."""
+        buffer, saving = self._take(slot)
+        if saving is None:
+            self._slots.load(slot, array)
+        else:
+            array[...] = _cells_of(buffer, array)
+            self._put_back(slot, buffer, saving)
+
+    def _take(self, slot: int) -> tuple[Any, Future[None] | None]:
+        with self._changed:
+            return self._held.pop(slot, (None, None))
+
+    def _put_back(self, slot: int, buffer: np.ndarray, saving: Future[None]) -> None:
+        with self._changed:
+            self._held[slot] = buffer, saving
+            self._changed.notify_all()
+
+    def _tell(self, _: Future[None]) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _free_buffer(self) -> np.ndarray:
+        """A new buffer, or that of a slot that is in the file."""
+        with self._changed:
+            while not self._unused:
+                for slot, (buffer, saving) in self._held.items():
+                    if saving.done():
+                        del self._held[slot]
+                        saving.result()
+                        return buffer
+                self._changed.wait()
+            self._unused -= 1
+            return np.empty(self._most_bytes, np.uint8)
+
+    def sync(self) -> None:
+        """Write everything saved, and sync it to the disk."""
+        for _, saving in self._held.values():
+            saving.result()
+        self._slots.sync()
+
+    def close(self, *, keep: bool = True) -> None:
+        """Close the file; remove it unless `keep`."""
+        self._pool.shutdown(cancel_futures=not keep)
+        self._held.clear()
+        self._slots.close(keep=keep)
 
 
 _SLOT_FILE = re.compile("([0-9]{1,18})-[0-9a-f]{32}")

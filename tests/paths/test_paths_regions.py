@@ -31,6 +31,7 @@ from terrain_gpu.paths.cuda.variants import SIDE
 from terrain_gpu.paths.verify.checker import threads_within
 from terrain_gpu.paths.verify.gpu import Proof
 from terrain_gpu.store import spill
+from terrain_gpu.store.spill import PIECES
 
 
 def test_flags_are_those_of_the_kernels():
@@ -191,16 +192,42 @@ def test_buffers_are_left_out_for_fewer_regions(side, block, threads, memory):
         assert (count, problem.stagings) == (3, 10)
 
 
+@given(
+    side=st.integers(1, 100_000),
+    threads=st.integers(1, 16),
+    limit=st.integers(11, 300).map(lambda n: n * 10**8),
+    names=st.sampled_from([["distance"], ["distance", "backlink"]]),
+)
+def test_blocks_are_held_within_the_limit(side, threads, limit, names):
+    blocks = BlockGrid(side, side, 1024)
+    heights = SimpleNamespace(dtype=np.dtype(np.uint16))
+    ground = SimpleNamespace(blocks=blocks, heights=heights, friction=None, barriers=None)
+    ground.dtype, ground.sources = np.dtype(np.uint32), [0]
+    gpu = Gpu(0, 10**9, given=True, wanted=True)
+    how = (True, True, False), 2**31 - 1, None, names, threads, gpu
+    problem = Problem(ground, *how, limit, Path("spill"))
+    most = problem.host_memory + problem.held_bytes
+    assert most <= limit
+    one = len(names) * 4 * 1024**2
+    assert 0 <= problem.held <= blocks.count
+    if problem.held < blocks.count:  # there is no room for another one
+        assert (
+            problem.host_memory + ceil_div(threads, PIECES) * one + (problem.held + 1) * one > limit
+        )
+    assert Problem(ground, *how, None, Path("spill")).held_bytes == 0
+
+
 @pytest.fixture
 def blocks():
     return BlockGrid(100, 200, 64)
 
 
-def test_a_spill_is_found_again(tmp_path, blocks):
-    rng = np.random.default_rng(1)
+@pytest.mark.parametrize("held", [0, 1, 2])
+def test_a_spill_is_found_again(tmp_path, blocks, held):
+    rng, new = np.random.default_rng(1), partial(RegionSpill, tmp_path / "regions", blocks)
     cells = {(0, 1): rng.random((64, 64)), (1, 3): rng.random((36, 8))}
     for resume in (False, True):
-        spill = RegionSpill(tmp_path / "regions", blocks, np.dtype(float), resume=resume)
+        spill = new(np.dtype(float), resume=resume, held=held)
         assert spill.saved == (set(cells) if resume else set())
         for at, data in cells.items():
             if not resume:

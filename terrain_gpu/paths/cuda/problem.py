@@ -16,6 +16,7 @@ from ...engine.plan import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
 from ...errors import InputError, PlanError
 from ...grid import Block, BlockGrid, ceil_div
 from ...io.places import Places
+from ...store.spill import PIECES
 from ..front import SHARES, Continuous
 from ..ground import Raster, Terrain
 from ..knights import Options, halo_of
@@ -121,6 +122,29 @@ class Problem:
     def _passing(self) -> int:
         """Bytes per thread: its staging and the buffers of layers; see `plan_stream`."""
         return 5 * self.staging_bytes
+
+    @cached_property
+    def held(self) -> int:
+        """Number of blocks of distances, and of hops, that regions also leave in host memory."""
+        if self.host_limit is None:
+            return 0
+        room = self.host_limit - self.host_memory - self._saving
+        return max(0, min(room // self._held_block, self.blocks.count))
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of these, and to save them in the background."""
+        return self.held * self._held_block + self._saving if self.held else 0
+
+    @property
+    def _held_block(self) -> int:
+        kinds = 2 if "backlink" in self.names else 1
+        return kinds * self.blocks.block**2 * self.ground.dtype.itemsize
+
+    @property
+    def _saving(self) -> int:
+        """Bytes of what is coded in the background."""
+        return ceil_div(self.threads, PIECES) * self._held_block
 
     def cell_dtypes(self) -> tuple[np.dtype, np.dtype | None]:
         """Dtypes of heights and frictions on the GPU."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...grid import Block, BlockGrid, ceil_div
 from ...report import Report
-from ...store.spill import CodedSlots
+from ...store.spill import PIECES, CodedSlots, HeldSlots
 from ..cpu.relax import Overflow
 from ..edges import infinity_of
 from .allocate import Allocation
@@ -46,14 +46,18 @@ class RegionSpill:
         Whether to continue with the distances of an earlier run.
     threads
         Number of threads that code the blocks.
+    held
+        Number of blocks that stay in memory, too.
     """
 
     def __init__(
-        self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool, threads: int = 1
-    ) -> None:
+        self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool, threads: int = 1,
+        held: int = 0,
+    ) -> None:  # fmt: skip
         self.blocks, self.dtype = blocks, dtype
         size = blocks.block**2 * dtype.itemsize
         self._slots = CodedSlots(path, blocks.count, size, dtype, resume=resume, threads=threads)
+        self._held = HeldSlots(self._slots, size, held, ceil_div(threads, PIECES))
         across = blocks.shape[1]
         self.saved: set[Block] = set()
         for slot in list(self._slots.sums):
@@ -66,11 +70,11 @@ class RegionSpill:
         return at[0] * self.blocks.shape[1] + at[1]
 
     def save(self, _: str, at: Block, cells: np.ndarray) -> None:
-        self._slots.save(self._slot(at), cells)
+        self._held.save(self._slot(at), cells)
         self.saved.add(at)
 
     def restore(self, at: Block, cells: np.ndarray) -> None:
-        self._slots.load(self._slot(at), cells)
+        self._held.load(self._slot(at), cells)
 
     def staged(self, at: Block, staging: BlockStaging) -> np.ndarray:
         """Restore a block into a host buffer."""
@@ -82,17 +86,17 @@ class RegionSpill:
     def close(self, *, keep: bool) -> None:
         try:
             if keep:
-                self._slots.sync()
+                self._held.sync()
         finally:
-            self._slots.close(keep=keep)
+            self._held.close(keep=keep)
 
 
 class RegionField:
     """One kind of distance (costs or hops) over all regions, for regions not on the GPU."""
 
     def __init__(self, path: Path, problem: Problem, rims: Rims, *, resume: bool) -> None:
-        place, threads = (path, problem.blocks, rims.dtype), problem.threads
-        self.spill = RegionSpill(*place, resume=resume, threads=threads)
+        how = {"threads": problem.threads, "held": problem.held}
+        self.spill = RegionSpill(path, problem.blocks, rims.dtype, resume=resume, **how)
         self.rims = rims
         self.begun: set[Region] = set()
 
