@@ -156,17 +156,14 @@ class Slots:
 PART = 1 << 20
 """Bytes of an array that `CodedSlots` codes at a time."""
 
-PIECES = 4
-"""Pieces of an array that `CodedSlots` codes at once, each of some parts."""
-
-_CODEC = "blosc-lz4"
+_CODEC, _PIECES = "blosc-lz4", 4
 
 
 def _pieces(cells: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Some parts of equal length each, and the rest: their numbers, and a row of cells for each."""
     step = PART // cells.itemsize
     whole = len(cells) // step
-    some = ceil_div(whole, PIECES)
+    some = ceil_div(whole, _PIECES)
     for k in range(0, whole, some or 1):
         parts = slice(k, min(k + some, whole))
         yield parts, cells[parts.start * step : parts.stop * step].reshape(-1, step)

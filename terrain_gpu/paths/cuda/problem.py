@@ -16,7 +16,6 @@ from ...engine.plan import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
 from ...errors import InputError, PlanError
 from ...grid import Block, BlockGrid, ceil_div
 from ...io.places import Places
-from ...store.spill import PIECES
 from ..front import SHARES, Continuous
 from ..ground import Raster, Terrain
 from ..knights import Options, halo_of
@@ -142,9 +141,14 @@ class Problem:
         return kinds * self.blocks.block**2 * self.ground.dtype.itemsize
 
     @property
+    def savers(self) -> int:
+        """Number of threads that save these in the background."""
+        return ceil_div(self.threads, 2)
+
+    @property
     def _saving(self) -> int:
-        """Bytes of what is coded in the background."""
-        return ceil_div(self.threads, PIECES) * self._held_block
+        """Bytes of what is being coded."""
+        return self.savers * self._held_block
 
     def cell_dtypes(self) -> tuple[np.dtype, np.dtype | None]:
         """Dtypes of heights and frictions on the GPU."""

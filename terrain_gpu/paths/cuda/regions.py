@@ -20,7 +20,7 @@ import numpy as np
 
 from ...grid import Block, BlockGrid, ceil_div
 from ...report import Report
-from ...store.spill import PIECES, CodedSlots, HeldSlots
+from ...store.spill import CodedSlots, HeldSlots
 from ..cpu.relax import Overflow
 from ..edges import infinity_of
 from .allocate import Allocation
@@ -46,18 +46,18 @@ class RegionSpill:
         Whether to continue with the distances of an earlier run.
     threads
         Number of threads that code the blocks.
-    held
-        Number of blocks that stay in memory, too.
+    held, savers
+        Number of blocks that stay in memory, and of threads that save them meanwhile.
     """
 
     def __init__(
         self, path: Path, blocks: BlockGrid, dtype: np.dtype, *, resume: bool, threads: int = 1,
-        held: int = 0,
+        held: int = 0, savers: int = 1,
     ) -> None:  # fmt: skip
         self.blocks, self.dtype = blocks, dtype
         size = blocks.block**2 * dtype.itemsize
         self._slots = CodedSlots(path, blocks.count, size, dtype, resume=resume, threads=threads)
-        self._held = HeldSlots(self._slots, size, held, ceil_div(threads, PIECES))
+        self._held = HeldSlots(self._slots, size, held, savers)
         across = blocks.shape[1]
         self.saved: set[Block] = set()
         for slot in list(self._slots.sums):
@@ -95,7 +95,7 @@ class RegionField:
     """One kind of distance (costs or hops) over all regions, for regions not on the GPU."""
 
     def __init__(self, path: Path, problem: Problem, rims: Rims, *, resume: bool) -> None:
-        how = {"threads": problem.threads, "held": problem.held}
+        how = {"threads": problem.threads, "held": problem.held, "savers": problem.savers}
         self.spill = RegionSpill(path, problem.blocks, rims.dtype, resume=resume, **how)
         self.rims = rims
         self.begun: set[Region] = set()
@@ -131,13 +131,15 @@ class RegionField:
 
     def restorer(
         self, piece: Piece, cells: Any, kernels: Any
-    ) -> Callable[[Block, BlockStaging], None]:
-        """Return a function that copies a saved block back to a piece on the GPU."""
-        inside = set(piece.blocks())
+    ) -> Callable[[Block, BlockStaging], None] | None:
+        """Return a function that copies a saved block back to the GPU; None if there is none."""
+        known = self.spill.saved.intersection(piece.blocks())
+        if not known:
+            return None
         kernel = kernels.get_function("restore")
 
         def restore(block: Block, staging: BlockStaging) -> None:
-            if block not in self.spill.saved or block not in inside:
+            if block not in known:
                 return
             r0, _, c0, _ = piece.problem.blocks.window(*block)
             host = self.spill.staged(block, staging)
@@ -475,7 +477,9 @@ class Regions:
         piece.link(self.farthest)
         hopping = FlatDistance(piece)
         if at in hops.begun:
-            piece.each(hops.restorer(piece, hopping.hops, hopping.kernels))
+            restore = hops.restorer(piece, hopping.hops, hopping.kernels)
+            if restore is not None:
+                piece.each(restore)
         else:
             hopping.begin()
         pending = hopping.relaxing.pending
