@@ -159,11 +159,16 @@ PART = 1 << 20
 _CODEC, _PIECES = "blosc-lz4", 4
 
 
-def _pieces(cells: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Some parts of equal length each, and the rest: their numbers, and a row of cells for each."""
+def _pieces(cells: np.ndarray, count: int = _PIECES) -> Iterator[tuple[slice, np.ndarray]]:
+    """Some parts of equal length each, and the rest: their numbers, and a row of cells for each.
+
+    Of floats, blosc reorders bytes; of integers, bits, which takes 1.6 times as long and leaves no
+    less of distances.
+    """
+    cells = cells.view(f"f{cells.itemsize}")
     step = PART // cells.itemsize
     whole = len(cells) // step
-    some = ceil_div(whole, _PIECES)
+    some = ceil_div(whole, count)
     for k in range(0, whole, some or 1):
         parts = slice(k, min(k + some, whole))
         yield parts, cells[parts.start * step : parts.stop * step].reshape(-1, step)
@@ -211,7 +216,8 @@ class CodedSlots(Slots):
         yield room
         self._rooms.append(room)
 
-    def save(self, slot: int, array: np.ndarray) -> None:
+    def save(self, slot: int, array: np.ndarray, *, alone: bool = False) -> None:
+        """As `Slots.save`; `alone` codes in the caller's thread."""
         table = np.empty((ceil_div(array.nbytes, PART), 2), "<u4")
         with self._room() as room:
 
@@ -222,7 +228,11 @@ class CodedSlots(Slots):
                 table[parts, 0], table[parts, 1] = lengths, sums
                 return coded[: lengths.sum()]
 
-            coded = list(self._pool.map(code, _pieces(array.reshape(-1))))
+            cells = array.reshape(-1)
+            if alone:
+                coded = list(map(code, _pieces(cells, 1)))
+            else:
+                coded = list(self._pool.map(code, _pieces(cells)))
             head = table.reshape(-1).view(np.uint8)
             self._put(slot, [head, *coded], crc32c(head))
 
@@ -274,7 +284,7 @@ class HeldSlots:
         Number of threads that save.
     """
 
-    def __init__(self, slots: Slots, most_bytes: int, room: int, threads: int) -> None:
+    def __init__(self, slots: CodedSlots, most_bytes: int, room: int, threads: int) -> None:
         self._slots, self._most_bytes = slots, most_bytes
         self._holds, self._unused = room > 0, room
         self._held: dict[int, tuple[np.ndarray, Future[None]]] = {}
@@ -294,7 +304,7 @@ class HeldSlots:
             saving.result()
         cells = _cells_of(buffer, array)
         cells[...] = array
-        saving = self._pool.submit(self._slots.save, slot, cells)
+        saving = self._pool.submit(self._slots.save, slot, cells, alone=True)
         self._put_back(slot, buffer, saving)
         saving.add_done_callback(self._tell)
 

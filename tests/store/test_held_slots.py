@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terrain_gpu.errors import StoreError
-from terrain_gpu.store.spill import CodedSlots, HeldSlots, Slots
+from terrain_gpu.store.spill import CodedSlots, HeldSlots
 
 SLOTS, CELLS = 9, 40
 
@@ -76,21 +76,21 @@ def test_threads_share_the_room(tmp_path, room):
     slots.close(keep=False)
 
 
-class Paused(Slots):
+class Paused(CodedSlots):
     """Saving waits until `go`; fails if `fails`."""
 
     def __init__(self, path):
-        super().__init__(path, SLOTS, 4 * CELLS)
+        super().__init__(path, SLOTS, 4 * CELLS, np.dtype("u4"))
         self.begun, self.go = threading.Event(), threading.Event()
         self.fails, self.saved = False, []
 
-    def save(self, slot, array):
+    def save(self, slot, array, *, alone):
         self.begun.set()
         assert self.go.wait(30)
         if self.fails:
             raise OSError("the disk is full")
         self.saved.append(slot)
-        super().save(slot, array)
+        super().save(slot, array, alone=alone)
 
 
 def test_saving_does_not_wait_while_there_is_room(tmp_path):

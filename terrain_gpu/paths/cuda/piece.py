@@ -10,7 +10,7 @@ import numpy as np
 from ...cuda.device import module
 from ...engine.schedule import stream
 from ...errors import InputError
-from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip, round_up
+from ...grid import Block, BlockGrid, Window, ceil_div, clip
 from ..costs import cuda_name
 from ..cpu.relax import GUARDS
 from ..edges import infinity_of
@@ -144,7 +144,7 @@ class Piece:
         done: Callable[[Block], None] | None = None,
         *,
         blocks: Collection[Block] | None = None,
-        then: Callable[[Block, BlockStaging], None] | None = None,
+        then: Callable[[Block, BlockStaging], None] = lambda block, staging: None,
     ) -> None:
         """Read heights and frictions, and mark cells as unreached or absent.
 
@@ -153,7 +153,7 @@ class Piece:
         blocks
             Blocks of the window and around it to read; all of them when None.
         then
-            Called for each of these blocks afterwards, in threads.
+            Called for each block afterwards.
         """
         import cupy
 
@@ -161,31 +161,23 @@ class Piece:
         cupy.cuda.Device().synchronize()
 
         def read(item: tuple[Block, Window, int], staging: BlockStaging) -> None:
-            _, part, shift = item
+            at, part, shift = item
             for raster, place in jobs:
                 with staging:
                     self._read_part(raster, place, part, shift, staging)
+            then(at, staging)
 
         stream(
-            self._parts() if blocks is None else self._strips(blocks),
+            (part for part in self._parts() if blocks is None or part[0] in blocks),
             read,
             lambda item, _: None,
             buffers=self.pool,
             readers=len(self.pool),
             done=None if done is None else lambda item: None if item[2] else done(item[0]),
         )
-        if then is not None:
-            self.each(then, blocks=blocks)
         self._refuse()
         if blocks is None and {"SIGNED", "CONTINUOUS"} & set(self.relaxing.macros):
             self._refuse_costs()
-
-    def _strips(self, blocks: Collection[Block]) -> Iterator[tuple[Block, Window, int]]:
-        """The parts of some blocks, in strips: they are few, so threads share each."""
-        for at, (r0, r1, c0, c1), shift in self._parts():
-            rows = round_up(ceil_div(r1 - r0, 4), TILE) if c1 - c0 > TILE else r1 - r0
-            for top in range(r0, r1, rows) if at in blocks else ():
-                yield at, (top, min(top + rows, r1), c0, c1), shift
 
     def _parts(self) -> Iterator[tuple[Block, Window, int]]:
         """The blocks that overlap the window or its ring, the overlaps, and their shift.

@@ -142,8 +142,8 @@ class Problem:
 
     @property
     def savers(self) -> int:
-        """Number of threads that save these in the background."""
-        return ceil_div(self.threads, 2)
+        """Number of threads that save these in the background; more would slow down the others."""
+        return ceil_div(self.threads, 4)
 
     @property
     def _saving(self) -> int:
