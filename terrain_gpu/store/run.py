@@ -92,7 +92,7 @@ class Target:
         if self.replace_store:
             for other in self.folder.glob("*.jsonl"):
                 if is_locked(other):
-                    raise StoreError(f"{self.root}: another run is writing {other.stem!r}")
+                    raise StoreError(_is_writing(self.root, other.stem))
                 if other != self.manifest:
                     raise StoreError(
                         f"{self.root}: an unfinished run of layer {other.stem!r} is making this "
@@ -186,7 +186,7 @@ class Target:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise StoreError(f"{self.root}: another run is writing {self.work.name!r}") from None
+            raise StoreError(_is_writing(self.root, self.work.name)) from None
         # Workers of a run that was killed may still be alive.
         for folder in self.spill.glob("lent-*"):
             withdraw(folder)
@@ -461,12 +461,16 @@ def _header(
     return json.loads(json.dumps(header))
 
 
+def _is_writing(root: Any, name: str) -> str:
+    return f"{root}: another run is writing {name!r}; wait for its end"
+
+
 def _resume_or_clear(
     target: Target | BucketTarget, header: dict[str, Any], *, resume: bool, overwrite: bool
 ) -> str | None:
     """Decide what to do with what exists: "resume", "finished", or None to start again."""
     if target.is_busy():
-        raise StoreError(f"{target.root}: another run is writing {target.place.name!r}")
+        raise StoreError(_is_writing(target.root, target.place.name))
     unfinished = target.header()
     if unfinished is not None and resume:
         _same_settings(target.root, unfinished, header)

@@ -1716,7 +1716,7 @@ def test_another_run_is_writing(world, capfd, command, layer):
     with open_run(world / "s.zarr", layer):
         before = snapshot(world)
         for more in ("", " --resume", " --overwrite"):
-            says = (f"s.zarr: another run is writing '{layer}'",)
+            says = (f"s.zarr: another run is writing '{layer}'; wait for its end",)
             case = Case("", nothing, command + more, says)
             check(*call(capfd, case.command), case)
             assert snapshot(world) == before

@@ -1500,7 +1500,7 @@ def test_the_unfinished_run_of_another_layer_is_not_thrown_away_unasked(path):
     """Both would be the first layer of one new store, built in one folder beside it."""
     with begin(path, DENSE) as writer:
         fill(writer, DENSE.cells, [(0, 0)])
-        with pytest.raises(StoreError, match=r"another run is writing 'elevation'"):
+        with pytest.raises(StoreError, match=r"run is writing 'elevation'; wait for its end"):
             begin(path, OTHER, "friction")
         with pytest.raises(StoreError, match=r"another run is writing 'elevation'"):
             begin(path, OTHER, "friction", overwrite=True)

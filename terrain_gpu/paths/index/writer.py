@@ -49,7 +49,9 @@ class OutputIndex:
         target = self._target(store.path)
         with output_errors(store.path), _exclusive(store.path):
             if target.is_busy():
-                raise StoreError(f"{store.path}: another run is building the distance index")
+                raise StoreError(
+                    f"{store.path}: another run is building the distance index; wait for its end"
+                )
             there = None if overwrite else Index.open(store, operation.blocks)
             if there is not None:
                 if different := there.difference(settings):
