@@ -325,10 +325,22 @@ bounds_option = click.option(
     help="Only the cells that these bounds touch, in the raster's CRS.",
 )  # fmt: skip
 
+
+class _OfFiles(click.Choice):
+    """Compressions of files; those of layers are named by another option."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        taken = () if ctx is None else (option.name for option in ctx.command.params)
+        of_layers = value in get_args(LayerCompression) and value not in self.choices
+        if of_layers and "compress_layers" in taken:
+            self.fail(f"{value!r} is for layers: give --compress-layers {value}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 format_options = (
     click.option("--cog", is_flag=True, help="Cloud-optimised GeoTIFF with overviews."),
     click.option(
-        "--compress", type=click.Choice(get_args(FileCompression)),
+        "--compress", type=_OfFiles(get_args(FileCompression)),
         help="Compression of the file.  [default: none; deflate with --cog]",
     ),
 )  # fmt: skip
@@ -338,11 +350,12 @@ format_options = (
 def taken_format(settings: dict[str, Any], rasters: Collection[str | None]) -> dict[str, Any]:
     """Take what `format_options` gave out of the settings; refuse it if no raster is written."""
     found = {name: settings.pop(name) for name in ("cog", "compress")}
-    if "compress_layers" in settings:
+    if both := "compress_layers" in settings:
         settings["compress"] = settings.pop("compress_layers")
     for name, value in found.items():
         if value and not any(rasters):
-            raise click.UsageError(f"--{name} is for the raster that -o writes: give that, too")
+            more = "; for layers, --compress-layers" if name == "compress" and both else ""
+            raise click.UsageError(f"--{name} is for the raster of -o: give that, too{more}")
     return found
 
 

@@ -210,7 +210,18 @@ def test_rasters_of_results_are_written_as_export_would(store, capfd):
     for words in ("slope s.zarr --cog", "compute-sssp s.zarr --source-edge --compress zstd"):
         code, _, err = call(capfd, words)
         assert code == 2
-        assert "is for the raster that -o writes: give that, too" in err
+        assert "is for the raster of -o: give that, too" in err
+        assert ("--compress-layers" in err) == ("--compress" in words)
+
+
+def test_compression_of_layers_is_told_from_that_of_files(store, capfd):
+    code, _, err = call(capfd, "slope s.zarr -o s.tif --compress auto")
+    assert code == 2
+    assert "'--compress': 'auto' is for layers: give --compress-layers auto" in err
+    for words in ("slope s.zarr --compress gzip", "export s.zarr e.tif --compress auto"):
+        code, _, err = call(capfd, words)
+        assert code == 2
+        assert "is not one of 'none', 'deflate', 'lzw', 'zstd'" in err
 
 
 def test_the_group_lists_its_commands():
