@@ -160,6 +160,16 @@ def test_others_open_it_by_its_url(store):
     assert data["x"].size == 150
 
 
+def test_the_guide_opens_it(store, monkeypatch):
+    guide = Path(__file__).parents[2] / "docs/how-to/object-storage.md"
+    (program,) = re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.S | re.M)
+    assert program.count("s3://terrain/dem.zarr") == 1
+    names = {}
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    exec(program.replace("s3://terrain/dem.zarr", store), names)
+    assert names["data"]["elevation"].shape == GRID.shape
+
+
 # -- replaced, resumed --------------------------------------------------------------------------
 
 
