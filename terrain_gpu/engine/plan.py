@@ -226,12 +226,13 @@ class StreamPlan:
 
     def describe(self) -> str:
         """Describe the plan in words, in several lines."""
+        limit = self.memory_limit
+        bound = f"limit {format_size(limit)}" if limit < NO_LIMIT else "no limit"
         return "\n".join(
             (
                 f"raster         {self.rows} x {self.cols} = {self.rows * self.cols:,} cells, "
                 f"{self.dtype}",
-                f"memory         {format_size(self.memory)} predicted peak, "
-                f"limit {format_size(self.memory_limit)}",
+                f"memory         {format_size(self.memory)} predicted peak, {bound}",
                 f"blocks         {self.blocks:,} of {self.block_size} x {self.block_size} cells",
                 f"unit of I/O    {self.unit_rows} x {self.unit_cols} cells, {self.buffers} "
                 f"buffer(s), {self.readers} reader(s), "

@@ -17,6 +17,7 @@ from terrain_gpu.engine import machine
 from terrain_gpu.engine.plan import (
     BASELINE,
     COMPILED_BASELINE,
+    NO_LIMIT,
     default_memory_limit,
     format_size,
     plan_paths,
@@ -58,6 +59,13 @@ def test_sizes_for_people():
         "2.5 GB",
         "4 PB",
     ]
+
+
+@pytest.mark.parametrize(("limit", "says"), [(500 * 10**6, "limit 500 MB"), (NO_LIMIT, "no limit")])
+def test_plans_for_people(limit, says):
+    """Rasters in memory have no limit, and a command may solve one, to compile its kernels."""
+    plan = plan_spanning_tree(9, 9, np.dtype("i2"), 64, memory_limit=limit, threads=1)
+    assert f" predicted peak, {says}\n" in plan.describe()
 
 
 def test_default_limit_is_at_least_512_mb():
