@@ -277,7 +277,7 @@ def test_the_proof_finds_a_wrong_cell(stored, linked, change):
     distances[70, 70] += change
     read = ring_of(distances, math.nan)
     backlinks = partial(ring_of(codes, 255), halo=0) if linked else None
-    roots = KnownRoots(terrain, read, backlinks, None)
+    roots = KnownRoots(terrain, linked=linked, read_allocation=None)
     how = terrain.model.kernel, problem.options, distances.dtype, read, backlinks
     with pytest.raises(VerificationError) as error:
         verify_paths(roots, *how, farthest=farthest, threads=2)

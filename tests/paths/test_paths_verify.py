@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from functools import partial
 
 import hypothesis
@@ -29,7 +30,7 @@ from terrain_gpu.paths.ground import Raster, Terrain
 from terrain_gpu.paths.pipeline import shortest_paths
 from terrain_gpu.paths.steps import unreached
 from terrain_gpu.paths.verify import gpu as verify_gpu
-from terrain_gpu.store import TileStore, create_layer
+from terrain_gpu.store import Layer, TileStore, create_layer
 
 large = strategies.rasters(shape=strategies.shapes(200, 6000))
 blocks = st.sampled_from([64, 128, 1024])
@@ -634,3 +635,24 @@ def test_wrong_stores(store, capfd):
     path.write_text(right)
     with pytest.raises(StoreError, match="not from the same run"):
         verify.verify_stored(TileStore.open("s.zarr"))
+
+
+@pytest.mark.parametrize("names", [[], ["backlink"], ["backlink", "allocation"]])
+def test_distances_of_a_store_are_read_once(tmp_path, no_fsync, monkeypatch, names):
+    """Backlinks once more to tell ids, which are also read where there are sources."""
+    monkeypatch.chdir(tmp_path)
+    write("elevation", np.random.default_rng(0).integers(0, 99, (256, 256)).astype(np.uint16), None)
+    shortest_paths("s.zarr", [(3, 5)], **dict.fromkeys(names, True))
+    read, cells = Layer.read_ring, Counter()
+
+    def counted(self, window, *how, halo=1):
+        r0, r1, c0, c1 = window
+        cells[self.name] += (r1 - r0) * (c1 - c0)
+        return read(self, window, *how, halo=halo)
+
+    monkeypatch.setattr(Layer, "read_ring", counted)
+    verify.verify_stored(TileStore.open("s.zarr"), threads=1)
+    times = {"distance": 1, "backlink": 1 + ("allocation" in names), "allocation": 1}
+    block = {"allocation": 2 * 64 * 64}  # of the source, in both passes
+    expected = {n: times[n] * 256 * 256 + block.get(n, 0) for n in ("distance", *names)}
+    assert {name: cells[name] for name in expected} == expected

@@ -22,9 +22,8 @@ check their cells, `gpu` does so on a GPU, `stored` reads the problem from a sto
 finds its sources.
 """
 
-from .blocks import CheckedCells
 from .checker import RingAcrossSeam, ring_of, threads_within, upper_limit, verify_paths
-from .roots import KnownRoots
+from .roots import CheckedCells, KnownRoots
 from .stored import verify_stored
 
 __all__ = [

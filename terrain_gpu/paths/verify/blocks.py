@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -21,21 +21,7 @@ from ..ground import Terrain
 from ..knights import Options, halo_of, mask_dtype
 from .kernels import FAULTS, check_cells, check_steps, join_flats, one_step, spread_roots
 from .prices import wrong_price
-from .roots import Cells, KnownRoots, Read
-
-
-class CheckedCells(Protocol):
-    """The cells and sources of a problem, such as `ground.Terrain`."""
-
-    blocks: BlockGrid
-
-    def load(self, at: Block) -> Field: ...
-
-    def seeds(self, at: Block, field: Field) -> Cells:
-        """Rows and columns within the block, and start values, of its sources."""
-
-    def roots(self, at: Block) -> tuple[np.ndarray, ...]:
-        """Rows and columns within the block, and ids, of its sources."""
+from .roots import CheckedCells, KnownRoots, Read, roots_of, seeds_of
 
 
 class Counts(NamedTuple):
@@ -97,7 +83,7 @@ class _Masks(NamedTuple):
 class PathBlocks:
     """What is checked of one block; can be sent to workers. Attributes: see `verify_paths`."""
 
-    ground: CheckedCells
+    ground: CheckedCells | KnownRoots
     cost: Any
     options: Options
     dtype: np.dtype
@@ -149,7 +135,7 @@ class PathBlocks:
     def sides(self, at: Block, codes: np.ndarray) -> tuple[np.ndarray, ...]:
         """Where the backlinks of the sides of a block lead."""
         with as_violation():
-            labels = labels_of(self.blocks, self.halo, at, codes, *self.ground.roots(at))
+            labels = labels_of(self.blocks, self.halo, at, codes, *roots_of(self.ground, at, codes))
         return sides_of(labels, self.halo)
 
     def joined(self, at: Block, _: Any) -> tuple[Counts, RimFlats]:
@@ -189,7 +175,7 @@ class PathBlocks:
         window = self.blocks.window(*at)
         codes = np.ascontiguousarray(self.read_backlink(window))
         with as_violation():
-            labels = labels_of(self.blocks, self.halo, at, codes, *self.ground.roots(at))
+            labels = labels_of(self.blocks, self.halo, at, codes, *roots_of(self.ground, at, codes))
             right = ids_of(self.blocks, self.halo, at, codes, labels, around)
         found = self.read_allocation(window)
         if (found != right).any():
@@ -233,7 +219,7 @@ class PathBlocks:
         if odd.any():
             r, c = self.first(odd)
             self.fail("value", at, r, c, f"has {written[r + h, c + h]}, which is not a distance")
-        rows, cols, values = self.ground.seeds(at, field)
+        rows, cols, values = seeds_of(self.ground, at, field, written[h:-h, h:-h], codes)
         found = distances[rows + h, cols + h]
         wrong = (found > values) & (values <= self.farthest)
         if wrong.any():

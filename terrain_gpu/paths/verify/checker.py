@@ -29,10 +29,10 @@ from ..formula.program import Formula
 from ..front import Continuous
 from ..ground import Terrain
 from ..knights import Options, mask_dtype
-from .blocks import CheckedCells, Counts, PathBlocks, RimFlats, Spread, as_violation
+from .blocks import Counts, PathBlocks, RimFlats, Spread, as_violation
 from .front import FrontBlocks
 from .kernels import join_rims
-from .roots import WRONG, KnownRoots, Read
+from .roots import WRONG, CheckedCells, KnownRoots, Read
 
 if TYPE_CHECKING:
     from ...engine.cluster import Cluster
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def verify_paths(  # noqa: PLR0913 - keyword-only
-    ground: CheckedCells,
+    ground: CheckedCells | KnownRoots,
     cost: Any,
     options: Options,
     dtype: np.dtype,

@@ -16,8 +16,8 @@ from ...errors import VerificationError
 from ...grid import Block, BlockGrid
 from ..front import NEXT, SHARES
 from ..knights import Options
-from .blocks import CheckedCells, Counts
-from .roots import Read
+from .blocks import Counts
+from .roots import CheckedCells, KnownRoots, Read, seeds_of
 
 _STRIP = 16
 """Rows that are checked together."""
@@ -29,7 +29,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 class FrontBlocks:
     """What is checked of one block; can be sent to workers. Attributes: see `verify_paths`."""
 
-    ground: CheckedCells
+    ground: CheckedCells | KnownRoots
     options: Options
     farthest: float
     read_distance: Read
@@ -48,7 +48,7 @@ class FrontBlocks:
         self._refuse(at, distances[inside], absent[inside])
         # Beyond the rim of the raster, a store has what a layer is filled with.
         distances[np.isnan(distances) | absent] = np.inf
-        rows, cols, values = self.ground.seeds(at, field)
+        rows, cols, values = seeds_of(self.ground, at, field, distances[inside])
         starts = np.full((r1 - r0, c1 - c0), np.inf)
         np.minimum.at(starts, (rows, cols), values)
         steps = 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
-from ...grid import Block
+from ...grid import Block, BlockGrid
 from ..fields import Field
 from ..ground import Terrain
 
@@ -18,6 +19,20 @@ Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 GIVEN, GIVEN_AND_EDGE, AT_ZERO, AT_OWN_HEIGHT, UNLINKED = range(5)
 """Rules for which cells are roots, as in kernels/proof.cu."""
+
+
+class CheckedCells(Protocol):
+    """The cells and sources of a problem, such as `ground.Terrain`."""
+
+    blocks: BlockGrid
+
+    def load(self, at: Block) -> Field: ...
+
+    def seeds(self, at: Block, field: Field) -> Cells:
+        """Rows and columns within the block, and start values, of its sources."""
+
+    def roots(self, at: Block) -> tuple[np.ndarray, ...]:
+        """Rows and columns within the block, and ids, of its sources."""
 
 
 class KnownRoots:
@@ -32,22 +47,11 @@ class KnownRoots:
         Number of sources in the blocks processed so far.
     """
 
-    def __init__(
-        self,
-        terrain: Terrain,
-        read_distance: Read,
-        read_backlink: Read | None,
-        read_allocation: Read | None,
-    ) -> None:
-        self.terrain, self.blocks = terrain, terrain.blocks
-        self._distance, self._backlink, self._allocation = (
-            read_distance,
-            read_backlink,
-            read_allocation,
-        )
+    def __init__(self, terrain: Terrain, *, linked: bool, read_allocation: Read | None) -> None:
+        self.terrain, self.blocks, self._allocation = terrain, terrain.blocks, read_allocation
         self.rule = AT_ZERO
         """How the GPU identifies sources, see kernels/proof.cu."""
-        if read_backlink is not None:
+        if linked:
             self.rule = UNLINKED
         elif terrain.model.kind.bottleneck:
             self.rule = AT_OWN_HEIGHT
@@ -64,24 +68,42 @@ class KnownRoots:
     def load(self, at: Block) -> Field:
         return self.terrain.load(at)
 
-    def seeds(self, at: Block, field: Field) -> Cells:
-        window = self.blocks.window(*at)
-        distances = self._distance(window, halo=0)
-        if self._backlink is not None:
-            root = self._backlink(window) == 0
-        elif self.terrain.model.kind.bottleneck:
-            height, width = distances.shape
-            h = self.terrain.halo
+    def seeds_among(self, field: Field, distances: np.ndarray, codes: np.ndarray | None) -> Cells:
+        """Rows and columns, and start values, of the sources of a block, given its results."""
+        if self.rule == UNLINKED:
+            assert codes is not None
+            root = codes == 0
+        elif self.rule == AT_OWN_HEIGHT:
+            (height, width), h = distances.shape, self.terrain.halo
             root = distances == field.heights[h : height + h, h : width + h]
         else:
             root = distances == 0
         rows, cols = np.nonzero(root)
         return rows, cols, distances[rows, cols]
 
-    def roots(self, at: Block) -> tuple[np.ndarray, ...]:
-        window = self.blocks.window(*at)
-        assert self._backlink is not None
-        rows, cols = np.nonzero(self._backlink(window) == 0)
-        if self._allocation is None:
+    def roots_among(self, at: Block, codes: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Rows and columns, and ids, of the sources of a block, given its backlinks."""
+        rows, cols = np.nonzero(codes == 0)
+        if self._allocation is None or not len(rows):
             return rows, cols, np.ones(len(rows), np.uint32)
-        return rows, cols, self._allocation(window)[rows, cols]
+        return rows, cols, self._allocation(self.blocks.window(*at))[rows, cols]
+
+
+def seeds_of(
+    ground: CheckedCells | KnownRoots,
+    at: Block,
+    field: Field,
+    distances: np.ndarray,
+    codes: np.ndarray | None = None,
+) -> Cells:
+    """As `CheckedCells.seeds`, of a block whose results were read."""
+    if isinstance(ground, KnownRoots):
+        return ground.seeds_among(field, distances, codes)
+    return ground.seeds(at, field)
+
+
+def roots_of(
+    ground: CheckedCells | KnownRoots, at: Block, codes: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """As `CheckedCells.roots`, of a block whose backlinks were read."""
+    return ground.roots_among(at, codes) if isinstance(ground, KnownRoots) else ground.roots(at)

@@ -99,7 +99,7 @@ def verify_stored(
     with nullcontext() if cluster is None else cluster.planning():
         workers = within(held=0 if gpu is None else CUDA_BASELINE)
     read = RingAcrossSeam(distance.read_ring, terrain.blocks)
-    problem = KnownRoots(terrain, read, backlink, allocation)
+    problem = KnownRoots(terrain, linked=backlink is not None, read_allocation=allocation)
     try:
         found: dict[str, Any] = dict(
             verify_paths(
