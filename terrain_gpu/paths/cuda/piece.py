@@ -144,7 +144,7 @@ class Piece:
         done: Callable[[Block], None] | None = None,
         *,
         blocks: Collection[Block] | None = None,
-        then: Callable[[Block, BlockStaging], None] = lambda block, staging: None,
+        then: Callable[[Block, BlockStaging], None] | None = None,
     ) -> None:
         """Read heights and frictions, and mark cells as unreached or absent.
 
@@ -153,7 +153,7 @@ class Piece:
         blocks
             Blocks of the window and around it to read; all of them when None.
         then
-            Called for each block afterwards.
+            Called for each of these blocks afterwards, in threads.
         """
         import cupy
 
@@ -161,11 +161,10 @@ class Piece:
         cupy.cuda.Device().synchronize()
 
         def read(item: tuple[Block, Window, int], staging: BlockStaging) -> None:
-            at, part, shift = item
+            _, part, shift = item
             for raster, place in jobs:
                 with staging:
                     self._read_part(raster, place, part, shift, staging)
-            then(at, staging)
 
         stream(
             (part for part in self._parts() if blocks is None or part[0] in blocks),
@@ -175,6 +174,8 @@ class Piece:
             readers=len(self.pool),
             done=None if done is None else lambda item: None if item[2] else done(item[0]),
         )
+        if then is not None:
+            self.each(then, blocks=blocks)
         self._refuse()
         if blocks is None and {"SIGNED", "CONTINUOUS"} & set(self.relaxing.macros):
             self._refuse_costs()

@@ -131,13 +131,15 @@ class RegionField:
 
     def restorer(
         self, piece: Piece, cells: Any, kernels: Any
-    ) -> Callable[[Block, BlockStaging], None]:
-        """Return a function that copies a saved block back to a piece on the GPU."""
-        inside = set(piece.blocks())
+    ) -> Callable[[Block, BlockStaging], None] | None:
+        """Return a function that copies a saved block back to the GPU; None if there is none."""
+        known = self.spill.saved.intersection(piece.blocks())
+        if not known:
+            return None
         kernel = kernels.get_function("restore")
 
         def restore(block: Block, staging: BlockStaging) -> None:
-            if block not in self.spill.saved or block not in inside:
+            if block not in known:
                 return
             r0, _, c0, _ = piece.problem.blocks.window(*block)
             host = self.spill.staged(block, staging)
@@ -475,7 +477,9 @@ class Regions:
         piece.link(self.farthest)
         hopping = FlatDistance(piece)
         if at in hops.begun:
-            piece.each(hops.restorer(piece, hopping.hops, hopping.kernels))
+            restore = hops.restorer(piece, hopping.hops, hopping.kernels)
+            if restore is not None:
+                piece.each(restore)
         else:
             hopping.begin()
         pending = hopping.relaxing.pending
