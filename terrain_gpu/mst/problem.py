@@ -381,7 +381,7 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
         dtype,
         block_size,
         # Operands and their temporary, validity, and the method's work arrays.
-        work=block_size**2 * (2 * key.itemsize + 2 + module.work_per_cell(key)),
+        work=block_size**2 * (2 * key.itemsize + 2) + module.work_bytes(block_size, key),
         levels=(rows + cols) * module.levels_per_side(key),
         spill=spill(blocks),
         source_bytes=source_bytes,

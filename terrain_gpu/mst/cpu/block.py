@@ -6,16 +6,16 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ...compiled import jit
-from ...grid import TILE
+from ...grid import ceil_div
 from ..weights import Weight
 from .kruskal import contract, new_list_work
 from .seams import separators, vertex
-from .tile import RING, new_tile_work, ring_cell, tile_forest
+from .tile import RING, SIDE, new_tile_work, ring_cell, tile_forest
 
 
 def new_block_work(block: int, weight: Weight) -> tuple:
     """Allocate the work arrays of `block_forest` for blocks of side `block`."""
-    tiles = (block // TILE) ** 2
+    tiles = ceil_div(block, SIDE) ** 2
     # A tile has fewer candidates than rim cells. 3 separator edges per rim cell and 1 more per
     # corner count each of these edges at least once.
     edges = tiles * (RING + 3 * RING + 4)
@@ -53,13 +53,13 @@ def block_forest(cells, valid, rule, diagonal, sides, work, mask, sums, mode):
     tile_work, list_work = work
     edges, frozen, picked = list_work[0], list_work[3], list_work[4]
     rows, cols = cells.shape
-    down, across = (rows + TILE - 1) // TILE, (cols + TILE - 1) // TILE
+    down, across = (rows + SIDE - 1) // SIDE, (cols + SIDE - 1) // SIDE
     count = np.int64(0)  # always int64, so that `tile_forest` is compiled only once
     final = 0
     for ti in range(down):
         for tj in range(across):
-            row, col = ti * TILE, tj * TILE
-            window = (row, min(row + TILE, rows), col, min(col + TILE, cols))
+            row, col = ti * SIDE, tj * SIDE
+            window = (row, min(row + SIDE, rows), col, min(col + SIDE, cols))
             near = (
                 ti > 0 or sides[0],
                 ti + 1 < down or sides[1],
@@ -92,7 +92,7 @@ def block_forest(cells, valid, rule, diagonal, sides, work, mask, sums, mode):
     for row in range(rows):
         step = 1 if row in (0, rows - 1) else max(cols - 1, 1)
         for col in range(0, cols, step):
-            frozen[vertex(row, col, across)] = (
+            frozen[vertex(row, col, across, rows)] = (
                 (row == 0 and sides[0])
                 or (row == rows - 1 and sides[1])
                 or (col == 0 and sides[2])
@@ -103,14 +103,14 @@ def block_forest(cells, valid, rule, diagonal, sides, work, mask, sums, mode):
         cell = picked[k] >> 2
         mask[cell // cols, cell % cols] |= np.uint8(1 << (picked[k] & 3))
     for k in range(candidates):
-        edges[2][k] = _cell(edges[2][k], across, cols)
-        edges[3][k] = _cell(edges[3][k], across, cols)
+        edges[2][k] = _cell(edges[2][k], across, rows, cols)
+        edges[3][k] = _cell(edges[3][k], across, rows, cols)
     return final + more, candidates
 
 
 @register_jitable
-def _cell(vertex, across, cols):
+def _cell(vertex, across, rows, cols):
     """The inverse of `seams.vertex`: row * cols + col."""
     tile = vertex // RING
-    row, col = ring_cell(vertex % RING)
-    return ((tile // across) * TILE + row) * cols + (tile % across) * TILE + col
+    row, col = ring_cell(vertex % RING, rows, cols)
+    return ((tile // across) * SIDE + row) * cols + (tile % across) * SIDE + col

@@ -42,7 +42,7 @@ __all__ = [
     "most_candidates",
     "new_work",
     "solve_block",
-    "work_per_cell",
+    "work_bytes",
 ]
 
 
@@ -71,9 +71,9 @@ def new_forest(vertices: int, key: np.dtype) -> tuple[np.ndarray, ...]:
 # -- blocks --------------------------------------------------------------------------------
 
 
-def work_per_cell(key: np.dtype) -> int:
-    """Bytes of `new_work` per cell of a block."""
-    return 45 + key.itemsize
+def work_bytes(block: int, key: np.dtype) -> int:
+    """Bytes of `new_work`."""
+    return block**2 * (45 + key.itemsize)
 
 
 def levels_per_side(key: np.dtype) -> int:

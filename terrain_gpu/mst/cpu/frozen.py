@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from ...grid import ceil_div
 from .block import block_forest as kernel
 from .block import new_block_work as new_work
 from .merge import merge
+from .tile import RING, SIDE
+
+WORK_OF_TILE = 3 * 10**6
+"""Bytes of `tile.new_tile_work`, at most."""
 
 
-def work_per_cell(key: np.dtype) -> int:
-    """Bytes of `new_work` for each cell of a block."""
-    return 11 + key.itemsize
+def work_bytes(block: int, key: np.dtype) -> int:
+    """Bytes of `new_work`: of a tile, and of the list of edges between tiles."""
+    of_list = 17 + (key.itemsize + 32) * (4 + 4 / RING)
+    return WORK_OF_TILE + math.ceil(ceil_div(block, SIDE) ** 2 * RING * of_list)
 
 
 def levels_per_side(key: np.dtype) -> int:
@@ -33,7 +40,7 @@ __all__ = [
     "most_candidates",
     "new_work",
     "solve_block",
-    "work_per_cell",
+    "work_bytes",
 ]
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 from numba.extending import overload, register_jitable
 
-from ...grid import TILE
 from .keys import edge_key, rule_at
-from .tile import RING, ring_index
+from .tile import RING, SIDE, ring_index
 
 _FORTH, _BACK = 1, 2
 
@@ -28,17 +27,17 @@ def separators(cells, valid, rule, diagonal, across, edges, count):
     length = max(rows, cols)
     lines = np.empty((5, length + 2), np.uint64)
     kept = np.zeros((length + 7) // 8 * 8, np.uint8)
-    for row in range(TILE - 1, rows - 1, TILE):
+    for row in range(SIDE - 1, rows - 1, SIDE):
         _fill(cells, valid, rule, diagonal, row, 0, False, edges[0], lines)
         _mark(lines, cols, kept)
-        count = _append(lines, kept, row, 0, False, cols, across, edges, count)
+        count = _append(lines, kept, row, 0, False, rows, cols, across, edges, count)
     kept[:] = 0
-    for col in range(TILE - 1, cols - 1, TILE):
+    for col in range(SIDE - 1, cols - 1, SIDE):
         _fill(cells, valid, rule, diagonal, 0, col, True, edges[0], lines)
         _mark(lines, rows, kept)
         # Diagonals between rows of tiles have been listed.
-        kept[TILE - 1 :: TILE] &= np.uint8(1)
-        count = _append(lines, kept, 0, col, True, cols, across, edges, count)
+        kept[SIDE - 1 :: SIDE] &= np.uint8(1)
+        count = _append(lines, kept, 0, col, True, rows, cols, across, edges, count)
     return count
 
 
@@ -118,7 +117,7 @@ def _mark(lines, length, kept):
 
 
 @register_jitable
-def _append(lines, kept, row, col, down, cols, across, edges, count):
+def _append(lines, kept, row, col, down, rows, cols, across, edges, count):
     """Append the marked edges of a seam."""
     keys, ids, us, vs = edges
     eights = kept.view(np.uint64)
@@ -138,14 +137,14 @@ def _append(lines, kept, row, col, down, cols, across, edges, count):
             d = (0 if down else 2) if kind == 0 else 5 - 2 * kind
             keys[count] = _key(keys, word)
             ids[count] = 4 * (y * cols + z) + d
-            us[count] = vertex(y, z, across)
-            vs[count] = vertex(v, w, across)
+            us[count] = vertex(y, z, across, rows)
+            vs[count] = vertex(v, w, across, rows)
             count += 1
     return count
 
 
 @register_jitable
-def vertex(row, col, across):
+def vertex(row, col, across, rows):
     """Return the number of a tile's rim cell among all rim cells of the block."""
-    tile = (row // TILE) * across + col // TILE
-    return tile * RING + ring_index(row % TILE, col % TILE)
+    tile = (row // SIDE) * across + col // SIDE
+    return tile * RING + ring_index(row % SIDE, col % SIDE, rows)

@@ -1,4 +1,4 @@
-"""The spanning forest of one tile: Boruvka over 64 x 64 cells, in cache and in vector registers.
+"""The spanning forest of one tile: Boruvka over 128 x 128 cells, in cache and in vector registers.
 
 The first round scans cells: each finds the least of its eight edges, in straight-line code over
 arrays that the compiler vectorises. So does the test that then drops the greatest edge of every
@@ -14,17 +14,19 @@ from numba.cpython.unsafe.numbers import trailing_zeros
 from numba.extending import overload, register_jitable
 
 from ...compiled import jit
-from ...grid import TILE
 from ...primitives.union_find import find
 from ..weights import Weight
 from .keys import add_weight, edge_key, rule_at
 
-CELLS = TILE * TILE
-PAD = TILE + 1
-RING = 4 * TILE - 4
+SIDE = 128
+"""Side of a tile, twice that of a store's: numbers of its edges just fit 16 bits."""
+
+CELLS = SIDE * SIDE
+PAD = SIDE + 1
+RING = 4 * SIDE - 4
 """Cells on the rim of a tile."""
 
-_STEP = np.array([1, TILE - 1, TILE, TILE + 1], np.uint64)
+_STEP = np.array([1, SIDE - 1, SIDE, SIDE + 1], np.uint64)
 """Steps from the lower endpoint to the upper: E, SW, S, SE."""
 
 
@@ -42,7 +44,7 @@ def new_tile_work(weight: Weight) -> tuple:
     return (
         np.empty((4, CELLS + 2 * PAD), arrays[0]),  # edges by direction: words or keys
         np.full(CELLS + 2 * PAD, CELLS, np.uint32),  # component of each cell after the first round
-        np.full(CELLS + 2 * PAD, -1, np.int16),  # edge that each cell picks in the first round
+        np.full(CELLS + 2 * PAD, _NONE),  # edge that each cell picks in the first round
         choices(),  # least edge of each component
         ids(),  # parent of each component
         (ids(), ids()),  # components after the first round, and those that are active
@@ -54,11 +56,13 @@ def new_tile_work(weight: Weight) -> tuple:
 
 
 # -- choices -----------------------------------------------------------------------------
-# An edge of a tile has a 14-bit number, 4 * cell + direction. If they fit, key and number are
+# An edge of a tile has a 16-bit number, 4 * cell + direction. If they fit, key and number are
 # packed into one word, and the total order is that of the words: a tuple (words,). 64-bit keys are
 # stored beside the numbers: a tuple (keys, numbers). Functions are overloaded for both.
 
-NUMBER = 14
+NUMBER = 16
+_NONE = np.uint16(0xFFFF)
+"""No edge: the last cell has none to the south-east."""
 
 
 def _word_dtype(weight: Weight) -> np.dtype | None:
@@ -123,25 +127,28 @@ def _copy_of(choices, k, into, m):
 
 
 @register_jitable
-def ring_index(row, col):
-    """Return the number of a rim cell, 0 .. RING - 1: top row, bottom row, left, right column."""
+def ring_index(row, col, rows):
+    """Return the number of a rim cell, 0 .. RING - 1: top row, bottom row, left, right column.
+
+    A block may have fewer `rows` than a tile.
+    """
     if row == 0:
         return col
-    if row == TILE - 1:
-        return TILE + col
-    return (2 * TILE if col == 0 else 3 * TILE - 2) + row - 1
+    if row == min(SIDE, rows) - 1:
+        return SIDE + col
+    return (2 * SIDE if col == 0 else 3 * SIDE - 2) + row - 1
 
 
 @register_jitable
-def ring_cell(k):
-    """The inverse of `ring_index`: (row, col)."""
-    if k < TILE:
+def ring_cell(k, rows, cols):
+    """The inverse of `ring_index` in a block of this shape: (row, col)."""
+    if k < SIDE:
         return 0, k
-    if k < 2 * TILE:
-        return TILE - 1, k - TILE
-    if k < 3 * TILE - 2:
-        return k - 2 * TILE + 1, 0
-    return k - (3 * TILE - 2) + 1, TILE - 1
+    if k < 2 * SIDE:
+        return min(SIDE, rows) - 1, k - SIDE
+    if k < 3 * SIDE - 2:
+        return k - 2 * SIDE + 1, 0
+    return k - (3 * SIDE - 2) + 1, min(SIDE, cols) - 1
 
 
 @jit
@@ -176,6 +183,7 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
         Number of candidates so far, and of final edges of this tile.
     """
     edges, label, choice, best, parent, (first, active), frozen, picked, bits, left = work
+    rows, cols = cells.shape
     row0, _, col0, _ = window
     _fill(cells, valid, window, rule, diagonal, edges, best)
     _freeze_rim(window, sides, frozen)
@@ -195,7 +203,8 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
         key_type = out[0].dtype.type
         for k in range(final):
             key, e = _key_and_number(picked, k)
-            mask[row0 + (e >> 8), col0 + ((e >> 2) & 63)] |= np.uint8(1 << (e & 3))
+            row, col = _place(e >> 2)
+            mask[row0 + row, col0 + col] |= np.uint8(1 << (e & 3))
             add_weight(sums, key_type(key), mode)
     _compress(parent, first, components)
     for c in range(PAD, CELLS + PAD):
@@ -206,12 +215,20 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
         key, e = _key_and_number(picked, k)
         u, v = label[(e >> 2) + PAD], label[(e >> 2) + PAD + np.int64(_STEP[e & 3])]
         out[0][count] = key
-        cell = (row0 + (e >> 8)) * cells.shape[1] + col0 + ((e >> 2) & 63)
-        out[1][count] = 4 * cell + (e & 3)
-        out[2][count] = ring_index(u >> 6, u & 63)
-        out[3][count] = ring_index(v >> 6, v & 63)
+        row, col = _place(e >> 2)
+        out[1][count] = 4 * ((row0 + row) * cols + col0 + col) + (e & 3)
+        row, col = _place(u)
+        out[2][count] = ring_index(row, col, rows)
+        row, col = _place(v)
+        out[3][count] = ring_index(row, col, rows)
         count += 1
     return count, final
+
+
+@register_jitable
+def _place(cell):
+    """Return (row, col) of a cell in the tile."""
+    return cell // SIDE, cell % SIDE
 
 
 @register_jitable
@@ -231,7 +248,7 @@ def _set_and_sum(picked, count, window, bits, mask, sums):
         high += np.int64(np.uint64(key) >> np.uint64(32))
     for y in range(row1 - row0):
         for x in range(col1 - col0):
-            mask[row0 + y, col0 + x] = bits[y * TILE + x]
+            mask[row0 + y, col0 + x] = bits[y * SIDE + x]
     sums[0] += low
     sums[1] += high
 
@@ -268,24 +285,23 @@ def _may_pick(active, roots, frozen):
 @register_jitable
 def _hook_cells(best, choice, parent, frozen, picked):
     """Attach every cell that may pick to the one across its least edge; see `_hook`."""
-    none = np.int16(-1)
     for c in range(CELLS):
         _, e = _key_and_number(best, c)
-        choice[c + PAD] = none if frozen[c] | (not _is_edge(best, c)) else np.int16(e)
+        choice[c + PAD] = _NONE if frozen[c] | (not _is_edge(best, c)) else np.uint16(e)
     for c in range(CELLS):
         q = c + PAD
-        own, cell = choice[q], np.int16(c)
+        own, cell = choice[q], np.uint16(c)
         # If both picked this edge, the smaller remains a root.
-        east = cell if choice[q + 1] == own else np.int16(c + 1)
-        south_west = cell if choice[q + TILE - 1] == own else np.int16(c + TILE - 1)
-        south = cell if choice[q + TILE] == own else np.int16(c + TILE)
-        south_east = cell if choice[q + PAD] == own else np.int16(c + PAD)
+        east = cell if choice[q + 1] == own else np.uint16(c + 1)
+        south_west = cell if choice[q + SIDE - 1] == own else np.uint16(c + SIDE - 1)
+        south = cell if choice[q + SIDE] == own else np.uint16(c + SIDE)
+        south_east = cell if choice[q + PAD] == own else np.uint16(c + PAD)
         d = np.int16(own - 4 * c)  # negative at the upper end of an edge
-        other = np.int16(own >> 2) if d < 0 else east
+        other = np.uint16(own >> np.uint16(2)) if d < 0 else east
         other = south_west if d == 1 else other
         other = south if d == 2 else other
         other = south_east if d == 3 else other
-        parent[c] = cell if own < 0 else other
+        parent[c] = cell if own == _NONE else other
     found = 0
     for c in range(CELLS):
         _copy(best, c, picked, found)
@@ -367,7 +383,7 @@ def _fill(cells, valid, window, rule, diagonal, edges, choices):
     top = ~edges.dtype.type(0)
     edges[:] = top
     for y in range(row0, row1):
-        first = (y - row0) * TILE
+        first = (y - row0) * SIDE
         at = PAD + first
         here, good = cells[y, col0:col1], valid[y, col0:col1]
         east = edges[0, at : at + width]
@@ -407,10 +423,10 @@ def _freeze_rim(window, sides, frozen):
     frozen[:] = False
     for x in range(width):
         frozen[x] |= sides[0]
-        frozen[(height - 1) * TILE + x] |= sides[1]
+        frozen[(height - 1) * SIDE + x] |= sides[1]
     for y in range(height):
-        frozen[y * TILE] |= sides[2]
-        frozen[y * TILE + width - 1] |= sides[3]
+        frozen[y * SIDE] |= sides[2]
+        frozen[y * SIDE + width - 1] |= sides[3]
 
 
 def _least_of_cells(edges, least):
@@ -426,7 +442,7 @@ def _least_words(edges, least):
     e, sw, s, se = edges[0], edges[1], edges[2], edges[3]
     for c in range(CELLS):
         q = c + PAD
-        before = min(se[c], s[c + 1], sw[c + 2], e[c + TILE])
+        before = min(se[c], s[c + 1], sw[c + 2], e[c + SIDE])
         least[0][c] = min(before, e[q], sw[q], s[q], se[q])
 
 
@@ -443,7 +459,7 @@ def _least_keys(edges, least):
         k = sw[c + 2]
         code = np.int32(4 * (2 - PAD) + 1) if k < key else code
         key = min(k, key)
-        k = e[c + TILE]
+        k = e[c + SIDE]
         code = np.int32(-4) if k < key else code
         key = min(k, key)
         k = e[q]
@@ -479,14 +495,14 @@ def _mark(edges, label, bits):
         below = min(max(s[q + 1], se[q]), max(s[q], sw[q + 1]))
         above = min(max(s[c + 1], se[c + 1]), max(s[c + 2], sw[c + 2]))
         found = np.uint8((e[q] <= min(below, above)) & (e[q] < top) & (label[q + 1] != own))
-        left = min(max(e[q - 1], s[q - 1]), max(e[q + TILE - 1], s[q]))
-        one = (sw[q] <= left) & (sw[q] < top) & (label[q + TILE - 1] != own)
+        left = min(max(e[q - 1], s[q - 1]), max(e[q + SIDE - 1], s[q]))
+        one = (sw[q] <= left) & (sw[q] < top) & (label[q + SIDE - 1] != own)
         found |= np.uint8(one) << np.uint8(1)
-        right = min(max(e[q], sw[q + 1]), max(e[q + TILE], se[q]))
-        left = min(max(e[q - 1], se[q - 1]), max(e[q + TILE - 1], sw[q]))
-        one = (s[q] <= min(right, left)) & (s[q] < top) & (label[q + TILE] != own)
+        right = min(max(e[q], sw[q + 1]), max(e[q + SIDE], se[q]))
+        left = min(max(e[q - 1], se[q - 1]), max(e[q + SIDE - 1], sw[q]))
+        one = (s[q] <= min(right, left)) & (s[q] < top) & (label[q + SIDE] != own)
         found |= np.uint8(one) << np.uint8(2)
-        right = min(max(e[q], s[q + 1]), max(s[q], e[q + TILE]))
+        right = min(max(e[q], s[q + 1]), max(s[q], e[q + SIDE]))
         one = (se[q] <= right) & (se[q] < top) & (label[q + PAD] != own)
         bits[c] = found | (np.uint8(one) << np.uint8(3))
 

@@ -22,7 +22,6 @@ from ...engine.plan import (
 )
 from ...errors import PlanError
 from ...grid import TILE, BlockGrid, RegionGrid, ceil_div, round_up
-from ..cpu.tile import RING
 from ..weights import Weight, weights_of
 
 MOST_SIDE = 2**15
@@ -33,6 +32,9 @@ SLOTS = 2
 
 REGIONS_OF_A_WORKER = 8
 """Regions that each worker of a cluster gets, if there are as many blocks: to balance the load."""
+
+RING = 4 * TILE - 4
+"""Cells on the rim of a tile."""
 
 TILE_EDGES = RING - 1 + 6 * TILE - 2
 """Most candidates of a tile plus edges to later tiles."""

@@ -24,11 +24,10 @@ from ...errors import CellError
 from ...grid import TILE, Block, BlockGrid, RegionGrid, ceil_div
 from ..cpu import frozen
 from ..cpu.merge import Children, Frame
-from ..cpu.tile import RING
 from ..levels import Solved, Spill
 from ..region import Border, Edges, Region
 from ..weights import Weight, valid_cells
-from .plan import TILE_EDGES, is_wide, keeps_cells, macros, merge_bytes, tile_bytes
+from .plan import RING, TILE_EDGES, is_wide, keeps_cells, macros, merge_bytes, tile_bytes
 
 ROUNDS = 4
 """Rounds between the host's checks for convergence."""
@@ -434,7 +433,7 @@ def _four(sides: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def _ring_cells() -> np.ndarray:
-    """Return the cells of a tile by their number on the rim, as `tile.ring_cell`."""
+    """Return the cells of a tile by their number: top row, bottom row, left, right column."""
     along, inner = np.arange(TILE), np.arange(1, TILE - 1) * TILE
     return np.concatenate((along, (TILE - 1) * TILE + along, inner, inner + TILE - 1))
 

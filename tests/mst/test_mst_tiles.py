@@ -1,0 +1,45 @@
+"""Blocks of several tiles, and of less than one, against Kruskal; and what their work takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+
+from terrain_gpu import minimum_spanning_tree
+from terrain_gpu.mst.cpu import frozen
+from terrain_gpu.mst.weights import WEIGHTS, Weight, weights_of
+
+TYPES = [np.uint8, np.int16, np.uint16, np.int32, np.float32, np.int64, np.float64]
+
+
+def arrays(work):
+    return [a for part in work for a in arrays(part)] if isinstance(work, tuple) else [work]
+
+
+@pytest.mark.parametrize("block", [64, 128, 256, 1024])
+def test_work_takes_what_the_plan_says(block):
+    for dtype in map(np.dtype, TYPES):
+        for name in weights_of(dtype):
+            weight = Weight(name, dtype)
+            taken = sum(array.nbytes for array in arrays(frozen.new_work(block, weight)))
+            assert taken <= frozen.work_bytes(block, weight.key_dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.float32, np.float64])
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_four_tiles_of_a_block(dtype, weight):
+    """Few values, as many equal weights as there can be, then all different; with holes."""
+    dtype = np.dtype(dtype)
+    if weight not in weights_of(dtype):
+        return
+    rng = np.random.default_rng(len(weight))
+    few = rng.integers(0, 3, (130, 133)).astype(dtype)
+    many = (rng.random((133, 130)) * 60_000 - (dtype.kind != "u") * 30_000).astype(dtype)
+    for z, nodata, connectivity in ((few, None, 8), (few, 1, 8), (many, None, 8), (many, None, 4)):
+        mask, total, count = reference.kruskal(z, weight, nodata, connectivity)
+        for block in (64, 256):
+            how = {"weight": weight, "nodata": nodata, "connectivity": connectivity}
+            tree = minimum_spanning_tree(z, block_size=block, backend="cpu", **how)
+            assert np.array_equal(tree._forward, mask)
+            assert (tree.total_weight, tree.edge_count) == (total, count)
