@@ -8,9 +8,10 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid import ceil_div
 from ..weights import Weight
+from .first_round import SIDE
 from .kruskal import contract, new_list_work
 from .seams import separators, vertex
-from .tile import RING, SIDE, new_tile_work, ring_cell, tile_forest
+from .tile import RING, new_tile_work, ring_cell, tile_forest
 
 
 def new_block_work(block: int, weight: Weight) -> tuple:

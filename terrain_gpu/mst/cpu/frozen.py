@@ -10,10 +10,11 @@ import numpy as np
 from ...grid import ceil_div
 from .block import block_forest as kernel
 from .block import new_block_work as new_work
+from .first_round import SIDE
 from .merge import merge
-from .tile import RING, SIDE
+from .tile import RING
 
-WORK_OF_TILE = 3 * 10**6
+WORK_OF_TILE = 3_200_000
 """Bytes of `tile.new_tile_work`, at most."""
 
 

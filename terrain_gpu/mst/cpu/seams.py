@@ -14,8 +14,9 @@ import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 from numba.extending import overload, register_jitable
 
+from .first_round import SIDE
 from .keys import edge_key, rule_at
-from .tile import RING, SIDE, ring_index
+from .tile import RING, ring_index
 
 _FORTH, _BACK = 1, 2
 

@@ -16,59 +16,73 @@ from numba.extending import overload, register_jitable
 from ...compiled import jit
 from ...primitives.union_find import find
 from ..weights import Weight
-from .keys import add_weight, edge_key, rule_at
+from .first_round import (
+    CELLS,
+    NONE,
+    NUMBER,
+    PAD,
+    SIDE,
+    STEP,
+    compress_cells,
+    fill,
+    freeze_rim,
+    hook_cells,
+    is_packed,
+    least_of_cells,
+    load,
+    mark,
+    sum_cells,
+)
+from .keys import add_weight
 
-SIDE = 128
-"""Side of a tile, twice that of a store's: numbers of its edges just fit 16 bits."""
-
-CELLS = SIDE * SIDE
-PAD = SIDE + 1
 RING = 4 * SIDE - 4
 """Cells on the rim of a tile."""
-
-_STEP = np.array([1, SIDE - 1, SIDE, SIDE + 1], np.uint64)
-"""Steps from the lower endpoint to the upper: E, SW, S, SE."""
 
 
 def new_tile_work(weight: Weight) -> tuple:
     """Allocate the work arrays of `tile_forest`."""
-    word = _word_dtype(weight)
-    arrays = (word,) if word else (weight.key_dtype, np.int32)
+    entry, listed = _entry_types(weight)
 
     def choices(count: int = CELLS) -> tuple:
-        return tuple(np.empty(count, dtype) for dtype in arrays)
+        return tuple(np.empty(count, dtype) for dtype in listed)
 
     def ids(count: int = CELLS) -> np.ndarray:
         return np.empty(count, np.uint32)
 
+    top = ~entry.type(0)
     return (
-        np.empty((4, CELLS + 2 * PAD), arrays[0]),  # edges by direction: words or keys
+        np.zeros(CELLS + 2 * PAD, weight.operand_dtype),  # cells
+        np.full(CELLS + 2 * PAD, top),  # all ones where there is none
+        np.full((4, CELLS + 2 * PAD), top),  # edges by direction: words or keys
+        np.empty(CELLS, entry),  # least edge of each cell
+        np.full(CELLS + 2 * PAD, NONE),  # edge that each cell picks in the first round
         np.full(CELLS + 2 * PAD, CELLS, np.uint32),  # component of each cell after the first round
-        np.full(CELLS + 2 * PAD, _NONE),  # edge that each cell picks in the first round
+        np.empty(CELLS, np.uint8),  # edges left of each cell by directions
+        np.empty(CELLS, np.uint8),  # its final edges
         choices(),  # least edge of each component
         ids(),  # parent of each component
         (ids(), ids()),  # components after the first round, and those that are active
+        ids(),  # rim cell of each component after the first round
         np.empty(CELLS, np.bool_),  # frozen
         choices(),  # picked edges
-        np.empty(CELLS, np.uint8),  # edges left of each cell by directions, then its final edges
         (choices(4 * CELLS), ids(4 * CELLS), ids(4 * CELLS)),  # edges left, and their ends
     )
 
 
 # -- choices -----------------------------------------------------------------------------
-# An edge of a tile has a 16-bit number, 4 * cell + direction. If they fit, key and number are
-# packed into one word, and the total order is that of the words: a tuple (words,). 64-bit keys are
-# stored beside the numbers: a tuple (keys, numbers). Functions are overloaded for both.
-
-NUMBER = 16
-_NONE = np.uint16(0xFFFF)
-"""No edge: the last cell has none to the south-east."""
+# An edge of a tile has a 16-bit number, 4 * cell + direction. In the list of edges left, key and
+# number are packed into one word if they fit, and the total order is that of the words: a tuple
+# (words,). 64-bit keys are stored beside the numbers: a tuple (keys, numbers). Functions are
+# overloaded for both. Before, in arrays by cell and direction, the place tells the number: they
+# hold words of 32 bits, or keys where these would not fit.
 
 
-def _word_dtype(weight: Weight) -> np.dtype | None:
-    """Return the unsigned type that holds key and number; None if none is wide enough."""
-    bits = weight.key_bits + NUMBER
-    return np.dtype(np.uint32 if bits <= 32 else np.uint64) if bits <= 64 else None
+def _entry_types(weight: Weight) -> tuple[np.dtype, tuple[np.dtype, ...]]:
+    """Return the type of edges by cell and direction, and those of edges in lists."""
+    bits, key, number = weight.key_bits + NUMBER, weight.key_dtype, np.dtype(np.int32)
+    if bits <= 32:
+        return key, (np.dtype(np.uint32),)
+    return key, (np.dtype(np.uint64),) if bits <= 64 else (key, number)
 
 
 def _key_and_number(choices, k):
@@ -182,47 +196,49 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
     count, picked
         Number of candidates so far, and of final edges of this tile.
     """
-    edges, label, choice, best, parent, (first, active), frozen, picked, bits, left = work
+    z, missing, edges, least, choice, label, kept, bits, best, parent, more, rim, frozen = work[:13]
+    picked, left = work[13:]
+    first, active = more
     rows, cols = cells.shape
-    row0, _, col0, _ = window
-    _fill(cells, valid, window, rule, diagonal, edges, best)
-    _freeze_rim(window, sides, frozen)
-    _least_of_cells(edges, best)
-    final = _hook_cells(best, choice, parent, frozen, picked)
-    roots = _compress_cells(parent, active)
+    row0, row1, col0, col1 = window
+    load(cells, valid, window, z, missing)
+    fill(z, missing, window, rule, diagonal, edges, best)
+    freeze_rim(window, sides, frozen)
+    least_of_cells(edges, frozen, least, choice, best)
+    hook_cells(choice, parent, bits)
+    final = sum_cells(least, parent, best, sums, mode)
+    roots = components = compress_cells(parent, active)
     for c in range(CELLS):
         label[c + PAD] = parent[c]
-    _mark(edges, label, bits)
-    count_left = _gather(bits, edges, label, left)
-    components = roots
-    first[:] = active
-    final, roots, count_left = _rounds(work, roots, count_left, final)
-    if mode == 0:
-        _set_and_sum(picked, final, window, bits, mask, sums)
-    else:
-        key_type = out[0].dtype.type
-        for k in range(final):
-            key, e = _key_and_number(picked, k)
-            row, col = _place(e >> 2)
-            mask[row0 + row, col0 + col] |= np.uint8(1 << (e & 3))
-            add_weight(sums, key_type(key), mode)
-    _compress(parent, first, components)
-    for c in range(PAD, CELLS + PAD):
-        label[c] = parent[label[c]]
+    mark(edges, label, kept)
+    count_left = _gather(kept, edges, label, left)
+    first[:roots] = active[:roots]
+    found, roots, count_left = _rounds(work, roots, count_left)
+    key_type = out[0].dtype.type
+    for k in range(found):
+        key, e = _key_and_number(picked, k)
+        bits[e >> 2] |= np.uint8(1 << (e & 3))
+        add_weight(sums, key_type(key), mode)
+    for y in range(row1 - row0):
+        line, of_tile = mask[row0 + y, col0:col1], bits[y * SIDE : (y + 1) * SIDE]
+        for x in range(col1 - col0):
+            line[x] = of_tile[x]
+    for k in range(components):
+        rim[first[k]] = find(parent, first[k])
     frozen[:] = False
-    candidates, _, _ = _rounds(work, roots, count_left, 0)
+    candidates, _, _ = _rounds(work, roots, count_left)
     for k in range(candidates):
         key, e = _key_and_number(picked, k)
-        u, v = label[(e >> 2) + PAD], label[(e >> 2) + PAD + np.int64(_STEP[e & 3])]
+        cell = e >> 2
+        row, col = _place(cell)
         out[0][count] = key
-        row, col = _place(e >> 2)
         out[1][count] = 4 * ((row0 + row) * cols + col0 + col) + (e & 3)
-        row, col = _place(u)
+        row, col = _place(rim[label[cell + PAD]])
         out[2][count] = ring_index(row, col, rows)
-        row, col = _place(v)
+        row, col = _place(rim[label[cell + PAD + np.int64(STEP[e & 3])]])
         out[3][count] = ring_index(row, col, rows)
         count += 1
-    return count, final
+    return count, final + found
 
 
 @register_jitable
@@ -232,29 +248,7 @@ def _place(cell):
 
 
 @register_jitable
-def _set_and_sum(picked, count, window, bits, mask, sums):
-    """Set the bits of final edges in `mask` and add their weights, which are integers.
-
-    Bits are collected in the tile, because rows of a block compete for few places in the cache.
-    Weights are summed in registers: in memory, each waits until the one before is stored.
-    """
-    row0, row1, col0, col1 = window
-    low = high = np.int64(0)
-    bits[:] = 0
-    for k in range(count):
-        key, e = _key_and_number(picked, k)
-        bits[e >> 2] |= np.uint8(1 << (e & 3))
-        low += np.int64(np.uint64(key) & np.uint64(0xFFFFFFFF))
-        high += np.int64(np.uint64(key) >> np.uint64(32))
-    for y in range(row1 - row0):
-        for x in range(col1 - col0):
-            mask[row0 + y, col0 + x] = bits[y * SIDE + x]
-    sums[0] += low
-    sums[1] += high
-
-
-@register_jitable
-def _rounds(work, roots, count, found):
+def _rounds(work, roots, count):
     """Run rounds on the edges left until no component can pick.
 
     Returns
@@ -262,7 +256,8 @@ def _rounds(work, roots, count, found):
     found, roots, count
         Numbers of edges found, of components left and of edges left.
     """
-    _, _, _, best, parent, (_, active), frozen, picked, _, left = work
+    best, parent, (_, active), _, frozen, picked, left = work[8:]
+    found = 0
     while _may_pick(active, roots, frozen):
         count = _least_of_components(left, count, parent, active, roots, best)
         more = _hook(best, left, parent, active, roots, frozen, picked, found)
@@ -280,51 +275,6 @@ def _may_pick(active, roots, frozen):
         if not frozen[active[k]]:
             return roots > 1
     return False
-
-
-@register_jitable
-def _hook_cells(best, choice, parent, frozen, picked):
-    """Attach every cell that may pick to the one across its least edge; see `_hook`."""
-    for c in range(CELLS):
-        _, e = _key_and_number(best, c)
-        choice[c + PAD] = _NONE if frozen[c] | (not _is_edge(best, c)) else np.uint16(e)
-    for c in range(CELLS):
-        q = c + PAD
-        own, cell = choice[q], np.uint16(c)
-        # If both picked this edge, the smaller remains a root.
-        east = cell if choice[q + 1] == own else np.uint16(c + 1)
-        south_west = cell if choice[q + SIDE - 1] == own else np.uint16(c + SIDE - 1)
-        south = cell if choice[q + SIDE] == own else np.uint16(c + SIDE)
-        south_east = cell if choice[q + PAD] == own else np.uint16(c + PAD)
-        d = np.int16(own - 4 * c)  # negative at the upper end of an edge
-        other = np.uint16(own >> np.uint16(2)) if d < 0 else east
-        other = south_west if d == 1 else other
-        other = south if d == 2 else other
-        other = south_east if d == 3 else other
-        parent[c] = cell if own == _NONE else other
-    found = 0
-    for c in range(CELLS):
-        _copy(best, c, picked, found)
-        found += parent[c] != c
-    return found
-
-
-@register_jitable
-def _compress_cells(parent, active):
-    """`_compress` for all cells: without branches, in as many passes as the deepest needs."""
-    changed = np.uint32(1)
-    while changed:
-        changed = np.uint32(0)
-        for c in range(CELLS):
-            old = parent[c]
-            new = parent[old]
-            changed |= old ^ new
-            parent[c] = new
-    roots = 0
-    for c in range(CELLS):
-        active[roots] = c
-        roots += parent[c] == c
-    return roots
 
 
 @register_jitable
@@ -360,169 +310,24 @@ def _hook(best, left, parent, active, roots, frozen, picked, found):
     return found
 
 
-def _word(key, number, choices, edges):
-    """Return the entry of an edge in `edges`: key and number in one word, or the key."""
-
-
-@overload(_word, inline="always")
-def _word_of(key, number, choices, edges):
-    if len(choices) == 2:
-        return lambda key, number, choices, edges: key
-
-    def pack(key, number, choices, edges):
-        return (edges.dtype.type(key) << edges.dtype.type(NUMBER)) | edges.dtype.type(number)
-
-    return pack
-
-
 @register_jitable
-def _fill(cells, valid, window, rule, diagonal, edges, choices):
-    """Fill in all edges inside the tile, by direction; all ones if there is no edge."""
-    row0, row1, col0, col1 = window
-    width = col1 - col0
-    top = ~edges.dtype.type(0)
-    edges[:] = top
-    for y in range(row0, row1):
-        first = (y - row0) * SIDE
-        at = PAD + first
-        here, good = cells[y, col0:col1], valid[y, col0:col1]
-        east = edges[0, at : at + width]
-        of_step = rule_at(rule, 0, y)
-        for x in range(width - 1):
-            key = edge_key(here[x], here[x + 1], of_step)
-            word = _word(key, 4 * (first + x), choices, edges)
-            east[x] = word if good[x] & good[x + 1] else top
-        if y + 1 == row1:
-            break
-        below, fine = cells[y + 1, col0:col1], valid[y + 1, col0:col1]
-        south = edges[2, at : at + width]
-        of_step = rule_at(rule, 2, y)
-        for x in range(width):
-            key = edge_key(here[x], below[x], of_step)
-            word = _word(key, 4 * (first + x) + 2, choices, edges)
-            south[x] = word if good[x] & fine[x] else top
-        if not diagonal:
-            continue
-        south_west, south_east = edges[1, at : at + width], edges[3, at : at + width]
-        of_step = rule_at(rule, 1, y)
-        for x in range(1, width):
-            key = edge_key(here[x], below[x - 1], of_step)
-            word = _word(key, 4 * (first + x) + 1, choices, edges)
-            south_west[x] = word if good[x] & fine[x - 1] else top
-        of_step = rule_at(rule, 3, y)
-        for x in range(width - 1):
-            key = edge_key(here[x], below[x + 1], of_step)
-            word = _word(key, 4 * (first + x) + 3, choices, edges)
-            south_east[x] = word if good[x] & fine[x + 1] else top
-
-
-@register_jitable
-def _freeze_rim(window, sides, frozen):
-    """Freeze the cells that have neighbours outside the tile."""
-    height, width = window[1] - window[0], window[3] - window[2]
-    frozen[:] = False
-    for x in range(width):
-        frozen[x] |= sides[0]
-        frozen[(height - 1) * SIDE + x] |= sides[1]
-    for y in range(height):
-        frozen[y * SIDE] |= sides[2]
-        frozen[y * SIDE + width - 1] |= sides[3]
-
-
-def _least_of_cells(edges, least):
-    """Find, for each cell, its least edge."""
-
-
-@overload(_least_of_cells)
-def _least_of_cells_by(edges, least):
-    return _least_words if len(least) == 1 else _least_keys
-
-
-def _least_words(edges, least):
-    e, sw, s, se = edges[0], edges[1], edges[2], edges[3]
-    for c in range(CELLS):
-        q = c + PAD
-        before = min(se[c], s[c + 1], sw[c + 2], e[c + SIDE])
-        least[0][c] = min(before, e[q], sw[q], s[q], se[q])
-
-
-def _least_keys(edges, least):
-    # The order of the tests is that of the numbers, so that ties go to the least number.
-    e, sw, s, se = edges[0], edges[1], edges[2], edges[3]
-    for c in range(CELLS):
-        q = c + PAD
-        key = se[c]
-        code = np.int32(4 * -PAD + 3)
-        k = s[c + 1]
-        code = np.int32(4 * (1 - PAD) + 2) if k < key else code
-        key = min(k, key)
-        k = sw[c + 2]
-        code = np.int32(4 * (2 - PAD) + 1) if k < key else code
-        key = min(k, key)
-        k = e[c + SIDE]
-        code = np.int32(-4) if k < key else code
-        key = min(k, key)
-        k = e[q]
-        code = np.int32(0) if k < key else code
-        key = min(k, key)
-        k = sw[q]
-        code = np.int32(1) if k < key else code
-        key = min(k, key)
-        k = s[q]
-        code = np.int32(2) if k < key else code
-        key = min(k, key)
-        k = se[q]
-        code = np.int32(3) if k < key else code
-        least[0][c] = min(k, key)
-        least[1][c] = np.int32(4 * c) + code
-
-
-@register_jitable
-def _mark(edges, label, bits):
-    """Mark the edges between components that are not the greatest of a triangle.
-
-    The greatest edge of a cycle is in no minimum spanning tree (R. Tarjan 1983, the red rule).
-    Equal 64-bit keys are all kept. Missing edges, such as those beyond a row's end, are greater
-    than all others.
-    """
-    e, sw, s, se = edges[0], edges[1], edges[2], edges[3]
-    top = ~edges.dtype.type(0)
-    for c in range(CELLS):
-        q = c + PAD
-        own = label[q]
-        # Each side of a square belongs to two triangles of it, and to two of the next square; a
-        # diagonal to two.
-        below = min(max(s[q + 1], se[q]), max(s[q], sw[q + 1]))
-        above = min(max(s[c + 1], se[c + 1]), max(s[c + 2], sw[c + 2]))
-        found = np.uint8((e[q] <= min(below, above)) & (e[q] < top) & (label[q + 1] != own))
-        left = min(max(e[q - 1], s[q - 1]), max(e[q + SIDE - 1], s[q]))
-        one = (sw[q] <= left) & (sw[q] < top) & (label[q + SIDE - 1] != own)
-        found |= np.uint8(one) << np.uint8(1)
-        right = min(max(e[q], sw[q + 1]), max(e[q + SIDE], se[q]))
-        left = min(max(e[q - 1], se[q - 1]), max(e[q + SIDE - 1], sw[q]))
-        one = (s[q] <= min(right, left)) & (s[q] < top) & (label[q + SIDE] != own)
-        found |= np.uint8(one) << np.uint8(2)
-        right = min(max(e[q], s[q + 1]), max(s[q], e[q + SIDE]))
-        one = (se[q] <= right) & (se[q] < top) & (label[q + PAD] != own)
-        bits[c] = found | (np.uint8(one) << np.uint8(3))
-
-
-@register_jitable
-def _gather(bits, edges, label, left):
+def _gather(kept, edges, label, left):
     """List the marked edges in the order of their numbers; return how many there are."""
     choices, us, vs = left
     count = 0
-    eights = bits.view(np.uint64)
-    for k in range(CELLS // 8):
-        found = eights[k]
+    # Sixteen cells at a time, four bits each: the end of the inner loop is hard to predict.
+    for k in range(CELLS // 2):
+        kept[k] = kept[2 * k] | (kept[2 * k + 1] << np.uint8(4))
+    words = kept[: CELLS // 2].view(np.uint64)
+    for k in range(len(words)):
+        found = words[k]
         while found:
-            bit = np.int64(trailing_zeros(found))
+            number = 64 * k + np.int64(trailing_zeros(found))
             found &= found - np.uint64(1)
-            cell = 8 * k + (bit >> 3)
-            d = bit & 7
-            _put(choices, count, edges[d, cell + PAD], 4 * cell + d)
-            us[count] = label[cell + PAD]
-            vs[count] = label[cell + PAD + np.int64(_STEP[d])]
+            q, d = (number >> 2) + PAD, number & 3
+            _put(choices, count, edges[d, q], number)
+            us[count] = label[q]
+            vs[count] = label[q + np.int64(STEP[d])]
             count += 1
     return count
 
@@ -533,10 +338,15 @@ def _put(choices, k, word, number):
 
 @overload(_put, inline="always")
 def _put_of(choices, k, word, number):
-    if len(choices) == 1:
+    if is_packed(choices):
 
         def put(choices, k, word, number):
             choices[0][k] = word
+
+    elif len(choices) == 1:
+
+        def put(choices, k, word, number):
+            choices[0][k] = (np.uint64(word) << np.uint64(NUMBER)) | np.uint64(number)
 
     else:
 
