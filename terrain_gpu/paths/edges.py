@@ -101,6 +101,19 @@ def _joining_of(cost):
     return lambda cost: way()
 
 
+def is_mutual(cost):
+    """Whether all steps are known to cost the same both ways, bit for bit; compiled code only."""
+    raise RuntimeError("for compiled code only")
+
+
+@overload(is_mutual)
+def _is_mutual_of(cost):
+    kind = (cost.types[0] if cost.instance_class is Scaled else cost).instance_class
+    # Hops lead away from the cells that have none.
+    mutual = kind is not costs.Hops and not model_of(kind).directed
+    return lambda cost: mutual
+
+
 def join(cost, distance, weight):
     """Distance behind one more step, in compiled code."""
     raise RuntimeError("for compiled code only")

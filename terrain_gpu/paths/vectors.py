@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
 from ..grid import TILE
 from .edges import Differences, Max
@@ -22,19 +22,8 @@ _WIDEST = 512
 """Bits of a vector. Where processors have shorter ones, LLVM takes several."""
 
 
-def _scanned(array: Any) -> int:
-    return 16 if array.dtype.bitwidth == 16 else 8
-
-
-def scanned(distances: Any) -> Any:
-    """Rows that `scan_rows` scans together; in compiled code only."""
-    raise RuntimeError("for compiled code only")
-
-
-@overload(scanned, strict=False)  # its parameter has a type
-def _scanned_of(distances: Any) -> Any:
-    count = _scanned(distances)
-    return lambda distances: count
+SCANNED = 8
+"""Rows that `scan_rows` scans together."""
 
 
 class Vectors:
@@ -72,6 +61,17 @@ class Vectors:
     def _shuffle(self, a: Any, b: Any, chosen: list[int]) -> Any:
         mask = ir.Constant(ir.VectorType(_INDEX, self.lanes), chosen)
         return self.builder.shuffle_vector(a, b, mask)
+
+    def lane(self, a: Any, n: int) -> Any:
+        """One lane in all lanes; -1 is the last one."""
+        return self._shuffle(a, a, [n % self.lanes] * self.lanes)
+
+    def moved(self, a: Any, count: int, rest: Any) -> Any:
+        """Lanes moved up, or down where `count` is negative; lanes of `rest` follow."""
+        return self._shuffle(a, rest, [(x - count) % (2 * self.lanes) for x in range(self.lanes)])
+
+    def all_of(self, value: int) -> Any:
+        return ir.Constant(self.kind, [value] * self.lanes)
 
     def transpose(self, rows: list[Any]) -> list[Any]:
         """Transpose as many vectors as there are lanes.
@@ -113,14 +113,15 @@ class Vectors:
         if way.instance_class is Max:
             return self.most(distances, weights)
         if way.instance_class is Differences:
-            return self._saturating_sum(distances, weights)
+            return self.sum(distances, weights)
         add = self.builder.fadd if self.floats else self.builder.add
         return add(distances, weights)
 
     def difference(self, a: Any, b: Any) -> Any:
         return self.builder.sub(self.most(a, b), self.least(a, b))
 
-    def _saturating_sum(self, a: Any, b: Any) -> Any:
+    def sum(self, a: Any, b: Any) -> Any:
+        """The sum of unsigned integers, at most the largest one."""
         return self._intrinsic("uadd.sat", self.kind, a, b)
 
     def least_of_all(self, a: Any) -> Any:
@@ -282,44 +283,24 @@ def scan_rows(
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, array, at, stride, costs, from_left, from_right = arguments
         way, size = signature.args[0], ir.IntType(64)
-        lanes = _scanned(signature.args[1])
+        lanes = SCANNED
         cells = Vectors(context, builder, signature.args[1], array, lanes)
         prices = Vectors(context, builder, signature.args[4], costs, lanes)
         rows = [builder.add(at, builder.mul(stride, size(r))) for r in range(lanes)]
-        columns, ground = (
-            cgutils.alloca_once(builder, ir.ArrayType(one.kind, TILE)) for one in (cells, prices)
-        )
+        columns = cgutils.alloca_once(builder, ir.ArrayType(cells.kind, TILE))
         passed = cgutils.alloca_once(builder, cells.kind)
-        beside = cgutils.alloca_once_value(builder, ir.Constant(prices.kind, [0] * lanes))
         changed = cgutils.alloca_once(builder, ir.VectorType(ir.IntType(1), lanes))
         builder.store(ir.Constant(changed.type.pointee, None), changed)
 
-        def column(x: Any, of: Any = columns) -> Any:
-            return builder.gep(of, [size(0), x])
-
-        def differences(first: Any, order: list[int]) -> list[Any]:
-            """Differences between the heights of the columns of a square and the ones before."""
-            places = [column(builder.add(first, size(x)), ground) for x in range(lanes)]
-            if order[0] == 0:
-                lines = [prices.load(builder.add(row, first)) for row in rows]
-                for height, place in zip(prices.transpose(lines), places, strict=True):
-                    builder.store(height, place)
-            found, last = [None] * lanes, builder.load(beside)
-            for x in order:
-                own = builder.load(places[x])
-                found[x], last = prices.difference(own, last), own
-            builder.store(last, beside)
-            return found
+        def column(x: Any) -> Any:
+            return builder.gep(columns, [size(0), x])
 
         def square(first: Any, begin: Any, old: list[Any], backwards: bool) -> list[Any]:
             """Relax the columns of a square from left to right, or from right to left."""
             order = list(reversed(range(lanes)) if backwards else range(lanes))
-            if way.instance_class is Differences:
-                steps = differences(first, order)
-            else:
-                lines = [builder.add(first, size(r * TILE)) for r in range(lanes)]
-                lines = [prices.load(builder.add(begin, line)) for line in lines]
-                steps = prices.transpose(lines)
+            lines = [builder.add(first, size(r * TILE)) for r in range(lanes)]
+            lines = [prices.load(builder.add(begin, line)) for line in lines]
+            steps = prices.transpose(lines)
             last, lower, new = builder.load(passed), builder.load(changed), list(old)
             for x in order:
                 there = cells.join(way, last, steps[x])
@@ -346,5 +327,74 @@ def scan_rows(
                 cells.store(line, builder.add(row, first))
         return cells.bits(builder.load(changed))
 
-    size, bits = types.int64, types.uint16 if _scanned(distances) == 16 else types.uint8
-    return bits(way, distances, size, size, weights, size, size), emit
+    size = types.int64
+    return types.uint8(way, distances, size, size, weights, size, size), emit
+
+
+@intrinsic
+def close_row(typing: Any, distances: Any, heights: Any, at: Any) -> Any:
+    """Relax a row of a tile with `Differences` rightwards and leftwards, to the end.
+
+    The least of all sums along the row is found without waiting for each step: distances and the
+    costs of all steps from there to the end of the row are added, the least of those before is
+    taken, and the costs are subtracted again.
+
+    Parameters
+    ----------
+    heights
+        They lie as distances do.
+    at
+        Where the row begins.
+
+    Returns
+    -------
+    total
+        uint16: the cost of the whole row. Only sums with it that fit 16 bits are right.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, ground, at = arguments
+        size, lanes = ir.IntType(64), _WIDEST // 16
+        cells = Vectors(context, builder, signature.args[0], array, lanes)
+        prices = Vectors(context, builder, signature.args[1], ground, lanes)
+        places = [builder.add(at, size(x)) for x in range(0, TILE, lanes)]
+        steps = [2**k for k in range(lanes.bit_length() - 1)]
+        last = len(places) - 1
+
+        def sum_to_end(costs: Any, more: Any) -> Any:
+            for step in steps:
+                costs = cells.sum(costs, cells.moved(costs, -step, cells.all_of(0)))
+            return costs if more is None else cells.sum(costs, more)
+
+        def least_so_far(values: list[Any], way: int) -> list[Any]:
+            """The least of each lane and all before it, or after it."""
+            found: list[Any] = []
+            for value in values[::way]:
+                least = value
+                for step in steps:
+                    least = cells.least(least, cells.moved(least, way * step, cells.farthest()))
+                if found:
+                    least = cells.least(least, cells.lane(found[-1], -1 if way == 1 else 0))
+                found.append(least)
+            return found[::way]
+
+        ends: list[Any] = [None] * len(places)
+        for n, place in reversed(list(enumerate(places))):
+            costs = prices.difference(prices.load(place), prices.load(builder.add(place, size(1))))
+            if n == last:  # the step out of the tile does not count
+                inside = ir.Constant(cells.kind, [2**16 - 1] * (lanes - 1) + [0])
+                costs = builder.and_(costs, inside)
+            ends[n] = sum_to_end(costs, None if n == last else cells.lane(ends[n + 1], 0))
+        total = cells.lane(ends[0], 0)
+        starts = [builder.sub(total, one) for one in ends]
+        old = [cells.load(place) for place in places]
+        found = []
+        for costs, way in ((ends, 1), (starts, -1)):
+            sums = [cells.sum(*both) for both in zip(old, costs, strict=True)]
+            least = least_so_far(sums, way)
+            found.append([builder.sub(*both) for both in zip(least, costs, strict=True)])
+        for place, *both in zip(places, *found, strict=True):
+            cells.store(cells.least(*both), place)
+        return builder.extract_element(total, _INDEX(0))
+
+    return types.uint16(distances, heights, types.int64), emit

@@ -31,6 +31,12 @@ def terrain(kind, shape, dtype, seed):
         found = info.min + (rows + cols) * 7 % 120 + rng.integers(0, 2, shape)
     elif kind == "noise":
         found = rng.integers(info.min, info.max, shape, endpoint=True)
+    elif kind == "ridges":  # rows that cost half the range of 16 bits, more or less
+        found = np.where(
+            cols % 2, np.minimum(500 + rng.integers(0, 40, shape[0]), info.max)[:, None], 0
+        )
+    elif kind == "terraces":  # flat tiles, and the whole range from one to the next
+        found = np.where((rows // TILE + cols // TILE) % 2, info.max, info.min)
     elif kind == "walls":  # each step takes the whole range, and a tile 64 of them
         found = np.where(cols % 2, info.max, info.min)
     else:  # "peaks": steps that take almost the range, to cells that nothing lies behind
@@ -47,7 +53,7 @@ def in_64_bits(distances):
     return wide
 
 
-KINDS = "flat", "slope", "noise", "walls", "peaks"
+KINDS = "flat", "slope", "ridges", "terraces", "noise", "walls", "peaks"
 
 
 @given(
@@ -119,11 +125,11 @@ def narrow(cost, flats, options, distances, guard, work, heights):
 
 def test_16_bits_are_used_where_they_suffice_and_only_there():
     z = np.zeros((TILE, TILE), np.uint16)
-    z[:, 1:] = 65_534
+    z[:, 1:] = 32_767  # with all steps of a row, 65 534
     passes, distances = relaxed(z, start=7)
     assert passes > 0
     np.testing.assert_array_equal(distances, z + np.uint32(7))
-    z[:, 1:] = 65_535
+    z[:, 1:] = 32_768
     passes, distances = relaxed(z, start=7)
     assert passes == -1
     assert (distances == infinity_of(distances)).sum() == TILE**2 - 1, "the block is as before"

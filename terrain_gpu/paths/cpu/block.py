@@ -17,7 +17,7 @@ from ...compiled import jit
 from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..costs import AbsDiff
-from ..edges import Differences, infinity_of
+from ..edges import Differences, infinity_of, is_mutual
 from ..steps import fill_weights
 from ..vectors import enter_tile
 from .front import way_of
@@ -133,7 +133,8 @@ def relax_block(
     work
         From `new_tile_work`.
     sides
-        Per D8 direction: lowered to the least distance that was lowered on that side or corner.
+        Per D8 direction: lowered to the least distance that may be brought beyond that side or
+        corner.
 
     Returns
     -------
@@ -173,7 +174,9 @@ def relax_block(
         if passed < 0:
             fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
             way = way_of(cost, options, lengths, row)
-            passed = relax_tile(way, distances, row, col, whole[i, j], work, improved)
+            passed = relax_tile(
+                way, distances, row, col, whole[i, j], work, improved, is_mutual(cost)
+            )
             if guard < infinity and _farthest(work[0]) > guard:
                 return least, visits, passes, True
         passes += passed
@@ -237,7 +240,7 @@ def _relax_differences(
     base = enter_tile(*flats, row * stride + col, stride, heights)
     if guard < np.uint32(0xFFFF) or base > guard - np.uint32(0xFFFF):
         return -1
-    return relax_tile(Differences(base), distances, row, col, whole, work, improved)
+    return relax_tile(Differences(base), distances, row, col, whole, work, improved, True)
 
 
 @register_jitable

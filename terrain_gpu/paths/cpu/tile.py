@@ -17,7 +17,7 @@ from ...grid import TILE
 from ...grid.neighbours import COL_STEP_16, NEIGHBOUR, ROW_STEP_16
 from ..edges import Differences, infinity_of, join
 from ..front import Front
-from ..vectors import relax_row, scan_rows, scanned
+from ..vectors import SCANNED, close_row, relax_row, scan_rows
 from .front import front_from_sides, front_rows
 
 PADDED = TILE + 2
@@ -49,7 +49,7 @@ def relax_rows(way, work):
     side = d.shape[0]
     halo = (side - TILE) // 2
     # Rows as bits, the first one lowest.
-    one, count = np.uint64(1), np.uint64(scanned(d))
+    one, count = np.uint64(1), np.uint64(SCANNED)
     rows = (one << count) - one
     down, up, wide = np.uint64(0), np.uint64(0), np.uint64(0)
     for n in range(np.uint64(TILE)):
@@ -93,6 +93,51 @@ def relax_rows(way, work):
                 down, up = _told(down, up, np.uint64(found) << n, halo)
             wide = np.uint64(0)
     return passes
+
+
+@register_jitable
+def _difference_rows(way, work):
+    """`relax_rows` with `Differences`; -1 if 16 bits do not suffice.
+
+    Rows are closed one by one, as soon as they change.
+    """
+    d, z, due, scan = work
+    flat, ground = d.reshape(d.size), z.reshape(z.size)
+    side, one = d.shape[0], np.uint64(1)
+    down, up, wide = np.uint64(0), np.uint64(0), np.uint64(0)
+    for n in range(np.uint64(TILE)):
+        y = n + one
+        down |= np.uint64((due[y] & _DOWN) | scan[y]) << n
+        up |= np.uint64(due[y] >> 1) << n
+        wide |= np.uint64(scan[y]) << n
+    passes, longest = 0, np.uint16(0)
+    while down | up:
+        for turn in range(2):
+            downward = turn == 0
+            back = -side if downward else side
+            for k in range(TILE):
+                n = np.uint64(k if downward else TILE - 1 - k)
+                if (down if downward else up) >> n & one == 0:
+                    continue
+                bit = one << n
+                if downward:
+                    down ^= bit
+                else:
+                    up ^= bit
+                passes += 1
+                at = (np.int64(n) + 1) * side + 1
+                near = at + back
+                others = near - 1, near, near + 1
+                if relax_row(way, flat, at, others, ground, others) | (wide & bit != 0):
+                    passes += 1
+                    wide &= ~bit
+                    longest = max(longest, close_row(flat, ground, at))
+                    down, up = _told(down, up, bit, 1)
+    most = np.uint16(0)
+    for y in range(one, np.uint64(TILE + 1)):
+        for x in range(one, np.uint64(TILE + 1)):
+            most = max(most, d[y, x])
+    return passes if most < 0xFFFF - longest else -1
 
 
 @register_jitable
@@ -175,6 +220,8 @@ def sweep(way, work):
 
 @overload(sweep)
 def _sweep_of(way, work):
+    if way.instance_class is Differences:
+        return _difference_rows
     return front_rows if way.instance_class is Front else relax_rows
 
 
@@ -230,28 +277,22 @@ def _beyond_of(way, distance):
     return lambda way, distance: np.uint32(distance + way.base)
 
 
-def is_narrow(way, d):
-    """Whether 16 bits suffice for all cells of a tile with `Differences`; in compiled code only."""
+def brought(way, distance, price):
+    """What a step brings at least, and less than the farthest; in compiled code only."""
     raise RuntimeError("for compiled code only")
 
 
-@overload(is_narrow)
-def _is_narrow_of(way, d):
-    if way.instance_class is not Differences:
-        return lambda way, d: True
-
-    def is_narrow(way, d):
-        most = np.uint16(0)
-        for y in range(np.uint64(1), np.uint64(TILE + 1)):
-            for x in range(np.uint64(1), np.uint64(TILE + 1)):
-                most = max(most, d[y, x])
-        return most < 0xFFFF
-
-    return is_narrow
+@overload(brought)
+def _brought_of(way, distance, price):
+    if way.instance_class is Front:  # what comes from between two cells may be less
+        return lambda way, distance, price: distance
+    if way.instance_class is Differences:
+        return lambda way, distance, price: min(join(way, distance, price), np.uint16(0xFFFE))
+    return lambda way, distance, price: join(way, distance, price)  # noqa: PLW0108 - numba wants one
 
 
 @jit
-def relax_tile(way, distances, row, col, whole, work, improved):
+def relax_tile(way, distances, row, col, whole, work, improved, mutual):
     """Relax a tile to convergence; the weights are in `work`.
 
     Parameters
@@ -266,15 +307,17 @@ def relax_tile(way, distances, row, col, whole, work, improved):
     whole
         Whether to relax every row, and not only those that the halo affects.
     improved
-        Receives, for each side and corner, the least lowered distance that may affect the tile
-        beyond.
+        Receives, for each side and corner, the least distance that a lowered cell may bring to the
+        tile beyond.
+    mutual
+        Whether steps cost the same both ways. If so, it is known what they bring.
 
     Returns
     -------
     passes
         Number of row passes; -1 if `Differences` do not fit. The block is as before then.
     """
-    d, _, due, scan = work
+    d, prices, due, scan = work
     side, infinity = d.shape[0], infinity_of(distances)
     halo = (side - TILE) // 2
     first, last = halo, TILE + halo - 1
@@ -290,34 +333,42 @@ def relax_tile(way, distances, row, col, whole, work, improved):
         due[last - n] |= _UP
     from_sides(way, work)
     passes = sweep(way, work)
-    if not is_narrow(way, d):
+    if passes < 0:
         return -1
-    # A lowered distance matters only to neighbours with a larger distance.
     improved[:] = infinity
     if halo == 2:
         _moves_outward(d, distances[row : row + side, col : col + side], improved)
-    begin, one = np.uint64(first), np.uint64(1)
-    end = begin + np.uint64(TILE)
-    for y, outer, k in ((begin, begin - one, 6), (end - one, end, 2)):
-        least = infinity
-        for x in range(begin, end):
-            new, old = d[y, x], within(way, distances[top + y, left + x])
-            farther = new < max(d[outer, x], d[outer, x - one], d[outer, x + one])
-            least = min(least, beyond(way, new) if (new < old) & farther else infinity)
-        improved[k] = min(improved[k], least)
-    for x, outer, k in ((begin, begin - one, 4), (end - one, end, 0)):
-        least = infinity
-        for y in range(begin, end):
-            new, old = d[y, x], within(way, distances[top + y, left + x])
-            farther = new < max(d[y, outer], d[y - one, outer], d[y + one, outer])
-            least = min(least, beyond(way, new) if (new < old) & farther else infinity)
-        improved[k] = min(improved[k], least)
-    for y, x, k in ((first, first, 5), (first, last, 7), (last, first, 3), (last, last, 1)):
-        outer = d[y - 1 if y == first else y + 1, x - 1 if x == first else x + 1]
-        if (d[y, x] < within(way, distances[row + y, col + x])) & (d[y, x] < outer):
-            improved[k] = min(improved[k], beyond(way, d[y, x]))
-    for y in range(begin, end):
-        for x in range(begin, end):
+    begin, zero, end = np.uint64(first), np.uint64(0), np.uint64(TILE - 1)
+    far = within(way, infinity)
+    # A diagonal step from a corner leads to the tile beyond the corner.
+    for r, k in ((zero, 6), (end, 2)):
+        y, least = begin + r, far
+        for step in ((k - 1) % 8, k, (k + 1) % 8):
+            dy, dx = ROW_STEP_16[step], COL_STEP_16[step]
+            v, right = y + np.uint64(dy), begin + np.uint64(dx)
+            for c in range(np.uint64(dx < 0), np.uint64(TILE - (dx > 0))):
+                new, old = d[y, begin + c], within(way, distances[top + y, left + begin + c])
+                there = brought(way, new, cost_of(way, prices, step, r, c)) if mutual else new
+                least = min(least, there if (new < old) & (there < d[v, right + c]) else far)
+        improved[k] = min(improved[k], beyond(way, least) if least < far else infinity)
+    for c, k in ((zero, 4), (end, 0)):
+        x, least = begin + c, far
+        for step in ((k - 1) % 8, k, (k + 1) % 8):
+            dy, dx = ROW_STEP_16[step], COL_STEP_16[step]
+            down, u = begin + np.uint64(dy), x + np.uint64(dx)
+            for r in range(np.uint64(dy < 0), np.uint64(TILE - (dy > 0))):
+                new, old = d[begin + r, x], within(way, distances[top + begin + r, left + x])
+                there = brought(way, new, cost_of(way, prices, step, r, c)) if mutual else new
+                least = min(least, there if (new < old) & (there < d[down + r, u]) else far)
+        improved[k] = min(improved[k], beyond(way, least) if least < far else infinity)
+    for r, c, k in ((zero, zero, 5), (zero, end, 7), (end, zero, 3), (end, end, 1)):
+        y, x = begin + r, begin + c
+        new, old = d[y, x], within(way, distances[top + y, left + x])
+        there = brought(way, new, cost_of(way, prices, k, r, c)) if mutual else new
+        if (new < old) & (there < d[y + np.uint64(ROW_STEP_16[k]), x + np.uint64(COL_STEP_16[k])]):
+            improved[k] = min(improved[k], beyond(way, there))
+    for y in range(begin, begin + np.uint64(TILE)):
+        for x in range(begin, begin + np.uint64(TILE)):
             distances[top + y, left + x] = beyond(way, d[y, x])
     return passes
 

@@ -96,7 +96,7 @@ def search_rims(way, pool, slots, rims, keys, ids, tree, origins, marks, limit):
 def solve_inside(cost, heights, frictions, absent, lengths, options, distances, work):
     """Relax the cells of one tile, from the distances that are set; (66, 66), padded by one."""
     fill_weights(cost, heights, frictions, absent, lengths, 0, 0, options, work[1])
-    relax_tile(joining(cost), distances, 0, 0, True, work, np.empty(8, distances.dtype))
+    relax_tile(joining(cost), distances, 0, 0, True, work, np.empty(8, distances.dtype), False)
 
 
 @jit

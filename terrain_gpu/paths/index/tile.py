@@ -340,7 +340,7 @@ def seed_rims(
                 continue
             row, col = i * TILE, j * TILE
             fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
-            relax_tile(joining(cost), distances, row, col, True, work, improved)
+            relax_tile(joining(cost), distances, row, col, True, work, improved, False)
             mine = rims[first[0] + i + 1, first[1] + j + 1]
             for b in range(RING):
                 value = distances[row + 1 + RING_ROW[b], col + 1 + RING_COL[b]]
@@ -372,6 +372,6 @@ def fill_block(
             if distances[row : row + TILE + 2, col : col + TILE + 2].min() == infinity:
                 continue
             fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work[1])
-            relax_tile(joining(cost), distances, row, col, True, work, improved)
+            relax_tile(joining(cost), distances, row, col, True, work, improved, False)
             most = max(most, _farthest(work[0]))
     return most
