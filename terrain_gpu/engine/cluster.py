@@ -421,7 +421,7 @@ class Cluster:
 
         found = query(self.client, lambda: self.client.scheduler.identity(n_workers=0))
         port = found["services"].get("dashboard")
-        host = re.sub(r"^\w+://|:\d+$", "", address_of(self.client))
+        host = re.sub(r"^\w+://|:\d+$", "", found["address"])
         return format_dashboard_link(host, port) if port else "none"
 
 

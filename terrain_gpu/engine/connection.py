@@ -140,6 +140,7 @@ def open_client(
     try:
         import dask
         from distributed import Client, LocalCluster
+        from distributed.comm import inproc
     except ImportError:
         raise ClusterError("a cluster needs Dask: pip install 'terrain_gpu[dask]'") from None
     # Its log messages repeat our errors, or do not help the user of a command.
@@ -199,7 +200,12 @@ def open_client(
                     how |= {"resources": {RESOURCE: 1}} if more else {}
                     cluster.worker_spec[k] = {**cluster.new_spec, "options": how}
                 cluster.sync(cluster._correct_state)
-            yield stack.enter_context(_closing(Client(cluster, set_as_default=False)))
+                # Between client and scheduler, which share a process, objects pass as they are.
+                inproc.global_manager._ip = "127.0.0.1"  # it would ask the network
+                cluster.sync(cluster.scheduler.listen, "inproc://", allow_offload=False)
+            address = cluster.scheduler.listeners[-1].contact_address
+            client = Client(address, loop=cluster.loop, set_as_default=False)
+            yield stack.enter_context(_closing(client))
 
 
 def _check_number(workers: int) -> None:
