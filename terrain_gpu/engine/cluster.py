@@ -31,6 +31,7 @@ from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
 from . import plan as planner
 from .connection import OVERHEAD, RESUME, address_of, answer_of, dask_errors, open_client, query
+from .figures import Figures
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State
 from .plan import StreamPlan
@@ -57,12 +58,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TASK_SECONDS = 0.2
-"""Target duration of a task with small blocks: each task costs the scheduler up to 1 ms."""
+"""Target duration of a task with small blocks: each costs the driver one to some milliseconds."""
 MOST_BLOCKS = 256
 """Most blocks of a task."""
 
 LARGE = 1 << 16
 """Bytes from which on what is the same for all tasks is not sent with each."""
+
+TOGETHER = 0.01
+"""Seconds in which further results may come, after which new tasks are sent together."""
 
 WAIT, LOOK = 30.0, 2.0
 """Seconds to wait for a worker, and between counts of the workers."""
@@ -72,76 +76,6 @@ ANSWER = 60.0
 
 PAUSES = 0.8
 """The share of its own memory limit at which a Dask worker pauses."""
-
-
-class Figures:
-    """Counts of a run's messages, and the figures that workers returned."""
-
-    def __init__(self) -> None:
-        self.tasks = self.retries = self.bytes_sent = self.bytes_received = 0
-        self.done: Counter[str] = Counter()
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.processor: defaultdict[str, float] = defaultdict(float)
-        self.first: dict[str, Told] = {}
-        self.last: dict[str, Told] = {}
-
-    def sent(self, *parts: bytes) -> None:
-        """Count a submitted task."""
-        self.tasks += 1
-        self.bytes_sent += sum(map(len, parts))
-
-    def received(self, found: bytes, told: Told) -> None:
-        """Count a finished task."""
-        self.bytes_received += len(found)
-        self.done[told.worker] += 1
-        self.seconds[told.worker] += told.seconds
-        self.processor[told.worker] += told.processor
-        # Results of a worker's threads may arrive out of order.
-        self.first[told.worker] = min(
-            self.first.get(told.worker, told), told, key=lambda one: one.before
-        )
-        self.last[told.worker] = max(
-            self.last.get(told.worker, told), told, key=lambda one: one.after
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the entries for the report."""
-        return {
-            "tasks": self.tasks,
-            "retries": self.retries,
-            "bytes_sent": self.bytes_sent,
-            "bytes_received": self.bytes_received,
-            "worker_peak_rss_bytes": max((told.peak for told in self.last.values()), default=0),
-            "each": {
-                worker: {
-                    "host": last.host,
-                    "tasks": self.done[worker],
-                    "seconds": self.seconds[worker],
-                    "processor_seconds": self.processor[worker],
-                    "peak_rss_bytes": last.peak,
-                    "bytes_read": last.after[0] - self.first[worker].before[0],
-                    "bytes_written": last.after[1] - self.first[worker].before[1],
-                }
-                for worker, last in sorted(self.last.items())
-            },
-        }
-
-
-SAME = "host", "peak_rss_bytes"
-"""Figures of a worker that do not add up."""
-
-
-def figures_of_both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a report of two runs by the same client, the second one `other`."""
-    counted = "tasks", "retries", "bytes_sent", "bytes_received"
-    peak, each = "worker_peak_rss_bytes", {**one["each"], **other["each"]}
-    for worker in one["each"].keys() & other["each"].keys():
-        first, last = one["each"][worker], other["each"][worker]
-        added = {key: first[key] + last[key] for key in first if key not in SAME}
-        peaks = max(first["peak_rss_bytes"], last["peak_rss_bytes"])
-        each[worker] = {**last, **added, "peak_rss_bytes": peaks}
-    sums = {key: one[key] + other[key] for key in counted}
-    return {**other, **sums, peak: max(one[peak], other[peak]), "each": each}
 
 
 class Cluster:
@@ -374,29 +308,32 @@ class Cluster:
     ) -> Generator[Any, None, None]:
         """Yield the results of `function` for all items, which are sent in batches."""
         tasks, seconds, done = Tasks(self, function, packed), 0.0, 0
+        begun: set[str] = set()
 
         def more() -> None:
+            count = int(TASK_SECONDS * done / seconds) if seconds else 1
             # Two tasks per thread: one waits while the other runs.
-            while len(tasks.running) < 2 * self.slots:
-                count = int(TASK_SECONDS * done / seconds) if seconds else 1
+            for _ in range(2 * self.slots - len(tasks.running)):
                 if not (some := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
                     break
                 tasks.submit(some)
 
         for found, told, count in tasks.results(more):
-            seconds, done = seconds + told.seconds, done + count
+            if told.worker in begun:  # the first task of a worker loads kernels
+                seconds, done = seconds + told.seconds, done + count
+            begun.add(told.worker)
             yield from found
 
-    def _next(self, ready: SimpleQueue[Any]) -> Any:
-        """Return a finished task, or None after checking for new and lost workers."""
+    def _next(self, ready: SimpleQueue[Any]) -> list[Any]:
+        """Wait for a finished task; none after checking for new and lost workers."""
         wait = self._looked + LOOK - time.monotonic()
         if wait > 0:
             with suppress(Empty):
-                return ready.get(timeout=wait)
+                return [ready.get(timeout=wait)]
         self._look()
         with suppress(Empty):
-            return ready.get_nowait()
-        return None
+            return [ready.get_nowait()]
+        return []
 
     def _again(self, name: str) -> int:
         """Count the tasks that were reassigned because their worker had died."""
@@ -454,7 +391,7 @@ class LentToWorkers:
 
         def more() -> None:
             give_all()
-            if not tasks.running:  # workers may have gone, and others come
+            if not (tasks.running or tasks.unsent):  # workers may have gone, and others come
                 while not cluster._look():
                     time.sleep(LOOK / 10)
                 give_all()
@@ -475,8 +412,10 @@ class Tasks:
     running
         Futures, with the number and the pickle of items, and the worker that each was meant for
         ("" for any).
+    unsent
+        What was submitted and not sent yet, by worker.
     of_worker
-        The number of these tasks by worker.
+        The number of all these tasks by worker.
     """
 
     def __init__(
@@ -485,6 +424,7 @@ class Tasks:
         self.cluster, self.function, self.packed = cluster, function, packed
         self.name = f"terrain_gpu-{uuid.uuid4().hex}"
         self.running: dict[Any, tuple[int, bytes, str]] = {}
+        self.unsent: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
         self.orphans: set[Any] = set()
         self.of_worker: Counter[str] = Counter()
         self.ready: SimpleQueue[Any] = SimpleQueue()
@@ -492,16 +432,19 @@ class Tasks:
 
     def submit(self, items: list[Any], worker: str = "") -> None:
         """Submit a task; another worker does it if this one dies."""
-        self._send(len(items), pickle.dumps(items), worker)
+        self._submit(len(items), pickle.dumps(items), worker)
 
-    @property
-    def shared(self) -> Any:
+    def _submit(self, count: int, sent: bytes, worker: str = "") -> None:
+        self.unsent[worker].append((count, sent))
+        self.of_worker[worker] += 1
+
+    def shared(self, tasks: int) -> Any:
         """What is the same for all tasks: pickled, or where large, of a task that returns this.
 
         Workers fetch its result once. It is lost with none of them: Dask does the task again.
         """
         if len(self.packed) <= LARGE:
-            self.cluster.figures.bytes_sent += len(self.packed)
+            self.cluster.figures.bytes_sent += tasks * len(self.packed)
             return self.packed
         if self._shared is None:
             self.cluster.figures.bytes_sent += len(self.packed)
@@ -510,17 +453,27 @@ class Tasks:
             )
         return self._shared
 
-    def _send(self, count: int, sent: bytes, worker: str) -> None:
+    def _send(self) -> None:
+        """Send what was submitted; tasks for the same worker together, which Dask does faster."""
         figures, client = self.cluster.figures, self.cluster.client
-        figures.sent(sent)
-        place = {"workers": [worker], "allow_other_workers": True} if worker else {}
-        future = client.submit(
-            task, self.function, self.cluster._needs, self.shared, sent,
-            key=f"{self.name}-{figures.tasks}", pure=False, retries=0, **place,
-        )  # fmt: skip
-        self.running[future] = count, sent, worker
-        self.of_worker[worker] += 1
-        # Results are fetched as they come. One after the other, each would take some milliseconds.
+        for worker, some in self.unsent.items():
+            keys = []
+            for _, sent in some:
+                figures.sent(sent)
+                keys.append(f"{self.name}-{figures.tasks}")
+            place = {"workers": [worker], "allow_other_workers": True} if worker else {}
+            futures = client.map(
+                task, [sent for _, sent in some], key=keys, pure=False, retries=0, **place,
+                function=self.function, needs=self.cluster._needs, packed=self.shared(len(some)),
+            )  # fmt: skip
+            for future, (count, sent) in zip(futures, some, strict=True):
+                self.running[future] = count, sent, worker
+                self._fetch(future)
+        self.unsent.clear()
+
+    def _fetch(self, future: Any) -> None:
+        """Fetch a result when it comes. One after the other, each would take some milliseconds."""
+        client = self.cluster.client
         fetched = asyncio.run_coroutine_threadsafe(
             client.gather(future, asynchronous=True), client.loop.asyncio_loop
         )
@@ -537,7 +490,7 @@ class Tasks:
             self.cluster.figures.retries += 1
             count, sent, _ = self._finish(future)
             self._cancel([future])
-            self._send(count, sent, "")
+            self._submit(count, sent)
         self.orphans = gone
 
     def _finish(self, future: Any) -> tuple[int, bytes, str]:
@@ -554,19 +507,24 @@ class Tasks:
             try:
                 while True:
                     more()
+                    self._send()
                     if not self.running:
                         break
-                    if (ready := cluster._next(self.ready)) is None:
+                    if not (found := cluster._next(self.ready)):
                         self._send_again()
-                        continue
-                    future, fetched = ready
-                    if future not in self.running:  # cancelled
-                        continue
-                    found, figures = fetched.result()
-                    count, _, _ = self._finish(future)
-                    del ready, future, fetched
-                    cluster.figures.received(found, figures)
-                    yield pickle.loads(found), figures, count
+                    elif len(self.running) > cluster.slots:  # no worker waits for the next task
+                        time.sleep(TOGETHER)
+                        while len(found) < cluster.slots and not self.ready.empty():
+                            found.append(self.ready.get())
+                    while found:
+                        future, fetched = found.pop()
+                        if future not in self.running:  # cancelled
+                            continue
+                        result, figures = fetched.result()
+                        count, _, _ = self._finish(future)
+                        del future, fetched
+                        cluster.figures.received(result, figures)
+                        yield pickle.loads(result), figures, count
                 cluster.figures.retries += cluster._again(self.name)
             finally:
                 with suppress(ClusterError):  # then there is nothing left to cancel

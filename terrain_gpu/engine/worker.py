@@ -116,7 +116,7 @@ _local = _Local()
 
 
 def task(
-    function: Callable[[Any, list[Any]], list[Any]], needs: Needs, packed: bytes, items: bytes
+    items: bytes, function: Callable[[Any, list[Any]], list[Any]], needs: Needs, packed: bytes
 ) -> tuple[bytes, Told]:
     """Apply a function to some items in a worker; return the pickled results and figures."""
     from distributed import get_worker

@@ -22,7 +22,7 @@ from ...arguments import (
     raster_or_layer,
     word,
 )
-from ...engine.cluster import figures_of_both
+from ...engine.figures import figures_of_both
 from ...engine.run import Here, run
 from ...errors import InputError
 from ...grid.units import of_lengths

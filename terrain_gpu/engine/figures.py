@@ -1,0 +1,78 @@
+"""What a run on a cluster counts for its report."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from .worker import Told
+
+
+class Figures:
+    """Counts of a run's messages, and the figures that workers returned."""
+
+    def __init__(self) -> None:
+        self.tasks = self.retries = self.bytes_sent = self.bytes_received = 0
+        self.done: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.processor: defaultdict[str, float] = defaultdict(float)
+        self.first: dict[str, Told] = {}
+        self.last: dict[str, Told] = {}
+
+    def sent(self, *parts: bytes) -> None:
+        """Count a submitted task."""
+        self.tasks += 1
+        self.bytes_sent += sum(map(len, parts))
+
+    def received(self, found: bytes, told: Told) -> None:
+        """Count a finished task."""
+        self.bytes_received += len(found)
+        self.done[told.worker] += 1
+        self.seconds[told.worker] += told.seconds
+        self.processor[told.worker] += told.processor
+        # Results of a worker's threads may arrive out of order.
+        self.first[told.worker] = min(
+            self.first.get(told.worker, told), told, key=lambda one: one.before
+        )
+        self.last[told.worker] = max(
+            self.last.get(told.worker, told), told, key=lambda one: one.after
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entries for the report."""
+        return {
+            "tasks": self.tasks,
+            "retries": self.retries,
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "worker_peak_rss_bytes": max((told.peak for told in self.last.values()), default=0),
+            "each": {
+                worker: {
+                    "host": last.host,
+                    "tasks": self.done[worker],
+                    "seconds": self.seconds[worker],
+                    "processor_seconds": self.processor[worker],
+                    "peak_rss_bytes": last.peak,
+                    "bytes_read": last.after[0] - self.first[worker].before[0],
+                    "bytes_written": last.after[1] - self.first[worker].before[1],
+                }
+                for worker, last in sorted(self.last.items())
+            },
+        }
+
+
+SAME = "host", "peak_rss_bytes"
+"""Figures of a worker that do not add up."""
+
+
+def figures_of_both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a report of two runs by the same client, the second one `other`."""
+    counted = "tasks", "retries", "bytes_sent", "bytes_received"
+    peak, each = "worker_peak_rss_bytes", {**one["each"], **other["each"]}
+    for worker in one["each"].keys() & other["each"].keys():
+        first, last = one["each"][worker], other["each"][worker]
+        added = {key: first[key] + last[key] for key in first if key not in SAME}
+        peaks = max(first["peak_rss_bytes"], last["peak_rss_bytes"])
+        each[worker] = {**last, **added, "peak_rss_bytes": peaks}
+    sums = {key: one[key] + other[key] for key in counted}
+    return {**other, **sums, peak: max(one[peak], other[peak]), "each": each}
