@@ -29,6 +29,7 @@ import terrain_gpu
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.cluster import open_client
+from terrain_gpu.engine.connection import address_of
 from terrain_gpu.engine.operation import Unit
 from terrain_gpu.engine.run import Here, Threads, run
 from terrain_gpu.errors import (
@@ -336,7 +337,7 @@ class OperationContract:
 
     def test_its_driver_is_killed(self, store, cluster, larger_cluster):
         """Another one goes on, with another number of workers."""
-        die_driving(self.make(store), cluster.scheduler.address, drawn_share())
+        die_driving(self.make(store), address_of(cluster), drawn_share())
         assert not self.there(store)
         run(self.make(store), client=larger_cluster, resume=self.resumes)
         self.check(store)

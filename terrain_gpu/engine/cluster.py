@@ -358,7 +358,7 @@ class Cluster:
 
         found = query(self.client, lambda: self.client.scheduler.identity(n_workers=0))
         port = found["services"].get("dashboard")
-        host = re.sub(r"^\w+://|:\d+$", "", found["address"])
+        host = re.sub(r"^\w+://|:\d+$", "", address_of(self.client))
         return format_dashboard_link(host, port) if port else "none"
 
 

@@ -48,8 +48,9 @@ RESUME = "--resume continues, also on one machine"
 
 
 def address_of(client: Any) -> str:
-    """Return the address of a client's scheduler."""
-    return getattr(getattr(client, "scheduler", None), "address", "")
+    """Return the address of a client's scheduler, as other processes know it."""
+    own = getattr(getattr(client, "cluster", None), "scheduler_address", "")
+    return own or getattr(getattr(client, "scheduler", None), "address", "")
 
 
 def answer_of(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> Any:
@@ -205,6 +206,7 @@ def open_client(
                 cluster.sync(cluster.scheduler.listen, "inproc://", allow_offload=False)
             address = cluster.scheduler.listeners[-1].contact_address
             client = Client(address, loop=cluster.loop, set_as_default=False)
+            client.cluster = cluster
             yield stack.enter_context(_closing(client))
 
 

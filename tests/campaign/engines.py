@@ -31,6 +31,7 @@ from samples import DEMS, SAMPLE
 
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.connection import address_of
 from terrain_gpu.store.objects import ObjectPath
 
 LARGE = 10_000_000
@@ -134,7 +135,7 @@ def engine(name: str, server: str, folder: Path) -> Iterator[tuple[str, tuple[st
             store = f"{new_bucket(server, patch, folder / 'scratch')}/s.zarr"
         if workers:
             client = stack.enter_context(processes(int(workers)))
-            more = "--scheduler", client.scheduler.address
+            more = "--scheduler", address_of(client)
         yield store, more
 
 

@@ -20,6 +20,7 @@ from samples import DEMS, ROOT, SAMPLE
 
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.connection import address_of
 from terrain_gpu.store import levels
 
 pytestmark = pytest.mark.usefixtures("no_fsync_session")
@@ -90,7 +91,7 @@ def sample(tmp_path_factory):
 def test_on_workers(sample, tmp_path, cluster):
     where, expected = sample
     where = {**where, "store": tmp_path / "s.zarr", "out": tmp_path / "out"}
-    found = run_all(where, "--scheduler", cluster.scheduler.address)
+    found = run_all(where, "--scheduler", address_of(cluster))
     assert_same_files(expected, found)
 
 
@@ -105,7 +106,7 @@ def test_in_a_bucket(sample, tmp_path, bucket):
 def test_real_rasters(tmp_path, bucket):
     """The middle of each, on three workers in a bucket."""
     with processes(3) as client:  # they know the bucket
-        scheduler = "--scheduler", client.scheduler.address
+        scheduler = "--scheduler", address_of(client)
         # The sample's commands, and more, are tested above.
         for source in [one for one in DEMS.glob("*.*") if one.suffix != ".md"] or [SAMPLE]:
             (folder := tmp_path / source.name).mkdir()

@@ -26,6 +26,7 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine import cluster as clusters
 from terrain_gpu.engine.cluster import Cluster
+from terrain_gpu.engine.connection import address_of
 from terrain_gpu.engine.proof import Limits, check_blocks, plan_threads
 from terrain_gpu.errors import PlanError, StoreError, VerificationError
 from terrain_gpu.mst.verify.forest import plan_workers, verify_forest
@@ -164,7 +165,7 @@ def without_tasks(result):
 def test_the_command(store, cluster):
     """Right results, and wrong ones, as in one process; all are checked in workers."""
     made(store)
-    address = "--scheduler", cluster.scheduler.address
+    address = "--scheduler", address_of(cluster)
     for names in ((), ("mst", "slope", "components")):
         for name in names:
             flip(store, name)
@@ -184,7 +185,7 @@ def test_the_command(store, cluster):
 
 
 def test_what_does_not_take_workers(store, cluster, capfd):
-    address = "--scheduler", cluster.scheduler.address
+    address = "--scheduler", address_of(cluster)
     slope(store)
     for words, message in [
         (("--file", "a.tif"), "--file works in this process"),
@@ -242,7 +243,7 @@ def test_what_is_sent_is_small(store, cluster, monkeypatch):
     made(store)
     used = Cluster(cluster, str(store))
     monkeypatch.setattr(clusters, "Cluster", lambda *_: used)
-    assert verify(store, "--scheduler", cluster.scheduler.address)[0] == 0
+    assert verify(store, "--scheduler", address_of(cluster))[0] == 0
     figures = used.figures
     assert figures.bytes_sent / figures.tasks < 60_000
     assert figures.bytes_received / figures.tasks < 60_000

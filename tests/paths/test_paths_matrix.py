@@ -25,6 +25,7 @@ from test_paths import make_layers, make_store, within_reach
 import terrain_gpu
 from terrain_gpu import GridSpec, InputError, OutputError, PlanError, StoreError, cost_matrix
 from terrain_gpu.engine.cluster import open_client
+from terrain_gpu.engine.connection import address_of
 from terrain_gpu.errors import ClusterError, VerificationError
 from terrain_gpu.grid import cell_centres
 from terrain_gpu.grid.lengths import step_lengths
@@ -452,7 +453,7 @@ def test_who_is_killed(store, undisturbed, tmp_path, cluster, request, who):
     table, paths = tmp_path / "t.csv", tmp_path / "p.geojson"
     how = {"output": table, "paths": paths, "client": cluster, "resume": True}
     if who == "driver":
-        die_driving((store, table, paths), cluster.scheduler.address, drawn_share(), drive)
+        die_driving((store, table, paths), address_of(cluster), drawn_share(), drive)
     elif who == "worker":
         how["progress"] = at_share(drawn_share(), lambda: kill_a_worker(cluster))
     else:
