@@ -170,6 +170,8 @@ JOIN_SECONDS = {
 """Of the process that starts the run, for each cell beside a border between blocks."""
 HIERARCHY_SECONDS = 0.003e-6
 """For each cell: the depressions of all blocks are joined."""
+LINKS_SECONDS = 1.6e-9
+"""For each cell: the pieces of streams are joined and ordered."""
 LINES_RATE, POLYGONS_RATE = 2e6, 15e6
 """Cells per second whose lines or polygons that process writes to a GeoPackage."""
 READ = {"breach": 2 / 3}
@@ -352,6 +354,8 @@ def _forecast(purpose: str, plan: Plan, workers: int, case: Case) -> tuple[Forec
         found.alone("write", cells / LINES_RATE)
     elif purpose in ("polygons", "contours"):
         found.alone("write", cells / POLYGONS_RATE)
+    elif purpose == "streams":
+        found.alone("links", LINKS_SECONDS * cells)
     elif purpose == "depressions":
         found.alone("join", HIERARCHY_SECONDS * cells)
     if purpose in JOIN_SECONDS and purpose != "mst":

@@ -10,7 +10,7 @@ from ..grid import TILE, BlockGrid, ceil_div
 from ..paths.cpu.remote import MOST
 from ..paths.cpu.visits import SECONDS
 from ..paths.matrix.problem import CELL_SECONDS, LANES, MatrixPlan, knights_slower
-from .forecast_tasks import ANSWER, BLOCK, Case, Forecast
+from .forecast_tasks import ANSWER, BLOCK, VISIT_COST, Case, Forecast
 
 FINALISE_RATE, BACKLINK_RATE, FLATS_RATE = 24e6, 12e6, 8e6
 """Cells per second when shortest paths are written: without and with backlinks, and in a further
@@ -112,6 +112,7 @@ def add_paths(
         *("relax", count, work["relax"], spilled, read),
         at_once=WAVE * math.sqrt(count),
         tasks=visits,
+        cost=VISIT_COST,
     )
     found.phase("finalise", count, work["finalise"], written, tasks=last)
     halos = PENDING * given * visits + count

@@ -69,8 +69,9 @@ class Case(NamedTuple):
         return reach_of(self.connectivity)
 
 
-TASK_COST = 3e-3
-"""Seconds of the scheduler and of the process that starts the run for each task."""
+TASK_COST, VISIT_COST = 3.5e-3, 5e-3
+"""Seconds of the scheduler and of the process that starts the run for each task, and for a task of
+visits, which has a worker of its own, and some ten thousand bytes."""
 ALONE, CROWD = 0.7, 16
 """How long one worker of a host takes for what takes one of so many a second."""
 WAIT = 1.5e-9
@@ -112,7 +113,7 @@ class Forecast:
 
     def phase(
         self, name: str, items: int, work: float, written: float = 0, read: float = 0, *,
-        at_once: float = math.inf, tasks: int | None = None,
+        at_once: float = math.inf, tasks: int | None = None, cost: float = TASK_COST,
     ) -> int:  # fmt: skip
         """Add a phase whose items take so many seconds of one core; return its tasks."""
         loads = LATER if self.seconds else 0.0 if name == "convert" else FIRST
@@ -125,11 +126,11 @@ class Forecast:
         spent = self.slower * work + max(WAIT * written - stored, 0.0)
         shared = shared_seconds(busy, spent, stored)
         if tasks is None:
-            tasks = tasks_of(items, busy * shared, self.workers, first)
+            tasks = tasks_of(items, busy * shared, self.workers)
         # In the end others wait for the last task.
         last = busy * shared / tasks * (1 - 1 / busy) / 2
         slowest = "storage" if stored > spent / busy else "workers"
-        took = {slowest: first + shared + last, "tasks": TASK_COST * tasks}
+        took = {slowest: first + shared + last, "tasks": cost * tasks}
         self.limits[name] = max(took, key=lambda limit: took[limit])
         self.seconds[name] = self.seconds.get(name, 0.0) + took[self.limits[name]]
         self.tasks += tasks
@@ -161,12 +162,11 @@ def shared_seconds(workers: float, work: float, stored: float) -> float:
     return 1 / rate if stored else work / workers
 
 
-def tasks_of(items: int, seconds: float, workers: int, first: float) -> int:
-    """Count tasks as a `Cluster` makes them: of single items first, then by what these took."""
-    target, single = cluster.TASK_SECONDS, min(items, 2 * workers)
-    several = min(max(int(target * items / seconds), 1), cluster.MOST_BLOCKS)
-    if several == 1:
-        return items
-    # Until much is done, first tasks weigh on the mean: the integral over what is done.
-    slow_start = first * workers / target * math.log(items / single)
-    return min(single + ceil_div(items - single, several) + round(slow_start), items)
+def tasks_of(items: int, seconds: float, workers: int) -> int:
+    """Count tasks as a `Cluster` makes them: two of single items for each worker, then longer ones.
+
+    What a worker's first task takes to load kernels does not count for their length.
+    """
+    several = min(max(int(cluster.TASK_SECONDS * items / seconds), 1), cluster.MOST_BLOCKS)
+    single = min(items, 2 * workers)
+    return single + ceil_div(items - single, several)
