@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import io
 import json
 import mmap
@@ -188,6 +189,9 @@ class Bench:
         self.folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.folder / "runs", ignore_errors=True)
         self.total, self.free = len(os.sched_getaffinity(0)), processors()
+        package = Path(__file__).parents[1] / "terrain_gpu"
+        text = b"".join(path.read_bytes() for path in sorted(package.rglob("*.py")))
+        self.sources = hashlib.sha256(text).hexdigest()[:16]
         self.running: list[Job] = []
         self.failed: set[tuple[str, int]] = set()
         self.most, self.later, self.guesses = max(asked.workers), [], {}
@@ -237,8 +241,8 @@ class Bench:
         return self.raster(size) / "kept" / name.replace(" ", "-")
 
     def warmed(self, name: str) -> Path:
-        """A file that says that the kernels of an operation are compiled."""
-        return self.folder / "warm" / name.replace(" ", "-")
+        """A file that says that the kernels of an operation are compiled, from these sources."""
+        return self.folder / "warm" / self.sources / name.replace(" ", "-")
 
     def expected(self, job: Job) -> float:
         """Estimate the seconds of a program, from a run with other workers or from its plan."""
@@ -417,7 +421,7 @@ class Bench:
     def note(self, job: Job, program: float) -> None:
         """Write down the report of a run."""
         if job.size == WARM:
-            self.warmed(job.name).parent.mkdir(exist_ok=True)
+            self.warmed(job.name).parent.mkdir(parents=True, exist_ok=True)
             self.warmed(job.name).touch()
             print(f"{job.name}: kernels compiled, {program:.1f} s", flush=True)
             return
