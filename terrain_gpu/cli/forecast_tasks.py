@@ -69,7 +69,7 @@ class Case(NamedTuple):
         return reach_of(self.connectivity)
 
 
-TASK_COST, VISIT_COST = 3.5e-3, 5e-3
+TASK_COST, VISIT_COST = 3.1e-3, 5e-3
 """Seconds of the scheduler and of the process that starts the run for each task, and for a task of
 visits, which has a worker of its own, and some ten thousand bytes."""
 ALONE, CROWD = 0.7, 16
@@ -130,7 +130,7 @@ class Forecast:
         # In the end others wait for the last task.
         last = busy * shared / tasks * (1 - 1 / busy) / 2
         slowest = "storage" if stored > spent / busy else "workers"
-        took = {slowest: first + shared + last, "tasks": cost * tasks}
+        took = {slowest: first + shared + last, "tasks": first + cost * tasks}
         self.limits[name] = max(took, key=lambda limit: took[limit])
         self.seconds[name] = self.seconds.get(name, 0.0) + took[self.limits[name]]
         self.tasks += tasks
@@ -163,9 +163,10 @@ def shared_seconds(workers: float, work: float, stored: float) -> float:
 
 
 def tasks_of(items: int, seconds: float, workers: int) -> int:
-    """Count tasks as a `Cluster` makes them: two of single items for each worker, then longer ones.
+    """Count tasks as a `Cluster` makes them.
 
-    What a worker's first task takes to load kernels does not count for their length.
+    First there are two of single items for each worker. The time in which a worker's first task
+    loads kernels does not count for the length of others.
     """
     several = min(max(int(cluster.TASK_SECONDS * items / seconds), 1), cluster.MOST_BLOCKS)
     single = min(items, 2 * workers)
