@@ -46,30 +46,30 @@ def follow(codes, ways, row0, col0, width, rows, cols, ids, labels):
     for k in range(len(rows)):
         if codes[rows[k], cols[k]] == 0:
             labels[rows[k], cols[k]] = -np.int64(ids[k]) - 2
-    way = np.empty(height * across, np.int64)
-    for start in range(height * across):
-        r, c = start // across, start % across
-        count = 0
-        label = np.int64(_UNKNOWN)
-        while True:
-            if not (0 <= r < height and 0 <= c < across):
-                label = (row0 + r) * width + (col0 + c) % width
-                break
-            if labels[r, c] == _ON_THE_WAY:
-                return True
-            if labels[r, c] != _UNKNOWN or codes[r, c] == 255:
-                label = labels[r, c]
-                break
-            k = NEIGHBOUR_OF[codes[r, c]]
-            if k >= ways:
-                return True
-            labels[r, c] = _ON_THE_WAY
-            way[count] = r * across + c
-            count += 1
-            r += ROW_STEP_16[k]
-            c += COL_STEP_16[k]
-        for m in range(count):
-            labels[way[m] // across, way[m] % across] = label
+    flat, way = labels.reshape(-1), np.empty(height * across, np.int64)
+    for row in range(height):
+        for col in range(across):
+            r, c, count = row, col, 0
+            label = np.int64(_UNKNOWN)
+            while True:
+                if not (0 <= r < height and 0 <= c < across):
+                    label = (row0 + r) * width + (col0 + c) % width
+                    break
+                label, code = labels[r, c], codes[r, c]
+                if label == _ON_THE_WAY:
+                    return True
+                if label != _UNKNOWN or code == 255:
+                    break
+                k = NEIGHBOUR_OF[code]
+                if k >= ways:
+                    return True
+                labels[r, c] = _ON_THE_WAY
+                way[count] = r * across + c
+                count += 1
+                r += ROW_STEP_16[k]
+                c += COL_STEP_16[k]
+            for m in range(count):
+                flat[way[m]] = label
     return False
 
 
