@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ClusterError
 from ..grid import Block
-from ..store.objects import is_url
+from ..store.objects import ObjectPath, is_url
 from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
 from . import plan as planner
@@ -92,6 +92,8 @@ class Cluster:
     ------
     ClusterError
         when there is no worker, or a worker that does not meet the requirements.
+    StoreError
+        when a worker cannot read a store in object storage.
     """
 
     remote = True
@@ -108,9 +110,11 @@ class Cluster:
         while not (workers := self._look()):
             time.sleep(0.05)
         self.threads = max(worker["nthreads"] for worker in workers.values())
-        # For a store in object storage, workers must be able to access the spilled data instead.
-        shared = str(scratch_folder()) if is_url(store) else store
-        self.workers, self._needs = len(workers), Needs(__version__, shared, self.threads, 0)
+        self.workers, self._needs = len(workers), Needs(__version__, store, self.threads, 0)
+        if is_url(store):  # workers must also be able to access the spilled data
+            exists = (ObjectPath(store) / "zarr.json").read() is not None
+            own = {"folder": str(scratch_folder()), "store": store, "exists": exists}
+            self._needs = self._needs._replace(**own)
         log.info(
             "%d worker(s), threads of each: %d; dashboard: %s",
             self.workers,
@@ -272,9 +276,9 @@ class Cluster:
 
     def _ask(self, workers: dict[str, Any]) -> dict[str, Facts]:
         """Query each worker; memory shared by several processes is divided between them."""
-        wanted, folder = self._needs.version, self._needs.folder
+        wanted, folder, store = self._needs.version, self._needs.folder, self._needs.store
 
-        def ask() -> tuple[Any, ...]:  # pickled by value: workers may lack the package
+        async def ask() -> tuple[Any, ...]:  # pickled by value: workers may lack the package
             import socket
 
             try:
@@ -283,9 +287,9 @@ class Cluster:
                 return socket.gethostname(), None
             if terrain_gpu.__version__ != wanted:
                 return socket.gethostname(), terrain_gpu.__version__
-            from terrain_gpu.engine.cluster import facts
+            from terrain_gpu.engine.worker import facts_in_time
 
-            return tuple(facts(folder))
+            return tuple(await facts_in_time(folder, store))
 
         found = {address: Facts(*answer) for address, answer in self.ask(ask).items()}
         for address, one in found.items():

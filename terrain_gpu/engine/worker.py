@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import pickle
@@ -14,13 +15,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..errors import ClusterError, PlanError, TerrainError
+from ..errors import ClusterError, PlanError, StoreError, TerrainError
 from ..grid import Block, ceil_div
 from ..report import peak_rss, process_io
+from ..store.client import RESUMES
+from ..store.objects import ObjectPath
 from ..store.writer import BlockWriter
 from .machine import available_threads, machine_memory, memory_limits
 from .operation import Operation, Phase
 from .plan import MB, StreamPlan
+
+SOON = 45.0
+"""Seconds in which a worker tells whether it can read a store: less than `cluster.ANSWER`."""
 
 
 class Job(NamedTuple):
@@ -53,6 +59,10 @@ class Needs(NamedTuple):
     threads: int
     """The most threads it may have."""
     memory: int
+    store: str = ""
+    """The store, if it is in object storage: the worker must be able to read it."""
+    exists: bool = False
+    """Whether there is one already: then the worker must find it."""
 
 
 class Facts(NamedTuple):
@@ -66,6 +76,10 @@ class Facts(NamedTuple):
     memory: int = 0
     threads: int = 1
     """Processors that the process may use."""
+    finds: bool = True
+    """Whether there is a store in object storage where it looks for it."""
+    fails: str = ""
+    """Why it cannot look there, with a remedy."""
 
 
 class Wanted(NamedTuple):
@@ -131,7 +145,7 @@ def task(
                 f"worker {worker.address} has {worker.state.nthreads} threads, but the run plans "
                 f"for {needs.threads}; start it with --nthreads {needs.threads}, then --resume"
             )
-        refuse(worker.address, facts(needs.folder), needs)
+        refuse(worker.address, facts(needs.folder, needs.store), needs)
         _local.job, _local.key = pickle.loads(packed), key
     try:
         found = pickle.dumps(function(_local.job, pickle.loads(items)))
@@ -145,14 +159,41 @@ def task(
     return found, Told(worker.address, host, seconds, peak_rss(), before, after, processor)
 
 
-def facts(folder: str) -> Facts:
-    """Return the facts about this process."""
+def facts(folder: str, store: str = "") -> Facts:
+    """Return the facts about this process; a store in object storage costs a request."""
     limits, here = tuple(memory_limits().items()), (socket.gethostname(), __version__)
-    return Facts(*here, os.path.isdir(folder), limits, machine_memory(), available_threads())
+    found = Facts(*here, os.path.isdir(folder), limits, machine_memory(), available_threads())
+    try:
+        finds = not store or (ObjectPath(store) / "zarr.json").read() is not None
+    except TerrainError as error:
+        return found._replace(fails=str(error).removesuffix(RESUMES))
+    return found._replace(finds=finds)
+
+
+async def facts_in_time(folder: str, store: str) -> Facts:
+    """Return the facts about this process, also if the server of the store does not answer.
+
+    The worker goes on to answer others meanwhile.
+    """
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(facts, folder, store), SOON)
+    except TimeoutError:
+        slow = f"{store}: the server did not answer within {SOON:g} s; check network and endpoint"
+        return facts(folder)._replace(fails=slow)
 
 
 def refuse(address: str, found: Facts, needs: Needs) -> None:
-    """Refuse a worker that has another version, no access to the store, or too little memory."""
+    """Refuse a worker that has another version, no access to the store, or too little memory.
+
+    Raises
+    ------
+    ClusterError
+        for the version, or a folder that it does not see.
+    StoreError
+        when it cannot read the store in object storage.
+    PlanError
+        for the memory.
+    """
     where = f"worker {address} on {found.host}"
     if found.version != needs.version:
         has = "no terrain_gpu" if found.version is None else f"terrain_gpu {found.version}"
@@ -163,6 +204,14 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
         raise ClusterError(
             f"{where} does not see {needs.folder}; the store must lie in a folder that all hosts "
             "share, under the same path (if it is in object storage, the folder of --scratch must)"
+        )
+    its_own = "the environment in which this worker starts counts, not that of the command"
+    if found.fails:
+        raise StoreError(f"{where} cannot read the store: {found.fails}; {its_own}")
+    if needs.exists and not found.finds:
+        raise StoreError(
+            f"{where} finds no store {needs.store}, and the command does; start it with the same "
+            f"endpoint and credentials: {its_own}"
         )
     if found.memory < needs.memory:
         raise PlanError(

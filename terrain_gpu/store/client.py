@@ -238,14 +238,16 @@ def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Ite
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 """How servers say that there is no such bucket."""
 
-_AGAIN = "try again later; --resume continues a run"
+RESUMES = "; --resume continues a run"
+"""The end of a remedy, where a run may have begun."""
+_AGAIN = f"try again later{RESUMES}"
 _CHECK = "check {endpoint}, {place} and bucket"
 _SAID = (
     (NO_BUCKET.pattern, "no such bucket", "create it, or name another"),
     (
         "ExpiredToken|InvalidToken|TokenRefreshRequired",
         "the credentials have expired",
-        "renew them; --resume continues a run",
+        f"renew them{RESUMES}",
     ),
     ("RequestTimeTooSkewed", "the clock of this machine is wrong", "set it"),
     (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from contract import make_store
 from programs import spawn
 
 import terrain_gpu
+from terrain_gpu.engine.cluster import Cluster
+from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.errors import InputError, OutputError, StoreError
 from terrain_gpu.store import TileStore, client
 
@@ -193,3 +197,70 @@ def test_without_credentials(url, monkeypatch, no_retries):
     with pytest.raises(StoreError, match=r"(GOOGLE|AZURE)_") as found:
         TileStore.open(url)
     assert "AWS" not in str(found.value)
+
+
+def change(environment, module=None):
+    """In a worker: set and remove variables, hide a module, and do not wait long."""
+    from terrain_gpu.engine import worker
+
+    for name, value in environment.items():
+        os.environ[name] = value
+        if not value:
+            del os.environ[name]
+    if sys.modules.get("obstore", worker) is None:  # hidden by an earlier test
+        del sys.modules["obstore"]
+    if module:
+        sys.modules[module] = None
+    worker.SOON, client.SERVER_RETRIES = 2, 0
+
+
+@pytest.fixture
+def workers(cluster, bucket):
+    """A client of two workers in the environment of the bucket, and the address of one."""
+    cluster.run(change, dict(os.environ))
+    return cluster, min(cluster.scheduler_info(n_workers=-1)["workers"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (dict.fromkeys(KEYS, ""), "cannot be read: no credentials; set AWS_ACCESS_KEY_ID and"),
+        ({"AWS_SECRET_ACCESS_KEY": ""}, "AWS_SECRET_ACCESS_KEY is not set, but AWS_ACCESS_KEY_ID"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "no connection to the server; check the"),
+        ({"AWS_ENDPOINT_URL": "another"}, "AWS_ENDPOINT_URL 'another': not the URL"),
+        ("obstore", r"object storage needs obstore .*pip install 'terrain_gpu\[cloud\]'"),
+        (404, r"finds no store s3://.*/s.zarr, and the command does; start it with"),
+        ("hang", "the server did not answer within 2 s; check network and endpoint"),
+    ],
+)
+def test_workers_that_cannot_read_the_store(
+    store, workers, proxy, s3_server, monkeypatch, wrong, message
+):
+    """One of them is refused and named before anything is replaced."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+    before = terrain_gpu.slope(store).layers["slope"].path
+    connection, worker = workers
+    how = (wrong, None) if isinstance(wrong, dict) else ({}, wrong)
+    if wrong in (404, "hang"):
+        proxy.fault = lambda *request: wrong
+        how = {"AWS_ENDPOINT_URL": proxy.url}, None
+    connection.run(change, *how, workers=[worker])
+    with pytest.raises(StoreError, match=f"^worker {worker} on .*{message}") as found:
+        terrain_gpu.slope(store, client=connection, overwrite=True)
+    assert found.value.exit_code == 2
+    assert "the environment in which this worker starts counts, not that of the" in str(found.value)
+    assert "--resume" not in str(found.value)
+    assert TileStore.open(store).layer("slope").path == before
+
+
+def test_workers_that_join_later_must_read_the_store(store, workers):
+    connection, _ = workers
+    connected = Cluster(connection, store)
+    connection.run(change, {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    job = pickle.dumps(Job(None, None, None, [store]))
+    with pytest.raises(StoreError, match=r"^worker .*: cannot be read: no connection to the serv"):
+        list(connected._run(do_each, job, iter([(print, 0)])))
+
+
+def test_stores_that_workers_create_need_not_exist(store, workers, bucket):
+    Cluster(workers[0], f"{bucket}/new.zarr")
