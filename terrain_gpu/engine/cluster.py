@@ -17,14 +17,14 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ClusterError
+from ..errors import ClusterError, PlanError
 from ..grid import Block
 from ..store.objects import ObjectPath, is_url
 from ..store.scratch import scratch_folder
@@ -34,7 +34,7 @@ from .connection import OVERHEAD, RESUME, address_of, answer_of, dask_errors, op
 from .figures import Figures
 from .machine import default_memory_limit
 from .operation import Operation, Phase, State
-from .plan import StreamPlan
+from .plan import MB, StreamPlan
 from .worker import (
     Facts,
     Job,
@@ -45,8 +45,10 @@ from .worker import (
     check_each,
     do_each,
     facts,
+    limited,
     patch_blocks,
     refuse,
+    refuse_limit,
     solve_blocks,
     task,
     write_each,
@@ -73,9 +75,6 @@ WAIT, LOOK = 30.0, 2.0
 
 ANSWER = 60.0
 """Seconds that workers may take to import the package."""
-
-PAUSES = 0.8
-"""The share of its own memory limit at which a Dask worker pauses."""
 
 
 class Cluster:
@@ -105,7 +104,7 @@ class Cluster:
             raise ClusterError("the client is closed; give a connected one")
         self.client = client
         self.figures, self._run_id = Figures(), uuid.uuid4().hex
-        self._looked, self._alone = -math.inf, 0.0
+        self._looked, self._alone, self._chosen = -math.inf, 0.0, False
         # Wait for workers: the cluster may have been started a moment ago.
         while not (workers := self._look()):
             time.sleep(0.05)
@@ -113,8 +112,9 @@ class Cluster:
         self.workers, self._needs = len(workers), Needs(__version__, store, self.threads, 0)
         if is_url(store):  # workers must also be able to access the spilled data
             exists = (ObjectPath(store) / "zarr.json").read() is not None
-            own = {"folder": str(scratch_folder()), "store": store, "exists": exists}
-            self._needs = self._needs._replace(**own)
+            self._needs = self._needs._replace(
+                folder=str(scratch_folder()), store=store, exists=exists
+            )
         log.info(
             "%d worker(s), threads of each: %d; dashboard: %s",
             self.workers,
@@ -130,7 +130,8 @@ class Cluster:
     def limit(self, memory_limit: int | str | None) -> int:
         """Return the memory limit of each process; when None, at most each worker's share."""
         if memory_limit is None:
-            return min([default_memory_limit(), *(room.memory for room in self._room.values())])
+            self._chosen = True
+            return min(default_memory_limit(), self._least)
         return planner.limit_of(memory_limit)
 
     def plan(self, operation: Operation, memory_limit: int, gpu: Any = None) -> StreamPlan:
@@ -143,13 +144,44 @@ class Cluster:
         threads = self.threads if gpu is None else max(min(shares, default=1), 1)
         with self.planning():
             plan = operation.plan(memory_limit, threads, gpu)
-        self._require(plan)
+        try:
+            self._require(plan)
+        except PlanError:
+            if (room := self._least) < memory_limit:
+                with self.planning(within=True):  # raises if no smaller limit helps
+                    operation.plan(room, threads, gpu)
+            raise
         return plan
 
-    def planning(self) -> AbstractContextManager[None]:
-        """Plan for each process of the cluster in the body."""
-        rooms = (room.memory for room in self._room.values())
-        return planner.of_cluster(OVERHEAD, min(rooms, default=planner.cluster_room))
+    @property
+    def _least(self) -> int:
+        """The bytes that every worker may use."""
+        return min((room.memory for room in self._room.values()), default=planner.cluster_room)
+
+    @contextmanager
+    def planning(self, *, within: bool = False) -> Iterator[None]:
+        """Plan for each process of the cluster in the body.
+
+        Parameters
+        ----------
+        within
+            Whether the limit is what every worker may use, because a worker may use no more. It
+            also is, unless the machine's share is less, where `limit` had none.
+
+        Raises
+        ------
+        PlanError
+            that names a worker whose own limit is the cause, if one is.
+        """
+        try:
+            with planner.of_cluster(OVERHEAD, self._least):
+                yield
+        except PlanError as error:
+            least = re.search(r"give at least (\d+) MB", str(error))
+            if least and (within or (self._chosen and self._least < default_memory_limit())):
+                for address, room in self._room.items():
+                    refuse_limit(address, room, int(least[1]) * MB)
+            raise
 
     def _require(self, plan: StreamPlan) -> None:
         """Refuse workers that have less memory than a plan; those that join later, too."""
@@ -160,7 +192,7 @@ class Cluster:
     def spare(self, plan: StreamPlan) -> int:
         """Return the bytes that every worker may use beyond a plan; require that they may."""
         used = plan.worker_memory or plan.memory
-        room = min([plan.memory_limit, *(room.memory for room in self._room.values())])
+        room = min(plan.memory_limit, self._least)
         self._require(replace(plan, worker_memory=max(room, used)))
         return max(room - used, 0)
 
@@ -299,9 +331,8 @@ class Cluster:
         )
         for address, one in found.items():
             room = min(limit // together[name] for name, limit in one.limits)
-            if own := workers.get(address, {}).get("memory_limit"):
-                room = min(room, int(PAUSES * own))
-            found[address] = one._replace(memory=room)
+            own = workers.get(address, {}).get("memory_limit")
+            found[address] = limited(one._replace(memory=room), own)
         return found
 
     def _run(

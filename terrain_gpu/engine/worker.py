@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import pickle
 import socket
@@ -24,6 +25,9 @@ from ..store.writer import BlockWriter
 from .machine import available_threads, machine_memory, memory_limits
 from .operation import Operation, Phase
 from .plan import MB, StreamPlan
+
+PAUSES = 0.8
+"""The share of its own memory limit at which a Dask worker pauses."""
 
 SOON = 45.0
 """Seconds in which a worker tells whether it can read a store: less than `cluster.ANSWER`."""
@@ -80,6 +84,8 @@ class Facts(NamedTuple):
     """Whether there is a store in object storage where it looks for it."""
     fails: str = ""
     """Why it cannot look there, with a remedy."""
+    own: int = 0
+    """The worker's own memory limit in Dask; 0 without one."""
 
 
 class Wanted(NamedTuple):
@@ -145,10 +151,11 @@ def task(
                 f"worker {worker.address} has {worker.state.nthreads} threads, but the run plans "
                 f"for {needs.threads}; start it with --nthreads {needs.threads}, then --resume"
             )
-        refuse(worker.address, facts(needs.folder, needs.store), needs)
+        found = limited(facts(needs.folder, needs.store), worker.memory_manager.memory_limit)
+        refuse(worker.address, found, needs)
         _local.job, _local.key = pickle.loads(packed), key
     try:
-        found = pickle.dumps(function(_local.job, pickle.loads(items)))
+        result = pickle.dumps(function(_local.job, pickle.loads(items)))
     except TerrainError as error:
         # It says all. What it came from may be of a library, and not to be pickled.
         error.__cause__ = error.__context__ = None
@@ -156,7 +163,7 @@ def task(
     seconds = time.perf_counter() - start
     after, processor = process_io() or (0, 0), time.thread_time() - processor
     host = socket.gethostname()
-    return found, Told(worker.address, host, seconds, peak_rss(), before, after, processor)
+    return result, Told(worker.address, host, seconds, peak_rss(), before, after, processor)
 
 
 def facts(folder: str, store: str = "") -> Facts:
@@ -180,6 +187,11 @@ async def facts_in_time(folder: str, store: str) -> Facts:
     except TimeoutError:
         slow = f"{store}: the server did not answer within {SOON:g} s; check network and endpoint"
         return facts(folder)._replace(fails=slow)
+
+
+def limited(found: Facts, own: int | None) -> Facts:
+    """Return the facts about a worker that Dask pauses at a share of the worker's own limit."""
+    return found._replace(memory=min(found.memory, int(PAUSES * own)), own=own) if own else found
 
 
 def refuse(address: str, found: Facts, needs: Needs) -> None:
@@ -214,10 +226,28 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
             f"endpoint and credentials: {its_own}"
         )
     if found.memory < needs.memory:
+        refuse_limit(address, found, needs.memory, ", or give the run a smaller one")
         raise PlanError(
             f"{where} may use {found.memory // MB} MB, of the host or of its container or batch "
             f"job, and the run needs {ceil_div(needs.memory, MB)} MB there; choose a smaller "
             "--memory-limit, fewer workers there, or these more"
+        )
+
+
+def refuse_limit(address: str, found: Facts, needed: int, otherwise: str = "") -> None:
+    """Refuse a worker whose own limit in Dask is the cause that it may not use `needed` bytes.
+
+    Raises
+    ------
+    PlanError
+        with the least limit that suffices, and what helps `otherwise`.
+    """
+    if found.own and found.memory == int(PAUSES * found.own) < needed:
+        least = ceil_div(math.ceil(needed / PAUSES), MB)
+        raise PlanError(
+            f"worker {address} on {found.host} has a memory limit of {found.own // MB} MB in Dask, "
+            f"which pauses it at {found.memory // MB} MB, and the run needs {ceil_div(needed, MB)} "
+            f"MB there; start the worker with --memory-limit {least}MB or more{otherwise}"
         )
 
 

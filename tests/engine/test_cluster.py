@@ -498,9 +498,53 @@ def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
     """Dask would pause them forever."""
     start_worker("400MB")
     with clusters.open_client(None, scheduler.address) as client:
-        with pytest.raises(PlanError, match=r"may use 320 MB, .*; choose a smaller --memory-limit"):
-            slope(store, client=client, memory_limit="1GB")
-        assert clusters.Cluster(client, str(store)).limit(None) == 320 * MB
+        large = SimpleNamespace(plan=lambda limit, *_: SimpleNamespace(worker_memory=limit - 1))
+        message = (
+            r"^worker tcp://\S* on \S+ has a memory limit of 400 MB in Dask, which pauses it at "
+            r"320 MB, and the run needs 1000 MB there; start the worker with --memory-limit 1250MB "
+            r"or more, or give the run a smaller one$"
+        )
+        connected = clusters.Cluster(client, str(store))
+        with pytest.raises(PlanError, match=message):
+            connected.plan(large, 10**9)
+        assert connected.limit(None) == 320 * MB
+
+
+@pytest.mark.parametrize("given", [None, "2GB"])
+def test_workers_whose_own_limit_is_less_than_any_run_needs(
+    store, scheduler, start_worker, given, monkeypatch
+):
+    """The message tells the least limit of theirs, with which the run then works."""
+    monkeypatch.setattr(planner, "LEAST_WRITERS", 1)  # as in a worker
+    monkeypatch.setattr(clusters, "default_memory_limit", lambda: 10**9)
+    start_worker("200MB")
+    with clusters.open_client(None, scheduler.address) as client:
+        with pytest.raises(PlanError, match=r"^worker \S+ on .* 200 MB in Dask, .*") as found:
+            slope(store, client=client, memory_limit=given)
+        least = re.search(
+            r"start the worker with --memory-limit (\d+)MB or more$", str(found.value)
+        )
+        assert least, found.value
+        client.retire_workers()
+    for limit in (int(least[1]) - 2, int(least[1])):
+        start_worker(f"{limit}MB")
+        with clusters.open_client(None, scheduler.address) as client:
+            if limit < int(least[1]):
+                with pytest.raises(PlanError, match=rf"--memory-limit {least[1]}MB or more$"):
+                    slope(store, client=client)
+                client.retire_workers()
+            else:
+                slope(store, client=client)
+
+
+def test_workers_that_join_later_with_a_limit_that_is_less(store, scheduler, start_worker):
+    start_worker("400MB")
+    with clusters.open_client(None, scheduler.address) as client:
+        connected = clusters.Cluster(client, str(store))
+        connected._needs = connected._needs._replace(memory=321 * MB)
+        job = pickle.dumps(Job(None, None, None, []))
+        with pytest.raises(PlanError, match=r"400 MB in Dask, .* --memory-limit 402MB or more, or"):
+            list(connected._run(do_each, job, iter([(print, 0)])))
 
 
 def test_workers_need_not_hold_what_the_run_does(store, cluster):
