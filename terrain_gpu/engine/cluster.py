@@ -105,6 +105,7 @@ class Cluster:
         self.client = client
         self.figures, self._run_id = Figures(), uuid.uuid4().hex
         self._looked, self._alone, self._chosen = -math.inf, 0.0, False
+        self._where, self._room = address_of(client), dict[str, Facts]()
         # Wait for workers: the cluster may have been started a moment ago.
         while not (workers := self._look()):
             time.sleep(0.05)
@@ -278,11 +279,12 @@ class Cluster:
             self._alone = self._looked
         elif not self._alone:
             self._alone = self._looked
+            log.warning("%s: no worker yet; waiting for %g s in all", self._where, WAIT)
         elif self._looked - self._alone > WAIT:
-            where = address_of(self.client)
-            raise ClusterError(
-                f"{where}: there is no worker; start some (dask worker {where}); {RESUME}"
-            )
+            start = f"there is no worker; start some (dask worker {self._where})"
+            # Before the first answer of workers, nothing has begun.
+            more = f"; {RESUME}" if self._room else ""
+            raise ClusterError(f"{self._where}: {start}{more}")
         return workers
 
     def ask(self, function: Callable[..., Any], *given: Any) -> dict[str, Any]:

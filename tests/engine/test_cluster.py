@@ -635,15 +635,18 @@ def test_workers_that_do_not_see_the_store(cluster, tmp_path):
         clusters.Cluster(cluster, str(tmp_path / "elsewhere"))
 
 
-def test_a_scheduler_without_workers(store, scheduler, monkeypatch):
+def test_a_scheduler_without_workers(store, scheduler, monkeypatch, caplog):
+    """It is told at once. Nothing has begun, so nothing can be resumed."""
     monkeypatch.setattr(clusters, "WAIT", 0.1)
     with (
         clusters.open_client(None, scheduler.address) as client,
         pytest.raises(
-            ClusterError, match=f"there is no worker; start some .dask worker {scheduler.address}"
+            ClusterError,
+            match=f"there is no worker; start some .dask worker {scheduler.address}.$",
         ),
     ):
         slope(store, client=client)
+    assert caplog.messages == [f"{scheduler.address}: no worker yet; waiting for 0.1 s in all"]
 
 
 def test_more_workers_than_the_machine_has_room_for(monkeypatch, caplog):
@@ -793,6 +796,8 @@ def test_the_least_limit_holds_in_every_process(tmp_path, command):
 
 
 def test_commands(store, by_hand):
+    with clusters.open_client(None, by_hand.address) as client:
+        client.wait_for_workers(1)  # it would be told that there is none yet
     done = spawn(f"terrain-gpu slope {store} --scheduler {by_hand.address}")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
