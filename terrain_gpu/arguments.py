@@ -45,15 +45,12 @@ LayerCompression = Literal["none", "auto", "blosc-lz4", "blosc-zstd", "zstd"]
 Resampling = Literal["average", "nearest", "min", "max", "mode"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
 Settling = Literal["error", "skip", "snap"]
-FlowEncoding = Literal[
-    "esri", "grass", "taudem", "whitebox", "saga", "ldd", "nextxy", "esri-backlink",
-    "esri-degrees", "r.cost",
-]  # fmt: skip
+FlowEncoding = Literal["esri", "grass", "taudem", "whitebox", "saga", "ldd", "nextxy",
+                       "esri-backlink", "esri-degrees", "r.cost"]  # fmt: skip
 FloatType = Literal["float64", "float32"]
 RankMethod = Literal["auto", "sequential", "wyllie", "splitters", "recursive", "hybrid"]
 
-MOST_THREADS = 1024
-MOST_DEVICES = 1024
+MOST_THREADS = MOST_DEVICES = 1024
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +71,9 @@ def checked(**special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @functools.wraps(function)
         def call(*args: P.args, **more: P.kwargs) -> R:
             bound = signature.bind(*args, **more)
+            both = [bound.arguments.get(name) for name in ("client", "threads")]
+            if all(one is not None for one in both):
+                raise wrong("threads", both[1], "None with a client, whose workers have their own")
             for name, value in bound.arguments.items():
                 free = value is None and signature.parameters[name].default is None
                 if name in checks and not free:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
@@ -26,6 +27,7 @@ from memory import MB, within
 from pauses import HANGS, Pause, wait_for_pause
 from programs import fork, spawn
 
+import terrain_gpu
 from terrain_gpu import (
     ClusterError,
     TileStore,
@@ -623,8 +625,6 @@ def test_errors_of_workers_are_those_of_one_machine(tmp_path, cluster):
 
 
 def test_workers_of_another_version(store, cluster, monkeypatch):
-    import terrain_gpu
-
     monkeypatch.setattr(terrain_gpu, "__version__", "9.9")
     with pytest.raises(ClusterError, match=r"has terrain_gpu 0.1.0, not 9.9; install the same"):
         slope(store, client=cluster)
@@ -768,9 +768,26 @@ def test_a_client_is_for_stores_and_cpus(store):
             slope(store, client=wrong)
 
 
+def test_a_client_with_threads(tmp_path):
+    """As `--workers` with `--threads`, for all functions, before any work."""
+    client = SimpleNamespace(asynchronous=False, scheduler_info=None)
+    functions = [getattr(terrain_gpu, name) for name in terrain_gpu.__all__]
+    takes = [f for f in functions if callable(f) and "client" in inspect.signature(f).parameters]
+    assert len(takes) > 20
+    for function in takes:
+        needed = {
+            name: str(tmp_path / name)
+            for name, one in inspect.signature(function).parameters.items()
+            if one.default is one.empty or name in ("path", "output")
+        }
+        with pytest.raises(InputError, match=r"^threads 3: give None with a client, whose workers"):
+            function(**needed, threads=3, client=client)
+
+
 def test_the_plan_has_room_for_dask(store, cluster, monkeypatch):
     monkeypatch.setattr(planner, "LEAST_WRITERS", 1)  # as in a worker
-    found = [slope(store, threads=1, overwrite=True, client=c) for c in (None, cluster)]
+    alone = slope(store, threads=1, overwrite=True)
+    found = [alone, slope(store, overwrite=True, client=cluster)]
     alone, beside = (one.report.settings["plan"]["memory"] for one in found)
     assert beside == alone + 60 * MB
     with pytest.raises(PlanError, match="give at least"):
