@@ -172,8 +172,11 @@ HIERARCHY_SECONDS = 0.003e-6
 """For each cell: the depressions of all blocks are joined."""
 LINKS_SECONDS = 1.6e-9
 """For each cell: the pieces of streams are joined and ordered."""
-LINES_RATE, POLYGONS_RATE = 2e6, 15e6
-"""Cells per second whose lines or polygons that process writes to a GeoPackage."""
+LINES_RATE, POLYGONS_RATE = 55e6, 15e6
+"""Cells of a raster per second whose lines or polygons that process writes to a GeoPackage. Lines:
+with --min-length 1000, as benchmarks.md has for 8192^2 and 20 000^2 on two cores."""
+LINES_FIRST = 0.35
+"""Seconds until it writes the first line: it loads GDAL and PROJ."""
 READ = {"breach": 2 / 3}
 """Share of the planned passes that are read: without the one for voids."""
 CHECKSUM_RATE = 0.8e9
@@ -351,7 +354,7 @@ def _forecast(purpose: str, plan: Plan, workers: int, case: Case) -> tuple[Forec
             "checksums", ceil_div(size, PART), size / CHECKSUM_RATE, read=size
         )
     elif purpose == "network":
-        found.alone("write", cells / LINES_RATE)
+        found.alone("write", LINES_FIRST + cells / LINES_RATE)
     elif purpose in ("polygons", "contours"):
         found.alone("write", cells / POLYGONS_RATE)
     elif purpose == "streams":

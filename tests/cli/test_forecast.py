@@ -387,6 +387,15 @@ def test_more_workers_take_less_time_until_tasks_are_the_limit():
     assert many["limits"]["lines"] == "tasks"
 
 
+@pytest.mark.parametrize(
+    ("side", "least", "most"), [(2048, 0.44, 0.44), (8192, 1.1, 1.5), (20_000, 8.8, 8.8)]
+)
+def test_lines_are_written_as_fast_as_measured(side, least, most):
+    """By the phase at 2048, and at 20 000 by what many lines took longer than few."""
+    words = [f"{side}x{side}", "--for", "network", "--workers", 16, "--memory-limit", "8GB"]
+    assert 0.8 * least <= planned(*words)["cluster"]["seconds"]["write"] <= 1.2 * most
+
+
 def test_storage_limits_what_writes():
     words = ["30000x30000", "--for", "slope", "--storage", "100MB"]
     slow = planned(*words)["cluster"]
