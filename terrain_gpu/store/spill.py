@@ -16,7 +16,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -270,7 +270,7 @@ class HeldSlots:
     """Slots whose arrays stay in memory while there is room, and are saved in the background.
 
     An array that is saved again before its turn is written once. Errors of writing are raised by
-    later calls, by `sync` at the latest.
+    later calls, by `sync` at the latest; none waits for a buffer then.
 
     Parameters
     ----------
@@ -298,13 +298,20 @@ class HeldSlots:
             self._slots.save(slot, array)
             return
         buffer, saving = self._take(slot)
-        if saving is None:
-            buffer = self._free_buffer()
-        elif not saving.cancel():
-            saving.result()
-        cells = _cells_of(buffer, array)
-        cells[...] = array
-        saving = self._pool.submit(self._slots.save, slot, cells, alone=True)
+        try:
+            if saving is None:
+                buffer = self._free_buffer()
+            elif not saving.cancel():
+                saving.result()
+            cells = _cells_of(buffer, array)
+            cells[...] = array
+            saving = self._pool.submit(self._slots.save, slot, cells, alone=True)
+        except BaseException as error:
+            if buffer is not None:  # others may be waiting for a buffer: they fail, too
+                saving = Future()
+                saving.set_exception(error)
+                self._put_back(slot, buffer, saving)
+            raise
         self._put_back(slot, buffer, saving)
         saving.add_done_callback(self._tell)
 
@@ -336,18 +343,21 @@ class HeldSlots:
             while not self._unused:
                 for slot, (buffer, saving) in self._held.items():
                     if saving.done():
-                        del self._held[slot]
                         saving.result()
+                        del self._held[slot]
                         return buffer
                 self._changed.wait()
+            buffer = np.empty(self._most_bytes, np.uint8)
             self._unused -= 1
-            return np.empty(self._most_bytes, np.uint8)
+            return buffer
 
     def sync(self) -> None:
-        """Write everything saved, and sync it to the disk."""
-        for _, saving in self._held.values():
-            saving.result()
+        """Write everything saved, and sync it to the disk, also if a slot could not be written."""
+        savings = [saving for _, saving in self._held.values()]
+        wait(savings)
         self._slots.sync()
+        for saving in savings:
+            saving.result()
 
     def close(self, *, keep: bool = True) -> None:
         """Close the file; remove it unless `keep`."""

@@ -133,6 +133,52 @@ def test_a_failure_of_writing_is_raised(tmp_path, when):
     slots.close(keep=False)
 
 
+@pytest.mark.parametrize("room", [1, 2, 3])
+def test_all_threads_are_told_of_a_failure(tmp_path, room):
+    """None waits for the buffer of what could not be written."""
+    inner = Paused(tmp_path / "slots")
+    inner.fails = True
+    inner.go.set()
+    slots = HeldSlots(inner, 4 * CELLS, room, 1)
+    errors = [None] * SLOTS
+
+    def save(slot):
+        try:
+            slots.save(slot, cells_of(1, slot))
+        except OSError as error:
+            errors[slot] = str(error)
+
+    threads = [threading.Thread(target=save, args=(k,), daemon=True) for k in range(SLOTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert errors.count("the disk is full") == SLOTS - room
+    for _ in range(2):
+        with pytest.raises(OSError, match="the disk is full"):
+            slots.sync()
+    slots.close(keep=False)
+
+
+def test_what_could_be_written_is_synced_after_a_failure(tmp_path, monkeypatch):
+    inner = Paused(tmp_path / "slots")
+    inner.fails = True
+    inner.go.set()
+    synced = []
+    monkeypatch.setattr(inner, "sync", lambda: synced.append(list(inner.saved)))
+    slots = HeldSlots(inner, 4 * CELLS, 2, 1)
+    slots.save(0, cells_of(1, 0))
+    with pytest.raises(OSError, match="the disk is full"):
+        slots._held[0][1].result(30)
+    inner.fails = False
+    slots.save(1, cells_of(1, 1))
+    with pytest.raises(OSError, match="the disk is full"):
+        slots.sync()
+    assert synced == [[1]]
+    slots.close(keep=False)
+
+
 def test_closing_without_keeping_does_not_write_what_waits(tmp_path):
     inner = Paused(tmp_path / "slots")
     slots = HeldSlots(inner, 4 * CELLS, 3, 1)
