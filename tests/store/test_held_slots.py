@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -104,7 +104,7 @@ def test_saving_does_not_wait_while_there_is_room(tmp_path):
     slots.save(2, cells_of(2, 2))
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(slots.save, 3, cells_of(3, 3))  # no room: waits for the file
-        assert not late.done()
+        assert not wait([late], 0.1).done
         assert inner.saved == []
         inner.go.set()
         late.result(30)
