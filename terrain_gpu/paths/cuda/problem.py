@@ -124,7 +124,7 @@ class Problem:
 
     @cached_property
     def held(self) -> int:
-        """Number of blocks of distances, and of hops, that regions also leave in host memory."""
+        """Most blocks of distances, and of hops, that regions also leave in host memory."""
         if self.host_limit is None:
             return 0
         room = self.host_limit - self.host_memory - self._saving

@@ -1,11 +1,12 @@
 """Shortest paths on a GPU that cannot hold the raster: one region at a time.
 
 Regions are squares of blocks. The region with the least pending key is relaxed until nothing in it
-changes, as blocks are on the CPU. Its distances are then saved to a file, its outer cells stay in
-memory, and neighbours become pending. When a region is visited again, little of it changes: blocks
-are read only when their tiles are needed, and written only if a distance was lowered. Hops on flats
-are found in the same way, but with whole regions. Distances are always upper bounds, so the order
-affects only the running time, and a stopped run can continue from the file.
+changes, as blocks are on the CPU. Its distances are then saved to a file, and stay in memory while
+there is room; its outer cells stay there anyhow, and neighbours become pending. When a region is
+visited again, little of it changes: blocks are read only when their tiles are needed, and written
+only if a distance was lowered. Hops on flats are found in the same way, but with whole regions.
+Distances are always upper bounds, so the order affects only the running time, and a stopped run can
+continue from the file.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class RegionSpill:
     threads
         Number of threads that code the blocks.
     held, savers
-        Number of blocks that stay in memory, and of threads that save them meanwhile.
+        Most blocks that stay in memory, and number of threads that save them meanwhile.
     """
 
     def __init__(
