@@ -228,11 +228,8 @@ class CodedSlots(Slots):
                 table[parts, 0], table[parts, 1] = lengths, sums
                 return coded[: lengths.sum()]
 
-            cells = array.reshape(-1)
-            if alone:
-                coded = list(map(code, _pieces(cells, 1)))
-            else:
-                coded = list(self._pool.map(code, _pieces(cells)))
+            count, each = (1, map) if alone else (_PIECES, self._pool.map)
+            coded = list(each(code, _pieces(array.reshape(-1), count)))
             head = table.reshape(-1).view(np.uint8)
             self._put(slot, [head, *coded], crc32c(head))
 
