@@ -100,7 +100,7 @@ def of_distances(side: int, z: Any, store: Path) -> None:
     middle = [(side // 2, side // 2)]
     for name, cost, friction in ("uint16", "absdiff", None), ("float32", "friction", "elevation"):
         make_store(store, tiles_of(z + 1).astype(name), side)
-        for more in {}, {"backlink": True}:
+        for more in {}, {"backlink": True}, {"allocation": True}:
             how = {"cost": cost, "friction": friction, "backend": "cuda", **more}
             layers = shortest_paths(store, middle, **how).layers
             for state, backend in ("cold", "cuda"), ("warm", "cuda"), ("cold", "cpu"):

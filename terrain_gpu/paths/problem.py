@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -405,10 +405,12 @@ class CostDistance(CostGraph):
                 farthest = min(farthest, ends.max())
 
         def read(name: str) -> Any:
-            return partial(layers[name].read_ring, halo=0)
+            if name not in layers:
+                return None
+            layer, missing = layers[name], unreached(self.dtype) if name == "distance" else 0
+            ring = ring_of(layer.data, missing) if run.in_memory else layer.read_ring
+            return RingAcrossSeam(ring, self.blocks)
 
-        missing = unreached(self.dtype)
-        ring = ring_of(distance.data, missing) if run.in_memory else distance.read_ring
         # The CPU verifies what does not fit the GPU, or was computed by workers.
         here = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
         proof = Placement(here, doing="verifying ")
@@ -421,8 +423,7 @@ class CostDistance(CostGraph):
             self.model.kernel,
             self.options,
             self.dtype,
-            RingAcrossSeam(ring, self.blocks),
-            *(read(name) if name in layers else None for name in LAYERS[1:]),
+            *map(read, LAYERS),
             farthest=farthest,
             threads=threads,
             gpu=proof.gpu,

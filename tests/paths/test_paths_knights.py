@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from functools import partial
 from pathlib import Path
 
 import hypothesis
@@ -276,8 +275,8 @@ def test_the_proof_finds_a_wrong_cell(stored, linked, change):
     distances, codes = (layer.read_window(*layer.grid.window) for layer in layers)
     distances[70, 70] += change
     read = ring_of(distances, math.nan)
-    backlinks = partial(ring_of(codes, 255), halo=0) if linked else None
-    roots = KnownRoots(terrain, linked=linked, read_allocation=None)
+    backlinks = ring_of(codes, 255) if linked else None
+    roots = KnownRoots(terrain, linked=linked)
     how = terrain.model.kernel, problem.options, distances.dtype, read, backlinks
     with pytest.raises(VerificationError) as error:
         verify_paths(roots, *how, farthest=farthest, threads=2)

@@ -156,7 +156,8 @@ def test_proofs_of_ten_thousand_million_cells_fit_8_gb():
         heights = SimpleNamespace(dtype=u16)
         terrain = SimpleNamespace(heights=heights, friction=None, barriers=None, sources=[0])
         settings = {"terrain": terrain, "blocks": blocks, "dtype": np.dtype(np.uint32), "gpu": gpu}
-        proof = SimpleNamespace(**settings, joins=True, read_backlink=None)
+        reads = dict.fromkeys(("read_backlink", "read_allocation"))
+        proof = SimpleNamespace(**settings, **reads, joins=True)
         proof._items = Proof._items.fget(proof)
         proof.memory = partial(Proof.memory, proof)
         assert Proof.side(proof) >= 16_384

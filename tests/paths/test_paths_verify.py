@@ -114,9 +114,6 @@ class Case:
     def verdict(self, gpu, *, links=True, ids=True, threads=1):
         """The findings, or the error."""
 
-        def read(array):
-            return lambda w: array[w[0] : w[1], w[2] : w[3]]
-
         prove = partial(
             verify.verify_paths,
             self.ground,
@@ -124,8 +121,8 @@ class Case:
             self.options,
             self.distance.dtype,
             verify.ring_of(self.distance, self.void),
-            read(self.codes) if links else None,
-            read(self.ids) if links and ids else None,
+            verify.ring_of(self.codes, 255) if links else None,
+            verify.ring_of(self.ids, 0) if links and ids else None,
             farthest=self.farthest,
             threads=threads,
             gpu=gpu,
@@ -415,12 +412,51 @@ def test_mutated_backlinks_and_allocation(problem, block, data):
     case.proof()
 
 
-def test_circles_across_blocks():
-    case = case_for(np.zeros((70, 140)), [(0, 0)])
-    case.codes[69, 63], case.codes[69, 64] = 1, 16
-    assert case.wrong().check == "acyclic"
-    case.codes[69, 63], case.codes[69, 62] = 16, 1
-    assert case.wrong().check == "acyclic"
+@pytest.mark.parametrize("cost", ["absdiff", "langmuir"])
+def test_circles_across_blocks(cost):
+    how = {"parameters": {"a": 0.0, "c": 1.0}} if cost == "langmuir" else {}
+    case = case_for(np.zeros((70, 140)), [(0, 0)], cost=cost, **how)
+    right = case.codes.copy()
+    for pair in (63, 64), (63, 62), (127, 128):
+        case.codes[69, min(pair)], case.codes[69, max(pair)] = 1, 16
+        error = case.wrong()
+        assert error.check == "acyclic"
+        assert "its backlinks lead into a circle and not to a source" in str(error)
+        np.copyto(case.codes, right)
+    case.proof()
+
+
+def test_wrong_ids_of_sources_and_of_unreached_cells():
+    cells = np.zeros((70, 140))
+    cells[5, 5] = -1
+    case = case_for(cells, [(0, 0), (69, 139)], nodata=-1)
+    case.ids[69, 139] = 1
+    error = case.wrong()
+    assert (error.check, error.row, error.col) == ("allocation", 69, 139)
+    assert "is allocated to 1, but belongs to source 2" in str(error)
+    case.ids[69, 139], case.ids[5, 5] = 2, 7
+    error = case.wrong()
+    assert (error.check, error.row, error.col) == ("allocation", 5, 5)
+    assert "is allocated to 7, but is unreached" in str(error)
+    case.ids[5, 5] = 0
+    case.proof()
+
+
+@pytest.mark.parametrize("source_edge", [False, True])
+def test_ids_that_only_the_sources_betray(source_edge):
+    """All cells of a source have another id: no step tells, inside of a block or across."""
+    cells = np.random.default_rng(5).integers(0, 9, (70, 140)).astype(np.int16)
+    case = case_for(cells, [(35, 70)], source_edge=source_edge)
+    assert len(np.unique(case.ids)) == 1 + source_edge
+    for name in np.unique(case.ids):
+        where = case.ids == name
+        case.ids[where] = 77
+        error = case.wrong()
+        assert error.check == "allocation"
+        assert case.codes[error.row, error.col] == 0
+        assert f"is allocated to 77, but belongs to source {name}" in str(error)
+        case.ids[where] = name
+    case.proof()
 
 
 def test_messages():
@@ -638,8 +674,7 @@ def test_wrong_stores(store, capfd):
 
 
 @pytest.mark.parametrize("names", [[], ["backlink"], ["backlink", "allocation"]])
-def test_distances_of_a_store_are_read_once(tmp_path, no_fsync, monkeypatch, names):
-    """Backlinks once more to tell ids, which are also read where there are sources."""
+def test_layers_of_a_store_are_read_once(tmp_path, no_fsync, monkeypatch, names):
     monkeypatch.chdir(tmp_path)
     write("elevation", np.random.default_rng(0).integers(0, 99, (256, 256)).astype(np.uint16), None)
     shortest_paths("s.zarr", [(3, 5)], **dict.fromkeys(names, True))
@@ -652,7 +687,5 @@ def test_distances_of_a_store_are_read_once(tmp_path, no_fsync, monkeypatch, nam
 
     monkeypatch.setattr(Layer, "read_ring", counted)
     verify.verify_stored(TileStore.open("s.zarr"), threads=1)
-    times = {"distance": 1, "backlink": 1 + ("allocation" in names), "allocation": 1}
-    block = {"allocation": 2 * 64 * 64}  # of the source, in both passes
-    expected = {n: times[n] * 256 * 256 + block.get(n, 0) for n in ("distance", *names)}
+    expected = dict.fromkeys(("distance", *names), 256 * 256)
     assert {name: cells[name] for name in expected} == expected

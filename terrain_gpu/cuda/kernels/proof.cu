@@ -1,5 +1,6 @@
-// Verify distances over a region with a ring of cells around it: `check` checks every step;
-// `flats`, `rims` and `lost` check that flats lead to a root. paths/verify explains the proof.
+// Verify distances over a region with a ring of cells around it: `check` checks every step, and
+// backlinks and ids; `flats`, `rims` and `lost` check that flats lead to a root. paths/verify
+// explains the proof.
 // Faults are only counted: the CPU locates them. Macros: those of costs.cuh, with the types of the
 // layers; and DIAGONAL, CORNERS, REVERSE as for paths.cu.
 #include "costs.cuh"
@@ -11,6 +12,7 @@ typedef int Label; // 0: connected to a root; else 1 + the number of a cell of t
 #include "rem.cuh"
 
 #define NO_CODE 255
+#define EDGE 0xffffffffu // the id of sources at the edge
 
 // Rules for roots: the given sources, these and all cells beside absent ones, or by the results.
 #define GIVEN 0
@@ -35,7 +37,8 @@ struct Region {
     const u8* absent;
     const f64* lengths; // of the steps E, SW, S, SE from each row, ring included; four arrays
     const dist* written;
-    const u8* codes; // or null
+    const u8* codes; // or null, as ids
+    const u32* ids;
 };
 
 __device__ __forceinline__ dist distance_of(dist written) {
@@ -70,23 +73,25 @@ __device__ __forceinline__ dist start_of(const Region& b, i64 i, dist cost) {
 #endif
 }
 
-// Mark which sources have their start value.
+// Mark which sources have their start value, and check the ids of these.
 extern "C" __global__ void seeds(
-    const Region* region, const i64* cells, const dist* costs, i64 count, dist farthest, u8* marks,
-    Tally* tally
+    const Region* region, const i64* cells, const dist* costs, const u32* ids, i64 count,
+    dist farthest, u8* marks, Tally* tally
 ) {
     const Region b = *region;
     for (i64 n = thread(); n < count; n += threads()) {
         const i64 i = (cells[n] / b.width + 1) * (b.width + 2) + cells[n] % b.width + 1;
         const dist found = distance_of(b.written[i]), start = start_of(b, i, costs[n]);
         const bool over = found > start && start <= farthest;
-        if (b.absent[i] || over) atomicAdd(&tally->faults, 1ull);
-        marks[cells[n]] = found == start ? ROOT : NO_ROOT;
+        const bool root = found == start, other = root && b.ids && b.ids[i] != ids[n];
+        if (b.absent[i] || over || other) atomicAdd(&tally->faults, 1ull);
+        marks[cells[n]] = root ? ROOT : NO_ROOT;
     }
 }
 
 // Check the steps into all cells. `level` receives, for cells of flats, the directions of their
-// tight predecessors at the same distance; `parent` receives each cell's own label.
+// tight predecessors at the same distance, of which a backlink names one; `parent` receives each
+// cell's own label.
 extern "C" __global__ void check(
     const Region* region, const f64* given, dist farthest, int bounded, int rule, const u8* marks,
     u8* level, Label* parent, Tally* tally
@@ -122,6 +127,7 @@ extern "C" __global__ void check(
             const dist start = start_of(b, i, 0);
             fault |= here > start && start <= farthest;
             source = here == start;
+            fault |= source && b.ids && b.ids[i] != EDGE;
         }
         const u32 code = b.codes ? b.codes[n] : 0, tight = nearer | even;
         bool flat = false;
@@ -131,7 +137,7 @@ extern "C" __global__ void check(
             if (rule == UNLINKED) source = !code;
             reached++;
             roots += source;
-            fault |= !cell || here > farthest;
+            fault |= !cell || here > farthest || (b.ids && !b.ids[i]);
             if (source) fault |= code != 0;
             else {
                 fault |= !tight;
@@ -140,11 +146,15 @@ extern "C" __global__ void check(
                     fault |= !code || code & (code - 1) || !(code & tight);
                     fault |= nearer && code != (nearer & (0 - nearer));
                 }
+                if (b.ids && code) {
+                    const int k = __ffs(code) - 1;
+                    fault |= b.ids[i] != b.ids[i + row_step(k) * pitch + col_step(k)];
+                }
             }
-        } else fault |= b.codes && code != NO_CODE;
+        } else fault |= (b.codes && code != NO_CODE) || (b.ids && b.ids[i]);
         flats += flat;
         faults += fault;
-        level[n] = flat ? even : 0;
+        level[n] = !flat ? 0 : b.codes ? code : even;
         if (parent) parent[n + 1] = (Label)(n + 1);
     }
     if (parent && thread() == 0) parent[0] = 0;

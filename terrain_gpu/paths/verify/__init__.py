@@ -10,12 +10,16 @@ and how a step is added to a distance. Distances are the shortest ones if and on
   cost of a path.
 
 Each block is read once, with one ring of cells around it. A tight predecessor that is strictly
-nearer cannot be part of a cycle. Others can, on flats, where steps cost nothing. Backlinks are
-followed if there are any (`allocate.BacklinkForest`). Otherwise the cells of each flat are united,
-first within blocks and then across their rims, and every flat must contain a source or a cell with
-a nearer predecessor. If a step may cost nothing in one direction only, the proof instead spreads
-from such cells along the steps, block by block until nothing changes. Memory is O(boundary) in all
-cases.
+nearer cannot be part of a cycle. Others can, on flats, where steps cost nothing. The cells of each
+flat are united, first within blocks and then across their rims, and every flat must contain a
+source or a cell with a nearer predecessor. If a step may cost nothing in one direction only, the
+proof instead spreads from such cells along the steps, block by block until nothing changes. Memory
+is O(boundary) in all cases.
+
+A backlink names one predecessor of each cell, so none is followed either: on flats, the cells are
+united along their backlinks alone. A set of n cells that has no way out has n such steps, so one
+circle; any other is a tree and contains its way out. Then ids are right if each cell has that of
+its predecessor, and each source its own.
 
 `checker` iterates over the blocks, here or in the workers of a cluster, `blocks` and `kernels`
 check their cells, `gpu` does so on a GPU, `stored` reads the problem from a store, and `roots`

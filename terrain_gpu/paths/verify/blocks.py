@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ...errors import StoreError, VerificationError
+from ...errors import VerificationError
 from ...grid import TILE, Block, BlockGrid
 from ...grid.neighbours import COL_STEP_16, NAMES_16, ROW_STEP_16
 from ..costs import is_directed
-from ..cpu.allocate import cells_around, ids_of, labels_of, sides_of
+from ..cpu.allocate import cells_around, sides_of
 from ..edges import infinity_of
 from ..fields import Field
 from ..formula.program import Formula
 from ..ground import Terrain
 from ..knights import Options, halo_of, mask_dtype
-from .kernels import FAULTS, check_cells, check_steps, join_flats, one_step, spread_roots
+from ..trace import KEPT_BLOCKS, trace_path
+from .kernels import (
+    FAULTS,
+    check_cells,
+    check_ids,
+    check_steps,
+    join_flats,
+    one_step,
+    spread_roots,
+)
 from .prices import wrong_price
-from .roots import CheckedCells, KnownRoots, Read, roots_of, seeds_of
+from .roots import CheckedCells, KnownRoots, Read, ids_of, seeds_of
+
+Cell = tuple[int, int]
 
 
 class Counts(NamedTuple):
@@ -70,13 +81,15 @@ class _Masks(NamedTuple):
     """The tight predecessors of a block's cells.
 
     `near` and `even` have bit k set for a tight predecessor in direction k that is strictly nearer
-    or at equal distance. `flat` marks reached cells that have only the latter and are not roots.
+    or at equal distance. `flat` marks reached cells that have only the latter and are not roots;
+    with backlinks, `even` has of these only the one that the backlink names.
     """
 
     near: np.ndarray
     even: np.ndarray
     flat: np.ndarray
     distances: np.ndarray
+    field: Field
 
 
 @dataclass(frozen=True)
@@ -125,22 +138,19 @@ class PathBlocks:
 
     # -- what blocks tell ----------------------------------------------------------------------
 
-    def linked(self, at: Block, _: Any) -> tuple[Counts, tuple[np.ndarray, ...]]:
-        """Check a block with backlinks; return where those of its sides lead."""
-        assert self.read_backlink is not None
-        codes = np.ascontiguousarray(self.read_backlink(self.blocks.window(*at)))
-        counts = self.masks(at, codes)[1]
-        return counts, self.sides(at, codes)
+    def codes(self, at: Block) -> np.ndarray | None:
+        """The backlinks of a block."""
+        if self.read_backlink is None:
+            return None
+        return np.ascontiguousarray(self.read_backlink(self.blocks.window(*at), halo=0))
 
-    def sides(self, at: Block, codes: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Where the backlinks of the sides of a block lead."""
-        with as_violation():
-            labels = labels_of(self.blocks, self.halo, at, codes, *roots_of(self.ground, at, codes))
-        return sides_of(labels, self.halo)
+    def joined(self, at: Block, _: Any) -> tuple[Counts, RimFlats, Cell | None]:
+        """Check a block; unite the cells of its flats. Those that reach its rim are left over.
 
-    def joined(self, at: Block, _: Any) -> tuple[Counts, RimFlats]:
-        """Check a block; unite the cells of its flats. Those that reach its rim are left over."""
-        masks, counts = self.masks(at, None)
+        Also returns a cell of the raster with another id than its predecessor, if there is one.
+        """
+        codes = self.codes(at)
+        masks, counts = self.masks(at, codes)
         (height, width), b = self.size(at), self.blocks.block
         parent = np.zeros(4 * self.halo * b + 1, np.int64)
         outward = np.zeros(4 * self.halo * b, mask_dtype(self.halo))
@@ -149,7 +159,17 @@ class PathBlocks:
         if lost >= 0:
             self.circle(at, *divmod(int(lost), width), masks.distances)
         joined, open_ = np.flatnonzero(parent), np.flatnonzero(outward)
-        return counts, RimFlats(joined, parent[joined], open_, outward[open_])
+        odd = None if codes is None else self.odd(at, codes, masks.field)
+        return counts, RimFlats(joined, parent[joined], open_, outward[open_]), odd
+
+    def odd(self, at: Block, codes: np.ndarray, field: Field) -> Cell | None:
+        """Find a cell that is allocated to another source than its predecessor."""
+        if self.read_allocation is None:
+            return None
+        ids = np.ascontiguousarray(self.read_allocation(self.blocks.window(*at), halo=self.halo))
+        row, col = check_ids(codes, ids, *ids_of(self.ground, at, field))
+        r0, _, c0, _ = self.blocks.window(*at)
+        return None if row < 0 else (int(r0 + row), int(c0 + col))
 
     def spread(self, at: Block, _: Any, around: np.ndarray) -> tuple[Counts, Spread]:
         """Check a block; spread from cells that lead to a root, also from those `around` it."""
@@ -164,24 +184,6 @@ class PathBlocks:
         )
         inner = np.ascontiguousarray(rooted[h:-h, h:-h])
         return counts, Spread(int(left), int(r), int(c), sides_of(inner, h))
-
-    def allocated(self, at: Block, _: Any, around: np.ndarray) -> None:
-        """Compare a block's allocation with the sources that its backlinks lead to.
-
-        `around` are the ids of the cells around it.
-        """
-        assert self.read_backlink is not None
-        assert self.read_allocation is not None
-        window = self.blocks.window(*at)
-        codes = np.ascontiguousarray(self.read_backlink(window))
-        with as_violation():
-            labels = labels_of(self.blocks, self.halo, at, codes, *roots_of(self.ground, at, codes))
-            right = ids_of(self.blocks, self.halo, at, codes, labels, around)
-        found = self.read_allocation(window)
-        if (found != right).any():
-            r, c = self.first(found != right)
-            text = f"is allocated to {found[r, c]}, but belongs to source {right[r, c]}"
-            self.fail("allocation", at, r, c, text)
 
     # -- cells and steps -----------------------------------------------------------------------
 
@@ -266,7 +268,8 @@ class PathBlocks:
                 c,
                 f"{d}, {text.format(code=code, farthest=self.farthest, tight=tight or 'none')}",
             )
-        return _Masks(near, even, flat, distances), Counts(int(steps), int(reached), len(rows))
+        counts = Counts(int(steps), int(reached), len(rows))
+        return _Masks(near, even, flat, distances, field), counts
 
     # -- violations ----------------------------------------------------------------------------
 
@@ -274,14 +277,50 @@ class PathBlocks:
         """Refuse a flat that nothing leads to."""
         if distances is None:
             distances = self.read_distance(self.blocks.window(*at), halo=self.halo)
-        self.fail(
-            "acyclic",
-            at,
-            r,
-            c,
-            f"{self.told(distances[r + self.halo, c + self.halo])}, but lies on a flat that no "
-            "source and no nearer cell leads to: its predecessors run in a circle",
+        why = (
+            "lies on a flat that no source and no nearer cell leads to: its predecessors run in a "
+            "circle"
+            if self.read_backlink is None
+            else "its backlinks lead into a circle and not to a source"
         )
+        told = self.told(distances[r + self.halo, c + self.halo])
+        self.fail("acyclic", at, r, c, f"{told}, but {why}")
+
+    def misallocated(self, cell: Cell) -> NoReturn:
+        """Refuse the first cell with a wrong id on the path to one unlike its predecessor.
+
+        Backlinks are known to be right, so the path begins at a source, whose id all must have.
+        """
+
+        def by_block(read: Read | None) -> Callable[[int, int], np.ndarray]:
+            assert read is not None
+            return lru_cache(KEPT_BLOCKS)(lambda *at: read(self.blocks.window(*at), halo=0))
+
+        ids, codes = by_block(self.read_allocation), by_block(self.read_backlink)
+        path = trace_path(codes, self.blocks, *cell, 8 * self.halo)
+        right = 0 if path is None else self.id_of_source(path[0], ids)
+        for row, col in [cell] if path is None else path.tolist():
+            at, (r, c) = self.place(row, col)
+            found = ids(*at)[r, c]
+            if right == 0 and path is not None:
+                self.fail("allocation", at, r, c, "is a source, but is allocated to 0")
+            if found != right:
+                but = f"belongs to source {right}" if right else "is unreached"
+                self.fail("allocation", at, r, c, f"is allocated to {found}, but {but}")
+        raise AssertionError("no cell of the path has another id than its source")
+
+    def id_of_source(self, cell: np.ndarray, ids: Callable[[int, int], np.ndarray]) -> int:
+        """The id of a source, which is what is stored where sources are inferred."""
+        at, (r, c) = self.place(*cell.tolist())
+        if isinstance(self.ground, KnownRoots):
+            return int(ids(*at)[r, c])
+        rows, cols, given = self.ground.roots(at, self.ground.load(at))
+        return int(given[(rows == r) & (cols == c)][0])
+
+    def place(self, row: int, col: int) -> tuple[Block, Cell]:
+        """The block of a cell, and its row and column there."""
+        side = self.blocks.block
+        return (row // side, col // side), (row % side, col % side)
 
     def infeasible(
         self, at: Block, field: Field, distances: np.ndarray, k: int, r: int, c: int
@@ -323,15 +362,6 @@ class PathBlocks:
     def size(self, at: Block) -> tuple[int, int]:
         r0, r1, c0, c1 = self.blocks.window(*at)
         return r1 - r0, c1 - c0
-
-
-@contextmanager
-def as_violation() -> Iterator[None]:
-    """Turn an error of `BacklinkForest` into a violation."""
-    try:
-        yield
-    except StoreError as error:
-        raise VerificationError(f"not acyclic: {error}", "acyclic") from None
 
 
 _PROPERTIES = {

@@ -23,13 +23,13 @@ from ...engine.proof import Limits, check_blocks, plan_threads
 from ...errors import PlanError
 from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip
 from ...progress import Progress, silent
-from ..cpu.allocate import BacklinkForest, cells_around, places_of
+from ..cpu.allocate import cells_around, places_of
 from ..edges import infinity_of
 from ..formula.program import Formula
 from ..front import Continuous
 from ..ground import Terrain
 from ..knights import Options, mask_dtype
-from .blocks import Counts, PathBlocks, RimFlats, Spread, as_violation
+from .blocks import Cell, Counts, PathBlocks, RimFlats, Spread
 from .front import FrontBlocks
 from .kernels import join_rims
 from .roots import WRONG, CheckedCells, KnownRoots, Read
@@ -71,15 +71,14 @@ def verify_paths(  # noqa: PLR0913 - keyword-only
         Reads distances of a window with one ring around it, as stored; unreached outside the
         raster. Accepts an output array, and ``halo`` for another number of rings.
     read_backlink, read_allocation
-        Read codes and ids of a window, without a ring. Allocation requires backlinks.
+        Read codes and ids in the same way; any outside the raster. Allocation requires backlinks.
     farthest
         Distances beyond this count as unreached; `edges.infinity_of` for no limit.
     threads
         Number of threads.
     gpu
-        GPU that checks steps and flats; the CPU when None. The CPU always follows backlinks and
-        allocation, and locates violations. It also checks everything else if the GPU's memory is
-        too small, unless the GPU is `wanted`.
+        GPU that checks everything; the CPU when None. The CPU locates violations. It also checks if
+        the GPU's memory is too small, unless the GPU is `wanted`.
     progress
         Called with the number of cells just checked, and the total. A negative number means that
         cells will be checked again.
@@ -231,23 +230,20 @@ class _PathChecker:
         self.plan = plan_threads(of.blocks, name, threads, worker, limits)
         self.steps = self.reached = 0
         places = self.blocks.count * 4 * self.halo * self.blocks.block
-        self.forest = BacklinkForest(self.blocks, self.halo) if of.read_backlink else None
-        if self.forest is None and of.one_way:
+        self.odd: Cell | None = None
+        if of.one_way:
             self.solid = np.zeros(places, np.bool_)
             self.open: dict[Block, Spread] = {}
-        elif self.forest is None:
+        else:
             # For cells on rims: what they are united with, or whether a root can be reached.
             self.parent = np.zeros(places + 1, np.int64)
             self.outward = np.zeros(places, mask_dtype(self.halo))
 
     def run(self, progress: Progress) -> dict[str, int]:
         of, limits = self.of, self.limits(progress)
-        if self.forest is not None:
-            check_blocks(self.plan, self.blocks, [], of.linked, self.put, limits)
-            return self.followed()
         if of.one_way:
             self.spread(limits)
-            return self.followed()
+            return self.counts()
         check_blocks(self.plan, self.blocks, [], of.joined, self.join, limits)
         row, col = join_rims(
             self.parent, self.outward, self.blocks.rows, self.blocks.cols, self.blocks.block,
@@ -257,7 +253,9 @@ class _PathChecker:
             at = int(row) // self.blocks.block, int(col) // self.blocks.block
             r0, _, c0, _ = self.blocks.window(*at)
             of.circle(at, int(row) - r0, int(col) - c0)
-        return self.followed()
+        if self.odd is not None:
+            of.misallocated(self.odd)
+        return self.counts()
 
     def limits(self, progress: Progress) -> Limits:
         return Limits(NO_LIMIT, progress=progress, cluster=self.cluster)
@@ -283,7 +281,7 @@ class _PathChecker:
             self.of.farthest,
             self.of.read_distance,
             self.of.read_backlink,
-            self.link,
+            self.of.read_allocation,
             gpu,
             threads,
         )
@@ -291,24 +289,10 @@ class _PathChecker:
         if found is None:
             return None, proof.left
         self.steps, self.reached = found
-        return self.followed(), None
+        return self.counts(), None
 
-    def followed(self) -> dict[str, int]:
-        """Check where backlinks lead, once all blocks have been read."""
-        if self.forest is not None:
-            with as_violation():
-                self.forest.resolve()
-            if self.of.read_allocation is not None:
-                check_blocks(
-                    self.plan, self.blocks, [], self.of.allocated, lambda at, _: None,
-                    self.limits(silent), given=self.forest.around,
-                )  # fmt: skip
+    def counts(self) -> dict[str, int]:
         return {"checked_steps": self.steps, "reached": self.reached}
-
-    def link(self, at: Block, codes: np.ndarray) -> None:
-        """Add the backlinks of a block."""
-        assert self.forest is not None
-        self.forest.put(at, *self.of.sides(at, codes))
 
     # -- what blocks tell ----------------------------------------------------------------------
 
@@ -318,15 +302,12 @@ class _PathChecker:
         if isinstance(self.of.ground, KnownRoots):
             self.of.ground.note(at, counts.sources)
 
-    def put(self, at: Block, found: tuple[Counts, tuple[np.ndarray, ...]]) -> None:
-        assert self.forest is not None
-        self.count(at, found[0])
-        self.forest.put(at, *found[1])
-
-    def join(self, at: Block, found: tuple[Counts, RimFlats]) -> None:
+    def join(self, at: Block, found: tuple[Counts, RimFlats, Cell | None]) -> None:
         """Keep the flats that reach the rim of a block: they are decided later."""
-        counts, flats = found
+        counts, flats, odd = found
         self.count(at, counts)
+        # The first of several, in whatever order blocks come.
+        self.odd = min((cell for cell in (self.odd, odd) if cell is not None), default=None)
         first = (at[0] * self.blocks.shape[1] + at[1]) * 4 * self.halo * self.blocks.block
         self.parent[first + flats.joined] = first + flats.to
         self.outward[first + flats.open] = flats.steps

@@ -33,7 +33,7 @@ _BARRIERS, _NOT_NEGATIVE, _NOT_FAR = 1, 2, 4
 
 _REGION = np.dtype(
     [(name, "<i8") for name in ("height", "width", "heights", "frictions")]
-    + [(name, "<i8") for name in ("absent", "lengths", "written", "codes")]
+    + [(name, "<i8") for name in ("absent", "lengths", "written", "codes", "ids")]
 )
 """Layout of the struct Region in kernels/proof.cu; arrays are given as addresses."""
 
@@ -68,8 +68,6 @@ class Proof:
 
     Attributes
     ----------
-    link
-        Called with a block and its backlinks.
     threads
         Number of threads that read.
     left
@@ -83,7 +81,7 @@ class Proof:
     farthest: Any
     read_distance: Read
     read_backlink: Read | None
-    link: Callable[[Block, np.ndarray], None]
+    read_allocation: Read | None
     gpu: Gpu
     threads: int
 
@@ -93,8 +91,9 @@ class Proof:
         else:
             self.terrain, self.rule = self.ground, GIVEN_AND_EDGE if self.ground.edge else GIVEN
         self.blocks = self.terrain.blocks
-        # Flats are united to find whether they lead to a root; with backlinks this is known.
-        self.joins = self.read_backlink is None and not is_directed(self.cost)
+        # Flats are united to find whether they lead to a root: along all steps that cost nothing,
+        # where these lead back as well, or along backlinks.
+        self.joins = self.read_backlink is not None or not is_directed(self.cost)
         self.left = WRONG
 
     @property
@@ -106,8 +105,9 @@ class Proof:
 
     def memory(self, side: int) -> int:
         """Bytes of GPU memory for regions of `side` x `side` cells."""
-        # Absent cells, levels, marks; codes or labels.
-        each = sum(self._items) + 3 + (1 if self.read_backlink else 0) + 4 * self.joins
+        # Absent cells, levels, marks; codes, ids, labels.
+        linked, allocated = self.read_backlink is not None, self.read_allocation is not None
+        each = sum(self._items) + 3 + linked + 4 * allocated + 4 * self.joins
         cells = (min(side, self.blocks.rows) + 2) * (min(side, self.blocks.cols) + 2)
         return (
             RESERVED
@@ -192,7 +192,7 @@ class Proof:
             found = region.check()
             if found["faults"]:
                 return None
-            if found["flats"] and not self.joins and self.read_backlink is None:
+            if found["flats"] and not self.joins:
                 self.left = "there are flats with steps in one direction only"
                 return None
             if isinstance(self.ground, KnownRoots):
@@ -232,6 +232,7 @@ class _ProofRegion:
                 self.rasters.append((raster, cupy.empty(ring, raster.dtype), kind))
         self.written, self.absent = cupy.empty(ring, self.dtype), cupy.empty(ring, np.uint8)
         self.codes = cupy.empty(cells, np.uint8) if proof.read_backlink else None
+        self.ids = cupy.empty(ring, np.uint32) if proof.read_allocation else None
         self.level, self.marks = cupy.empty(cells, np.uint8), cupy.empty(cells, np.uint8)
         self.parent = cupy.empty(cells + 1, np.int32) if proof.joins else np.uint64(0)
         self.labels = cupy.empty(4 * side, np.int32)
@@ -262,24 +263,23 @@ class _ProofRegion:
         view(self.absent, ring)[...] = 0
         self.cupy.cuda.Device().synchronize()  # the threads copy on streams of their own
 
-        def copy(part: Window, dtype: np.dtype, into: Any, fill: Callable[..., Any]) -> None:
-            host = self.staging.host((part[1] - part[0], part[3] - part[2]), dtype)
-            fill(part, host)
+        def copy(part: Window, into: Any, fill: Callable[..., Any], **how: int) -> None:
+            host = self.staging.host((part[1] - part[0], part[3] - part[2]), into.dtype)
+            fill(part, host, **how)
             self.staging.place(host, into)
 
         def read(item: tuple[Block | None, Window], _: None) -> None:
             at, part = item
             for raster, cells, _kind in self.rasters:
-                copy(part, raster.dtype, view(cells, part), raster.read)
-            distances = view(self.written, part)
-            copy(part, self.dtype, distances, lambda w, out: proof.read_distance(w, out, halo=0))
+                copy(part, view(cells, part), raster.read)
+            copy(part, view(self.written, part), proof.read_distance, halo=0)
+            if proof.read_allocation is not None:
+                copy(part, view(self.ids, part), proof.read_allocation, halo=0)
             if at is not None and self.codes is not None:
                 assert proof.read_backlink is not None
-                codes = np.ascontiguousarray(proof.read_backlink(part))
-                whole = self.codes[: self.height * self.width].reshape(self.height, self.width)
-                into = whole[part[0] - r0 : part[1] - r0, part[2] - c0 : part[3] - c0]
-                copy(part, codes.dtype, into, lambda w, out: np.copyto(out, codes))
-                proof.link(at, codes)
+                codes = self.codes[: self.height * self.width].reshape(self.height, self.width)
+                into = codes[part[0] - r0 : part[1] - r0, part[2] - c0 : part[3] - c0]
+                copy(part, into, proof.read_backlink, halo=0)
 
         def done(item: tuple[Block | None, Window]) -> None:
             at, part = item
@@ -326,7 +326,7 @@ class _ProofRegion:
         lengths = self.cupy.array(np.ascontiguousarray(proof.terrain.lengths[:4, r0 : r1 + 2]))
         heights = self.rasters[0][1]
         frictions = heights if proof.terrain.friction is None else self.rasters[1][1]
-        arrays = heights, frictions, self.absent, lengths, self.written, self.codes
+        arrays = heights, frictions, self.absent, lengths, self.written, self.codes, self.ids
         places = (0 if array is None else array.data.ptr for array in arrays)
         described = np.array([(height, width, *places)], _REGION)
         region = self.cupy.array(described.view(np.uint8))
@@ -337,7 +337,8 @@ class _ProofRegion:
         if proof.rule in (GIVEN, GIVEN_AND_EDGE) and mine.any():
             starts = self.cupy.array((sources.rows[mine] - r0) * width + sources.cols[mine] - c0)
             costs = self.cupy.array(sources.costs[mine].astype(dtype))
-            given = region, starts, costs, starts.size, farthest
+            names = self.cupy.array(sources.ids[mine])
+            given = region, starts, costs, names, starts.size, farthest
             self._launch("seeds", starts.size, *given, self.marks, self.tally)
         told = region, self.parameters, farthest, np.int32(bounded), np.int32(proof.rule)
         self._launch("check", cells, *told, self.marks, self.level, self.parent, self.tally)

@@ -128,7 +128,7 @@ def check_cells(absent, distances, farthest, near, even, root, codes, linked, fl
     root
         Sources at their start values.
     codes, linked
-        Backlinks, and whether there are any.
+        Backlinks, and whether there are any. Of the steps `even` to a flat they leave one.
     flat
         Receives the cells whose predecessors are all at equal distance.
     """
@@ -166,7 +166,39 @@ def check_cells(absent, distances, farthest, near, even, root, codes, linked, fl
                 return reached, _NOT_TIGHT, r, c
             if nearer != 0 and (1 << k) != nearer & -nearer:
                 return reached, _NOT_FIRST, r, c
+            even[r, c] = 1 << k
     return reached, 0, -1, -1
+
+
+@jit
+def check_ids(codes, ids, rows, cols, given):
+    """Row and column of a cell without the id of its predecessor or source, or (-1, -1).
+
+    Parameters
+    ----------
+    codes
+        Backlinks, which are right.
+    ids
+        Allocation, padded.
+    rows, cols, given
+        Sources and their ids; those not given may have any.
+    """
+    height, width = codes.shape
+    halo = (ids.shape[0] - height) // 2
+    for n in range(len(rows)):
+        r, c = rows[n], cols[n]
+        if codes[r, c] == 0 and ids[r + halo, c + halo] != given[n]:
+            return r, c
+    for r in range(height):
+        for c in range(width):
+            own, code = ids[r + halo, c + halo], codes[r, c]
+            if (own == 0) != (code == UNREACHED):
+                return r, c
+            if code not in (0, UNREACHED):
+                k = NEIGHBOUR_OF[code]
+                if own != ids[r + halo + ROW_STEP_16[k], c + halo + COL_STEP_16[k]]:
+                    return r, c
+    return -1, -1
 
 
 @register_jitable

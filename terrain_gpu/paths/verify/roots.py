@@ -31,7 +31,7 @@ class CheckedCells(Protocol):
     def seeds(self, at: Block, field: Field) -> Cells:
         """Rows and columns within the block, and start values, of its sources."""
 
-    def roots(self, at: Block) -> tuple[np.ndarray, ...]:
+    def roots(self, at: Block, field: Field) -> tuple[np.ndarray, ...]:
         """Rows and columns within the block, and ids, of its sources."""
 
 
@@ -47,8 +47,8 @@ class KnownRoots:
         Number of sources in the blocks processed so far.
     """
 
-    def __init__(self, terrain: Terrain, *, linked: bool, read_allocation: Read | None) -> None:
-        self.terrain, self.blocks, self._allocation = terrain, terrain.blocks, read_allocation
+    def __init__(self, terrain: Terrain, *, linked: bool) -> None:
+        self.terrain, self.blocks = terrain, terrain.blocks
         self.rule = AT_ZERO
         """How the GPU identifies sources, see kernels/proof.cu."""
         if linked:
@@ -81,13 +81,6 @@ class KnownRoots:
         rows, cols = np.nonzero(root)
         return rows, cols, distances[rows, cols]
 
-    def roots_among(self, at: Block, codes: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Rows and columns, and ids, of the sources of a block, given its backlinks."""
-        rows, cols = np.nonzero(codes == 0)
-        if self._allocation is None or not len(rows):
-            return rows, cols, np.ones(len(rows), np.uint32)
-        return rows, cols, self._allocation(self.blocks.window(*at))[rows, cols]
-
 
 def seeds_of(
     ground: CheckedCells | KnownRoots,
@@ -102,8 +95,8 @@ def seeds_of(
     return ground.seeds(at, field)
 
 
-def roots_of(
-    ground: CheckedCells | KnownRoots, at: Block, codes: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """As `CheckedCells.roots`, of a block whose backlinks were read."""
-    return ground.roots_among(at, codes) if isinstance(ground, KnownRoots) else ground.roots(at)
+def ids_of(ground: CheckedCells | KnownRoots, at: Block, field: Field) -> tuple[np.ndarray, ...]:
+    """As `CheckedCells.roots`; none where sources are inferred, whose ids may be any."""
+    if isinstance(ground, KnownRoots):
+        return tuple(np.empty(0, dtype) for dtype in (np.int64, np.int64, np.uint32))
+    return ground.roots(at, field)

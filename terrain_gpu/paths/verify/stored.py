@@ -77,9 +77,6 @@ def verify_stored(
     recorded = RecordedPaths(distance)
     check_settings(store, layers, recorded)
     terrain, farthest = recorded.problem(store)
-    backlink, allocation = (
-        partial(layers[name].read_ring, halo=0) if name in layers else None for name in RESULTS[1:]
-    )
     if recorded.metric == "continuous":
         backend = "cpu"
     if cluster is not None:
@@ -98,8 +95,10 @@ def verify_stored(
     )
     with nullcontext() if cluster is None else cluster.planning():
         workers = within(held=0 if gpu is None else CUDA_BASELINE)
-    read = RingAcrossSeam(distance.read_ring, terrain.blocks)
-    problem = KnownRoots(terrain, linked=backlink is not None, read_allocation=allocation)
+    reads = {
+        name: RingAcrossSeam(layer.read_ring, terrain.blocks) for name, layer in layers.items()
+    }
+    problem = KnownRoots(terrain, linked="backlink" in layers)
     try:
         found: dict[str, Any] = dict(
             verify_paths(
@@ -107,9 +106,8 @@ def verify_stored(
                 terrain.model.kernel,
                 recorded.options,
                 distance.dtype,
-                read,
-                backlink,
-                allocation,
+                reads["distance"],
+                *map(reads.get, RESULTS[1:]),
                 farthest=farthest,
                 threads=workers,
                 gpu=gpu,
@@ -117,7 +115,7 @@ def verify_stored(
                 cluster=cluster,
             )
         )
-        recorded.compare(found["reached"], problem.count if backlink else 0)
+        recorded.compare(found["reached"], problem.count if "backlink" in layers else 0)
     except VerificationError as error:
         error.args = (f"{distance.path}: {error}; compute it again with --overwrite",)
         raise
@@ -125,7 +123,7 @@ def verify_stored(
     return {
         **found,
         "sources": problem.count,
-        "sources_from": "backlinks" if backlink else f"cells at {kind}",
+        "sources_from": "backlinks" if "backlink" in layers else f"cells at {kind}",
         "layers": [layer.name for layer in layers.values()],
     }
 
