@@ -110,8 +110,8 @@ def main() -> None:
     side = ceil_div(max(given.rows, given.cols), 2 * BLOCK)
     regions = ceil_div(given.rows, side * BLOCK) * ceil_div(given.cols, side * BLOCK)
 
-    def halves(self: Any) -> tuple[int, int]:
-        return usual(self)[0], side
+    def halves(self: Any) -> tuple[int, tuple[int, int]]:
+        return usual(self)[0], (side, side)
 
     same: dict[str, Any] = {}
     for devices in given.devices:

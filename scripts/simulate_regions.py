@@ -1,10 +1,12 @@
 """Simulate visits of regions on a GPU that does not hold the raster: how often blocks are read.
 
-    python scripts/simulate_regions.py --blocks 49 --cells 16 32 64 --side 13 17 25
+    python scripts/simulate_regions.py --blocks 49 --cells 16 32 64 --regions 13x13 17x17 25x25
+    python scripts/simulate_regions.py --blocks 96 --cells 12 --regions 48x48 32x96 --source 0.5 0.5
 
-Waves with noise, as in bench_gpu_mst.py, and absolute differences. A region is relaxed by
-Dijkstra's algorithm, blocks are read when a step needs them, as `paths/cuda/regions.py` does.
-Prints a row for each case: visits, readings in turn of a later visit, reads and writes of a block.
+Waves with noise, as in bench_gpu_mst.py, or --fractal terrain, and absolute differences. A region
+is relaxed by Dijkstra's algorithm, blocks are read when a step needs them, as
+`paths/cuda/regions.py` does. Prints a row for each case: cells of a block, rows x columns of blocks
+of a region; visits, readings in turn of a later visit, reads and writes of a block.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 from heapq import heapify, heappop, heappush
 
 import numpy as np
+from make_terrain import terrain_window
 from numba import njit
 
 FAR = 2**60
@@ -52,22 +55,29 @@ def relax(z, d, window, here, block, starts, changed, wanted):  # type: ignore[n
     return waiting
 
 
-def simulate(z: np.ndarray, block: int, side: int, source: tuple[int, int]) -> list[float]:
-    """Visits, readings in turn, reads and writes, for regions of `side` x `side` blocks."""
-    count, cells = len(z) // block, side * block
+def simulate(
+    z: np.ndarray, block: int, sides: tuple[int, int], source: tuple[int, int]
+) -> list[float]:
+    """Visits, readings in turn, reads and writes, for regions of so many blocks down and across."""
+    count, (high, wide) = len(z) // block, (side * block for side in sides)
     d = np.full(z.shape, FAR)
     d[source] = 0
-    pending = {(source[0] // cells, source[1] // cells): {source}}
+    pending = {(source[0] // high, source[1] // wide): {source}}
     begun: set[tuple[int, int]] = set()
     visits = turns = reads = writes = 0
     while pending:
         at = min(pending, key=lambda region: min(d[cell] for cell in pending[region]))
         starts = sorted(pending.pop(at))
-        window = tuple(min(max(k, 0), len(z)) for i in at for k in (i * cells, (i + 1) * cells))
+        window = tuple(
+            min(k, len(z))
+            for i, cells in zip(at, (high, wide), strict=True)
+            for k in (i * cells, (i + 1) * cells)
+        )
         here, changed = np.zeros((count, count), bool), np.zeros(z.shape, bool)
         rows, cols = slice(*window[:2]), slice(*window[2:])
         if at not in begun:
-            here[at[0] * side : (at[0] + 1) * side, at[1] * side : (at[1] + 1) * side] = True
+            mine = (slice(i * n, (i + 1) * n) for i, n in zip(at, sides, strict=True))
+            here[*mine] = True
             reads += int(here.sum())
         begun.add(at)
         visits += 1
@@ -87,7 +97,7 @@ def simulate(z: np.ndarray, block: int, side: int, source: tuple[int, int]) -> l
         for r, c in np.argwhere(changed & ~inner).tolist():
             for i in (r - 1, r + 1):
                 for j in (c - 1, c + 1):
-                    to = i // cells, j // cells
+                    to = i // high, j // wide
                     if to != at and 0 <= i < len(z) and 0 <= j < len(z):
                         pending.setdefault(to, set()).add((r, c))
     return [visits, turns / max(visits - len(begun), 1), reads / count**2, writes / count**2]
@@ -97,15 +107,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=49, help="Of the raster, along each side.")
     parser.add_argument("--cells", type=int, nargs="*", default=[16, 32], help="Of a block.")
-    parser.add_argument("--side", type=int, nargs="*", default=[13, 17], help="Blocks of a region.")
+    parser.add_argument("--regions", nargs="*", default=["13x13", "17x17"], help="In blocks.")
+    parser.add_argument("--source", type=float, nargs=2, default=[0.04, 0.04], help="0 to 1.")
+    parser.add_argument("--fractal", action="store_true", help="Terrain of make_terrain.py.")
     args = parser.parse_args()
     for block in args.cells:
-        z = terrain(args.blocks * block)
-        for side in args.side:
-            found = simulate(z, block, side, (len(z) // 25, len(z) // 25))
-            print(
-                f"| {block} | {side} | {found[0]} |", *(f"{n:.2f} |" for n in found[1:]), flush=True
-            )
+        side = args.blocks * block
+        z = (
+            terrain_window(0, side, 0, side, dtype="uint16").astype(np.int64)
+            if args.fractal
+            else terrain(side)
+        )
+        source = int(args.source[0] * side), int(args.source[1] * side)
+        for region in args.regions:
+            high, _, wide = region.partition("x")
+            found = simulate(z, block, (int(high), int(wide)), source)
+            rows = (*(f"{n:.2f} |" for n in found[1:]),)
+            print(f"| {block} | {region} | {found[0]} |", *rows, flush=True)
 
 
 if __name__ == "__main__":

@@ -239,10 +239,11 @@ class CostDistance(CostGraph):
     def _regions(self, plan: StreamPlan, gpu: Gpu, threads: int) -> StreamPlan:
         """The plan on a GPU, or on those of workers that read and write with so many threads."""
         problem = self._problem(threads, plan, gpu, Path())
-        side = problem.plan()[1]
-        high, wide = problem.sides(len(gpu.workers)) if gpu.workers else (side, side)
+        high, wide = problem.plan()[1]
+        whole = (high, wide) == self.blocks.shape
+        if gpu.workers:
+            high, wide = problem.sides(len(gpu.workers))
         passing = dict.fromkeys(("buffers", "readers", "writers"), problem.stagings)
-        whole = side >= max(self.blocks.shape)
         needed = {"memory": problem.host_memory + (0 if whole else problem.held_bytes)}
         if gpu.workers:  # rims are here; there the CPU allocates when the GPU is done
             allocating = COMPILED_BASELINE + CUDA_BASELINE + LABEL_BYTES * self.blocks.block**2

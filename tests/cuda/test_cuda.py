@@ -191,7 +191,7 @@ def test_cells_too_large_for_shared_memory_are_left_to_the_cpu(monkeypatch, capl
 def test_an_overflow_keeps_nothing_of_the_first_run(monkeypatch, tmp_path):
     monkeypatch.setattr(device, "why_not", lambda number=0: None)
     monkeypatch.setattr(device, "usable_memory", lambda number, asked: 10**9)
-    monkeypatch.setattr(Problem, "plan", lambda self: (10**9, 1))
+    monkeypatch.setattr(Problem, "plan", lambda self: (10**9, (1, 1)))
     made = []
 
     class Held:

@@ -17,6 +17,7 @@ import test_cuda_mst
 import test_mst
 from bucket import files
 from cluster import at_share, drawn_share
+from region_plans import in_regions
 from test_cuda_paths import ALL, CASES, assert_equal, hills
 
 from terrain_gpu import minimum_spanning_tree, shortest_paths
@@ -25,7 +26,6 @@ from terrain_gpu.errors import CellError, InputError
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.mst.cuda import plan as mst_plan
 from terrain_gpu.mst.weights import weights_of
-from terrain_gpu.paths.cuda import problem as paths_problem
 from terrain_gpu.paths.cuda import regions as paths_regions
 from terrain_gpu.paths.cuda.piece import Piece
 
@@ -57,12 +57,6 @@ def use(monkeypatch, numbers):
         return gpu._replace(memory=gpu.memory // len(numbers), others=tuple(others))
 
     monkeypatch.setattr(Gpu, "of", classmethod(several))
-
-
-def in_regions(monkeypatch, side):
-    """The GPUs take regions of this many blocks on a side."""
-    usual = paths_problem.Problem.plan
-    monkeypatch.setattr(paths_problem.Problem, "plan", lambda self: (usual(self)[0], side))
 
 
 def both(data, sources, **how):

@@ -524,12 +524,12 @@ def test_regions_of_workers(rows, cols, workers, memory):
     gpu = Gpu(0, memory * 10**6, given=True, wanted=True)
     problem = form(grid, gpu)
     high, wide = problem.sides(workers)
-    assert problem.memory(high, across=wide) <= gpu.memory
+    assert problem.memory(high, wide) <= gpu.memory
     count = ceil_div(grid.shape[0], high) * ceil_div(grid.shape[1], wide)
     assert min(workers, grid.count) <= count
     for more in range(wide + 1, grid.shape[1] + 1):
         fewer = ceil_div(grid.shape[0], high) * ceil_div(grid.shape[1], more)
-        fits = problem.memory(high, across=more) <= gpu.memory
+        fits = problem.memory(high, more) <= gpu.memory
         assert not fits or fewer == count or fewer < min(workers, grid.count)
 
 

@@ -208,8 +208,8 @@ class Kernel:
         block.cells[:] = np.where(there, d, ABSENT)
 
 
-def install(monkeypatch, side):
-    """Runs on a GPU are done by the stand-in, in regions of `side` x `side` blocks."""
+def install(monkeypatch, *sides):
+    """Runs on a GPU are done by the stand-in, in regions of so many rows and columns of blocks."""
     fake = SimpleNamespace(array=array, full=full, empty=lambda n, dtype: full(n, 0, dtype))
     fake.cuda = SimpleNamespace(Device=Device)
     monkeypatch.setitem(sys.modules, "cupy", fake)
@@ -217,7 +217,7 @@ def install(monkeypatch, side):
     monkeypatch.setattr(piece, "module", lambda *_: SimpleNamespace(get_function=Kernel))
     monkeypatch.setattr(lanes, "BlockStaging", Staging)
     run = regions.Regions
-    monkeypatch.setattr(solve, "solve", lambda problem, *how: run(problem, side, *how).run())
+    monkeypatch.setattr(solve, "solve", lambda problem, *how: run(problem, sides, *how).run())
     execute = CostDistance.execute
 
     def on_gpu(self, run):

@@ -14,6 +14,7 @@ import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from region_plans import in_regions
 from samples import make_layers, round_the_earth
 from strategies import WGS84, shapes
 from test_cuda_paths import ALL, assert_equal, both
@@ -24,7 +25,6 @@ from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.cpu import front
 from terrain_gpu.paths.cpu.relax import Relaxation
-from terrain_gpu.paths.cuda import problem as gpu
 from terrain_gpu.paths.cuda import relaxing
 from terrain_gpu.paths.cuda.regions import RegionSpill
 from terrain_gpu.paths.front import ratios_of
@@ -76,12 +76,11 @@ def as_the_cpu(shape, mode, *, seed=1, **how):
     return both(z, places, nodata=-1, **more, **how)
 
 
-@pytest.fixture(params=[None, 1, 2])
+@pytest.fixture(params=[None, (1, 1), (2, 1)], ids=str)
 def regions(request, monkeypatch):
-    """The GPU uses regions of this many blocks on a side, or one for the whole raster."""
+    """The GPU uses regions of so many rows and columns of blocks, or one for the whole raster."""
     if request.param is not None:
-        usual = gpu.Problem.plan
-        monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], request.param))
+        in_regions(monkeypatch, *request.param)
 
 
 @pytest.mark.parametrize("mode", COSTS)
@@ -124,16 +123,15 @@ NEIGHBOURS["both"] = NEIGHBOURS["16"] | NEIGHBOURS["seam"]
 @given(
     shape=shapes(200, 6000).filter(lambda shape: shape[1] >= 5),
     mode=st.sampled_from(MODES),
-    side=st.sampled_from([1, 2, 9]),
+    sides=st.tuples(*[st.sampled_from([1, 2, 9])] * 2),
     block=st.sampled_from([64, 128]),
     bound=st.sampled_from([None, 4.0, 12.5]),
     fill=st.sampled_from([1.0, 50.0]),
     seed=st.integers(0, 99),
 )
-def test_any_shape(lanes, way, shape, mode, side, block, bound, fill, seed):
-    usual = gpu.Problem.plan
+def test_any_shape(lanes, way, shape, mode, sides, block, bound, fill, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
+        in_regions(patch, *sides)
         patch.setattr(relaxing, "_FILL", fill)
         how = {**NEIGHBOURS[way], "max_cost": bound, "block_size": block}
         as_the_cpu(shape, mode, seed=seed, **how)
@@ -143,8 +141,7 @@ def test_any_shape(lanes, way, shape, mode, side, block, bound, fill, seed):
 @pytest.mark.parametrize("side", [1, 2])
 def test_moves_pass_a_block_of_one_column(lanes, monkeypatch, cols, side):
     """In a maze whose ways cross the seam by moves over a last block of one column."""
-    usual = gpu.Problem.plan
-    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
+    in_regions(monkeypatch, side)
     rng = np.random.default_rng(cols)
     f = np.where(rng.random((70, cols)) < 0.42, np.nan, rng.integers(1, 99, (70, cols)))
     f[:, 20:40] = np.nan
@@ -168,8 +165,7 @@ def test_flats(lanes, regions, way, cost):
 @pytest.mark.parametrize("way", NEIGHBOURS)
 def test_blocks_are_read_where_they_are_needed(lanes, monkeypatch, way):
     """Regions of many blocks, which are visited again and again, up to a target."""
-    usual = gpu.Problem.plan
-    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 3))
+    in_regions(monkeypatch, 3)
     z, _, places = world((200, 390))
     targets = from_rowcol(GridSpec(*z.shape), places[1:2])
     how = {"cost": "surface", "targets": targets, "stop_at_targets": True, **NEIGHBOURS[way]}
@@ -193,8 +189,7 @@ STORED["both"] = {"connectivity": 16, "wrap": "auto"}
 @pytest.mark.parametrize("way", STORED)
 @pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")])
 def test_a_stopped_run_goes_on_elsewhere(lanes, stored, monkeypatch, way, first, second):
-    usual = gpu.Problem.plan
-    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 2))
+    in_regions(monkeypatch, 2)
     how = {"threads": 1, "cost": "surface", **STORED[way], **ALL}
     home, name = {"cuda": (RegionSpill, "save"), "cpu": (Relaxation, "_visit")}[first]
     work, count = getattr(home, name), itertools.count()
@@ -270,16 +265,15 @@ def by_the_continuous_metric(shape, seed=1, **how):
 
 @given(
     shape=shapes(200, 6000).filter(lambda shape: shape[1] >= 3 and np.prod(shape) > 9),
-    side=st.sampled_from([1, 2, 9]),
+    sides=st.tuples(*[st.sampled_from([1, 2, 9])] * 2),
     wrap=st.sampled_from(["yes", "no"]),
     bound=st.sampled_from([None, 12.5]),
     fill=st.sampled_from([1.0, 50.0]),
     seed=st.integers(0, 99),
 )
-def test_the_continuous_metric(lanes, shape, side, wrap, bound, fill, seed):
-    usual = gpu.Problem.plan
+def test_the_continuous_metric(lanes, shape, sides, wrap, bound, fill, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], side))
+        in_regions(patch, *sides)
         patch.setattr(relaxing, "_FILL", fill)
         by_the_continuous_metric(shape, seed, wrap=wrap, max_cost=bound)
 

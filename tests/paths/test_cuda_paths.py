@@ -12,6 +12,7 @@ import pytest
 import reference
 import strategies
 import test_mst
+from region_plans import in_regions
 from test_formula import NAMED, assert_same
 from test_formula import PLAIN_FORMULAS as FORMULAS
 from test_paths import make_store
@@ -286,11 +287,10 @@ def test_the_command(tmp_path, no_fsync):
 # -- rasters that do not fit -----------------------------------------------------------------------
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[(1, 1), (2, 2), (3, 3), (1, 9), (3, 1)], ids=str)
 def regions(request, monkeypatch):
-    """The GPU uses regions of this many blocks on a side."""
-    usual = gpu.Problem.plan
-    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], request.param))
+    """The GPU uses regions of so many rows and columns of blocks."""
+    in_regions(monkeypatch, *request.param)
 
 
 def test_regions(regions):
@@ -357,8 +357,7 @@ def test_distances_alone_over_regions(regions):
 
 
 def test_a_region_is_read_again_where_it_is_needed(monkeypatch):
-    usual = gpu.Problem.plan
-    monkeypatch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 7))
+    in_regions(monkeypatch, 7)
     z = hills(896, 896).astype(np.uint16)
     result = both(z, [(30, 40)], block_size=64).report.result
     assert result["regions"] == 4
@@ -376,11 +375,10 @@ def test_a_stopped_run_goes_on_from_the_distances_found(
 ):
     z = hills(300, 410).astype(np.uint16)
     z[100:220, 60:300] = 7
-    usual = gpu.Problem.plan
     test_mst.make_store(tmp_path / "s.zarr", z, None, 64)
     run = partial(shortest_paths, tmp_path / "s.zarr", sources, **ALL)
     with monkeypatch.context() as patch:
-        patch.setattr(gpu.Problem, "plan", lambda self: (usual(self)[0], 2))
+        in_regions(patch, 2)
         home = gpu_regions.RegionSpill if of == "save" else LayerWriter
         name = "save" if of == "save" else "write_block"
         write, calls = getattr(home, name), itertools.count()
@@ -399,11 +397,11 @@ def test_a_stopped_run_goes_on_from_the_distances_found(
         with pytest.raises(KeyboardInterrupt):
             run(backend="cuda")
     expected = both(z, sources, block_size=64)
-    for side in (2, 3):  # a resumed run may use other regions
-        folder = tmp_path / f"{side}"
+    for high, wide in (2, 2), (3, 2), (1, 9):  # a resumed run may use other regions
+        folder = tmp_path / f"{high} {wide}"
         shutil.copytree(tmp_path / "s.zarr", folder)
         with monkeypatch.context() as patch:
-            patch.setattr(gpu.Problem, "plan", lambda self, side=side: (usual(self)[0], side))
+            in_regions(patch, high, wide)
             found = shortest_paths(folder, sources, **ALL, backend="cuda", resume=True)
         assert (found.report.result["blocks_resumed"] == 35) >= (of == "write")
         assert_equal(found, expected)

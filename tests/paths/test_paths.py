@@ -161,8 +161,8 @@ def fields_in_memory(count):
         return found
 
     def plan_on_gpu(self):
-        limit, side = usual_on_gpu(self)
-        return limit, min(side, count)
+        limit, sides = usual_on_gpu(self)
+        return limit, tuple(min(side, count) for side in sides)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CostDistance, "plan", plan)

@@ -115,7 +115,7 @@ def test_distances_region_by_region(monkeypatch, how):
     z[60:90, 40:190] = 90
     run = partial(shortest_paths, z, [(3, 5)], block_size=64, threads=2, **how)
     expected = run()
-    region_standin.install(monkeypatch, 1)
+    region_standin.install(monkeypatch, 1, 1)
     found = run()
     assert found.report.result["regions"] == 12
     assert found.report.result["region_visits"] > 20
@@ -137,11 +137,11 @@ def test_regions_resume_from_what_was_saved(tmp_path, no_fsync, monkeypatch):
         save(self, *given)
 
     with monkeypatch.context() as patch:
-        region_standin.install(patch, 1)
+        region_standin.install(patch, 1, 1)
         patch.setattr(RegionSpill, "save", failing)
         with pytest.raises(KeyboardInterrupt):
             run()
-    region_standin.install(monkeypatch, 2)  # a resumed run may use other regions
+    region_standin.install(monkeypatch, 2, 1)  # a resumed run may use other regions
     found = run(resume=True)
     assert found.report.result["blocks_resumed"] > 0
     assert np.array_equal(found.distance(), expected)
@@ -181,15 +181,15 @@ def test_buffers_are_left_out_for_fewer_regions(side, block, threads, memory):
     gpu = Gpu(0, memory, given=True, wanted=True)
     problem = Problem(ground, *how, threads, gpu, None, Path("spill"))
     most = min(threads, blocks.count)
-    limit, cells = problem.plan()
-    assert problem.memory(cells) <= limit == memory
+    limit, (high, wide) = problem.plan()
+    assert problem.memory(high, wide) <= limit == memory
     assert ceil_div(most, 2) <= problem.stagings <= most
-    count = ceil_div(blocks.shape[0], cells)
+    count = ceil_div(blocks.shape[0], high) * ceil_div(blocks.shape[1], wide)
     for more in range(problem.stagings + 1, most + 1):
-        assert problem._across(more) > count
-    assert problem._across(ceil_div(most, 2)) == count
+        assert problem._fewest(more) > count
+    assert problem._fewest(ceil_div(most, 2)) == count
     if (side, block, threads, memory) == (100_000, 2048, 16, 8 * 10**9):
-        assert (count, problem.stagings) == (3, 10)
+        assert (count, high, wide, problem.stagings) == (9, 17, 17, 10)
 
 
 @given(

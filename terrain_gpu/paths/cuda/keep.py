@@ -229,7 +229,7 @@ class RegionKeeper(Regions):
         self._opened.enter_context(memory_bounds(visit.gpu.memory, own.gpu.devices))
         sides = ceil_div(plan.unit_rows, block), ceil_div(plan.unit_cols, block)
         report = Report(problem.command)
-        super().__init__(own, sides[0], report, lambda cells: None, self._write, _nothing, sides[1])
+        super().__init__(own, sides, report, lambda cells: None, self._write, _nothing)
         self._lane = self.lanes.all[0]
         self._writers: list[Any] = []
         self._wanted: tuple[bool, ...] = ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -100,17 +101,30 @@ class Problem:
         if self.host_limit is not None:
             room = self.host_limit - COMPILED_BASELINE - CUDA_BASELINE
             most = max(0, min(most, room // self._passing))
-        return min(range(most, (most - 1) // 2, -1), key=self._across)
+        return min(range(most, (most - 1) // 2, -1), key=self._fewest)
 
-    def _across(self, stagings: int) -> int:
-        """Number of regions side by side, at least, with so many buffers on the GPU.
+    def _fewest(self, stagings: int) -> int:
+        """Number of regions with so many buffers on the GPU; more than blocks if none fits."""
+        return min(self._shapes(stagings, 1), default=(self.blocks.count + 1,))[0]
 
-        More than there are blocks if not even one fits.
+    def _shapes(self, stagings: int, least: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield regions that fit: how many, how long and wide, rows and columns of blocks.
+
+        There are at least so many, or as many as blocks.
         """
-        whole = side = max(self.blocks.shape)
-        while side and self.memory(side, stagings) > self.gpu.memory:
-            side -= 1
-        return ceil_div(whole, side) if side else whole + 1
+        (down, across), limit = self.blocks.shape, self.gpu.memory
+        least = min(least, self.blocks.count)
+        for high in sorted({ceil_div(down, k) for k in range(1, down + 1)}):
+            widths, rows = range(1, across + 1), ceil_div(down, high)
+            widest = bisect_right(widths, limit, key=partial(self._memory_of, high, stagings))
+            if not widest:
+                return
+            if (parts := ceil_div(least, rows)) > 1:
+                widest = min(widest, ceil_div(across, parts - 1) - 1)
+            if widest:
+                parts = ceil_div(across, widest)
+                wide = ceil_div(across, parts)  # as many, of about one size
+                yield rows * parts, high + wide, high, wide
 
     @property
     def host_memory(self) -> int:
@@ -156,10 +170,11 @@ class Problem:
         friction = None if g.friction is None else cell_dtype(g.friction.dtype, g.dtype)
         return cell_dtype(g.heights.dtype, g.dtype), friction
 
-    def memory(self, side: int, stagings: int | None = None, across: int | None = None) -> int:
-        """Bytes of GPU memory for regions of `side` x `across` blocks, squares when None."""
-        stagings = self.stagings if stagings is None else stagings
-        across = side if across is None else across
+    def memory(self, side: int, across: int) -> int:
+        """Bytes of GPU memory for regions of `side` x `across` blocks."""
+        return self._memory_of(side, self.stagings, across)
+
+    def _memory_of(self, side: int, stagings: int, across: int) -> int:
         rows = min(side * self.blocks.block, self.blocks.rows)
         # The last region may be wider, see `rims.region_windows`.
         cols = min(across * self.blocks.block + self.halo - 1, self.blocks.cols)
@@ -182,27 +197,17 @@ class Problem:
         staging = stagings * self.staging_bytes
         return RESERVED + shape.cells * each + lists + rims + sources + staging + 2**16
 
-    def sides(self, workers: int) -> tuple[int, int]:
-        """Rows and columns of blocks of the regions that workers of a cluster share.
+    def sides(self, least: int = 1) -> tuple[int, int]:
+        """Rows and columns of blocks of regions: the fewest that fit, of these the squarest.
 
-        The fewest regions that fit and give one to each worker, if there are as many blocks; of
-        these the squarest.
+        There are at least so many, one for each worker of a cluster, or as many as blocks.
         """
-        (down, across), found = self.blocks.shape, []
-        least = min(workers, self.blocks.count)
-        # Of k parts some may be left out, fewer than half, because blocks are whole.
-        most = 2 * (self._across(self.stagings) + workers)
-        for high in sorted({ceil_div(down, k) for k in range(1, min(down, most) + 1)}):
-            for k in range(1, min(across, most) + 1):
-                wide = ceil_div(across, k)
-                count = ceil_div(down, high) * ceil_div(across, wide)
-                if count >= least and self.memory(high, across=wide) <= self.gpu.memory:
-                    found.append((count, high + wide, high, wide))
-                    break
-        return min(found)[2:]
+        return min(self._shapes(self.stagings, least))[2:]
 
-    def plan(self) -> tuple[int, int]:
-        """The GPU memory limit in bytes, and the side of regions in blocks.
+    def plan(self) -> tuple[int, tuple[int, int]]:
+        """The GPU memory limit in bytes, and rows and columns of blocks of the regions.
+
+        If the raster does not fit one GPU, each of several gets a region.
 
         Raises
         ------
@@ -218,22 +223,23 @@ class Problem:
                 f"blocks of {self.blocks.block}; give at least {ceil_div(least, MB)} MB, or use "
                 "--backend cpu"
             )
-        limit, count = self.gpu.memory, self._across(self.stagings)
-        side = ceil_div(max(self.blocks.shape), count)
-        if self.memory(side) > limit:
+        limit, whole = self.gpu.memory, self.blocks.shape
+        if self.memory(1, 1) > limit:
             raise PlanError(
                 f"shortest paths in blocks of {self.blocks.block} take "
-                f"{format_size(self.memory(1))} of GPU memory, more than "
+                f"{format_size(self.memory(1, 1))} of GPU memory, more than "
                 + ("the limit of " if self.gpu.given else "")
                 + f"{format_size(limit)}"
                 + ("" if self.gpu.given else " that are free")
                 + "; raise --gpu-memory-limit, convert with a smaller --block-size, or use "
                 "--backend cpu"
             )
-        if count > 1 and self.method != "relax":
+        if (sides := self.sides()) == whole:
+            return limit, sides
+        if self.method != "relax":
             raise InputError(
                 f"method {self.method!r} needs the whole raster in GPU memory, "
-                f"{format_size(self.memory(max(self.blocks.shape)))} of {format_size(limit)}; "
+                f"{format_size(self.memory(*whole))} of {format_size(limit)}; "
                 "raise --gpu-memory-limit, or use --method relax"
             )
-        return limit, side
+        return limit, self.sides(len(self.gpu.devices))

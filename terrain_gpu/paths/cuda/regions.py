@@ -1,12 +1,12 @@
 """Shortest paths on a GPU that cannot hold the raster: one region at a time.
 
-Regions are squares of blocks. The region with the least pending key is relaxed until nothing in it
-changes, as blocks are on the CPU. Its distances are then saved to a file, and stay in memory while
-there is room; its outer cells stay there anyhow, and neighbours become pending. When a region is
-visited again, little of it changes: blocks are read only when their tiles are needed, and written
-only if a distance was lowered. Hops on flats are found in the same way, but with whole regions.
-Distances are always upper bounds, so the order affects only the running time, and a stopped run can
-continue from the file.
+Regions are rectangles of blocks, the fewest that fit. The region with the least pending key is
+relaxed until nothing in it changes, as blocks are on the CPU. Its distances are then saved to a
+file, and stay in memory while there is room; its outer cells stay there anyhow, and neighbours
+become pending. When a region is visited again, little of it changes: blocks are read only when
+their tiles are needed, and written only if a distance was lowered. Hops on flats are found in the
+same way, but with whole regions. Distances are always upper bounds, so the order affects only the
+running time, and a stopped run can continue from the file.
 """
 
 from __future__ import annotations
@@ -172,20 +172,16 @@ class Regions:
     def __init__(
         self,
         problem: Problem,
-        side: int,
+        sides: tuple[int, int],
         report: Report,
         tick: Callable[[int], None],
         write: Write,
         read: Read,
-        across: int | None = None,
     ) -> None:
         self.problem, self.report, self.write = problem, report, write
         self.read = read
         self.farthest = problem.farthest
-        self.cells = side * problem.blocks.block
-        self.map = RegionMap(
-            problem.blocks, (side, side if across is None else across), problem.halo
-        )
+        self.map = RegionMap(problem.blocks, sides, problem.halo)
         self.windows = self.map.windows
         self.lanes = Lanes(problem, self.windows, tick)
         self.lock = threading.Lock()
@@ -217,7 +213,8 @@ class Regions:
         self.lanes.clear()
         if "allocation" in problem.names:
             with self.report.phase("allocation"):
-                given = problem, self.cells, field_kernels(problem), self.lanes.all[0].pool
+                side = min(self.map.sides) * problem.blocks.block
+                given = problem, side, field_kernels(problem), self.lanes.all[0].pool
                 Allocation(*given, self.read, self.write).run()
         tiles = self.windows.values()
         return {
@@ -230,7 +227,7 @@ class Regions:
             "tiles": sum(ceil_div(b - a, 32) * ceil_div(d - c, 32) for a, b, c, d in tiles),
             "tile_visits": self.tile_visits,
             "waves": self.waves,
-            "memory": self.problem.memory(self.cells // self.problem.blocks.block),
+            "memory": self.problem.memory(*self.map.sides),
         }
 
     def _rims(self, dtype: np.dtype) -> Rims:

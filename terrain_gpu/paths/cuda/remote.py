@@ -124,7 +124,6 @@ class RemoteRegions:
         counts, windows = self._counts, self.map.windows.values()
         tiles = sum(ceil_div(b - a, SIDE) * ceil_div(d - c, SIDE) for a, b, c, d in windows)
         gpu, plan = self.run.gpu._replace(workers=()), self.run.plan
-        high, wide = self.map.sides
         form = self.problem._problem(plan.readers, plan, gpu, self._spill)
         self.run.told |= {
             "valid_cells": counts["valid"],
@@ -132,7 +131,7 @@ class RemoteRegions:
             "regions": len(windows),
             "region_visits": counts["region_visits"],
             "blocks_read": counts["blocks_read"],
-            "gpu_memory_bytes": form.memory(high, across=wide),
+            "gpu_memory_bytes": form.memory(*self.map.sides),
             "tile_visits_per_tile": round(counts["tile_visits"] / tiles, 3),
             "waves": counts["waves"],
         }

@@ -52,13 +52,13 @@ def solve(
 
     from .regions import Regions
 
-    limit, side = problem.plan()
-    whole = side >= max(problem.blocks.shape)
+    limit, sides = problem.plan()
+    whole = sides == problem.blocks.shape
     devices = problem.gpu.devices[: 1 if whole else None]
     with memory_bounds(limit, devices), cupy.cuda.Device(devices[0]):
         if whole:
             return _Whole(problem, report, tick, write).run()
-        return Regions(problem, side, report, tick, write, read).run()
+        return Regions(problem, sides, report, tick, write, read).run()
 
 
 class _Whole:
@@ -111,7 +111,7 @@ class _Whole:
             "tiles": piece.shape.tiles[0] * piece.shape.tiles[1],
             "tile_visits": int(found["visits"]),
             "waves": int(found["number"]),
-            "memory": self.problem.memory(max(self.problem.blocks.shape)),
+            "memory": self.problem.memory(*self.problem.blocks.shape),
         }
 
     def _done(self, at: Block) -> None:

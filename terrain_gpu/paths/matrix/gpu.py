@@ -56,7 +56,7 @@ def memory_of(form: Problem, planes: int) -> int:
     shape, item = _shape(form), form.ground.dtype.itemsize
     each = item * shape.cells + 24 * shape.tiles[0] * shape.tiles[1]
     walks = _PATHS * PATH.itemsize + _STEPS
-    return form.memory(max(form.blocks.shape)) + (planes - 1) * each + walks
+    return form.memory(*form.blocks.shape) + (planes - 1) * each + walks
 
 
 def planes_within(form: Problem, most: int) -> int:
