@@ -110,7 +110,7 @@ def one_gpu(kind, kernels):
 def in_regions(patch, sides):
     """Regions have so many rows and columns of blocks; None for one of each worker."""
     if sides is not None:
-        patch.setattr(Problem, "sides", lambda self, workers: sides)
+        patch.setattr(Problem, "sides", lambda self, least=1: sides)
 
 
 @pytest.fixture(params=[None, (1, 2)], ids=["one of each", "six"])
