@@ -18,14 +18,14 @@ pass where these cross flats."""
 ALLOCATE_RATE, CROSS_RATE = 18e6, 50e6
 """Cells per second that get the ids of their sources, in two passes, and between which steps to
 other areas are looked for."""
-VISITS, OTHER_VISITS = {"friction": 4.2}, 12.0
-"""How often shortest paths visit a block: friction, and costs of heights."""
+VISITS, CONTINUOUS_VISITS = {("friction", 8): 1.4, ("friction", 16): 3.0}, 2.7
+OTHER_VISITS = {8: 12.0, 16: 14.4}
+"""How often shortest paths visit a block: friction, by the continuous metric, and costs of heights;
+by connectivity."""
 VISIT_SECONDS = 0.029e-6, 0.0134e-6
 """Of shortest paths, for each cell once and at every visit of its block."""
-KNIGHTS = 1.5, 1.2
-"""How many times as long a visit takes with 16 neighbours, and how many times as many there are."""
-CONTINUOUS = 2.9
-"""How many times as long a visit takes by the continuous metric; there are as many."""
+KNIGHTS, CONTINUOUS = 1.8, 5.0
+"""How many times as long a visit takes with 16 neighbours, and by the continuous metric."""
 SETTLED = 0.4
 """Visits of a task for each of its blocks but the first, beside the root of how often paths visit a
 block, until nothing is pending in them."""
@@ -51,16 +51,19 @@ LINKS = {"mst": 1, "delaunay": 3}
 """Links of each place: of a spanning tree, and at most of areas that touch in a plane."""
 
 
-def usual_visits(cost: str, connectivity: int) -> float:
+def usual_visits(cost: str, connectivity: int, metric: str = "steps") -> float:
     """Return how often paths visit a block, where no run has told it."""
-    return VISITS.get(cost, OTHER_VISITS) * (KNIGHTS[1] if connectivity == 16 else 1)
+    if metric == "continuous":
+        return CONTINUOUS_VISITS
+    found: float = VISITS.get((cost, max(connectivity, 8)), OTHER_VISITS[max(connectivity, 8)])
+    return found
 
 
 def slower_visits(case: Case) -> float:
     """Return how many times as long a visit takes as with 8 neighbours."""
     if case.metric == "continuous":
         return CONTINUOUS
-    return KNIGHTS[0] if case.halo > 1 else 1
+    return KNIGHTS if case.halo > 1 else 1
 
 
 def work_of_paths(cells: int, case: Case) -> dict[str, float]:
