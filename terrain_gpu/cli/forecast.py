@@ -85,7 +85,7 @@ class Pass(NamedTuple):
 PASSES = {
     "convert": (Pass("convert", 94e6, line=110),),
     "slope": (Pass("slope", 22.9e6, line=110),),
-    "mst": (Pass("blocks", 33e6, line=85), Pass("patches", 270e6, given=17.1, line=33)),
+    "mst": (Pass("blocks", 36e6, line=85), Pass("patches", 270e6, given=17.1, line=33)),
     "components": (
         Pass("survey", 213e6, known=3.1, rim=4),
         Pass("label", 77.5e6, given=2.7, line=84, stored=0.5),
