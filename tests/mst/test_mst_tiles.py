@@ -43,3 +43,18 @@ def test_four_tiles_of_a_block(dtype, weight):
             tree = minimum_spanning_tree(z, block_size=block, backend="cpu", **how)
             assert np.array_equal(tree._forward, mask)
             assert (tree.total_weight, tree.edge_count) == (total, count)
+
+
+@pytest.mark.parametrize("span", [0, 1, 24, 25, 60])
+@pytest.mark.parametrize("least", [-149, -127, -126, 0, 66])
+@pytest.mark.parametrize("weight", ["max", "absdiff"])
+def test_sums_of_a_tile_are_exact_whatever_the_exponents(weight, least, span):
+    """From subnormals on; up to 24 exponents are summed together, 25 are not."""
+    rng = np.random.default_rng(span)
+    exponents = rng.choice([least, least + span], (60, 61))
+    z = np.ldexp(rng.uniform(-2, 2, exponents.shape), exponents).astype(np.float32)
+    z[:2, :3] = 0.0, -0.0, np.nan
+    mask, total, count = reference.kruskal(z, weight, None, 8)
+    tree = minimum_spanning_tree(z, weight=weight, backend="cpu")
+    assert np.array_equal(tree._forward, mask)
+    assert (tree.total_weight, tree.edge_count) == (total, count)

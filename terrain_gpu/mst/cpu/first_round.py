@@ -7,6 +7,8 @@ number comes first if they are equal.
 
 from __future__ import annotations
 
+import math
+
 import numba
 import numpy as np
 from numba.extending import overload, register_jitable
@@ -216,36 +218,30 @@ def _sum_cells_by(least, parent, choices, sums, mode):
 @register_jitable
 def _sum_floats(keys, parent, sums, mode):
     """Add 32-bit weights exactly as integers of 64 bits; False if their exponents are too far."""
-    sign = np.uint32(1 << 31)
-    positive = sign if mode == 1 else np.uint32(0)
+    negative = np.uint32(0xFFFFFFFF) if mode == 2 else np.uint32(0)
     low, high = np.int32(255), np.int32(1)
     for c in range(CELLS):
-        size = _size(keys[c] | positive) if parent[c] != c else np.uint32(0)
-        exponent = np.int32(size >> np.uint32(23))
+        size = _bits(keys[c], negative) << np.uint32(1) if parent[c] != c else np.uint32(0)
+        exponent = np.int32(size >> np.uint32(24))
         high = max(high, exponent)
         low = min(low, exponent if size else np.int32(255))
     low = max(low, np.int32(1))  # subnormals have the exponent of the least others
     if high - low > 24 or high == 255:
         return False
-    total = np.int64(0)
+    total, unit = np.int64(0), math.ldexp(1.0, 150 - low)
     for c in range(CELLS):
-        key = keys[c] | positive
-        size = _size(key) if parent[c] != c else np.uint32(0)
-        exponent = np.int32(size >> np.uint32(23))
-        whole = np.uint32((1 << 23) if exponent else 0) | (size & np.uint32((1 << 23) - 1))
-        shift = max(exponent, np.int32(1)) - low if size else np.int32(0)
-        term = np.int64(whole) << np.int64(shift)
-        total += term if key >= sign else -term
+        number = np.uint32(_bits(keys[c], negative)).view(np.float32)
+        total += np.int64(number * unit if parent[c] != c else 0.0)
     sums[2 * low] += total & np.int64(0xFFFFFFFF)
     sums[2 * low + 1] += total >> np.int64(32)
     return True
 
 
 @register_jitable
-def _size(key):
-    """Return the bits of a number's absolute value."""
+def _bits(key, negative):
+    """Return the bits of the number of a key; what is below the sign bit becomes `negative`."""
     sign = np.uint32(1 << 31)
-    return key ^ sign if key >= sign else ~key & ~sign
+    return np.uint32(key ^ (sign if key >= sign else negative))
 
 
 @register_jitable
