@@ -20,8 +20,9 @@ from ..store.checksums import crc32c
 from ..store.files import read_sealed, write_sealed
 from .cpu import contract, frozen
 from .cpu.merge import Children
+from .cpu.operands import vertices_of
 from .region import Border, Region
-from .weights import Weight, plus, valid_cells
+from .weights import Weight, plus
 
 METHODS: dict[str, ModuleType] = {"frozen": frozen, "contract": contract}
 """Interchangeable modules, see their `__all__`."""
@@ -81,9 +82,8 @@ class Solver:
         work = self._local.work
         rows, cols = self.shape
         open_sides = (window[0] > 0, window[1] < rows, window[2] > 0, window[3] < cols)
-        valid = valid_cells(data, self.nodata)
+        cells, valid = vertices_of(self.weight, data, self.nodata, self._local.cells)
         self._refuse_largest(window, data, valid)
-        cells = self.weight.operands(data, self._local.cells[: data.size].reshape(data.shape))
         mask[...] = 0
         sums = self.weight.new_sums()
         edges, (keys, ids, us, vs) = self.method.solve_block(

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import exact_sum, slope_of, weight_of
-from strategies import DTYPES, scalars
+from strategies import DTYPES, extremes, nodata_values, same_bits, scalars
 
 from terrain_gpu.errors import InputError
 from terrain_gpu.mst.cpu.keys import add_weight, edge_key
-from terrain_gpu.mst.weights import Weight, weights_of
+from terrain_gpu.mst.cpu.operands import vertices_of
+from terrain_gpu.mst.weights import Weight, valid_cells, weights_of
 
 
 @numba.njit
@@ -68,6 +69,23 @@ def test_keys_have_the_order_of_the_weights_and_sums_are_exact(name, dtype, data
     expected = exact_sum(plain)
     assert total == expected
     assert isinstance(total, int) == (dtype.kind != "f")
+
+
+@pytest.mark.parametrize(("name", "dtype"), KINDS, ids=str)
+@given(data=st.data())
+def test_one_pass_gives_operands_and_vertices_as_numpy_does(name, dtype, data):
+    nodata = data.draw(nodata_values(dtype))
+    special = [*extremes(dtype), *([nodata] if nodata is not None else [])]
+    special += [math.nan, -math.nan, math.inf, -math.inf] if dtype.kind == "f" else []
+    shape = data.draw(st.sampled_from([(1, 1), (1, 67), (67, 1), (13, 17), (64, 128)]))
+    chosen = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, len(special), shape)
+    cells, weight = np.array(special, dtype)[chosen], Weight(name, dtype)
+    room = np.empty(cells.size + 5, weight.operand_dtype)
+    found, valid = vertices_of(weight, cells, nodata, room)
+    assert np.shares_memory(found, room)
+    assert np.array_equal(valid, valid_cells(cells, nodata))
+    plain = weight.operands(cells)
+    assert same_bits(found, plain + 0 if plain.dtype.kind == "f" else plain)
 
 
 def test_float_sums_are_correctly_rounded_where_plain_ones_are_not():
