@@ -43,11 +43,17 @@ def measured(folder: Path, command: str, enough: int = 0) -> tuple[int, int, str
     """Exit code, peak resident set in bytes, and standard error of a program.
 
     If kernels were compiled meanwhile, which takes memory of its own, it runs once more, unless
-    even that peak was not above `enough`.
+    even that peak was not above `enough`, or the baseline where it refused a limit.
     """
     kernels = _kernels()
     code, peak, err = _run(folder, command)
-    return (code, peak, err) if peak <= enough or _kernels() == kernels else _run(folder, command)
+    most = max(enough, planner.COMPILED_BASELINE) if _refused(code, err) else enough
+    return (code, peak, err) if peak <= most or _kernels() == kernels else _run(folder, command)
+
+
+def _refused(code: int, err: str) -> re.Match | None:
+    """What limit a program asks for, if it refused the one that it was given."""
+    return re.search(r"give (at least|more than) ([0-9]+) ?MB", err) if code == 2 else None
 
 
 def _kernels() -> set[tuple[str, int]]:
@@ -101,8 +107,7 @@ def within(folder: Path, command: str, limit: int) -> tuple[int, int]:
         # Limits below the baseline are refused, but only after libraries and kernels are loaded.
         most = max(limit, planner.COMPILED_BASELINE)
         assert peak <= most, f"{command}: refused with a peak of {peak}: {err}"
-        refused = re.search(r"give (at least|more than) ([0-9]+) ?MB", err)
-        if code == 2 and refused:
+        if refused := _refused(code, err):
             limit = (int(refused[2]) + (refused[1] == "more than")) * MB
             continue
         assert code == 0, err
