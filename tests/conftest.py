@@ -180,6 +180,15 @@ def scheduler_to_kill(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
+def kernels(tmp_path_factory):
+    """A folder of kernels for stand-ins of GPUs: all processes of a run share it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def s3_server():
     """The address of an S3 server in this process."""
     pytest.importorskip("obstore", reason="object storage needs obstore")

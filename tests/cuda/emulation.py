@@ -8,11 +8,14 @@ turns, each until it waits for the others of its warp or block.
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import types
+from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
@@ -275,13 +278,21 @@ def _compile(code, options, capability):
     macros = [option for option in options if option.startswith("-D")]
     how = ["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off"]
     how.append("-U_FORTIFY_SOURCE")  # it takes another stack for an error
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
-        source.write_text(text)
-        # A kernel may be called like a function of the C library, such as `close`.
-        words = ["g++", *how, "-shared", "-fPIC", "-Wl,-Bsymbolic", *macros, source, "-o", library]
-        subprocess.run(words, check=True)
-        return library.read_bytes(), None
+    name = sha256(repr((text, macros)).encode()).hexdigest()
+    library = Path(os.environ["CUPY_CACHE_DIR"], f"{name}.so")
+    library.parent.mkdir(parents=True, exist_ok=True)
+    # What one process compiles, others wait for: those of a cluster need the same at once.
+    with library.with_suffix(".turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not library.exists():
+            with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+                source, found = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
+                source.write_text(text)
+                # A kernel may be called like a function of the C library, such as `close`.
+                words = ["-shared", "-fPIC", "-Wl,-Bsymbolic", *macros, source, "-o", found]
+                subprocess.run(["g++", *how, *words], check=True)
+                found.rename(library)
+    return library.read_bytes(), None
 
 
 def _empty(shape, dtype=float):
@@ -338,10 +349,11 @@ def cupy():
 
 
 def use(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Take the stand-in for CuPy; compiled kernels go to a folder."""
+    """Take the stand-in for CuPy; compiled kernels go to a folder, the fixture `kernels`."""
     patch.setitem(sys.modules, "cupy", found := cupy())
     patch.setitem(sys.modules, "cupy.cuda", found.cuda)
-    patch.setenv("CUPY_CACHE_DIR", str(folder))
+    # The package names kernels by their code, which is the same for lanes.
+    patch.setenv("CUPY_CACHE_DIR", str(folder / ("lanes" if _lanes else "alone")))
     forget()
 
 

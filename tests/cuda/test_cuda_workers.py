@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,11 +39,6 @@ from terrain_gpu.mst.cuda import plan, remote
 from terrain_gpu.mst.weights import weights_of
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
-    return tmp_path_factory.mktemp("kernels")
 
 
 @pytest.fixture(scope="module", params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
@@ -261,7 +257,7 @@ def test_a_height_that_cannot_be(gpus, tmp_path):
 
 def dask_setup(worker):
     """For workers that are started by hand and preload this module."""
-    StandIn(os.environ["KERNELS"]).setup(worker)
+    StandIn(Path(os.environ["KERNELS"])).setup(worker)
 
 
 def test_workers_started_by_hand(kind, kernels, store, tmp_path):

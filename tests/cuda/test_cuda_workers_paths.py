@@ -80,11 +80,6 @@ def store(tmp_path):
     return make(tmp_path / "s.zarr")
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
-    return tmp_path_factory.mktemp("kernels")
-
-
 @pytest.fixture(scope="module", params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
 def kind(request):
     """Whether GPUs are real, or a stand-in where there are none."""

@@ -42,7 +42,7 @@ types = st.sampled_from(["<i2", "<f4", "<u4"]).map(np.dtype)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def a_gpu(tmp_path_factory):
+def a_gpu(kernels):
     """A GPU, or its emulation."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda fd: None)
@@ -50,7 +50,7 @@ def a_gpu(tmp_path_factory):
         if device.why_not() is not None:
             if shutil.which("g++") is None:
                 pytest.skip("neither a GPU nor a compiler to emulate one")
-            emulation.use(patch, tmp_path_factory.mktemp("kernels"))
+            emulation.use(patch, kernels)
         yield
     emulation.forget()
 

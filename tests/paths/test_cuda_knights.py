@@ -34,13 +34,13 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a com
 
 
 @pytest.fixture(scope="module")
-def lanes(tmp_path_factory):
+def lanes(kernels):
     """A GPU, or a stand-in for one until the end of the module."""
     if device.why_not() is None:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        emulation.in_lanes(patch, tmp_path_factory.mktemp("kernels"))
+        emulation.in_lanes(patch, kernels)
         yield
     emulation.forget()
 

@@ -32,12 +32,12 @@ CELLS = [(int(r), int(c)) for r, c in RNG.integers(0, 70, (11, 2)) if not np.isn
 
 
 @pytest.fixture(scope="module")
-def lanes(tmp_path_factory):
+def lanes(kernels):
     """A stand-in for a GPU, until the end of the module."""
     if device.why_not() is None:
         pytest.skip("there is a real one")
     with pytest.MonkeyPatch.context() as patch:
-        emulation.in_lanes(patch, tmp_path_factory.mktemp("kernels"))
+        emulation.in_lanes(patch, kernels)
         yield
     emulation.forget()
 

@@ -114,9 +114,9 @@ def test_programs_give_the_bits_of_the_interpreter(text):
 
 
 @pytest.fixture(scope="module")
-def emulated(tmp_path_factory):
+def emulated(kernels):
     with pytest.MonkeyPatch.context() as patch:
-        emulation.use(patch, tmp_path_factory.mktemp("kernels"))
+        emulation.use(patch, kernels)
         yield
     emulation.forget()
 
