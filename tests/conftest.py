@@ -25,6 +25,9 @@ from hypothesis import HealthCheck, Phase, settings
 import terrain_gpu
 from terrain_gpu.cuda import device
 
+# Libraries and tests make millions of lasting objects, and compiling adds more: collect rarely.
+gc.set_threshold(50_000, 20, 50)
+
 # Even derandomized, Hypothesis draws numbers that it finds in the source of loaded modules.
 # All are loaded, so that examples do not depend on which tests a process has run before.
 for found in pkgutil.walk_packages(terrain_gpu.__path__, "terrain_gpu."):
@@ -76,9 +79,8 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Collect rarely: libraries have made millions of lasting objects, and compiling adds more."""
+    """Leave out of collections what has been made so far, which lasts."""
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_terminal_summary(terminalreporter):
