@@ -16,16 +16,14 @@ from ..edges import infinity_of
 Region = tuple[int, int]
 
 
-def region_windows(
-    blocks: BlockGrid, side: int, halo: int, across: int | None = None
-) -> dict[Region, Window]:
-    """The windows of regions, of `side` rows and `across` columns; squares when that is None.
+def region_windows(blocks: BlockGrid, side: int, halo: int, across: int) -> dict[Region, Window]:
+    """The windows of regions, of `side` rows and `across` columns.
 
     Steps across a seam reach `halo` columns, so a last region that is narrower belongs to the one
     before it.
     """
     rows = range(0, blocks.rows, side)
-    cols = list(range(0, blocks.cols, side if across is None else across))
+    cols = list(range(0, blocks.cols, across))
     if blocks.wraps and len(cols) > 1 and blocks.cols - cols[-1] < halo:
         cols.pop()
     down, along = pairwise([*rows, blocks.rows]), list(pairwise([*cols, blocks.cols]))
