@@ -305,15 +305,14 @@ KINDS = [
 
 
 @pytest.fixture(scope="module")
-def stand_in(tmp_path_factory):
+def stand_in(kernels):
     """A stand-in for a GPU where there is none, until the end of a test."""
-    folder = tmp_path_factory.mktemp("kernels")
 
     @contextmanager
     def used():
         with pytest.MonkeyPatch.context() as patch:
             if device.why_not() is not None:
-                emulation.use(patch, folder)
+                emulation.use(patch, kernels)
             yield patch
         emulation.forget()
 
