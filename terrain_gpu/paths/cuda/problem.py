@@ -94,14 +94,14 @@ class Problem:
     def stagings(self) -> int:
         """Number of threads that read and write; 0 if the limit is too small for one.
 
-        Each has a buffer on the GPU. Down to half of them are left out where that makes room for
-        larger, and thus fewer, regions: a region is visited many times.
+        Each has a buffer on the GPU. Down to half of them, or 16, are left out where that makes room
+        for larger, and thus fewer, regions: a region is visited many times.
         """
         most = min(self.threads, self.blocks.count, max(1, _STAGING // self.staging_bytes))
         if self.host_limit is not None:
             room = self.host_limit - COMPILED_BASELINE - CUDA_BASELINE
             most = max(0, min(most, room // self._passing))
-        return min(range(most, (most - 1) // 2, -1), key=self._fewest)
+        return min(range(most, min((most - 1) // 2, 15), -1), key=self._fewest)
 
     def _fewest(self, stagings: int) -> int:
         """Number of regions with so many buffers on the GPU; more than blocks if none fits."""
