@@ -94,8 +94,8 @@ class Problem:
     def stagings(self) -> int:
         """Number of threads that read and write; 0 if the limit is too small for one.
 
-        Each has a buffer on the GPU. Down to half of them, or 16, are left out where that makes room
-        for larger, and thus fewer, regions: a region is visited many times.
+        Each has a buffer on the GPU. All but half of them, or 16, are left out where that makes
+        room for larger, and thus fewer, regions: a region is visited many times.
         """
         most = min(self.threads, self.blocks.count, max(1, _STAGING // self.staging_bytes))
         if self.host_limit is not None:
