@@ -19,9 +19,9 @@ ALLOCATE_RATE, CROSS_RATE = 18e6, 50e6
 """Cells per second that get the ids of their sources, in two passes, and between which steps to
 other areas are looked for."""
 VISITS, CONTINUOUS_VISITS = {("friction", 8): 1.4, ("friction", 16): 3.0}, 2.7
-OTHER_VISITS = {8: 12.0, 16: 14.4}
-"""How often shortest paths visit a block: friction, by the continuous metric, and costs of heights;
-by connectivity."""
+BATCH_VISITS, OTHER_VISITS = {("friction", 8): 4.2, ("friction", 16): 5.0}, {8: 12.0, 16: 14.4}
+"""How often shortest paths visit a block: friction, by the continuous metric, friction in batches
+of sources, and costs of heights; by connectivity."""
 VISIT_SECONDS = 0.029e-6, 0.0134e-6
 """Of shortest paths, for each cell once and at every visit of its block."""
 KNIGHTS, CONTINUOUS = 1.8, 5.0
@@ -51,11 +51,14 @@ LINKS = {"mst": 1, "delaunay": 3}
 """Links of each place: of a spanning tree, and at most of areas that touch in a plane."""
 
 
-def usual_visits(cost: str, connectivity: int, metric: str = "steps") -> float:
+def usual_visits(
+    cost: str, connectivity: int, metric: str = "steps", *, batches: bool = False
+) -> float:
     """Return how often paths visit a block, where no run has told it."""
     if metric == "continuous":
         return CONTINUOUS_VISITS
-    found: float = VISITS.get((cost, max(connectivity, 8)), OTHER_VISITS[max(connectivity, 8)])
+    known = BATCH_VISITS if batches else VISITS
+    found: float = known.get((cost, max(connectivity, 8)), OTHER_VISITS[max(connectivity, 8)])
     return found
 
 
@@ -152,7 +155,7 @@ def batch_seconds(cells: int, case: Case) -> float:
     slower = knights_slower(case.connectivity)
     if case.flats:
         return cells * FLATS_SECONDS * slower
-    more = case.visits / usual_visits("friction", case.connectivity)
+    more = case.visits / usual_visits("friction", case.connectivity, batches=True)
     return cells * CELL_SECONDS * more * slower
 
 

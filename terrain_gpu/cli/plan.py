@@ -358,7 +358,9 @@ def _case(
     return Case(
         weight=problem["weight"] or "max",
         item=paths.model.distance_dtype(cells).itemsize,
-        visits=usual_visits(paths.cost, paths.connectivity, paths.metric),
+        visits=usual_visits(
+            paths.cost, paths.connectivity, paths.metric, batches=paths.pairs == "all"
+        ),
         backlink=paths.backlink,
         storage=storage,
         layers=problem["layers"],

@@ -48,12 +48,13 @@ def test_four_tiles_of_a_block(dtype, weight):
 @pytest.mark.parametrize("span", [0, 1, 24, 25, 60])
 @pytest.mark.parametrize("least", [-149, -127, -126, 0, 66])
 @pytest.mark.parametrize("weight", ["max", "absdiff"])
-def test_sums_of_a_tile_are_exact_whatever_the_exponents(weight, least, span):
+@pytest.mark.parametrize("signs", [(-2, 2), (-2, -0.5), (0.5, 2)], ids=["both", "-", "+"])
+def test_sums_of_a_tile_are_exact_whatever_the_exponents(weight, least, span, signs):
     """From subnormals on; up to 24 exponents are summed together, 25 are not."""
     rng = np.random.default_rng(span)
     exponents = rng.choice([least, least + span], (60, 61))
-    z = np.ldexp(rng.uniform(-2, 2, exponents.shape), exponents).astype(np.float32)
-    z[:2, :3] = 0.0, -0.0, np.nan
+    z = np.ldexp(rng.uniform(*signs, exponents.shape), exponents).astype(np.float32)
+    z[:2, :3] = (0.0, -0.0, np.nan) if signs == (-2, 2) else np.nan
     mask, total, count = reference.kruskal(z, weight, None, 8)
     tree = minimum_spanning_tree(z, weight=weight, backend="cpu")
     assert np.array_equal(tree._forward, mask)

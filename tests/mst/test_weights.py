@@ -88,6 +88,16 @@ def test_one_pass_gives_operands_and_vertices_as_numpy_does(name, dtype, data):
     assert same_bits(found, plain + 0 if plain.dtype.kind == "f" else plain)
 
 
+@pytest.mark.parametrize("nodata", [-0.0, 0.0, -1e-50, 1e-50, -1e-46, 1e300, -1e300])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_nodata_that_is_zero_in_the_type_of_the_cells(dtype, nodata):
+    cells = np.array([[0.0, -0.0, 1, -1, 1e-40, np.inf]], dtype)
+    weight = Weight("max", cells.dtype)
+    with np.errstate(over="ignore"):
+        _, valid = vertices_of(weight, cells, nodata, np.empty(6, weight.operand_dtype))
+        assert np.array_equal(valid, valid_cells(cells, nodata))
+
+
 def test_float_sums_are_correctly_rounded_where_plain_ones_are_not():
     dtype = np.dtype("<f8")
     weight = Weight("max", dtype)

@@ -221,7 +221,9 @@ def _sum_floats(keys, parent, sums, mode):
     negative = np.uint32(0xFFFFFFFF) if mode == 2 else np.uint32(0)
     low, high = np.int32(255), np.int32(1)
     for c in range(CELLS):
-        size = _bits(keys[c], negative) << np.uint32(1) if parent[c] != c else np.uint32(0)
+        # Shifted, numbers have 64 bits: the sign must go.
+        bits = _bits(keys[c], negative) if parent[c] != c else np.uint32(0)
+        size = np.uint32(bits << np.uint32(1))
         exponent = np.int32(size >> np.uint32(24))
         high = max(high, exponent)
         low = min(low, exponent if size else np.int32(255))

@@ -18,8 +18,9 @@ def vertices_of(
     if data.dtype.kind != "f":
         return weight.operands(data, cells), valid_cells(data, nodata)
     bits, valid = np.dtype(f"i{data.itemsize}"), np.empty(data.shape, bool)
-    absent = math.inf if nodata is None or not math.isfinite(nodata) else nodata + 0.0
-    infinity, hole = np.array([math.inf, absent], data.dtype).view(bits)
+    absent = math.inf if nodata is None or not math.isfinite(nodata) else nodata
+    special = np.array([math.inf, absent], data.dtype) + data.dtype.type(0)  # no -0.0
+    infinity, hole = special.view(bits)
     ordered = bits.type(-1 if cells.dtype.kind == "u" else 0)
     views = np.ascontiguousarray(data).view(bits), cells.view(bits), valid
     _prepare(infinity, hole, ordered, *(array.reshape(-1) for array in views))

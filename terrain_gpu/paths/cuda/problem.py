@@ -185,7 +185,8 @@ class Problem:
         each = cell.itemsize + (friction.itemsize if friction else 0) + item
         if linked:
             each += 1 + self.halo + 4  # codes, steps of flats, hops
-        if "allocation" in self.names and min(side, across) >= max(self.blocks.shape):
+        down, beside = self.blocks.shape
+        if "allocation" in self.names and side >= down and across >= beside:
             each = max(each, item + 1 + 8)
         tiles = shape.tiles[0] * shape.tiles[1]
         lists = tiles * (8 + 4 + 12 + (4 + 4 + 12 if linked else 0))

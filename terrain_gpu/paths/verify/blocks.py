@@ -298,15 +298,21 @@ class PathBlocks:
 
         ids, codes = by_block(self.read_allocation), by_block(self.read_backlink)
         path = trace_path(codes, self.blocks, *cell, 8 * self.halo)
-        right = 0 if path is None else self.id_of_source(path[0], ids)
-        for row, col in [cell] if path is None else path.tolist():
-            at, (r, c) = self.place(row, col)
-            found = ids(*at)[r, c]
-            if right == 0 and path is not None:
+        if path is None:
+            at, (r, c) = self.place(*cell)
+            text = f"is allocated to {ids(*at)[r, c]}, but is unreached"
+            self.fail("allocation", at, r, c, text)
+        right, side = self.id_of_source(path[0], ids), self.blocks.block
+        crossings = np.flatnonzero(np.diff(path // side, axis=0).any(axis=1)) + 1
+        for cells in np.split(path, crossings):
+            at, (r, c) = self.place(*cells[0].tolist())
+            found = ids(*at)[*(cells % side).T]
+            if right == 0:
                 self.fail("allocation", at, r, c, "is a source, but is allocated to 0")
-            if found != right:
-                but = f"belongs to source {right}" if right else "is unreached"
-                self.fail("allocation", at, r, c, f"is allocated to {found}, but {but}")
+            if (wrong := found != right).any():
+                k = int(np.argmax(wrong))
+                text = f"is allocated to {found[k]}, but belongs to source {right}"
+                self.fail("allocation", at, *self.place(*cells[k].tolist())[1], text)
         raise AssertionError("no cell of the path has another id than its source")
 
     def id_of_source(self, cell: np.ndarray, ids: Callable[[int, int], np.ndarray]) -> int:
