@@ -350,6 +350,25 @@ def test_fields_that_were_lost_before_an_interrupt_are_found_and_saved(kept, dat
     assert same(cells, whole(alone.layers["distance"]))
 
 
+@pytest.mark.parametrize("there", [False, True], ids=["alone", "cluster"])
+def test_stopped_when_all_is_relaxed(cluster, store, monkeypatch, there):
+    """The relaxation may end before anybody looks at it; nothing is written yet."""
+    usual, how = solve.Phases.relax, {"client": cluster if there else None, "backend": "cpu", **ALL}
+
+    def unseen(self):
+        with monkeypatch.context() as patch:
+            patch.setattr(solve.Phases, "_tick", lambda self, seen: None)
+            return usual(self)
+
+    def interrupt(cells, total):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(solve.Phases, "relax", unseen)
+    with pytest.raises(KeyboardInterrupt):
+        shortest_paths(store, SOURCES, progress=interrupt, **how)
+    assert shortest_paths(store, SOURCES, resume=True, **how).report.result["blocks_resumed"] > 0
+
+
 def test_fields_go_from_a_cluster_to_one_machine_and_back(store, cluster):
     layer = TileStore.open(store).layer("elevation")
     problem = CostDistance(

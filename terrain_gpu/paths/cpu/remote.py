@@ -336,7 +336,6 @@ class RemotePhases(Phases):
         return Slots(self.spill, self.problem.blocks.count, self.paths.field_bytes, resume=True)
 
     def finalise(self) -> tuple[int, int]:
-        self._tick(self.problem.grid.cells)
         write = tuple(not self.run.writers[output.name].finished for output in self.problem.outputs)
         flats = self._flats() if "backlink" in self.problem.names else None
         reached = valid = 0
@@ -349,6 +348,7 @@ class RemotePhases(Phases):
             self.run.tick(at)
 
         with self._saved_when_stopped():
+            self._tick(self.problem.grid.cells)
             self.paths.finish(self.problem.blocks.ids(), write, done)
         if flats is not None and (uneven := flats.pending()):
             flats.run(self.threads)

@@ -146,8 +146,8 @@ class Phases:
             if not count:
                 run.write(problem.named["backlink"], at, own_cells(blocks.window(*at), codes))
 
-        self._tick(problem.grid.cells)
         with self._saved_when_stopped():
+            self._tick(problem.grid.cells)
             self._each(blocks.ids(), save, run.tick)
             if flats is not None and flats.pending():
                 self._close_flats(flats)
