@@ -146,13 +146,14 @@ class MapServer:
                 f"port {port}: {error.strerror}; choose another, or 0 for any that is free"
             ) from error
         self._serves = False
+        self._warming = Thread(target=self._warm_up, daemon=True)
         self.port = self._http.server_address[1]
         self.url = f"http://{HOST}:{self.port}/{self.token}/"
 
     def serve(self) -> None:
         """Answer requests until `close` is called by another thread, or an interrupt."""
         self._serves = True
-        Thread(target=self._warm_up, daemon=True).start()
+        self._warming.start()
         self._http.serve_forever(poll_interval=0.2)
 
     def start(self) -> None:
@@ -166,6 +167,12 @@ class MapServer:
             self._http.shutdown()
         self.runs.close()
         self._http.server_close()
+        # Threads that are in compiled code when the process ends would abort it.
+        if self._warming.ident is not None:
+            self._warming.join()
+        with contextlib.ExitStack() as finished:
+            for _ in range(AT_ONCE):
+                finished.enter_context(self._tiles)
 
     def __enter__(self) -> MapServer:
         return self
