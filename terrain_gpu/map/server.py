@@ -167,7 +167,7 @@ class MapServer:
             self._http.shutdown()
         self.runs.close()
         self._http.server_close()
-        # Threads that are in compiled code when the process ends would abort it.
+        # Threads that are in compiled code when the process ends could abort it.
         if self._warming.ident is not None:
             self._warming.join()
         with contextlib.ExitStack() as finished:

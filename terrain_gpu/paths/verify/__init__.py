@@ -14,7 +14,7 @@ nearer cannot be part of a cycle. Others can, on flats, where steps cost nothing
 flat are united, first within blocks and then across their rims, and every flat must contain a
 source or a cell with a nearer predecessor. If a step may cost nothing in one direction only, the
 proof instead spreads from such cells along the steps, block by block until nothing changes. Memory
-is O(boundary) in all cases.
+is O(boundary), but for the one path that tells which id is wrong.
 
 A backlink names one predecessor of each cell, so none is followed either: on flats, the cells are
 united along their backlinks alone. A set of n cells that has no way out has n such steps, so one

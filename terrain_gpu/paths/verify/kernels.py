@@ -128,7 +128,7 @@ def check_cells(absent, distances, farthest, near, even, root, codes, linked, fl
     root
         Sources at their start values.
     codes, linked
-        Backlinks, and whether there are any. Of the steps `even` to a flat they leave one.
+        Backlinks, and whether there are any. Then `even` keeps only the step that they name.
     flat
         Receives the cells whose predecessors are all at equal distance.
     """
