@@ -373,31 +373,33 @@ def _least_of_components(left, count, parent, active, roots, best):
         u, v = parent[us[k]], parent[vs[k]]
         _copy(choices, k, choices, kept)
         us[kept], vs[kept] = u, v
-        # Branch-free, because small components are unpredictable.
-        _lower(choices, kept, best, u, u != v)
-        _lower(choices, kept, best, v, u != v)
         kept += u != v
+    # A loop of its own, for it waits for what it stored. Both are free of branches, because small
+    # components are unpredictable.
+    for k in range(kept):
+        _lower(choices, k, best, us[k])
+        _lower(choices, k, best, vs[k])
     return kept
 
 
-def _lower(choices, k, best, c, leaves):
-    """Make choice `k` the best one of a component, if it leaves it and is less."""
+def _lower(choices, k, best, c):
+    """Make choice `k` the best one of a component, if it is less."""
 
 
 @overload(_lower)
-def _lower_of(choices, k, best, c, leaves):
+def _lower_of(choices, k, best, c):
     if len(choices) == 1:
 
-        def lower(choices, k, best, c, leaves):
+        def lower(choices, k, best, c):
             kind, old = choices[0].dtype.type, best[0][c]
             word = ((choices[0][k] >> kind(NUMBER)) << kind(NUMBER)) | kind(k)
-            best[0][c] = word if leaves & (word < old) else old
+            best[0][c] = min(word, old)
 
     else:
 
-        def lower(choices, k, best, c, leaves):
+        def lower(choices, k, best, c):
             key, old, place = choices[0][k], best[0][c], best[1][c]
-            better = leaves & (key < old)
+            better = key < old
             best[0][c] = key if better else old
             best[1][c] = k if better else place
 

@@ -8,7 +8,9 @@ open cells then pick the *candidates*: the spanning forest of the edges left. An
 neither picked nor a candidate is the largest of a cycle. `forest` explains what this proves.
 
 The first round reads the edges of cells, in loops that the compiler vectorises, and so does the
-test that drops the largest edges of triangles. Of few edges left, later rounds read a list.
+test that drops the largest edges of triangles. There a byte tells edges of a cell: bits 0 to 3 are
+its forward edges, bits 4 to 7 those of its other neighbors that lead to it. Of few edges left,
+later rounds read a list.
 
 An edge of a tile has the number ``4 * cell + direction``. Where they fit, its weight and number
 form one word, so that the least word is the least edge.
@@ -151,12 +153,16 @@ def check_tiles(
 
 @register_jitable
 def _new_work(unit, words):
-    n = unit * unit
+    n, padded = unit * unit, words.shape[1]
+    step = np.zeros(256, np.int32)
+    for d in range(4):
+        step[1 << d], step[16 << d] = _step(d, unit), -_step(d, unit)
     return (
         words,  # by direction
         np.empty(-(-n // 8) * 8, np.uint8),  # the edges of each cell, then those that are left
-        np.empty(n, np.uint8),  # those of the forest
-        np.zeros(words.shape[1], np.int32),  # label after the first round
+        np.zeros(padded, np.uint8),  # those of the forest
+        (np.zeros(padded, np.uint8), np.empty(n, np.uint8), step),  # see `_first_round`
+        np.zeros(padded, np.int32),  # label after the first round
         (  # the edges that are left: number, ends, and word
             np.empty(4 * n, np.int32),
             np.empty(4 * n, np.int32),
@@ -164,7 +170,7 @@ def _new_work(unit, words):
             np.empty(4 * n, words.dtype),
         ),
         np.empty(n, words.dtype),  # least word of each component
-        np.empty(n, np.int32),  # number of that edge, or its place in the list
+        np.empty(n, np.int32),  # place of that edge in the list
         np.empty(n, np.int32),  # parent
         np.empty(n, np.int32),  # parent, once no cell is open
         np.empty(n, np.int32),  # active components
@@ -227,18 +233,22 @@ def _read_bits(bits, valid, window, diagonal, place, unit, work):
     """Return how many edges the forest has in a tile, -1 if a bit is wrong, and the grid."""
     present, chosen = work[1], work[2]
     row0, row1, col0, col1 = window
+    width = col1 - col0
     chosen[:] = 0
     count = edges = 0
     for y in range(row0, row1):
         first = (y - row0) * unit
-        strange = 0
-        for x in range(col1 - col0):
-            have, can = bits[y, col0 + x], present[first + x]
-            mine = have & can
-            chosen[first + x] = mine
-            count += (mine & 1) + (mine >> 1 & 1) + (mine >> 2 & 1) + (mine >> 3 & 1)
-            edges += (can & 1) + (can >> 1 & 1) + (can >> 2 & 1) + (can >> 3 & 1)
-            strange |= have & ~can
+        have, can = bits[y, col0:col1], present[first : first + width]
+        mine = chosen[unit + 1 + first : unit + 1 + first + width]
+        strange, ours, all_ = np.uint8(0), np.uint32(0), np.uint32(0)
+        for x in range(width):
+            both = have[x] & can[x]
+            mine[x] = both
+            ours = np.uint32(ours + _ones(both))
+            all_ = np.uint32(all_ + _ones(can[x]))
+            strange |= have[x] & ~can[x]
+        count += ours
+        edges += all_
         if not strange:
             continue
         for x in range(col0, col1):
@@ -246,6 +256,13 @@ def _read_bits(bits, valid, window, diagonal, place, unit, work):
             if odd and not _lead_out(odd, y, x, valid, window, diagonal, place):
                 return -1, 0
     return count, edges
+
+
+@register_jitable
+def _ones(bits):
+    """Count the ones of four bits."""
+    pairs = bits - (bits >> 1 & 5)
+    return (pairs & 3) + (pairs >> 2)
 
 
 @register_jitable
@@ -270,7 +287,7 @@ def _lead_out(odd, y, x, valid, window, diagonal, place):
 @register_jitable
 def _open(valid, window, place, unit, work, vertex, size):
     """Number the cells that have neighbours in other tiles."""
-    opened = work[10]
+    opened = work[11]
     opened[:] = False
     row0, row1, col0, col1 = window
     up, down = place[0] + row0 > 0, place[0] + row1 < place[2]
@@ -293,22 +310,24 @@ def _check(window, place, unit, shift, work, vertex, out, count, weights, taken)
 
     Returns the number of edges listed, and of the forest's edges so far; -1 if it lacks one.
     """
-    words, present, chosen, label, edges, _, _, parent, above, active, opened, picks = work
+    words, present, chosen, _, label, edges, _, _, parent, above, active, opened, picks = work
     pad = unit + 1
-    picked, roots = _first_round(unit, work)
+    taken, roots = _first_round(unit, shift, work, weights, taken)
+    if taken < 0:
+        return count, _NONE
     _drop(words, label, unit, present)
     left = _list(words, label, unit, present, edges)
     for k in range(roots):
         above[active[k]] = active[k]
-    picked, left, still = _rounds(shift, work, parent, left, roots, picked)
+    picked, left, still = _rounds(shift, work, parent, left, roots)
     for k in range(picked):
         e = np.int64(picks[k])
-        if not chosen[e >> 2] >> np.uint8(e & 3) & 1:
+        if not chosen[pad + (e >> 2)] >> np.uint8(e & 3) & 1:
             return count, _NONE
         weights[taken] = words[e & 3, pad + (e >> 2)] >> words.dtype.type(shift)
         taken += 1
     opened[:] = False
-    picked, _, _ = _rounds(shift, work, above, left, still, 0)
+    picked, _, _ = _rounds(shift, work, above, left, still)
     row0, _, col0, _ = window
     keys, ids, us, vs, tree, strange = out
     for k in range(picked):
@@ -321,7 +340,7 @@ def _check(window, place, unit, shift, work, vertex, out, count, weights, taken)
         ids[count] = 4 * ((place[0] + y) * place[3] + place[1] + x) + d
         us[count] = vertex[row0 + u // unit, col0 + u % unit]
         vs[count] = vertex[row0 + v // unit, col0 + v % unit]
-        mine = chosen[cell] >> np.uint8(d) & 1 != 0
+        mine = chosen[pad + cell] >> np.uint8(d) & 1 != 0
         tree[count] = mine
         strange[count] = _NONE if mine else ids[count]
         count += 1
@@ -338,65 +357,71 @@ def _step(direction, unit):
 
 
 @register_jitable
-def _first_round(unit, work):
-    """Let every cell pick; return the numbers of picks and of components."""
-    words, _, _, label, _, least, number, parent, _, active, opened, picks = work
+def _first_round(unit, shift, work, weights, taken):
+    """Let every cell pick, and list the weights of these edges.
+
+    Returns how many weights are listed, -1 if the forest lacks an edge, and how many components
+    there are.
+    """
+    words, _, chosen, (first, picked, step), label, _, least, _, parent, _, active, opened, _ = work
     n, pad = unit * unit, unit + 1
-    _least_of_cells(words, unit, least, number)
-    top = ~words.dtype.type(0)
-    found = 0
+    _pick(words, opened, unit, least, first)
+    own, e, sw = first[pad : pad + n], first[pad + 1 : pad + 1 + n], first[2 * unit : 2 * unit + n]
+    s, se = first[pad + unit : pad + unit + n], first[2 * pad : 2 * pad + n]
+    mine, west = chosen[pad : pad + n], chosen[unit : unit + n]
+    ne, north, nw = chosen[2 : 2 + n], chosen[1 : 1 + n], chosen[:n]
+    wrong = np.uint8(0)
     for c in range(n):
-        stays = opened[c] | (least[c] == top)
-        e = 0 if stays else np.int64(number[c])
-        other = (e >> 2) ^ ((e >> 2) + _step(e & 3, unit)) ^ c
-        other = c if stays else other
-        # If both picked this edge, the lesser one remains a root.
-        stays |= (c < other) & (number[other] == e) & (not opened[other])
-        parent[c] = c if stays else other
-        picks[found] = e
-        found += 1 - np.int64(stays)
-    changed = np.int32(1)
-    while changed:
-        changed = np.int32(0)
-        for c in range(n):
-            before = parent[c]
-            after = parent[before]
-            changed |= before ^ after
-            parent[c] = after
+        # If both ends pick an edge, the lesser one remains a root.
+        both = (e[c] >> 4 & 1) | (sw[c] >> 4 & 2) | (s[c] >> 4 & 4) | (se[c] >> 4 & 8)
+        picked[c] = own[c] & ~both
+        have = mine[c] | (west[c] & 1 | ne[c] & 2 | north[c] & 4 | nw[c] & 8) << 4
+        wrong |= own[c] & ~have
+    if wrong:
+        return _NONE, 0
+    for c in range(n):
+        weights[taken] = least[c] >> words.dtype.type(shift)
+        parent[c] = c + step[picked[c]]
+        taken += picked[c] != 0
+    for c in range(n - 1, -1, -1):
+        parent[c] = parent[parent[c]]
     roots = 0
     for c in range(n):
-        label[pad + c] = parent[c]
+        root = _root(parent, c)
+        parent[c] = label[pad + c] = root
         active[roots] = c
-        roots += parent[c] == c
-    return found, roots
+        roots += root == c
+    return taken, roots
 
 
 @register_jitable
-def _least_of_cells(words, unit, least, number):
-    """Find the least of the eight edges of each cell, and its number."""
-    n, pad = len(least), unit + 1
+def _pick(words, opened, unit, least, first):
+    """Find the least of the eight edges of each cell, and its bit; 0 if the cell does not pick."""
+    n, pad = unit * unit, unit + 1
     nw, north = words[3, :n], words[2, 1 : 1 + n]
     ne, w = words[1, 2 : 2 + n], words[0, pad - 1 : pad - 1 + n]
     e, sw = words[0, pad : pad + n], words[1, pad : pad + n]
     s, se = words[2, pad : pad + n], words[3, pad : pad + n]
+    own, top = first[pad : pad + n], ~words.dtype.type(0)
     for c in range(n):
         # In the order of their numbers: of equal words, the first is the least edge.
-        word, code = nw[c], np.int32(3 - 4 * pad)
-        code = np.int32(2 - 4 * unit) if north[c] < word else code
+        word, bit = nw[c], np.int32(128)
+        bit = np.int32(64) if north[c] < word else bit
         word = min(north[c], word)
-        code = np.int32(5 - 4 * unit) if ne[c] < word else code
+        bit = np.int32(32) if ne[c] < word else bit
         word = min(ne[c], word)
-        code = np.int32(-4) if w[c] < word else code
+        bit = np.int32(16) if w[c] < word else bit
         word = min(w[c], word)
-        code = np.int32(0) if e[c] < word else code
+        bit = np.int32(1) if e[c] < word else bit
         word = min(e[c], word)
-        code = np.int32(1) if sw[c] < word else code
+        bit = np.int32(2) if sw[c] < word else bit
         word = min(sw[c], word)
-        code = np.int32(2) if s[c] < word else code
+        bit = np.int32(4) if s[c] < word else bit
         word = min(s[c], word)
-        code = np.int32(3) if se[c] < word else code
-        least[c] = min(se[c], word)
-        number[c] = np.int32(4 * c) + code
+        bit = np.int32(8) if se[c] < word else bit
+        word = min(se[c], word)
+        least[c] = word
+        own[c] = 0 if opened[c] | (word == top) else bit
 
 
 @register_jitable
@@ -451,14 +476,14 @@ def _list(words, label, unit, present, edges):
 
 
 @register_jitable
-def _rounds(shift, work, parent, left, roots, found):
+def _rounds(shift, work, parent, left, roots):
     """Run rounds over the list until no component can pick.
 
-    Returns the number of picks so far, and of edges and of components that are left.
+    Returns the number of picks, and of edges and of components that are left.
     """
-    _, _, _, _, edges, least, place, _, _, active, opened, picks = work
+    _, _, _, _, _, edges, least, place, _, _, active, opened, picks = work
     numbers, us, vs, _ = edges
-    top = ~least.dtype.type(0)
+    top, found = ~least.dtype.type(0), 0
     while True:
         for k in range(roots):
             least[active[k]], place[active[k]] = top, _NONE
@@ -497,13 +522,16 @@ def _lower_words(edges, left, parent, least, place, active, roots, shift):
     word, top = words.dtype.type, ~words.dtype.type(0)
     few = (word(1) << word(shift)) - word(1)
     count = 0
+    # In two loops, each without a branch: the second one waits for what it stored.
     for k in range(left):
         u, v = parent[us[k]], parent[vs[k]]
-        numbers[count], us[count], vs[count], words[count] = numbers[k], u, v, words[k]
-        mine = words[k] & ~few | word(count) if u != v else top
-        least[u] = min(mine, least[u])
-        least[v] = min(mine, least[v])
+        numbers[count], us[count], vs[count] = numbers[k], u, v
+        words[count] = words[k] & ~few | word(count)
         count += u != v
+    for k in range(count):
+        u, v = us[k], vs[k]
+        least[u] = min(words[k], least[u])
+        least[v] = min(words[k], least[v])
     for k in range(roots):
         c = active[k]
         place[c] = np.int32(least[c] & few) if least[c] != top else _NONE
