@@ -161,24 +161,60 @@ WEIGHTS = {"flow": 1.85, "absdiff": 1.4}
 """How many times as long as with "max" blocks of a spanning tree take."""
 LAYERS = {"calc": (1, 0.7), "corridor": (2, 0.5)}
 """The fewest layers, and how much longer each further one takes, beside the time of those."""
-JOIN_SECONDS = {
-    "mst": 0.83e-6,
-    "components": 0.015e-6,
-    "accumulate": 0.37e-6,
-    "flow-direction": 0.33e-6,
-    "network": 0.37e-6,
-    **dict.fromkeys(("flow-accumulation", "fill", "basins", "hand", "watershed"), 0.12e-6),
+
+
+class DriverPhase(NamedTuple):
+    """A phase of the process that starts the run.
+
+    Attributes
+    ----------
+    name
+        In reports, too.
+    each
+        Seconds for each cell of the raster.
+    border
+        Whether they are instead for each cell beside a border between blocks.
+    first
+        Seconds before: until it writes the first line, it loads GDAL and PROJ.
+    """
+
+    name: str
+    each: float
+    border: bool = False
+    first: float = 0
+
+
+# Of lines: to a GeoPackage with --min-length 1000, as benchmarks.md has for 8192^2 and 20 000^2 on
+# two cores.
+DRIVER = {
+    "components": (DriverPhase("join", 0.015e-6, border=True),),
+    "accumulate": (DriverPhase("skeleton", 0.37e-6, border=True),),
+    "flow-direction": (DriverPhase("skeleton", 0.33e-6, border=True),),
+    "network": (
+        DriverPhase("skeleton", 0.37e-6, border=True),
+        DriverPhase("write", 1 / 55e6, first=0.35),
+    ),
+    "polygons": (DriverPhase("write", 1 / 15e6),),
+    "contours": (DriverPhase("write", 1 / 15e6),),
+    "streams": (DriverPhase("links", 1.6e-9),),
+    "depressions": (DriverPhase("hierarchy", 0.003e-6),),
+    **dict.fromkeys(
+        ("flow-accumulation", "fill", "basins", "hand", "watershed"),
+        (DriverPhase("join", 0.12e-6, border=True),),
+    ),
 }
-"""Of the process that starts the run, for each cell beside a border between blocks."""
-HIERARCHY_SECONDS = 0.003e-6
-"""For each cell: the depressions of all blocks are joined."""
-LINKS_SECONDS = 1.6e-9
-"""For each cell: the pieces of streams are joined and ordered."""
-LINES_RATE, POLYGONS_RATE = 55e6, 15e6
-"""Cells of a raster per second whose lines or polygons that process writes to a GeoPackage. Lines:
-with --min-length 1000, as benchmarks.md has for 8192^2 and 20 000^2 on two cores."""
-LINES_FIRST = 0.35
-"""Seconds until it writes the first line: it loads GDAL and PROJ."""
+"""By the purpose of a plan; only the levels of a spanning tree are also joined in tasks."""
+WRITTEN = {
+    "network": "--min-length 1000",
+    "polygons": "a polygon for every few cells",
+    "contours": "rugged terrain with many levels",
+}
+"""What the seconds of "write" are of."""
+LEVELS_SECONDS = 0.83e-6
+"""Of that process or a task, for each cell beside a border: a spanning tree is joined."""
+SURE = 0.05
+"""A phase of that process in a report that took fewer seconds tells only that it takes no more:
+up to 0.02 are of a phase without work."""
 READ = {"breach": 2 / 3}
 """Share of the planned passes that are read: without the one for voids."""
 CHECKSUM_RATE = 0.8e9
@@ -226,15 +262,24 @@ def learned(purpose: str, case: Case, file: str) -> Case:
     """
     try:
         told = json.loads(Path(file).read_text(encoding="utf-8"))
-        cells, each = told["cells"], told["settings"]["cluster"]["each"]
+        cells, cluster = int(_number(told["cells"], 1)), told["settings"]["cluster"]
+        each, plan = cluster["each"], told["settings"].get("plan", {})
         # Batches are solved in threads of their tasks, whose processor seconds are not told.
         clock = "processor_seconds" if case.pairs != "all" else "seconds"
-        used = sum(float(one[clock]) for one in each.values())
-        batches = told["result"].get("batches", 0)
-        command, visits = told["command"], told["result"].get("block_visits_per_block", case.visits)
+        used = _number(sum(_number(one[clock]) for one in each.values()), 1e-9)
+        batches = _number(told["result"].get("batches", 0))
+        visits = _number(told["result"].get("block_visits_per_block", case.visits), 1e-9)
+        command, most = told["command"], _number(plan.get("bytes_written", 0))
+        wrote = sum(_number(one.get("bytes_written", most)) for one in each.values())
+        inner = _border(plan)
+        case = case._replace(
+            visits=visits,
+            driver=_driver(purpose, told.get("seconds", {}), cells, inner),
+            dense=_dense(purpose, cluster, cells, inner),
+        )
     except OSError as error:
         raise InputError(f"--like {file}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError(
             f"--like {file}: not the report of a run on a cluster; give what --json of a run with "
             "--workers wrote"
@@ -256,15 +301,53 @@ def learned(purpose: str, case: Case, file: str) -> Case:
             raise InputError(
                 f"--like {file}: a run with {name} {was}; give one with {own}, or --{name} {was}"
             )
-    case = case._replace(visits=visits)
     own = sum(_work(purpose, cells, case).values())
     if case.pairs == "all":
         own = batches * batch_seconds(cells, case)
     own += FIRST * len(each)
-    if purpose not in PATHS and (most := told["settings"].get("plan", {}).get("bytes_written")):
-        wrote = sum(one.get("bytes_written", most) for one in each.values())
+    if purpose not in PATHS and most:
         case = case._replace(stored=min(wrote / most, 1.0))
     return case._replace(slower=used / (crowded(len(each)) * own))
+
+
+def _number(value: Any, least: float = 0) -> float:
+    """Return a number of a report, or refuse what no run reports."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(value)
+    if not least <= value < 2**63:
+        raise ValueError(value)
+    return float(value)
+
+
+def _border(plan: dict[str, Any]) -> float | None:
+    """Return the number of cells beside borders between blocks, None if the plan is not told."""
+    if "block_size" not in plan:
+        return None
+    rows, cols, block = (int(_number(plan[key], 1)) for key in ("rows", "cols", "block_size"))
+    return 2 * BlockGrid(rows, cols, block).line_cells
+
+
+def _driver(
+    purpose: str, told: dict[str, Any], cells: float, inner: float | None
+) -> dict[str, float]:
+    """Return what the seconds of a report tell of `DRIVER`: by phase, for each cell."""
+    found = {}
+    for one in DRIVER.get(purpose, ()):
+        number = inner if one.border else cells
+        if number and one.name in told:
+            seconds = _number(told[one.name])
+            each = max(seconds, SURE) / number
+            found[one.name] = each if seconds >= SURE else min(each, one.each)
+    return found
+
+
+def _dense(purpose: str, cluster: dict[str, Any], cells: float, inner: float | None) -> float:
+    """Return how many times as many bytes as usual workers found for each cell."""
+    usual = cells * sum(one.cell for one in PASSES[purpose])
+    if not usual or inner is None or "bytes_received" not in cluster:
+        return 1.0
+    known = inner * sum(one.known for one in PASSES[purpose])
+    return max(_number(cluster["bytes_received"]) - known, 0.0) / usual
 
 
 def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
@@ -346,32 +429,26 @@ def _forecast(purpose: str, plan: Plan, workers: int, case: Case) -> tuple[Forec
         usual_job = WRITING_JOB + OUTPUT * (one.outputs - 1) if one.line else JOB
         job = one.job or usual_job
         found.sent += count * job + BLOCK * blocks.count
-        found.sent += one.given * inner + one.given_cell * cells
+        found.sent += one.given * inner + case.dense * one.given_cell * cells
         found.received += ANSWER * count + (one.line + one.told) * blocks.count
-        found.received += one.known * inner + one.rim * rims + one.cell * cells
+        found.received += one.known * inner + one.rim * rims + case.dense * one.cell * cells
     if purpose == "convert" and workers > 1:
         size = plan.bytes_read // plan.passes
         read += size
         found.sent += JOB * found.phase(
             "checksums", ceil_div(size, PART), size / CHECKSUM_RATE, read=size
         )
-    elif purpose == "network":
-        found.alone("write", LINES_FIRST + cells / LINES_RATE)
-    elif purpose in ("polygons", "contours"):
-        found.alone("write", cells / POLYGONS_RATE)
-    elif purpose == "streams":
-        found.alone("links", LINKS_SECONDS * cells)
-    elif purpose == "depressions":
-        found.alone("join", HIERARCHY_SECONDS * cells)
-    if purpose in JOIN_SECONDS and purpose != "mst":
-        found.alone("join", JOIN_SECONDS[purpose] * inner)
+    for alone in DRIVER.get(purpose, ()):
+        told = case.driver.get(alone.name)
+        first, each = (alone.first, alone.each) if told is None else (0.0, told)
+        found.alone(alone.name, first + each * (inner if alone.border else cells))
     found.alone("commit", COMMIT * blocks.count)
     return found, read, written
 
 
 def _levels(found: Forecast, blocks: BlockGrid, inner: int) -> None:
     """Add the levels of a spanning tree, the lower ones in tasks."""
-    side, each = regions_of_a_task(blocks.count, found.workers), JOIN_SECONDS["mst"]
+    side, each = regions_of_a_task(blocks.count, found.workers), LEVELS_SECONDS
     if side > 1:
         tops = BlockGrid(blocks.rows, blocks.cols, side * blocks.block)
         below, inner = inner - 2 * tops.line_cells, 2 * tops.line_cells
@@ -416,6 +493,11 @@ def described(plan: Plan, found: dict[str, Any], case: Case, purpose: str) -> st
         lines.append(
             f"visits         {case.visits:g} of each block: data decides, --like takes the number "
             "of a smaller run"
+        )
+    if purpose in WRITTEN and "write" not in case.driver:
+        lines.append(
+            f"write          as of {WRITTEN[purpose]}: data decides, --like takes the seconds of a "
+            "smaller run"
         )
     if slow:
         lines.append(

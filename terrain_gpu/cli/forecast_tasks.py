@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..engine import cluster
@@ -35,6 +37,10 @@ class Case(NamedTuple):
         The share of the tiles that hold something; None for what is usual.
     cold
         Whether what a run reads must come from storage, and is not in memory already.
+    driver
+        Seconds of the process that starts the run, for each cell, by phase, as a report tells.
+    dense
+        How many times as many bytes of lines and so on as usual there are for each cell.
     layers
         How many layers calc or a corridor read; None for the least number.
     connectivity, metric
@@ -55,6 +61,8 @@ class Case(NamedTuple):
     storage: int | None = None
     stored: float | None = None
     cold: bool = False
+    driver: Mapping[str, float] = MappingProxyType({})
+    dense: float = 1
     layers: int | None = None
     connectivity: int = 8
     metric: str = "steps"

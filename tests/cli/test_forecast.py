@@ -202,9 +202,16 @@ def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync, tmp_path):
         how = ["--block-size", BLOCK, "--like", tmp_path / "report.json"]
         plan = planned(f"{SIDE}x{SIDE}", *how, "--for", *words.split())
         predicted, told = plan["cluster"], report.settings["cluster"]
+        usual = planned(f"{SIDE}x{SIDE}", "--block-size", BLOCK, "--for", *words.split())["cluster"]
         # How many visits are done in one task depends on how fast answers come.
         searches = purpose == "sssp" or words == "least-cost-network --points 20"
         wrong = differences(told, predicted, 0.4 if searches else 0.2)
+        if forecast.PASSES[purpose]:  # not how often paths visit blocks
+            wrong |= differences(told, usual)
+        for phase in forecast.DRIVER.get(purpose, ()):
+            took, found = report.seconds[phase.name], predicted["seconds"][phase.name]
+            if found > forecast.SURE if took < forecast.SURE else found != pytest.approx(took):
+                wrong[phase.name] = took, found
         each = told["each"].values()
         read, written = (sum(one[f"bytes_{way}"] for one in each) for way in ("read", "written"))
         # Tiles of one value are not stored, and nobody knows beforehand what compression saves.
@@ -485,6 +492,108 @@ def test_tiles_of_a_smaller_run_are_those_of_a_larger(tmp_path):
     assert written[1] == pytest.approx(written[0] / 3)
     assert usual["cluster"]["range"][0] < usual["cluster"]["range"][1]
     assert like["cluster"]["range"][0] == pytest.approx(like["cluster"]["seconds"]["total"])
+
+
+SMALL = {"rows": 2048, "cols": 4096, "block_size": 512}
+LARGE = ["16384x32768", "--block-size", 512, "--memory-limit", "9GB"]
+"""64 times as many cells, and 77 times as many at borders between blocks."""
+
+
+def report_of(file, command, **more):
+    """Write the report of a run of two workers over the small raster; return its content."""
+    each = {"processor_seconds": 1.0}
+    cluster = {"each": {"a": each, "b": dict(each)}}
+    told = {
+        "command": command,
+        "cells": 2048 * 4096,
+        "settings": {"cluster": cluster},
+        "result": {},
+    }
+    told |= more
+    file.write_text(json.dumps(told))
+    return told
+
+
+@pytest.mark.parametrize("purpose", ["network", "contours", "polygons"])
+def test_lines_of_a_larger_run_are_as_dense(purpose, tmp_path):
+    """Both the seconds to write them, and what workers send."""
+    told = report_of(tmp_path / "old.json", purpose)
+    told["settings"]["plan"] = SMALL
+    told["settings"]["cluster"]["bytes_received"] = 5 * 10**8
+    told["seconds"] = {"total": 7.0, "write": 3.0}
+    (tmp_path / "small.json").write_text(json.dumps(told))
+    words = [*LARGE, "--for", purpose]
+    usual, old, like = (
+        planned(*words, *more)["cluster"]
+        for more in ([], ["--like", tmp_path / "old.json"], ["--like", tmp_path / "small.json"])
+    )
+    assert like["seconds"]["write"] == pytest.approx(64 * 3)
+    assert like["bytes_received"] == pytest.approx(64 * 5e8, rel=0.02)
+    assert old["seconds"]["write"] == usual["seconds"]["write"]
+    assert old["bytes_received"] == pytest.approx(usual["bytes_received"], rel=1e-3)
+    words = ["plan", *map(str, words), "--workers", "2"]
+    for file, said in (("old", True), ("small", False)):
+        more = ["--like", str(tmp_path / f"{file}.json")]
+        done = CliRunner().invoke(group, [*words, *more])
+        assert ("data decides, --like takes the seconds of a smaller run" in done.output) == said
+
+
+@pytest.mark.parametrize(
+    ("purpose", "phase", "growth"),
+    [("accumulate", "skeleton", 76.9), ("depressions", "hierarchy", 64)],
+)
+def test_the_driver_joins_as_in_a_smaller_run(purpose, phase, growth, tmp_path):
+    """By the cells that it joins: at borders, or all. A phase too short to be sure is an upper
+    bound."""
+    told = report_of(tmp_path / "small.json", purpose)
+    told["settings"]["plan"] = SMALL
+    words = [*LARGE, "--for", purpose]
+    usual = planned(*words)["cluster"]["seconds"][phase]
+    for took, found in ((2.0, 2.0 * growth), (0.06, 0.06 * growth), (0.01, min(usual, 5 * growth))):
+        (tmp_path / "small.json").write_text(json.dumps({**told, "seconds": {phase: took}}))
+        like = planned(*words, "--like", tmp_path / "small.json")
+        assert like["cluster"]["seconds"][phase] == pytest.approx(found, rel=0.01)
+
+
+@pytest.mark.parametrize("value", [-1, "3", True, None, [], math.nan, math.inf, 1e300, 10**400])
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("seconds", "write"),
+        ("cells",),
+        ("settings", "plan", "block_size"),
+        ("settings", "plan", "bytes_written"),
+        ("settings", "cluster", "bytes_received"),
+        ("settings", "cluster", "each", "a", "processor_seconds"),
+        ("settings", "cluster", "each", "a", "bytes_written"),
+    ],
+    ids=lambda place: place[-1],
+)
+def test_numbers_that_no_run_reports(place, value, tmp_path):
+    told = report_of(tmp_path / "small.json", "contours", seconds={})
+    told["settings"]["plan"] = dict(SMALL)
+    at = told
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    (tmp_path / "small.json").write_text(json.dumps(told))
+    refuse(tmp_path / "small.json", "contours")
+
+
+def refuse(file, purpose):
+    words = ["9x9", "--for", purpose, "--workers", "2", "--like", str(file)]
+    with pytest.raises(InputError, match=r"small.json: not the report of a run on a cluster"):
+        command.main(words, standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"cells": 9, "settings": {"cluster": {"each": {}}}, "result": {}}', "[]"],
+    ids=["deep", "no worker", "a list"],
+)
+def test_what_is_no_report(text, tmp_path):
+    (tmp_path / "small.json").write_text(text)
+    refuse(tmp_path / "small.json", "mst")
 
 
 def test_what_runs_in_one_process_has_no_forecast():
