@@ -21,6 +21,7 @@ from .forecast_tasks import (
     EDGE,
     FIRST,
     JOB,
+    LATER,
     OUTPUT,
     WRITING_JOB,
     Case,
@@ -267,6 +268,7 @@ def learned(purpose: str, case: Case, file: str) -> Case:
         # Batches are solved in threads of their tasks, whose processor seconds are not told.
         clock = "processor_seconds" if case.pairs != "all" else "seconds"
         used = _number(sum(_number(one[clock]) for one in each.values()), 1e-9)
+        loading = _number(cluster.get("loading_seconds", 0))
         batches = _number(told["result"].get("batches", 0))
         visits = _number(told["result"].get("block_visits_per_block", case.visits), 1e-9)
         command, most = told["command"], _number(plan.get("bytes_written", 0))
@@ -304,7 +306,12 @@ def learned(purpose: str, case: Case, file: str) -> Case:
     own = sum(_work(purpose, cells, case).values())
     if case.pairs == "all":
         own = batches * batch_seconds(cells, case)
-    own += FIRST * len(each)
+    phases = len(PASSES[purpose])
+    if phases and 0 < loading < used:
+        used -= loading
+        case = case._replace(loads=loading / len(each) / (FIRST + (phases - 1) * LATER))
+    else:
+        own += FIRST * len(each)
     if purpose not in PATHS and most:
         case = case._replace(stored=min(wrote / most, 1.0))
     return case._replace(slower=used / (crowded(len(each)) * own))

@@ -39,6 +39,8 @@ class Case(NamedTuple):
         Whether what a run reads must come from storage, and is not in memory already.
     driver
         Seconds of the process that starts the run, for each cell, by phase, as a report tells.
+    loads
+        How many times as long as usual workers load kernels; None for as many as `slower`.
     dense
         How many times as many bytes of lines and so on as usual there are for each cell.
     layers
@@ -62,6 +64,7 @@ class Case(NamedTuple):
     stored: float | None = None
     cold: bool = False
     driver: Mapping[str, float] = MappingProxyType({})
+    loads: float | None = None
     dense: float = 1
     layers: int | None = None
     connectivity: int = 8
@@ -112,6 +115,7 @@ class Forecast:
 
     def __init__(self, plan: Plan, workers: int, case: Case) -> None:
         self.slower = case.slower * crowded(workers)
+        self.loads = self.slower if case.loads is None else case.loads
         self.workers, self.storage, self.cold = workers, case.storage, case.cold
         files = plan.bytes_read / max(plan.passes, 1) + plan.bytes_written
         self.kept = files <= workers * FILES
@@ -124,8 +128,7 @@ class Forecast:
         at_once: float = math.inf, tasks: int | None = None, cost: float = TASK_COST,
     ) -> int:  # fmt: skip
         """Add a phase whose items take so many seconds of one core; return its tasks."""
-        loads = LATER if self.seconds else 0.0 if name == "convert" else FIRST
-        first = self.slower * loads
+        first = self.loads * (LATER if self.seconds else 0.0 if name == "convert" else FIRST)
         if self.kept and (self.seconds or not self.cold):
             read = 0
         self.fetched += read

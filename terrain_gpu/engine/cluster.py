@@ -344,8 +344,8 @@ class Cluster:
         items: Iterator[Any],
     ) -> Generator[Any, None, None]:
         """Yield the results of `function` for all items, which are sent in batches."""
-        tasks, seconds, done = Tasks(self, function, packed), 0.0, 0
-        begun: set[str] = set()
+        tasks, seconds, processor, done = Tasks(self, function, packed), 0.0, 0.0, 0
+        first: list[tuple[Told, int]] = []
 
         def more() -> None:
             count = int(TASK_SECONDS * done / seconds) if seconds else 1
@@ -356,10 +356,13 @@ class Cluster:
                 tasks.submit(some)
 
         for found, told, count in tasks.results(more):
-            if told.worker in begun:  # the first task of a worker loads kernels
+            if told.begins:  # it loads kernels
+                first.append((told, count))
+            else:
                 seconds, done = seconds + told.seconds, done + count
-            begun.add(told.worker)
+                processor += told.processor
             yield from found
+        self.figures.began(first, processor, done)
 
     def _next(self, ready: SimpleQueue[Any]) -> list[Any]:
         """Wait for a finished task; none after checking for new and lost workers."""

@@ -13,6 +13,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.tasks = self.retries = self.bytes_sent = self.bytes_received = 0
+        self.loading = 0.0
         self.done: Counter[str] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.processor: defaultdict[str, float] = defaultdict(float)
@@ -38,6 +39,20 @@ class Figures:
             self.last.get(told.worker, told), told, key=lambda one: one.after
         )
 
+    def began(self, first: list[tuple[Told, int]], seconds: float, items: int) -> None:
+        """Count what workers' first tasks of a phase took for more than their items.
+
+        Parameters
+        ----------
+        first
+            These tasks, and how many items each had.
+        seconds, items
+            Processor seconds of all later tasks, and their items.
+        """
+        if items:
+            each = seconds / items
+            self.loading += max(sum(told.processor - count * each for told, count in first), 0.0)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the entries for the report."""
         return {
@@ -45,6 +60,7 @@ class Figures:
             "retries": self.retries,
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
+            "loading_seconds": self.loading,
             "worker_peak_rss_bytes": max((told.peak for told in self.last.values()), default=0),
             "each": {
                 worker: {
@@ -67,7 +83,7 @@ SAME = "host", "peak_rss_bytes"
 
 def figures_of_both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of a report of two runs by the same client, the second one `other`."""
-    counted = "tasks", "retries", "bytes_sent", "bytes_received"
+    counted = "tasks", "retries", "bytes_sent", "bytes_received", "loading_seconds"
     peak, each = "worker_peak_rss_bytes", {**one["each"], **other["each"]}
     for worker in one["each"].keys() & other["each"].keys():
         first, last = one["each"][worker], other["each"][worker]

@@ -115,6 +115,8 @@ class Told(NamedTuple):
     after: tuple[int, int]
     processor: float
     """Seconds of processor time of the task's thread."""
+    begins: bool
+    """Whether it is the thread's first one of a phase."""
 
 
 class _Local(threading.local):
@@ -144,7 +146,8 @@ def task(
     start, before, worker = time.perf_counter(), process_io() or (0, 0), get_worker()
     processor = time.thread_time()
     key = hashlib.sha256(packed).digest()
-    if _local.key != key:  # free what another job holds first
+    begins = _local.key != key
+    if begins:  # free what another job holds first
         _local.clear()
         if needs.threads < worker.state.nthreads:
             raise ClusterError(
@@ -162,8 +165,8 @@ def task(
         raise
     seconds = time.perf_counter() - start
     after, processor = process_io() or (0, 0), time.thread_time() - processor
-    host = socket.gethostname()
-    return result, Told(worker.address, host, seconds, peak_rss(), before, after, processor)
+    host, peak = socket.gethostname(), peak_rss()
+    return result, Told(worker.address, host, seconds, peak, before, after, processor, begins)
 
 
 def facts(folder: str, store: str = "") -> Facts:

@@ -49,8 +49,8 @@ from terrain_gpu import (
     watershed,
 )
 from terrain_gpu.cli import forecast, forecast_paths
-from terrain_gpu.cli.forecast import COMMANDS
-from terrain_gpu.cli.forecast_tasks import TASK_COST, shared_seconds
+from terrain_gpu.cli.forecast import COMMANDS, PASSES
+from terrain_gpu.cli.forecast_tasks import TASK_COST, crowded, shared_seconds
 from terrain_gpu.cli.main import group
 from terrain_gpu.cli.plan import PURPOSES, UNPLANNED, command
 from terrain_gpu.drainage import plan_accumulation
@@ -555,6 +555,24 @@ def test_the_driver_joins_as_in_a_smaller_run(purpose, phase, growth, tmp_path):
         assert like["cluster"]["seconds"][phase] == pytest.approx(found, rel=0.01)
 
 
+def test_kernels_are_loaded_as_in_a_smaller_run(tmp_path):
+    """That takes as long for a larger raster, unlike its blocks."""
+    told = report_of(tmp_path / "small.json", "slope")
+    work = 1.5 * crowded(2) * told["cells"] / PASSES["slope"][0].rate
+
+    def found(loading, **more):
+        each = {"processor_seconds": (loading + work) / 2}
+        told["settings"]["cluster"] = {"each": {"a": each, "b": each}, **more}
+        (tmp_path / "small.json").write_text(json.dumps(told))
+        plan = planned(*LARGE, "--for", "slope", "--like", tmp_path / "small.json")
+        return plan["cluster"]["seconds"]["slope"]
+
+    short, long = (found(loading, loading_seconds=loading) for loading in (0.2, 6.0))
+    assert long - short == pytest.approx((6.0 - 0.2) / 2)
+    assert short > 64 * work / 2
+    assert found(6.0) > 2 * long
+
+
 @pytest.mark.parametrize("value", [-1, "3", True, None, [], math.nan, math.inf, 1e300, 10**400])
 @pytest.mark.parametrize(
     "place",
@@ -564,6 +582,7 @@ def test_the_driver_joins_as_in_a_smaller_run(purpose, phase, growth, tmp_path):
         ("settings", "plan", "block_size"),
         ("settings", "plan", "bytes_written"),
         ("settings", "cluster", "bytes_received"),
+        ("settings", "cluster", "loading_seconds"),
         ("settings", "cluster", "each", "a", "processor_seconds"),
         ("settings", "cluster", "each", "a", "bytes_written"),
     ],

@@ -357,7 +357,7 @@ def test_the_command_is_killed_and_goes_on_alone(store, edges, by_hand):
 def in_workers(client, store, function, items):
     """``function(item)`` in workers, in any order, and what the report tells."""
     cluster = clusters.Cluster(client, str(store))
-    job = pickle.dumps(Job(None, None, None, []))
+    job = pickle.dumps(Job(None, None, None, [], run=cluster._run_id))
     found = list(cluster._run(do_each, job, ((function, item) for item in items)))
     return found, cluster.settings()
 
@@ -382,6 +382,25 @@ def test_what_died_with_its_worker_is_told(store, tmp_path, cluster):
     assert told["worker_peak_rss_bytes"] == one["peak_rss_bytes"] > 20 * MB
     assert told["bytes_sent"] > len(str(tmp_path))
     assert told["bytes_received"] > 0
+
+
+BEGUN = set()
+
+
+def load_once(operation, folder, seconds):
+    """Work for a tenth of so many seconds; the first time in a process, so many longer."""
+    end = time.thread_time() + seconds * (0.1 if seconds in BEGUN else 1.1)
+    BEGUN.add(seconds)
+    while time.thread_time() < end:
+        pass
+
+
+def test_what_first_tasks_took_for_more_is_told(store, cluster):
+    """Not of the only task of a phase, which none is compared with."""
+    in_workers(cluster, store, load_once, [0.01] * 20)  # this module is imported
+    told = in_workers(cluster, store, load_once, [0.5] * 20)[1]
+    assert told["loading_seconds"] == pytest.approx(0.5 * len(told["each"]), rel=0.2)
+    assert in_workers(cluster, store, load_once, [0.5])[1]["loading_seconds"] == 0
 
 
 def many_events(dask_scheduler):
@@ -450,7 +469,7 @@ def test_workers_that_join_later_take_part(store, tmp_path, scheduler, start_wor
         cluster = clusters.Cluster(client, str(store))
         start_worker()
         (place := tmp_path / "place").mkdir()
-        job = pickle.dumps(Job(None, None, None, []))
+        job = pickle.dumps(Job(None, None, None, [], run=cluster._run_id))
         list(cluster._run(do_each, job, iter([(meet, place)] * 8)))
     assert len(cluster.settings()["each"]) == 2
 
@@ -544,7 +563,7 @@ def test_workers_that_join_later_with_a_limit_that_is_less(store, scheduler, sta
     with clusters.open_client(None, scheduler.address) as client:
         connected = clusters.Cluster(client, str(store))
         connected._needs = connected._needs._replace(memory=321 * MB)
-        job = pickle.dumps(Job(None, None, None, []))
+        job = pickle.dumps(Job(None, None, None, [], run=cluster._run_id))
         with pytest.raises(PlanError, match=r"400 MB in Dask, .* --memory-limit 402MB or more, or"):
             list(connected._run(do_each, job, iter([(print, 0)])))
 
