@@ -469,7 +469,7 @@ def test_workers_that_join_later_take_part(store, tmp_path, scheduler, start_wor
         cluster = clusters.Cluster(client, str(store))
         start_worker()
         (place := tmp_path / "place").mkdir()
-        job = pickle.dumps(Job(None, None, None, [], run=cluster._run_id))
+        job = pickle.dumps(Job(None, None, None, []))
         list(cluster._run(do_each, job, iter([(meet, place)] * 8)))
     assert len(cluster.settings()["each"]) == 2
 
@@ -563,7 +563,7 @@ def test_workers_that_join_later_with_a_limit_that_is_less(store, scheduler, sta
     with clusters.open_client(None, scheduler.address) as client:
         connected = clusters.Cluster(client, str(store))
         connected._needs = connected._needs._replace(memory=321 * MB)
-        job = pickle.dumps(Job(None, None, None, [], run=cluster._run_id))
+        job = pickle.dumps(Job(None, None, None, []))
         with pytest.raises(PlanError, match=r"400 MB in Dask, .* --memory-limit 402MB or more, or"):
             list(connected._run(do_each, job, iter([(print, 0)])))
 

@@ -240,15 +240,13 @@ def _read_bits(bits, valid, window, diagonal, place, unit, work):
         first = (y - row0) * unit
         have, can = bits[y, col0:col1], present[first : first + width]
         mine = chosen[unit + 1 + first : unit + 1 + first + width]
-        strange, ours, all_ = np.uint8(0), np.uint32(0), np.uint32(0)
+        strange, ours, grid = np.uint8(0), np.uint32(0), np.uint32(0)
         for x in range(width):
-            both = have[x] & can[x]
-            mine[x] = both
-            ours = np.uint32(ours + _ones(both))
-            all_ = np.uint32(all_ + _ones(can[x]))
+            mine[x] = have[x] & can[x]
+            ours = np.uint32(ours + _ones(mine[x]))
+            grid = np.uint32(grid + _ones(can[x]))
             strange |= have[x] & ~can[x]
-        count += ours
-        edges += all_
+        count, edges = count + ours, edges + grid
         if not strange:
             continue
         for x in range(col0, col1):
@@ -568,9 +566,8 @@ def _root(parent, c):
 @register_jitable
 def _between(cells, valid, bits, rule, diagonal, place, unit, out, count, vertex, weights, taken):
     """List the edges between tiles; return whether they are right, and the numbers."""
-    rows, cols = cells.shape
+    (rows, cols), edges = cells.shape, 0
     keys, ids, us, vs, tree, strange = out
-    edges = 0
     for y in range(rows):
         last = y % unit == unit - 1
         step = 1 if last or unit < 3 else unit - 1
