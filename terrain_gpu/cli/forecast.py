@@ -210,12 +210,14 @@ WRITTEN = {
     "polygons": "a polygon for every few cells",
     "contours": "rugged terrain with many levels",
 }
-"""What the seconds of "write" are of."""
+"""What "write" is predicted for."""
 LEVELS_SECONDS = 0.83e-6
 """Of that process or a task, for each cell beside a border: a spanning tree is joined."""
 SURE = 0.05
-"""A phase of that process in a report that took fewer seconds tells only that it takes no more:
-up to 0.02 are of a phase without work."""
+"""Below so many seconds, a phase of that process in a report gives only an upper bound: one without
+work takes up to 0.02."""
+TOLD = 0.9
+"""The largest share of loading in a report whose rest tells how fast cores are."""
 READ = {"breach": 2 / 3}
 """Share of the planned passes that are read: without the one for voids."""
 CHECKSUM_RATE = 0.8e9
@@ -268,16 +270,20 @@ def learned(purpose: str, case: Case, file: str) -> Case:
         # Batches are solved in threads of their tasks, whose processor seconds are not told.
         clock = "processor_seconds" if case.pairs != "all" else "seconds"
         used = _number(sum(_number(one[clock]) for one in each.values()), 1e-9)
-        loading = _number(cluster.get("loading_seconds", 0))
+        threads = _number(cluster.get("threads", len(each)), 1)
+        loading = cluster.get("loading_seconds")
+        loading = used if loading is None else _number(loading)
+        resumed = _number(told["result"].get("blocks_resumed", 0))
         batches = _number(told["result"].get("batches", 0))
         visits = _number(told["result"].get("block_visits_per_block", case.visits), 1e-9)
         command, most = told["command"], _number(plan.get("bytes_written", 0))
         wrote = sum(_number(one.get("bytes_written", most)) for one in each.values())
-        inner = _border(plan)
+        blocks = _blocks(plan)
+        inner = 2 * blocks.line_cells if blocks else None
         case = case._replace(
             visits=visits,
             driver=_driver(purpose, told.get("seconds", {}), cells, inner),
-            dense=_dense(purpose, cluster, cells, inner),
+            dense=_dense(purpose, cluster, cells, blocks),
         )
     except OSError as error:
         raise InputError(f"--like {file}: cannot be read: {error.strerror}") from error
@@ -293,6 +299,8 @@ def learned(purpose: str, case: Case, file: str) -> Case:
         )
     if command != wanted:
         raise InputError(f"--like {file}: a report of {command}; --for {purpose} needs {wanted}")
+    if resumed:
+        raise InputError(f"--like {file}: a resumed run; give one that began anew")
     if purpose == "least-cost-network" and (batches > 0) != (case.pairs == "all"):
         raise InputError(
             f"--like {file}: a network of other pairs; give one of --pairs {case.pairs}"
@@ -307,9 +315,9 @@ def learned(purpose: str, case: Case, file: str) -> Case:
     if case.pairs == "all":
         own = batches * batch_seconds(cells, case)
     phases = len(PASSES[purpose])
-    if phases and 0 < loading < used:
+    if phases and loading <= TOLD * used:
         used -= loading
-        case = case._replace(loads=loading / len(each) / (FIRST + (phases - 1) * LATER))
+        case = case._replace(loads=loading / threads / (FIRST + (phases - 1) * LATER))
     else:
         own += FIRST * len(each)
     if purpose not in PATHS and most:
@@ -326,12 +334,12 @@ def _number(value: Any, least: float = 0) -> float:
     return float(value)
 
 
-def _border(plan: dict[str, Any]) -> float | None:
-    """Return the number of cells beside borders between blocks, None if the plan is not told."""
+def _blocks(plan: dict[str, Any]) -> BlockGrid | None:
+    """Return the blocks of a run, None if its plan is not told."""
     if "block_size" not in plan:
         return None
     rows, cols, block = (int(_number(plan[key], 1)) for key in ("rows", "cols", "block_size"))
-    return 2 * BlockGrid(rows, cols, block).line_cells
+    return BlockGrid(rows, cols, block)
 
 
 def _driver(
@@ -348,13 +356,22 @@ def _driver(
     return found
 
 
-def _dense(purpose: str, cluster: dict[str, Any], cells: float, inner: float | None) -> float:
-    """Return how many times as many bytes as usual workers found for each cell."""
+def _dense(purpose: str, cluster: dict[str, Any], cells: float, blocks: BlockGrid | None) -> float:
+    """Return how many times the usual bytes workers found in each cell."""
     usual = cells * sum(one.cell for one in PASSES[purpose])
-    if not usual or inner is None or "bytes_received" not in cluster:
+    if not usual or blocks is None or "bytes_received" not in cluster:
         return 1.0
-    known = inner * sum(one.known for one in PASSES[purpose])
-    return max(_number(cluster["bytes_received"]) - known, 0.0) / usual
+    other = ANSWER * _number(cluster.get("tasks", 0))
+    other += sum(_beside_cells(one, blocks) for one in PASSES[purpose])
+    return max(_number(cluster["bytes_received"]) - other, 0.0) / usual
+
+
+def _beside_cells(one: Pass, blocks: BlockGrid) -> float:
+    """Return the bytes that workers send of blocks and their borders."""
+    down, across = blocks.shape
+    rims = 2 * (down * blocks.cols + across * blocks.rows)
+    known = 2 * blocks.line_cells * one.known
+    return (one.line + one.told) * blocks.count + known + one.rim * rims
 
 
 def _work(purpose: str, cells: int, case: Case) -> dict[str, float]:
@@ -410,9 +427,7 @@ def _forecast(purpose: str, plan: Plan, workers: int, case: Case) -> tuple[Forec
         matrix = Forecast(plan, workers, case)
         return matrix, *add_batches(matrix, plan, case)
     cells, blocks = plan.rows * plan.cols, BlockGrid(plan.rows, plan.cols, plan.block_size)
-    down, across = blocks.shape
     inner = 2 * blocks.line_cells
-    rims = 2 * (down * plan.cols + across * plan.rows)
     units = ceil_div(plan.rows, plan.unit_rows) * ceil_div(plan.cols, plan.unit_cols)
     found, work = Forecast(plan, workers, case), _work(purpose, cells, case)
     share = 1.0 if case.stored is None else case.stored
@@ -437,8 +452,8 @@ def _forecast(purpose: str, plan: Plan, workers: int, case: Case) -> tuple[Forec
         job = one.job or usual_job
         found.sent += count * job + BLOCK * blocks.count
         found.sent += one.given * inner + case.dense * one.given_cell * cells
-        found.received += ANSWER * count + (one.line + one.told) * blocks.count
-        found.received += one.known * inner + one.rim * rims + case.dense * one.cell * cells
+        found.received += ANSWER * count + _beside_cells(one, blocks)
+        found.received += case.dense * one.cell * cells
     if purpose == "convert" and workers > 1:
         size = plan.bytes_read // plan.passes
         read += size
@@ -503,8 +518,8 @@ def described(plan: Plan, found: dict[str, Any], case: Case, purpose: str) -> st
         )
     if purpose in WRITTEN and "write" not in case.driver:
         lines.append(
-            f"write          as of {WRITTEN[purpose]}: data decides, --like takes the seconds of a "
-            "smaller run"
+            f"write          as for {WRITTEN[purpose]}: data decides, --like takes the seconds of "
+            "a smaller run"
         )
     if slow:
         lines.append(

@@ -40,9 +40,9 @@ class Case(NamedTuple):
     driver
         Seconds of the process that starts the run, for each cell, by phase, as a report tells.
     loads
-        How many times as long as usual workers load kernels; None for as many as `slower`.
+        How many times as long as usual workers load kernels; None: as `slower` says.
     dense
-        How many times as many bytes of lines and so on as usual there are for each cell.
+        How many times the usual bytes workers find in each cell.
     layers
         How many layers calc or a corridor read; None for the least number.
     connectivity, metric
@@ -116,6 +116,7 @@ class Forecast:
     def __init__(self, plan: Plan, workers: int, case: Case) -> None:
         self.slower = case.slower * crowded(workers)
         self.loads = self.slower if case.loads is None else case.loads
+        self.first = {"convert": 0.0} if case.loads is None else {}
         self.workers, self.storage, self.cold = workers, case.storage, case.cold
         files = plan.bytes_read / max(plan.passes, 1) + plan.bytes_written
         self.kept = files <= workers * FILES
@@ -128,7 +129,7 @@ class Forecast:
         at_once: float = math.inf, tasks: int | None = None, cost: float = TASK_COST,
     ) -> int:  # fmt: skip
         """Add a phase whose items take so many seconds of one core; return its tasks."""
-        first = self.loads * (LATER if self.seconds else 0.0 if name == "convert" else FIRST)
+        first = self.loads * (LATER if self.seconds else self.first.get(name, FIRST))
         if self.kept and (self.seconds or not self.cold):
             read = 0
         self.fetched += read

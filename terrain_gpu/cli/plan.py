@@ -236,7 +236,7 @@ class Purpose(click.Choice[str]):
     "--like",
     metavar="REPORT.json",
     help="Predict with what a smaller run with --workers has reported: how fast its cores were, "
-    "how long it wrote lines or polygons, and how often shortest paths visited blocks.",
+    "how long writing lines or polygons took, and how often shortest paths visited blocks.",
 )
 @click.option(
     "--storage",

@@ -13,7 +13,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.tasks = self.retries = self.bytes_sent = self.bytes_received = 0
-        self.loading = 0.0
+        self.loading: float | None = None
         self.done: Counter[str] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.processor: defaultdict[str, float] = defaultdict(float)
@@ -40,7 +40,7 @@ class Figures:
         )
 
     def began(self, first: list[tuple[Told, int]], seconds: float, items: int) -> None:
-        """Count what workers' first tasks of a phase took for more than their items.
+        """Count what the first tasks of a phase took beyond the usual time of their items.
 
         Parameters
         ----------
@@ -50,8 +50,8 @@ class Figures:
             Processor seconds of all later tasks, and their items.
         """
         if items:
-            each = seconds / items
-            self.loading += max(sum(told.processor - count * each for told, count in first), 0.0)
+            more = sum(told.processor - count * seconds / items for told, count in first)
+            self.loading = (self.loading or 0.0) + max(more, 0.0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the entries for the report."""
@@ -83,7 +83,7 @@ SAME = "host", "peak_rss_bytes"
 
 def figures_of_both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of a report of two runs by the same client, the second one `other`."""
-    counted = "tasks", "retries", "bytes_sent", "bytes_received", "loading_seconds"
+    counted = "tasks", "retries", "bytes_sent", "bytes_received"
     peak, each = "worker_peak_rss_bytes", {**one["each"], **other["each"]}
     for worker in one["each"].keys() & other["each"].keys():
         first, last = one["each"][worker], other["each"][worker]
@@ -91,4 +91,7 @@ def figures_of_both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any
         peaks = max(first["peak_rss_bytes"], last["peak_rss_bytes"])
         each[worker] = {**last, **added, "peak_rss_bytes": peaks}
     sums = {key: one[key] + other[key] for key in counted}
+    loading = [one["loading_seconds"], other["loading_seconds"]]
+    if None not in loading:
+        sums["loading_seconds"] = sum(loading)
     return {**other, **sums, peak: max(one[peak], other[peak]), "each": each}

@@ -10,6 +10,7 @@ import pickle
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -116,11 +117,15 @@ class Told(NamedTuple):
     processor: float
     """Seconds of processor time of the task's thread."""
     begins: bool
-    """Whether it is the thread's first one of a phase."""
+    """Whether it is the thread's first task of a phase."""
 
 
 class _Local(threading.local):
     """Data that a worker's thread keeps between tasks of one job."""
+
+    def __init__(self) -> None:
+        self.begun: deque[str] = deque(maxlen=16)
+        """Names of the phases, see `cluster.Tasks`, that this thread had tasks of."""
 
     key = b""
     job: Any = None
@@ -145,9 +150,11 @@ def task(
 
     start, before, worker = time.perf_counter(), process_io() or (0, 0), get_worker()
     processor = time.thread_time()
+    name = str(worker.get_current_task()).rpartition("-")[0]
+    if begins := name not in _local.begun:
+        _local.begun.append(name)
     key = hashlib.sha256(packed).digest()
-    begins = _local.key != key
-    if begins:  # free what another job holds first
+    if _local.key != key:  # free what another job holds first
         _local.clear()
         if needs.threads < worker.state.nthreads:
             raise ClusterError(

@@ -374,7 +374,7 @@ def _least_of_components(left, count, parent, active, roots, best):
         _copy(choices, k, choices, kept)
         us[kept], vs[kept] = u, v
         kept += u != v
-    # A loop of its own, for it waits for what it stored. Both are free of branches, because small
+    # A loop of its own, because it waits for its own stores. Neither loop branches: small
     # components are unpredictable.
     for k in range(kept):
         _lower(choices, k, best, us[k])

@@ -8,8 +8,8 @@ open cells then pick the *candidates*: the spanning forest of the edges left. An
 neither picked nor a candidate is the largest of a cycle. `forest` explains what this proves.
 
 The first round reads the edges of cells, in loops that the compiler vectorises, and so does the
-test that drops the largest edges of triangles. There a byte tells edges of a cell: bits 0 to 3 are
-its forward edges, bits 4 to 7 those of its other neighbors that lead to it. Of few edges left,
+test that drops the largest edges of triangles. There a byte holds edges of a cell: bits 0 to 3 its
+forward edges, bits 4 to 7 the forward edges of neighbors that lead to it. Few edges are left then:
 later rounds read a list.
 
 An edge of a tile has the number ``4 * cell + direction``. Where they fit, its weight and number
