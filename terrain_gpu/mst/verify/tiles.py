@@ -240,7 +240,7 @@ def _read_bits(bits, valid, window, diagonal, place, unit, work):
         first = (y - row0) * unit
         have, can = bits[y, col0:col1], present[first : first + width]
         mine = chosen[unit + 1 + first : unit + 1 + first + width]
-        strange, ours, grid = np.uint8(0), np.uint32(0), np.uint32(0)
+        strange, ours, grid = np.uint8(0), np.uint32(0), np.uint32(0)  # narrow, for vectors
         for x in range(width):
             mine[x] = have[x] & can[x]
             ours = np.uint32(ours + _ones(mine[x]))
@@ -520,7 +520,7 @@ def _lower_words(edges, left, parent, least, place, active, roots, shift):
     word, top = words.dtype.type, ~words.dtype.type(0)
     few = (word(1) << word(shift)) - word(1)
     count = 0
-    # In two loops, each without a branch: the second one waits for what it stored.
+    # In two loops, each without a branch: the second one waits for its own stores.
     for k in range(left):
         u, v = parent[us[k]], parent[vs[k]]
         numbers[count], us[count], vs[count] = numbers[k], u, v
