@@ -28,6 +28,7 @@ from bench_sssp import raster, store_of
 
 ROOT = Path(__file__).resolve().parents[1]
 HOLD = "import numpy, time; held = numpy.ones(1 << 29); print(flush=True); time.sleep(999)"
+"""Holds 4 GB, and prints a line as soon as it does."""
 FREEING = 0.5
 """Seconds that freeing takes."""
 OPERATIONS = {
@@ -39,9 +40,9 @@ OPERATIONS = {
 
 
 def run(words: list[str], report: Path, start: float) -> dict[str, float]:
-    """Run a program, whose run begins after `start` seconds; return the seconds of its phases.
+    """Run a program, whose run begins after `start` seconds.
 
-    And "start", what comes before them.
+    Returns the seconds of its phases, and as "start" all others of the program.
     """
     program = "from terrain_gpu.cli.main import main; main()"
     command = [sys.executable, "-c", program, *words, "--overwrite", "-q", "--json", str(report)]
@@ -74,15 +75,14 @@ def main() -> None:
     print("| | workers | threads | ratio | least: workers | threads | ratio |")
     print("| --- " * 7 + "|")
     for name in given.operations:
-        words = (
-            OPERATIONS[name].replace("STORE", str(store)).replace("MIDDLE", f"{middle},{middle}")
-        )
+        command = OPERATIONS[name].replace("MIDDLE", f"{middle},{middle}")
+        words = [str(store) if word == "STORE" else word for word in shlex.split(command)]
         found: dict[str, list[dict[str, float]]] = {"workers": [], "threads": []}
         for _ in range(given.rounds + 1):
             for how, each in found.items():
                 start = each[-1]["start"] if each else 0.0
-                both = [*shlex.split(words), f"--{how}", str(given.count)]
-                each.append(run(both, work / "report.json", start))
+                options = [f"--{how}", str(given.count)]
+                each.append(run([*words, *options], work / "report.json", start))
         cells = []
         for of in (statistics.median, min):
             a, b = (of(one["total"] for one in each[1:]) for each in found.values())
