@@ -158,15 +158,20 @@ def open_client(
     }
     with dask.config.set(settings):
         if scheduler is not None:
-            _check_address(scheduler)
+            connection = _connection_settings(scheduler)
             try:
                 # Dask's client would wait for ever for one that is stopped.
-                asyncio.run(asyncio.wait_for(_greet(scheduler), GREET))
+                asyncio.run(asyncio.wait_for(_greet(scheduler, connection), GREET))
             except (OSError, ValueError):
                 raise ClusterError(
                     f"{scheduler}: no scheduler answers within {GREET:g} s; start one (dask "
                     "scheduler), or check host and port"
                 ) from None
+            except Exception as error:  # Dask takes any bytes for a message
+                raise ClusterError(
+                    f"{scheduler}: what answers there is not a Dask scheduler "
+                    f"({type(error).__name__}); check host and port"
+                ) from error
             try:
                 client = Client(scheduler, timeout=CONNECT, set_as_default=False)
             except (OSError, ValueError):
@@ -247,28 +252,40 @@ def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:
     return [{VISIBLE: name} for name in names[:workers]]
 
 
-def _check_address(scheduler: str) -> None:
-    """Refuse what cannot be the address of a scheduler."""
+def _connection_settings(scheduler: str) -> dict[str, Any]:
+    """What Dask needs to connect to an address; refuse what cannot be one of a scheduler."""
     from distributed.comm.registry import get_backend
+    from distributed.security import Security
 
     if not (parts := re.fullmatch(r"(?:(\w+)://)?([^/:]+:[0-9]+)", scheduler)):
         raise InputError(
             f"--scheduler {scheduler}: is not an address; write for example tcp://host:8786"
         )
     try:
-        get_backend(parts[1] or "tcp")
-    except ValueError:
+        get_backend(parts[1] or "tcp").get_connector()
+    except (ValueError, TypeError, ImportError):
         raise InputError(
             f"--scheduler {scheduler}: Dask does not know {parts[1]}://; write tcp://{parts[2]}, "
             "or as the scheduler says when it starts"
         ) from None
+    try:
+        settings: dict[str, Any] = Security().get_connection_args("client")
+    except (OSError, ValueError) as error:
+        raise InputError(f"--scheduler {scheduler}: Dask's TLS settings: {error}") from None
+    if parts[1] in ("tls", "wss") and settings.get("ssl_context") is None:
+        raise InputError(
+            f"--scheduler {scheduler}: needs certificates; name their files in Dask's settings "
+            "distributed.comm.tls.ca-file, tls.client.cert and tls.client.key, or the variables "
+            "DASK_DISTRIBUTED__COMM__TLS__..."
+        )
+    return settings
 
 
-async def _greet(scheduler: str) -> None:
+async def _greet(scheduler: str, settings: dict[str, Any]) -> None:
     """Return when a scheduler has answered."""
     from distributed.core import rpc
 
-    async with rpc(scheduler, timeout=GREET) as remote:
+    async with rpc(scheduler, timeout=GREET, connection_args=settings) as remote:
         asked = asyncio.ensure_future(remote.identity(n_workers=0))
         if not (await asyncio.wait([asked], timeout=SAY))[0]:
             log.warning("%s: no answer yet; waiting for %g s in all", scheduler, GREET)

@@ -207,8 +207,11 @@ class MapServer:
         )
         return [(method, re.compile(path), answer) for method, path, answer in routes]
 
-    def answer(self, method: str, target: str, body: bytes) -> Reply:
-        """The reply to a request, whose host has been checked; raises `Refused`."""
+    def answer(self, method: str, target: str, read: Callable[[], bytes]) -> Reply:
+        """The reply to a request, whose host has been checked; raises `Refused`.
+
+        The body is read once the token is known to be right: until then anyone may have sent it.
+        """
         try:
             parts = urlsplit(target)
             query = parse_qs(parts.query, max_num_fields=10)
@@ -223,6 +226,7 @@ class MapServer:
                 continue
             allowed = True
             if known == method:
+                body = read()
                 more: dict[str, Any] = {"body": body} if method == "POST" else {}
                 if respond == self._values:
                     more = {"names": query.get("names", [""])[0]}
@@ -358,7 +362,7 @@ class _Handler(BaseHTTPRequestHandler):
             known = {f"{name}:{self.map.port}" for name in (HOST, "localhost")}
             if len(host) != 1 or host[0].lower() not in known:
                 raise Refused(HTTPStatus.FORBIDDEN, "unknown host")
-            reply = self.map.answer(self.command, self.path, self._body())
+            reply = self.map.answer(self.command, self.path, self._body)
         except Refused as error:
             reply = _json({"error": str(error)}, error.status)
         except InputError as error:

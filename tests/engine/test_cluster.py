@@ -17,12 +17,16 @@ import urllib.request
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pytest
 from cluster import Daemon, kill_a_worker, processes, start_scheduler
 from contract import Stop, make_store, same, stop_at, whole
+from distributed import LocalCluster
+from distributed.security import Security
 from memory import MB, within
 from pauses import HANGS, Pause, wait_for_pause
 from programs import fork, spawn
@@ -712,6 +716,40 @@ def test_no_scheduler(monkeypatch, caplog):
     assert caplog.messages == ["tcp://127.0.0.1:1: no answer yet; waiting for 0.3 s in all"]
 
 
+def test_something_else_answers():
+    """Dask takes a greeting of SSH for the number of parts of a message, and their lengths."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = "{}:{}".format(*server.getsockname())
+        greeter = Thread(target=lambda: server.accept()[0].sendall(b"SSH-2.0-OpenSSH_9.2\r\n" * 9))
+        greeter.start()
+        with (
+            pytest.raises(ClusterError, match=f"{address}: what answers there is not a Dask sche"),
+            clusters.open_client(None, address),
+        ):
+            pass
+        greeter.join()
+
+
+def test_a_scheduler_with_certificates(tmp_path):
+    """They come from Dask's settings, as for its own client."""
+    security, settings = Security.temporary(), {}
+    for name, text in (
+        ("ca-file", security.tls_ca_file),
+        ("client.cert", security.tls_client_cert),
+        ("client.key", security.tls_client_key),
+    ):
+        (tmp_path / name).write_text(text)
+        settings[f"distributed.comm.tls.{name}"] = str(tmp_path / name)
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=0, security=security, protocol="tls://", dashboard_address=None
+        ) as cluster,
+        clusters.open_client(None, cluster.scheduler_address) as client,
+    ):
+        assert client.scheduler.address.startswith("tls://")
+
+
 def test_no_dask(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
@@ -868,6 +906,8 @@ def test_commands(store, by_hand):
             2,
             "does not know http://; write tcp://h:1, or as the scheduler says",
         ),
+        ("--scheduler ucx://h:1", 2, "does not know ucx://; write tcp://h:1"),
+        ("--scheduler tls://h:1", 2, "needs certificates; name their files in Dask's settings"),
     ],
 )
 def test_wrong_options(store, words, code, message):

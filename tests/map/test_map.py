@@ -312,6 +312,9 @@ HOST = "Host: 127.0.0.1:PORT\r\n"
     (f"POST /TOKEN/store.json HTTP/1.1\r\n{HOST}Content-Length: 0\r\n\r\n", 405),
     (f"POST /TOKEN/runs HTTP/1.1\r\n{HOST}Content-Length: 99999999999\r\n\r\n", 413),
     (f"POST /TOKEN/runs HTTP/1.1\r\n{HOST}Content-Length: -5\r\n\r\n", 411),
+    # Answered before a byte of the body is there.
+    (f"POST /wrong/runs HTTP/1.1\r\n{HOST}Content-Length: 1000000\r\n\r\n", 404),
+    (f"POST /TOKEN/store.json HTTP/1.1\r\n{HOST}Content-Length: 1000000\r\n\r\n", 405),
     (f"POST /TOKEN/runs HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n", 411),
     (f"GET /TOKEN/ HTTP/1.1\r\n{HOST}Content-Length: 5\r\n\r\nhello", 413),
     (f"GET /TOKEN/ HTTP/1.1\r\n{HOST}" + "X: y\r\n" * 200 + "\r\n", 431),
