@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import StoreError
 from ..grid import BlockGrid, GridSpec, Window
 from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS
-from ..io.encodings import CODES, warn_of_encoding
+from ..io.encodings import CODES, to_own_codes, warn_of_encoding
 from ..store import Layer, TileStore
 
 DIRECTIONS = "flow_direction"
@@ -85,14 +85,15 @@ def open_links(store: TileStore, name: str) -> Layer:
 def end_ways(layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray) -> None:
     """Set codes to `NOWHERE` where the layer has no value, and outside of the raster.
 
+    Inland sinks of other programs become outlets, see `to_own_codes`.
+
     Parameters
     ----------
     window, codes
         A block, and its codes with one ring.
     """
     r0, r1, c0, c1 = window
-    if layer.nodata not in (None, NOWHERE):
-        codes[codes == layer.nodata] = NOWHERE
+    to_own_codes(codes, layer.nodata)
     codes[: r0 == 0] = NOWHERE
     codes[codes.shape[0] - (r1 == grid.rows) :] = NOWHERE
     codes[:, : c0 == 0] = NOWHERE

@@ -15,6 +15,7 @@ from ..errors import InputError, OutsideError, StoreError
 from ..grid import GridSpec, Window, cell_centres
 from ..grid.lengths import step_lengths
 from ..io.covered import NAMED
+from ..io.encodings import to_own_codes
 from ..io.places import PlacesLike, as_places, values_at
 from ..store import Layer, TileStore
 from .codes import NOWHERE, open_directions
@@ -113,7 +114,8 @@ class PourPoints:
             or else the nearest that drains.
         """
         found = values_at(codes, *self.cells.T)
-        none = (found == NOWHERE) | (found == (NOWHERE if codes.nodata is None else codes.nodata))
+        to_own_codes(found, codes.nodata)
+        none = found == NOWHERE
         if none.any():
             row, col = self.cells[none][0].tolist()
             raise InputError(
@@ -245,7 +247,7 @@ def _channels(store: TileStore, codes: Layer) -> list[Layer]:
 
 
 def _nearest_in(layer: Layer, row: int, col: int, *, none: float) -> tuple[float, int, int] | None:
-    """Distance, row and column of the nearest cell that is not `none` nor drains nowhere.
+    """Distance, row and column of the nearest cell that is not `none`.
 
     None if all are far.
     """
@@ -255,8 +257,7 @@ def _nearest_in(layer: Layer, row: int, col: int, *, none: float) -> tuple[float
         r0, r1 = max(row - reach, 0), min(row + reach + 1, grid.rows)
         c0, c1 = max(col - reach, 0), min(col + reach + 1, grid.cols)
         data = layer.read_window(r0, r1, c0, c1)
-        good = (data != none) & ((none == 0) | (data != NOWHERE))
-        near = np.argwhere(good) + np.array((r0, c0))
+        near = np.argwhere(data != none) + np.array((r0, c0))
         if len(near):
             far = distances(grid, row, col, near)
             first = int(np.argmin(far))

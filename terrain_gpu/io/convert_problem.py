@@ -97,7 +97,8 @@ class Convert(Operation):
                         f"{self.mosaic.inputs[0].path}: holds flow directions; leave out {option}"
                     )
             mosaic = self.mosaic
-            return RecodeDirections(self.directions, mosaic.nodata, mosaic.cell_name)
+            name = str(mosaic.inputs[0].path)
+            return RecodeDirections(self.directions, mosaic.nodata, mosaic.cell_name, name)
         return Recode.of(
             self.mosaic,
             round_cells=self.round_cells,

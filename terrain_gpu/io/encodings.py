@@ -37,6 +37,28 @@ def warn_of_encoding(path: str) -> None:
     )
 
 
+@lru_cache
+def warn_of_sinks(path: str) -> None:
+    """Warn once of codes that are inland sinks of some programs, and no direction of others."""
+    log.warning(
+        "%s: declares no nodata value, so 255 and -1 are treated as no direction; if they are "
+        "inland sinks, as in HydroSHEDS, MERIT Hydro and pyflwdir, name the nodata value "
+        "(--nodata 247)",
+        path,
+    )
+
+
+def to_own_codes(codes: np.ndarray, nodata: float | int | None) -> None:
+    """Set codes of a layer to 255 at its nodata value, and to 0 at inland sinks.
+
+    Those are 255 where another value is nodata, as HydroSHEDS, MERIT Hydro and pyflwdir have it.
+    """
+    if nodata not in (None, 255):
+        void = codes == nodata
+        codes[codes == 255] = 0
+        codes[void] = 255
+
+
 def has_knights(layer: Layer) -> bool:
     """Whether cells may be knight's moves, backlinks of 16 neighbours."""
     return bool(layer.info.get("encoding") == KNIGHT_BACKLINKS)

@@ -29,7 +29,7 @@ from ..grid.neighbours import (
 )
 from ..store import Layer
 from . import nextxy
-from .encodings import encoded, encoding_dtype
+from .encodings import encoded, encoding_dtype, to_own_codes
 from .geotiff import OutputProfile, RasterOutput
 from .nextxy import NEXTXY
 from .verify.nextxy import PLANNED, plan_next_cells, verify_next_cells
@@ -85,7 +85,7 @@ class Export(Operation):
         """Nodata value of the file."""
         if self.bands == 2:
             return nextxy.NONE
-        if self.encoding in DEGREES:
+        if self.encoding is not None:
             return no_direction(self.encoding)
         return self.source.nodata if self.kind == self.source.dtype else math.nan
 
@@ -188,6 +188,7 @@ class Export(Operation):
     ) -> SolvedBlock:
         (data,) = cells
         if self.bands == 2:
+            to_own_codes(data, self.source.nodata)
             codes = data[1:-1, 1:-1]
             self._refuse_others(at, codes, nextxy.no_directions(codes))
             nextxy.end_outside(data, self.window(at), self.source.grid.shape)
@@ -248,6 +249,7 @@ class Export(Operation):
     def _encoded(self, at: Block, data: np.ndarray) -> np.ndarray:
         """Flow directions in another encoding."""
         assert self.encoding is not None
+        to_own_codes(data, self.source.nodata)
         found = encoded(self.source, self.encoding)[data]
         self._refuse_others(at, data, found < -1)
         return found.astype(encoding_dtype(self.source, self.encoding))

@@ -10,12 +10,16 @@ import numpy as np
 
 from .. import cells
 from ..errors import CellError, InputError
-from ..grid.neighbours import ENCODINGS, no_direction
+from ..grid.neighbours import DEGREES, ENCODINGS, no_direction
+from .encodings import warn_of_sinks
 from .gdal import ENCODING_TAG
 from .mosaic import Mosaic
 
 ROUNDED = np.dtype("<i4")
 ROUNDED_NODATA = -(2**31)
+
+NEGATIVE = ("taudem", "saga", *DEGREES)
+"""Encodings in which 255 or -1 is no direction, whatever the nodata value is."""
 
 
 def _cell_name(row: int, col: int) -> str:
@@ -134,6 +138,7 @@ class RecodeDirections:
     encoding: str
     source_nodata: float | int | None
     cell_name: Callable[[int, int], str] = _cell_name
+    name: str = ""
 
     dtype = np.dtype(np.uint8)
     nodata = 255
@@ -146,17 +151,24 @@ class RecodeDirections:
         CellError
             naming row and column of a value that is no direction.
         """
-        theirs = ENCODINGS[self.encoding]
-        known = data == no_direction(self.encoding)
+        theirs, declared = ENCODINGS[self.encoding], self.source_nodata
+        other = data == no_direction(self.encoding)
         if self.encoding != "grass":  # which has negative directions where water leaves the map
-            known |= data == -1
-        if data.dtype.kind == "f":
-            known |= np.isnan(data)
-        if self.source_nodata is not None:
-            known |= data == self.source_nodata
+            other |= data == -1
+        known = np.isnan(data) if data.dtype.kind == "f" else np.zeros(data.shape, bool)
+        if declared is None or self.encoding in NEGATIVE:
+            known |= other
+        if declared is not None:
+            known |= data == declared
+        if self.encoding == "esri" and declared is None and other.any():
+            warn_of_sinks(self.name)
         result = np.full(data.shape, self.nodata, self.dtype)
         open_cells = ~known
         values = np.abs(data) if self.encoding == "grass" else data
+        if self.encoding == "esri":
+            if data.dtype == np.int8:
+                values = np.where(data == -128, np.int16(128), data)  # NE in a signed byte
+            values = np.where(other, 0, values)  # inland sinks, where they are open
         for k, value in enumerate(theirs):
             here = open_cells & (values == value)
             result[here] = 1 << k & 255  # 0 at outlets

@@ -14,7 +14,8 @@ constexpr u8 END = 8, NOWHERE = 255;
 // Counters that the host reads.
 enum { BAD, DRAINED, PASSED };
 
-// Replace D8 codes by directions. BAD: the least number of a cell without a code.
+// Replace D8 codes by directions. BAD: the least number of a cell without a code. Where another value
+// is nodata (-1: none is), 255 is an inland sink.
 extern "C" __global__ void decode(const Region* region, int nodata, u8* codes, u64* notes) {
     const Region g = *region;
     u64 drained = 0;
@@ -22,7 +23,8 @@ extern "C" __global__ void decode(const Region* region, int nodata, u8* codes, u
         if (!inside) return;
         const u8 code = codes[s.at];
         u8 found = NOWHERE;
-        if (code == 0 && nodata != 0) found = END;
+        const bool sink = code == NOWHERE && nodata >= 0;
+        if ((code == 0 || sink) && code != nodata) found = END;
         else if (code != NOWHERE && code != nodata) {
             if (code & (code - 1)) atomicMin(&notes[BAD], (u64)(s.row * g.cols + s.col));
             found = (u8)(__ffs(code) - 1);

@@ -315,6 +315,10 @@ class _Rule(NamedTuple):
         found = np.full(data.shape, 255, np.uint8)
         for code, theirs in zip((1, 2, 4, 8, 16, 32, 64, 128, 0), self.codes, strict=True):
             np.copyto(found, np.uint8(code), where=(value == theirs) & ~void & (data != 255))
+        if self.codes == ENCODINGS["esri"] and data.dtype == np.int8:
+            found[(data == -128) & ~void] = 128
+        if self.codes == ENCODINGS["esri"] and self.nodata is not None:
+            found[((data == 255) | (data == -1)) & ~void] = 0  # inland sinks
         return found, found == 255
 
     def broken(self, data: np.ndarray, found: np.ndarray) -> np.ndarray:

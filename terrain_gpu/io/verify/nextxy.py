@@ -117,6 +117,8 @@ def _codes(layer: Any, window: Window) -> np.ndarray:
     """Codes of a window and one ring, 255 outside of the raster."""
     r0, r1, c0, c1 = window
     found: np.ndarray = layer.read_ring(window)
+    if layer.nodata not in (None, 255):  # then 255 is an inland sink
+        found = np.where(found == layer.nodata, 255, found * (found != 255))
     rows, cols = np.arange(r0 - 1, r1 + 1), np.arange(c0 - 1, c1 + 1)
     found[(rows < 0) | (rows >= layer.grid.rows)] = 255
     found[:, (cols < 0) | (cols >= layer.grid.cols)] = 255

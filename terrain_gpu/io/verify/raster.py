@@ -97,7 +97,8 @@ def verify_raster(
     plan = plan_raster(layer, part, dtype, limits)
     own = dtype == layer.dtype or encoding in DEGREES
     nodata = layer.nodata if dtype == layer.dtype else math.nan
-    if encoding in DEGREES:
+    plain = encoding is None or encoding == "esri"
+    if not plain:
         nodata = no_direction(encoding)
     try:
         file = GdalInput(os.fspath(path), None)
@@ -108,8 +109,7 @@ def verify_raster(
         if file.encoding != encoding:
             what = f"its flow directions are of {file.encoding}, not {encoding}"
             raise refused(at.path, what, "encoding")
-        plain = encoding is None or encoding == "esri"
-        codes = None if plain else encoded(layer, str(encoding)).astype(dtype)
+        codes = None if plain else _table(layer, str(encoding)).astype(dtype)
         masked = dtype.kind != "f" and nodata is not None
 
         def check(window: Window, found: np.ndarray, data: np.ndarray) -> None:
@@ -179,6 +179,15 @@ def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) ->
         if file.encoding not in (None, *ENCODINGS) or (file.encoding and layer.dtype != np.uint8):
             raise refused(path, f"its encoding {file.encoding!r} is unknown", "encoding")
         return verify_raster(path, layer, part, dtype, limits, encoding=file.encoding)
+
+
+def _table(layer: Any, encoding: str) -> np.ndarray:
+    """What an encoding has for each code of a layer; 255 is a sink if another value is nodata."""
+    table = encoded(layer, encoding)
+    if layer.nodata not in (None, 255):
+        none, table[255] = table[255], table[0]
+        table[layer.nodata] = none
+    return table
 
 
 def _cell(window: Window, here: tuple[slice, slice], row: int, col: int) -> tuple[int, int]:
