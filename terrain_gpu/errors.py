@@ -25,6 +25,10 @@ class TerrainError(Exception):
     def __init__(self, message: object = "", *more: Any) -> None:
         super().__init__(without_secrets(str(message)), *more)
 
+    def reword(self, message: str) -> None:
+        """Replace the message, and keep the kind of error and what else it knows."""
+        self.args = without_secrets(message), *self.args[1:]
+
 
 class InputError(TerrainError, ValueError):
     """An argument, a raster or a value that cannot be used as given."""

@@ -6,7 +6,18 @@ import pickle
 
 import pytest
 
-from terrain_gpu.errors import InputError, OutsideError, StoreError, without_secrets
+from terrain_gpu import errors
+from terrain_gpu.cli.places import naming
+from terrain_gpu.errors import (
+    FormulaError,
+    InputError,
+    OutputError,
+    OutsideError,
+    StoreError,
+    TerrainError,
+    VerificationError,
+    without_secrets,
+)
 
 KEPT = [
     "http://host:9000/a@b.tif: not a raster",
@@ -37,3 +48,35 @@ def test_credentials_are_left_out(text, told):
     for error in (InputError(text), StoreError(text), OutsideError(text, (1, 2))):
         assert str(error) == str(pickle.loads(pickle.dumps(error))) == told
         assert "hid" not in repr(error.args)
+
+
+def every_kind():
+    """An error of each kind."""
+    kinds = {
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type)
+        if issubclass(kind, TerrainError)
+    }
+    known = {
+        FormulaError: ("no", ("a +", "   ^")),
+        OutsideError: ("no", (1, 2)),
+        VerificationError: ("no", "cells", 3, 4),
+    }
+    return [
+        kind(*known.get(kind, ("no",))) for kind in sorted(kinds, key=lambda kind: kind.__name__)
+    ]
+
+
+@pytest.mark.parametrize("error", every_kind(), ids=lambda error: type(error).__name__)
+def test_commands_reword_messages(error):
+    """As where an option is named, or the temporary store of a raster."""
+    more = {name: value for name, value in vars(error).items() if name != "__notes__"}
+    with pytest.raises(type(error)) as caught, naming("--sources"):
+        raise error
+    assert str(caught.value) == "--sources: no" or not isinstance(error, InputError | OutputError)
+    error.reword("http://me:hid@h/a.tif: else")
+    again = pickle.loads(pickle.dumps(error))
+    for one in (error, again):
+        assert str(one) == "http://...@h/a.tif: else"
+        assert {name: vars(one)[name] for name in more} == more

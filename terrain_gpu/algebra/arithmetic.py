@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,7 @@ class TooLarge(Exception):
 
 Layers = Mapping[str, Cells]
 Compute = Callable[[Layers], Cells]
+Join = Callable[[Cells, Cells], Cells]
 
 
 @dataclass(frozen=True)
@@ -157,30 +159,46 @@ def _real(values: np.ndarray, void: np.ndarray) -> Cells:
     return Cells(values, void | ~np.isfinite(values))
 
 
-def _arithmetic(sign: str, one: _Term, other: _Term) -> _Term:
-    kind = REAL if sign == "/" else _common((one, other))
+def _joined(first: _Term, rest: Sequence[tuple[Join, _Term]], kind: np.dtype) -> _Term:
+    """A term and others, joined one after another: by a loop, as there may be thousands."""
 
     def compute(layers: Layers) -> Cells:
-        (a, a_void), (b, b_void) = (_as(node.compute(layers), kind) for node in (one, other))
-        void = a_void | b_void
-        if sign == "/":
-            return _real(a / b, void)
-        found = {"+": np.add, "-": np.subtract, "*": np.multiply}[sign](a, b)
-        if kind == REAL:
-            return _real(found, void)
-        # Integers wrap around; a sum has then a sign that none of its terms has.
-        if sign == "*":
-            large = ~void & (np.abs(a.astype(REAL) * b.astype(REAL)) > 2.0**62)
-            if large.any():
-                # On Linux, longdouble has a mantissa of at least 64 bits: exact around 2**63.
-                product = a.astype(np.longdouble) * b.astype(np.longdouble)
-                _refuse(large & ((product >= 2.0**63) | (product < -(2.0**63))))
-        else:
-            addend = b if sign == "+" else ~b
-            _refuse(~void & (((a ^ found) & (addend ^ found)) < 0))
-        return Cells(found, void)
+        found = first.compute(layers)
+        for join, term in rest:
+            found = join(found, term.compute(layers))
+        return found
 
-    return _Term(compute, kind)
+    return _Term(compute, kind) if rest else first
+
+
+def _calculated(first: _Term, rest: Sequence[tuple[str, _Term]]) -> _Term:
+    """Sums or products, by their signs."""
+    kind, steps = first.kind, list[tuple[Join, _Term]]()
+    for sign, term in rest:
+        kind = REAL if REAL in (kind, term.kind) or sign == "/" else INTEGER
+        steps.append((partial(_calculate, sign, kind), term))
+    return _joined(first, steps, kind)
+
+
+def _calculate(sign: str, kind: np.dtype, one: Cells, other: Cells) -> Cells:
+    (a, a_void), (b, b_void) = _as(one, kind), _as(other, kind)
+    void = a_void | b_void
+    if sign == "/":
+        return _real(a / b, void)
+    found = {"+": np.add, "-": np.subtract, "*": np.multiply}[sign](a, b)
+    if kind == REAL:
+        return _real(found, void)
+    # Integers wrap around; a sum has then a sign that none of its terms has.
+    if sign == "*":
+        large = ~void & (np.abs(a.astype(REAL) * b.astype(REAL)) > 2.0**62)
+        if large.any():
+            # On Linux, longdouble has a mantissa of at least 64 bits: exact around 2**63.
+            product = a.astype(np.longdouble) * b.astype(np.longdouble)
+            _refuse(large & ((product >= 2.0**63) | (product < -(2.0**63))))
+    else:
+        addend = b if sign == "+" else ~b
+        _refuse(~void & (((a ^ found) & (addend ^ found)) < 0))
+    return Cells(found, void)
 
 
 def _compared(sign: str, one: _Term, other: _Term) -> _Term:
@@ -199,17 +217,15 @@ def _truth(cells: Cells) -> np.ndarray:
     return cells.values if cells.values.dtype == CONDITION else cells.values != 0
 
 
-def _joined(every: bool, one: _Term, other: _Term) -> _Term:
+def _decide(every: bool, a: Cells, b: Cells) -> Cells:
     """The conjunction (`every`) or disjunction; an operand decides alone where it can."""
+    x, y = _truth(a), _truth(b)
+    decided = (~a.void & (x != every)) | (~b.void & (y != every))
+    values = np.where(decided, not every, x & y if every else x | y)
+    return Cells(values, (a.void | b.void) & ~decided)
 
-    def compute(layers: Layers) -> Cells:
-        a, b = one.compute(layers), other.compute(layers)
-        x, y = _truth(a), _truth(b)
-        decided = (~a.void & (x != every)) | (~b.void & (y != every))
-        values = np.where(decided, not every, x & y if every else x | y)
-        return Cells(values, (a.void | b.void) & ~decided)
 
-    return _Term(compute, CONDITION)
+_all, _any = partial(_decide, True), partial(_decide, False)
 
 
 def _negated(one: _Term) -> _Term:
@@ -290,16 +306,16 @@ class _Sums(Tokens):
         return node
 
     def either(self) -> _Term:
-        found = self.both()
+        first, rest = self.both(), list[tuple[Join, _Term]]()
         while self.take("or"):
-            found = self.made(_joined(False, found, self.both()))
-        return found
+            rest.append((_any, self.made(self.both())))
+        return _joined(first, rest, CONDITION)
 
     def both(self) -> _Term:
-        found = self.negation()
+        first, rest = self.negation(), list[tuple[Join, _Term]]()
         while self.take("and"):
-            found = self.made(_joined(True, found, self.negation()))
-        return found
+            rest.append((_all, self.made(self.negation())))
+        return _joined(first, rest, CONDITION)
 
     def negation(self) -> _Term:
         negated = False
@@ -309,26 +325,26 @@ class _Sums(Tokens):
         return self.made(_negated(found)) if negated else found
 
     def comparison(self) -> _Term:
-        left = self.sum()
-        found = None
+        left, parts = self.sum(), list[_Term]()
         while sign := self.take(*COMPARE):
             right = self.sum()
-            one = self.made(_compared(sign, left, right))
-            found = one if found is None else self.made(_joined(True, found, one))
+            parts.append(self.made(_compared(sign, left, right)))
             left = right
-        return left if found is None else found
+        if not parts:
+            return left
+        return _joined(parts[0], [(_all, self.made(one)) for one in parts[1:]], CONDITION)
 
     def sum(self) -> _Term:
-        found = self.product()
+        first, rest = self.product(), list[tuple[str, _Term]]()
         while sign := self.take("+", "-"):
-            found = self.made(_arithmetic(sign, found, self.product()))
-        return found
+            rest.append((sign, self.made(self.product())))
+        return _calculated(first, rest)
 
     def product(self) -> _Term:
-        found = self.factor()
+        first, rest = self.factor(), list[tuple[str, _Term]]()
         while sign := self.take("*", "/"):
-            found = self.made(_arithmetic(sign, found, self.factor()))
-        return found
+            rest.append((sign, self.made(self.factor())))
+        return _calculated(first, rest)
 
     def factor(self) -> _Term:
         minus = False
@@ -338,7 +354,7 @@ class _Sums(Tokens):
             number = self.number()
             return self.made(_constant(-number))
         found = self.atom()
-        return self.made(_arithmetic("-", _constant(0), found)) if minus else found
+        return self.made(_calculated(_constant(0), [("-", found)])) if minus else found
 
     def atom(self) -> _Term:
         if self.kind == "number":

@@ -73,7 +73,10 @@ class Calc(Operation):
     @cached_property
     def target(self) -> np.dtype:
         """Type of the layer."""
-        kind = REAL if self.classes is not None else self.arithmetic.kind
+        kind = self.arithmetic.kind
+        if self.classes is not None:
+            given = self.default, *(value for _, value in self.classes)
+            kind = REAL if any(isinstance(one, float) for one in given) else INTEGER
         usual = {CONDITION: "uint8", REAL: "float64"}.get(kind, "int64")
         return layer_dtype(self.dtype or usual)
 
@@ -343,8 +346,9 @@ def calc(  # noqa: PLR0913 - keyword-only
         The layer to write.
     dtype
         Cell type of the layer; by default uint8 for a condition, int64 for integers, float64 for
-        real numbers and with `reclass`. Values are not rounded to integers, but to float32. Nodata
-        is NaN, the largest unsigned or the smallest signed integer.
+        real numbers; with `reclass`, int64 if all its values and `default` are written as integers,
+        else float64. Values are not rounded to integers, but to float32. Nodata is NaN, the largest
+        unsigned or the smallest signed integer.
     reclass
         A table of classes and values, see `classes.read_classes`, that the results are looked up
         in.

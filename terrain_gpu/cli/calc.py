@@ -51,8 +51,8 @@ OPTIONS = [
     click.option(
         "--dtype",
         type=click.Choice([dtype.name for dtype in DTYPES]),
-        help="Cell type of the layer.  [default: uint8 for conditions, int64 for integers, else "
-        "float64]",
+        help="Cell type of the layer.  [default: uint8 for conditions, int64 for integers, also of "
+        "a table, else float64]",
     ),
     click.option(
         "--reclass",

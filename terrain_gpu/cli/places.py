@@ -331,11 +331,10 @@ def refuse_shared_files(inputs: dict[str, str | None], outputs: dict[str, str | 
 @contextmanager
 def naming(option: str) -> Iterator[None]:
     """Prefix errors raised in this context with the option they are about."""
-    from ..errors import InputError, OutputError, OutsideError
+    from ..errors import InputError, OutputError
 
     try:
         yield
-    except OutsideError as error:
-        raise OutsideError(f"{option}: {error}", error.cell) from None
     except (InputError, OutputError) as error:
-        raise type(error)(f"{option}: {error}") from None
+        error.reword(f"{option}: {error}")
+        raise

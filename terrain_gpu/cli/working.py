@@ -162,6 +162,7 @@ class Given:
 
             def named(text: str) -> str:
                 """A message that names what the user gave."""
+                text = text.replace(f"{store}/.incomplete/", f"{store}/")
                 for layer, file in [*self.files.values(), ("elevation", self.path)]:
                     text = text.replace(f"{store}/{layer}", file)
                 return text.replace(store, self.path)
@@ -178,7 +179,8 @@ class Given:
                     text = named(text).replace(RESUME, f"free some, or {_ELSEWHERE}")
                     raise OutputError(text) from error.__cause__
                 except TerrainError as error:
-                    raise type(error)(named(str(error)), *error.args[1:]) from None
+                    error.reword(named(str(error)))
+                    raise
 
     @contextmanager
     def _temporary_folder(self, place: str | Path) -> Iterator[str]:

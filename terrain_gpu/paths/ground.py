@@ -223,22 +223,23 @@ class Terrain:
     def _heights(self, cells: np.ndarray, window: Window) -> np.ndarray:
         """Heights for kernels: floats, or unsigned integers in the same order."""
         dtype, _ = self.types
+        wide = dtype.kind == "u" and cells.dtype.itemsize == 8
+        if wide and ((cells > _FAR).any() or (cells.dtype.kind == "i" and (cells < -_FAR).any())):
+            raise InputError(
+                f"{self.heights.name}: heights beyond 2**61 are too large for integer distances; "
+                "convert them to float64"
+            )
         if cells.dtype == dtype:
             return cells
         heights = pages(cells.shape, dtype)
         if dtype.kind == "f":
             heights[...] = cells
             return heights
-        if cells.dtype.itemsize < 8:
+        if not wide:
             # Both operations may wrap around; together they map the least value to 0.
             np.copyto(heights, cells, casting="unsafe")
             heights -= dtype.type(np.iinfo(cells.dtype).min % 2 ** (8 * dtype.itemsize))
             return heights
-        if (cells > _FAR).any() or (cells.dtype.kind == "i" and (cells < -_FAR).any()):
-            raise InputError(
-                f"{self.heights.name}: heights beyond 2**61 are too large for integer distances; "
-                "convert them to float64"
-            )
         np.copyto(heights, cells, casting="unsafe")
         heights += self.dtype.type(_FAR)
         return heights

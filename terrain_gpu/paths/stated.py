@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..arguments import real
 from ..errors import InputError
 from ..io.text_tables import ADVICE, is_heading, read_lines
 from ..store import TileStore
@@ -189,7 +190,8 @@ def _factors(given: Any) -> list[tuple[float, float]]:
                 f"{name}: factor {factor:g} at {angle:g} degrees: give a finite number, 0 or more"
             )
         before = angle
-    return list(found)
+    # numpy's numbers are not written as numbers
+    return [(real(name, angle), real(name, factor)) for angle, factor in found]
 
 
 def _with_factors(

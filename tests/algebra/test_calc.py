@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -227,7 +228,12 @@ def test_signs_and_long_chains():
         ("12 / 2 / i", 2.0),
         ("2 + i * 4", 14),
         ("not i == 3 or i", 1),
-        ("i" + " + 1" * 300, 303),
+        ("i" + " + 1" * 3000, 3003),
+        ("i" + " / 1 * 1" * 3000, 3.0),
+        ("i" + " <= 3" * 3000, 1),
+        ("i" + " and 1" * 3000, 1),
+        ("0" + " or i > 3" * 3000, 0),
+        ("(" * 50 + "i" + ")" * 50, 3),
     ):
         assert Arithmetic(expression, dtypes).over(cells).values.tolist() == [value], expression
         assert evaluate(expression, {"i": np.array([3], np.longdouble)}).tolist() == [value]
@@ -300,6 +306,21 @@ def store(tmp_path, no_fsync, monkeypatch):
 def call(capfd, words: list[str]) -> tuple[int, str, str]:
     code = options._guarded(lambda: group.main(words, standalone_mode=False))
     return code, *capfd.readouterr()
+
+
+@given(st.text('0 12.e+-*/()<=>! \t\n,ia"_é^', max_size=12) | st.text(max_size=8))
+@settings(max_examples=examples(400), deadline=None)
+def test_any_text_is_an_expression_or_refused(text):
+    with contextlib.suppress(InputError):
+        Arithmetic(text, {"i": np.dtype(np.int16), "a": np.dtype(np.float32)})
+
+
+def test_zeros_have_the_sign_that_the_proof_expects(tmp_path, no_fsync):
+    store = make_store(tmp_path / "s.zarr", np.array([[-1.5, -0.0, 0.0, 2.0]]), np.nan, 64)
+    for expression in ("elevation * -0", "elevation * -0.0", "0 - elevation", "min(elevation, 0)"):
+        terrain_gpu.calc(store, expression, verify=True, overwrite=True)
+    found = whole(terrain_gpu.calc(store, "1 / elevation", verify=True, into="y1").layers["y1"])
+    assert np.array_equal(found, [[-1 / 1.5, np.nan, np.nan, 0.5]], equal_nan=True)
 
 
 def test_types_of_results(store):
@@ -551,14 +572,41 @@ def test_classes_beyond_float64_are_exact(tmp_path, no_fsync, capfd, dtype):
     assert call(capfd, ["verify", str(path)])[0] == 0
     with pytest.raises(InputError, match=f"lacks classes of 'elevation': {BIG + 2}; add"):
         terrain_gpu.calc(path, "elevation", into="other", reclass=table, dtype=dtype)
+    real = {"into": "other", "reclass": table, "dtype": "float64"}
     with pytest.raises(InputError, match=rf"t\.csv: its value {BIG + 1} does not fit float64"):
-        terrain_gpu.calc(path, "elevation", into="other", reclass=table, default="nodata")
+        terrain_gpu.calc(path, "elevation", default="nodata", **real)
     table.write_text(f"{BIG},1\n{2**70},2\n")
     with pytest.raises(InputError, match=f"default {BIG + 1} does not fit float64; choose another"):
-        terrain_gpu.calc(path, "elevation", into="other", reclass=table, default=BIG + 1)
+        terrain_gpu.calc(path, "elevation", default=BIG + 1, **real)
     table.write_text(f"{2**70},2\n")
     with pytest.raises(InputError, match=r"results of 'elevation' cannot be one of its classes"):
         terrain_gpu.calc(path, "elevation", into="other", reclass=table, default=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "default", "dtype"),
+    [
+        ("-7,nodata", None, "int64"),
+        (f"{BIG + 1},4", 3, "int64"),
+        ("1,2", "nodata", "int64"),
+        ("1.0,2", None, "float64"),
+        ("1,2", 0.5, "float64"),
+        (f"{2**63},2", None, InputError),
+    ],
+)
+def test_integers_of_a_table_stay_integers(tmp_path, no_fsync, values, default, dtype):
+    path, table = big_store(tmp_path, np.array([5.0, 6.0, 5.0])), tmp_path / "t.csv"
+    table.write_text("".join(f"{k},{v}\n" for k, v in zip((5, 6), values.split(","), strict=True)))
+    how = {"reclass": table, "default": default, "verify": True}
+    if dtype is InputError:
+        with pytest.raises(InputError, match="does not fit int64; choose another type"):
+            terrain_gpu.calc(path, "elevation", **how)
+        return
+    layer = terrain_gpu.calc(path, "elevation", **how).layers["calc"]
+    number = int if dtype == "int64" else float
+    one, two = (layer.nodata if v == "nodata" else number(v) for v in values.split(","))
+    assert layer.dtype == dtype
+    assert whole(layer).tolist() == [[one, two, one]]
 
 
 def test_classes_of_real_results(tmp_path, no_fsync):

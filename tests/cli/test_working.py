@@ -16,6 +16,7 @@ from test_cli import call, terrain, write_tif
 
 from terrain_gpu import TileStore
 from terrain_gpu.cli import options
+from terrain_gpu.errors import VerificationError
 from terrain_gpu.progress import silent
 
 ROWS = {
@@ -194,6 +195,19 @@ def test_wrong(world, capfd, command, says):
     assert code == 2
     assert says in err
     assert sorted(os.listdir(world)) == before
+
+
+def test_a_failed_proof_says_what_is_wrong(world, capfd, monkeypatch):
+    from terrain_gpu.morphometry import problem
+
+    def fails(layer, results, limits):
+        raise VerificationError(f"{results['slope'].path}: row 3, column 4: 5.0", "cells", 3, 4)
+
+    monkeypatch.setattr(problem, "verify_slopes", fails)
+    code, _, err = call(capfd, "slope dem.tif -o s.tif --verify")
+    assert code == 1
+    assert err.startswith("Error: dem.tif/slope: row 3, column 4: 5.0"), err
+    assert not (world / "s.tif").exists()
 
 
 def test_warnings_name_the_raster_and_not_its_temporary_store(tmp_path, monkeypatch):

@@ -174,6 +174,38 @@ def test_the_proof_finds_a_wrong_program(monkeypatch):
 # -- negative costs --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "length / friction",
+        "length / friction_from",
+        "length / max(friction, 0)",
+        "length / (0 * dz + friction)",
+        "length / sqrt(0 * dz * friction) + length",
+        "where(friction_to > 0, length / friction_to, 1 / friction_to)",
+    ],
+)
+def test_a_negative_zero_divides_as_zero(text):
+    heights, friction = hills(4, 6), np.ones((4, 6))
+    friction[1, 2:4] = np.round(-0.2)
+    assert np.signbit(friction).sum() == 2
+    found = [
+        shortest_paths(heights, [(0, 0)], cost=text, friction=layer, verify=True, **CPU).distance()
+        for layer in (friction, friction + 0.0)
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.nanmin(found[0]) == 0
+
+
+def test_downhill_of_a_table_of_roots_does_not_exist():
+    """The square root of a negative height difference is NaN, and so is `interp` of it."""
+    heights = np.array([[3.0, 2.0, 0.0, 1.0]])
+    found = shortest_paths(heights, [(0, 2)], cost="1 / interp(sqrt(dz), 0, 1, 9, 1)", **CPU)
+    assert np.array_equal(found.distance(), [[2, 1, 0, 1]])
+    found = shortest_paths(heights, [(0, 0)], cost="1 / interp(sqrt(dz), 0, 1, 9, 1)", **CPU)
+    assert np.array_equal(found.distance(), [[0, np.nan, np.nan, np.nan]], equal_nan=True)
+
+
 def test_negative_costs_are_refused():
     z = np.full((100, 130), 5.0)
     z[70, 90] = 8

@@ -504,6 +504,20 @@ def test_integers_that_overflow_32_bits_are_promoted(tmp_path, no_fsync):
     assert found.distance()[reached].max() >= length // 2 * 65535 > 2**32
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_heights_beyond_64_bit_distances_are_refused(dtype):
+    far = 2**61
+    data = np.array([[0, far, far - 1, far - 3]], dtype)
+    found = shortest_paths(data, [(0, 0)], backend="cpu").distance()
+    assert found.tolist() == [[0, far, far + 1, far + 3]]
+    for height in (far + 1, int(np.iinfo(dtype).max)):
+        data[0, 1] = height
+        with pytest.raises(InputError, match=r"heights beyond 2\*\*61 .* convert them to float64"):
+            shortest_paths(data, [(0, 0)], backend="cpu")
+    found = shortest_paths(data, [(0, 0)], nodata=height, backend="cpu").distance()
+    assert found.tolist() == [[0, *3 * [np.iinfo(np.uint64).max]]]  # nodata is not a height
+
+
 def test_promoted_integers_whose_fields_are_spilled(tmp_path, no_fsync):
     """The spill of the 32-bit run is dropped, and the plan is that for 64 bits."""
     spiral = strategies._spiral((513, 513))

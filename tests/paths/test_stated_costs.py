@@ -113,6 +113,16 @@ def test_steps_at_other_angles_do_not_exist():
     np.testing.assert_allclose(found, [[0, math.sqrt(2), 2 * math.sqrt(2), np.nan]])
 
 
+def test_the_longest_table():
+    """Of numbers that take many characters."""
+    angles, z = np.linspace(-90, 90, MOST_FACTORS), hills(5, 6)
+    factors = np.random.default_rng(2).uniform(1, 2, MOST_FACTORS)
+    table = [*zip(angles, factors, strict=True)]
+    found = shortest_paths(z[:1], [(0, 0)], cost="1", vertical_factor=table, **CPU).distance()
+    slopes = np.degrees(np.arctan(np.diff(z[0])))
+    np.testing.assert_allclose(found[0, 1:], np.cumsum(np.interp(slopes, angles, factors)))
+
+
 @pytest.mark.parametrize("mark", [",", ";", "\t", " ", "   ", " , "])
 @pytest.mark.parametrize("heading", ["", "angle,factor\n", "VRMA VF\n"])
 def test_tables(tmp_path, mark, heading):

@@ -103,7 +103,8 @@ class _Evaluator:
         kind, token = self._tokens.pop()
         if kind in (_INTEGER, _NUMBER):
             number = (WHOLE if kind == _INTEGER else REAL).type(token)
-            return np.asarray(-number if negated else number)
+            number = -number if negated else number
+            return np.asarray(number + 0 if kind == _INTEGER else number)  # no negative 0
         if token == "(":
             found = self.operation(0)
             self._tokens.pop()

@@ -49,7 +49,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "+": np.add,
     "-": np.subtract,
     "*": np.multiply,
-    "/": np.divide,
+    "/": lambda a, b: np.divide(a, b + 0.0),  # -0 + 0 is 0
     "abs": np.abs,
     "sqrt": np.sqrt,
     "exp": functions.exp,

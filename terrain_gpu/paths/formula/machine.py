@@ -99,7 +99,7 @@ def run(code, r):
                 r[to, x] = r[a, x] * r[b, x]
         elif operation == DIVIDE:
             for x in range(width):
-                r[to, x] = instructions.quotient(r[a, x], r[b, x])
+                r[to, x] = instructions.quotient(r[a, x], r[b, x] + 0.0)  # -0 + 0 is 0
         elif operation == ABS:
             for x in range(width):
                 r[to, x] = abs(r[a, x])

@@ -19,7 +19,8 @@ LESS, LESS_EQUAL, EQUAL, UNEQUAL, WHERE = range(11, 16)
 """Numbers of operations in a program."""
 
 _IN_C = {
-    **{sign: f"{{0}} {sign} {{1}}" for sign in ("+", "-", "*", "/")},
+    **{sign: f"{{0}} {sign} {{1}}" for sign in ("+", "-", "*")},
+    "/": "{0} / ({1} + 0.0)",
     **{sign: f"{{0}} {sign} {{1}} ? 1.0 : 0.0" for sign in ("<", "<=", "==", "!=")},
     "abs": "fabs({0})",
     "sqrt": "sqrt({0})",
@@ -30,7 +31,7 @@ _IN_C = {
     "max": "{1} > {0} || {1} != {1} ? {1} : {0}",
     "where": "{0} != 0.0 ? {1} : {2}",
 }
-"""Operations in C, as in `machine`: min and max of a NaN are NaN."""
+"""Operations in C, as in `machine`: min and max of a NaN are NaN, -0 divides as 0."""
 
 
 class Formula(NamedTuple):

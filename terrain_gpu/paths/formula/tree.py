@@ -28,9 +28,9 @@ FRICTIONS = {"friction", "friction_from", "friction_to"}
 CONSTANTS = {"pi": math.pi, "inf": math.inf}
 FUNCTIONS = ("abs", "atan", "degrees", "exp", "interp", "log", "max", "min", "sqrt", "where")
 
-MOST_CHARACTERS = 4000
-MOST_NODES = 2000
-"""Longest formula, and largest tree: the reader recurses."""
+MOST_CHARACTERS = 20_000
+MOST_NODES = 4000
+"""Longest formula, and largest tree: enough for every table of vertical factors."""
 
 _ABSENT = {
     **dict.fromkeys(("sin", "cos", "tan"), "the slope dz / length is a tangent already"),
@@ -52,7 +52,8 @@ class Node:
     ----------
     op
         "number", "name", one of + - * / < <= == !=, or a function: abs, atan, exp, log, max, min,
-        sqrt, where. Comparisons give 1 or 0.
+        sqrt, where. Comparisons give 1 or 0. Dividing by -0 is dividing by 0: no other operation
+        tells them apart, so the sign of a zero never shows.
     args, value
         Operands; the number or the name.
     bounds
@@ -125,7 +126,7 @@ def read_formula(
         if name in NAMES or name in CONSTANTS or name in FUNCTIONS or not name.isidentifier():
             raise InputError(f"parameter {name!r}: choose another name, one that is free")
     reader = _Reader(text, parameters, layers)
-    return FormulaTree(reader.used(), ast.unparse(reader.parsed), frozenset(reader.names))
+    return FormulaTree(reader.used(), reader.one_way, frozenset(reader.names))
 
 
 class _Reader:
@@ -146,8 +147,9 @@ class _Reader:
             if not " " <= character <= "~":
                 self.refuse(at, f"{character!r} is not allowed")
         try:
-            self.parsed: ast.AST = ast.parse(text, mode="eval").body
-            self.tree = self.value(self.parsed)
+            parsed = ast.parse(text, mode="eval").body
+            self.tree = self.value(parsed)
+            self.one_way = _unparsed(parsed)
         except SyntaxError as error:
             self.refuse(error.offset - 1 if error.offset else len(text), error.msg)
         except (RecursionError, MemoryError):
@@ -192,7 +194,17 @@ class _Reader:
     # -- numbers ---------------------------------------------------------------------------------
 
     def value(self, at: ast.AST) -> Node:
-        """The tree of a number."""
+        """The tree of a number. A sum of many terms is a deep tree, of which the left is a loop."""
+        later = []
+        while isinstance(at, ast.BinOp) and type(at.op) in _SIGNS:
+            later.append(at)
+            at = at.left
+        found = self.part(at)
+        for one in reversed(later):
+            found = self.node(one, _SIGNS[type(one.op)], found, self.value(one.right))
+        return found
+
+    def part(self, at: ast.AST) -> Node:
         match at:
             case ast.Constant(value=bool() | complex() | str() | bytes() | None):
                 self.refuse(at, f"{ast.unparse(at)} is not a real number")
@@ -206,8 +218,6 @@ class _Reader:
                 return self.negative(at, self.value(operand))
             case ast.BinOp(left=left, op=ast.Pow(), right=right):
                 return self.power(at, self.value(left), self.value(right))
-            case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _SIGNS:
-                return self.node(at, _SIGNS[type(sign)], self.value(left), self.value(right))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
                 return self.call(at, name, args)
             case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
@@ -300,13 +310,17 @@ class _Reader:
         return self.node(at, name, *given)
 
     def interp(self, at: ast.AST, args: Sequence[ast.AST], given: list[Node]) -> Node:
-        """Straight lines between the points (x1, y1), (x2, y2), ...; infinite outside."""
+        """Straight lines between the points (x1, y1), (x2, y2), ...; infinite outside.
+
+        NaN where x is.
+        """
         for arg, node in zip(args[1:], given[1:], strict=True):
             if node.op != "number":
                 self.refuse(arg, "the points of interp must be numbers")
         x, numbers = given[0], [float(node.value) for node in given[1:]]
         points = list(zip(numbers[::2], numbers[1::2], strict=True))
-        found = self.number(math.inf)
+        beyond = self.node(at, "<", self.number(points[-1][0]), x)
+        found = self.node(at, "where", beyond, self.number(math.inf), x)  # x is NaN if not beyond
         for k in reversed(range(1, len(points))):
             (x0, y0), (x1, y1) = points[k - 1 : k + 1]
             if not x0 < x1:
@@ -362,6 +376,21 @@ _COMPARISONS: dict[type, str] = {
 _ARGUMENTS = {"where": (3, 3), "min": (2, 99), "max": (2, 99), "interp": (5, 401)}
 
 
+_STRENGTH = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2, ast.Pow: 3}
+
+
+def _unparsed(parsed: ast.expr) -> str:
+    """As `ast.unparse`, which recurses too deeply into long sums; what is on the left of an
+    operator becomes a name.
+    """
+    for at in reversed([*ast.walk(parsed)]):  # operands come first
+        if isinstance(at, ast.BinOp) and isinstance(at.left, ast.BinOp):
+            text, sign = ast.unparse(at.left), type(at.op)
+            weak = sign is ast.Pow or _STRENGTH[type(at.left.op)] < _STRENGTH[sign]
+            at.left = ast.Name(f"({text})" if weak else text)
+    return ast.unparse(parsed)
+
+
 # -- what is known without cells -------------------------------------------------------------------
 
 
@@ -388,8 +417,8 @@ def _bounds(op: str, args: tuple[Node, ...], value: float | str) -> Bounds:
     if op == "*":
         ends = [_times(x, y) for x in (a, b) for y in (c, d)]
     elif op == "/":
-        # Only the signs: what is divided by may come near 0.
-        if c < 0 < d:
+        # Only the signs: what is divided by may come near 0, or be -0, which counts as 0.
+        if c < 0 <= d:
             return -math.inf, math.inf
         sign = 1 if c >= 0 else -1
         ends = [0.0, *(sign * math.copysign(math.inf, x) for x in (a, b) if x)]
