@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ...cuda.backend import Gpu
-from ...engine.arrays import ArrayLayer
 from ...engine.operation import OutputLayer, Phase
 from ...engine.plan import (
     COMPILED_BASELINE,
@@ -437,6 +436,16 @@ class MatrixPlan(NamedTuple):
         )
 
 
+class _Planned(NamedTuple):
+    """What planning asks of a layer."""
+
+    dtype: np.dtype
+    blocks: BlockGrid
+    grid: GridSpec
+    nodata: None = None
+    path: None = None
+
+
 def plan_matrix(  # noqa: PLR0913 - keyword-only
     rows: int,
     cols: int,
@@ -468,14 +477,11 @@ def plan_matrix(  # noqa: PLR0913 - keyword-only
     apart
         See `MatrixProblem.plan_batches`.
     """
+    require(_PLACE_BYTES * (points + (targets or 0)), limit_of(memory_limit), "for a cost matrix")
     grid, blocks = GridSpec(rows, cols), BlockGrid(rows, cols, SIDES[0])
     kinds = {"layer": cells, "friction": friction, "barriers": barriers}
     named = {name: kind for name, kind in kinds.items() if kind is not None}
-    # Arrays of one value, which take no memory: only their types and shapes matter.
-    layers = [
-        ArrayLayer(np.broadcast_to(np.zeros((), kind), grid.shape), blocks, grid)
-        for kind in named.values()
-    ]
+    layers = [_Planned(kind, blocks, grid) for kind in named.values()]
 
     def places(count: int) -> Places:
         ids = np.arange(count)

@@ -1,4 +1,4 @@
-"""`plan` for the variants of hydrology, against the plans that their runs report."""
+"""`plan`: for variants of hydrology as their runs report it, and for every shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from terrain_gpu import (
     hand,
     minimum_spanning_tree,
 )
-from terrain_gpu.cli.plan import command
+from terrain_gpu.cli.plan import NEEDS, PURPOSES, command
+from terrain_gpu.errors import PlanError
 
 LIMITS = {"memory_limit": 10**9, "threads": 2}
 
@@ -87,3 +88,14 @@ def test_there_is_no_forecast_of_what_was_not_measured():
         assert "no forecast" in done.output
     plain = ["900x900", "--for", "hand", "--method", "d8", "--workers", "4"]
     assert "scheduler" in CliRunner().invoke(command, plain).output
+
+
+@pytest.mark.parametrize("shape", ["2147483647x2147483647", "1x2147483647", "2147483647x1", "1x1"])
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_every_shape_has_a_plan_or_none(purpose, shape):
+    """However large, a raster is planned, or its plan says how much memory it would take."""
+    words = [shape, "--for", purpose]
+    for points in ("9", "2147483647") if purpose in NEEDS["points"] else ("",):
+        more = ["--points", points] if points else []
+        done = CliRunner().invoke(command, [*words, *more], standalone_mode=False)
+        assert done.exception is None or isinstance(done.exception, PlanError)
