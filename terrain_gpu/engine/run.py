@@ -16,7 +16,6 @@ import numpy as np
 from ..errors import VerificationError
 from ..grid import Block
 from ..grid.lengths import warn_of_mercator
-from ..grid.units import warn_of_slopes
 from ..progress import Passes, Progress, silent
 from ..report import Report
 from ..store import Layer, LayerWriter, TileStore
@@ -568,9 +567,6 @@ def _plan_proof(
 def _refuse_and_warn(operation: Operation, overwrite: bool) -> None:
     operation.refuse(overwrite=overwrite)
     warn_of_mercator(operation.grid, operation.measures)
-    if "slopes" in operation.measures:
-        for layer in operation.layers:
-            warn_of_slopes(layer, operation.grid)
 
 
 def _planner(

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any
 
-from .lengths import other_unit
+from .lengths import metres_per_unit, other_unit
 from .spec import GridSpec
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _METRES = {
     1e3: "km kilometre kilometres kilometer kilometers",
     1e-2: "cm centimetre centimetres centimeter centimeters",
     1e-3: "mm millimetre millimetres millimeter millimeters",
-    0.3048: "ft foot feet international_feet",
+    0.3048: "ft foot feet international_foot international_feet",
     1200 / 3937: "us-ft ftus us_survey_foot us_survey_feet",
     0.9144: "yd yard yards",
     1609.344: "mi mile miles",
@@ -46,6 +46,9 @@ DEGREES = {
 MOST = 60
 """Characters of a unit; what is longer is none."""
 
+_VERTICAL = re.compile(r'VERT(?:CRS|ICALCRS|_CS)\[.*?UNIT\["[^"]*",\s*([\d.eE+-]+)', re.DOTALL)
+"""The metres of the unit of a vertical CRS."""
+
 
 def metres_of(unit: str) -> float | None:
     """The metres of a unit of length; None if it is not known as one."""
@@ -54,12 +57,14 @@ def metres_of(unit: str) -> float | None:
 
 def unit_of(layer: Any) -> str:
     """The unit of a layer's cells as they are stored; "" if they are scaled."""
-    attributes = getattr(layer, "attributes", {})
-    unit = attributes.get(UNITS)
+    return "" if scale_of(layer) != (1.0, 0.0) else scaled_unit_of(layer)
+
+
+def scaled_unit_of(layer: Any) -> str:
+    """The unit of a layer's cells once they are scaled."""
+    unit = getattr(layer, "attributes", {}).get(UNITS)
     good = isinstance(unit, str) and len(unit) <= MOST and unit.isprintable()
-    if not good or scale_of(layer) != (1.0, 0.0):
-        return ""
-    return str(unit).strip()
+    return str(unit).strip() if good else ""
 
 
 def scale_of(layer: Any) -> tuple[Any, Any]:
@@ -90,32 +95,48 @@ def of_lengths(grid: GridSpec) -> str:
     return (other_unit(grid) or "m") if grid.crs_wkt else ""
 
 
-def other_length(layer: Any, grid: GridSpec) -> str:
-    """The unit of a layer's cells if it is a length other than that of `step_lengths`; else ""."""
-    unit = unit_of(layer)
-    own, lengths = metres_of(unit), metres_of(of_lengths(grid))
-    if own is None or lengths is None or math.isclose(own, lengths, rel_tol=1e-5):
-        return ""
-    return unit
+def step_of(layer: Any) -> float:
+    """What differences of a layer's cells are multiplied by to be in its unit."""
+    scale = scale_of(layer)[0]
+    good = isinstance(scale, int | float) and math.isfinite(scale)
+    return float(scale) if good else 1.0
 
 
-def warn_of_slopes(layer: Any, grid: GridSpec) -> None:
-    """Warn if slopes of a layer combine two units of length, or are those of scaled cells."""
-    scale = scale_of(layer)
-    if scale != (1.0, 0.0):
+def metres_of_heights(layer: Any) -> float | None:
+    """The metres of a difference of 1 between a layer's cells; None if their unit is not known.
+
+    Where the layer names no unit, that of a vertical CRS counts.
+    """
+    if unit := scaled_unit_of(layer):
+        metres = metres_of(unit)
+    else:
+        found = _VERTICAL.search(layer.grid.crs_wkt or "")
+        metres = float(found[1]) if found else None
+    return metres and metres * step_of(layer)
+
+
+def rise_of(layer: Any) -> float:
+    """What differences of heights are multiplied by to be in the unit of `step_lengths`.
+
+    An unknown unit is taken as the same.
+    """
+    heights = metres_of_heights(layer)
+    if heights is None or not layer.grid.crs_wkt:
+        return step_of(layer)
+    ratio = heights / metres_per_unit(layer.grid)
+    return 1.0 if math.isclose(ratio, 1, rel_tol=1e-5) else ratio
+
+
+def warn_of_slopes(layer: Any, what: str) -> None:
+    """Warn if `what` combines heights and lengths of different units."""
+    if (rise := rise_of(layer)) != 1:
         log.warning(
-            "%s: slopes are those of the cells as they are, which are to be multiplied by %s, and "
-            "%s added; convert them first, with terrain-gpu calc",
+            "%s: %s combines heights and lengths as they are, but heights must be multiplied by "
+            "%.9g to be in the unit of lengths; write so in the formula, or convert them first, "
+            "with terrain-gpu calc",
             layer.path,
-            *scale,
-        )
-    elif unit := other_length(layer, grid):
-        log.warning(
-            "%s: heights are in %s and lengths in %s, and both are combined as they are; convert "
-            "the heights first, with terrain-gpu calc",
-            layer.path,
-            unit,
-            of_lengths(grid),
+            what,
+            rise,
         )
 
 

@@ -12,8 +12,9 @@ PROVEN = True
 MODULES = ("morphometry.problem",)
 HELP = """Compute the slope of every cell of STORE in degrees, by Horn's method.
 
-In a geographic CRS, cells are measured on the ellipsoid, and heights must be in metres. Cells on
-the edge of the raster or beside nodata are nodata (-9999).
+Lengths are in map units; in a geographic CRS, in metres on the ellipsoid. Heights are converted to
+the same unit if the layer or a vertical CRS names theirs; otherwise they must be in it. Cells on
+the edge of the raster or next to nodata are nodata (-9999).
 
 \b
 terrain-gpu slope dem.zarr

@@ -66,7 +66,14 @@ class Slope(Operation):
         return ("slopes",)
 
     def settings(self) -> dict[str, Any]:
-        return {"slope_of": self.layer, "aspect": self.aspect is not None}
+        found = {"slope_of": self.layer, "aspect": self.aspect is not None}
+        # Left out where it is 1, as in stores that do not know it.
+        return found if self.rise == 1 else {**found, "rise": self.rise}
+
+    @cached_property
+    def rise(self) -> float:
+        """See `units.rise_of`."""
+        return units.rise_of(self.layers[0])
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
@@ -91,7 +98,8 @@ class Slope(Operation):
         steps = step_lengths(self.grid)
         down = np.concatenate((steps[2, :1], steps[2, :-1])) + steps[2]
         a, _, _, _, e, _ = self.grid.transform
-        return math.copysign(2, a) * steps[0], math.copysign(1, -e) * down
+        # In units of heights.
+        return math.copysign(2, a) * steps[0] / self.rise, math.copysign(1, -e) * down / self.rise
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         one, none = np.zeros((3, 3), self.layers[0].dtype), np.zeros((3, 3), bool)
@@ -130,7 +138,7 @@ class Slope(Operation):
         results = {
             kind: run.layer(output.name) for kind, output in zip(KINDS, self.outputs, strict=False)
         }
-        verify_slopes(self.layers[0], results, run.proof_limits)
+        verify_slopes(self.layers[0], results, run.proof_limits, self.rise)
         return {"verified_cells": self.grid.cells}
 
 
@@ -190,8 +198,8 @@ def slope(  # noqa: PLR0913 - keyword-only
     store
         A store or a raster (a path), or a DataArray.
     layer
-        Layer of heights, in map units; in metres for a geographic CRS, whose cells are measured on
-        the ellipsoid.
+        Layer of heights. If it names their unit, they are converted to that of lengths: map units,
+        or metres in a geographic CRS, whose cells are measured on the ellipsoid.
     into
         Layer to write the slopes to: float32, degrees from 0 to 90.
     aspect

@@ -28,7 +28,9 @@ _STRIP = 1 << 16
 """Cells that are computed together, so that temporaries stay in the cache."""
 
 
-def verify_slopes(heights: Any, results: dict[str, Any], limits: Limits) -> dict[str, Any]:
+def verify_slopes(
+    heights: Any, results: dict[str, Any], limits: Limits, rise: float = 1.0
+) -> dict[str, Any]:
     """Check every cell of slopes, of aspects, or of both.
 
     Parameters
@@ -37,6 +39,8 @@ def verify_slopes(heights: Any, results: dict[str, Any], limits: Limits) -> dict
         The layer that they were computed from.
     results
         Layers of float32, by what they hold: "slope", "aspect".
+    rise
+        See `units.rise_of`.
 
     Returns
     -------
@@ -59,14 +63,17 @@ def verify_slopes(heights: Any, results: dict[str, Any], limits: Limits) -> dict
         nonlocal cells
         cells += found
 
-    check_blocks(plan, heights.blocks, reads, partial(_check, heights, results), add, limits)
+    check = partial(_check, heights, results, rise)
+    check_blocks(plan, heights.blocks, reads, check, add, limits)
     return {"cells": cells}
 
 
-def _check(heights: Any, results: dict[str, Any], at: Block, data: list[np.ndarray]) -> int:
+def _check(
+    heights: Any, results: dict[str, Any], rise: float, at: Block, data: list[np.ndarray]
+) -> int:
     """Check the cells of a block; return how many have a slope."""
     grid = heights.grid
-    across, down = _lengths(grid)
+    across, down = (lengths / rise for lengths in _lengths(grid))
     r0, r1, c0, c1 = heights.blocks.window(*at)
     z, absent = data[0], is_nodata(data[0], heights.nodata)
     # There are no cells outside of the raster.
@@ -110,7 +117,10 @@ def verify_stored_slopes(store: TileStore, layer: Layer, limits: Limits) -> dict
         kind = "slope"  # an earlier version did not record it
     if kind not in KINDS or layer.dtype.name != "float32" or layer.blocks != heights.blocks:
         raise recorded.damaged("holds", kind)
-    return verify_slopes(heights, {kind: layer}, limits)
+    rise = recorded.settings.get("rise", 1.0)
+    if type(rise) is not float or not 0 < abs(rise) < math.inf:
+        raise recorded.damaged("rise", rise)
+    return verify_slopes(heights, {kind: layer}, limits, rise)
 
 
 @lru_cache(maxsize=1)

@@ -21,6 +21,9 @@ from .formula.presets import PRESETS
 from .formula.program import Formula, compiled
 from .formula.tree import CONSTANTS, NAMES, FormulaTree, read_formula
 
+AS_THEY_ARE = 1.0, 1.0
+"""Factors of heights and lengths that change nothing."""
+
 # -- operations that `edges` compiles ----------------------------------------------------------
 
 
@@ -178,7 +181,7 @@ class Model:
     directed
         Whether a step may cost more in one direction than in the other.
     metric
-        Whether heights and lengths must be in metres.
+        Whether heights and lengths must be in metres, and are converted to them.
     lengths
         Whether the edge function uses the length of the step.
     integer
@@ -351,6 +354,9 @@ class CostModel:
         Steps with |dz| / length above it are impassable.
     connectivity
         With 16, knight's moves pass through means of two cells: distances are not integers.
+    metres
+        Factors of differences of heights and of lengths: to metres where the model needs these,
+        else to one unit, for slopes. The user's own formulas get both as they are.
 
     Attributes
     ----------
@@ -373,8 +379,9 @@ class CostModel:
         parameters: dict[str, float],
         max_slope: float | None = None,
         connectivity: int = 8,
+        metres: tuple[float, float] = AS_THEY_ARE,
     ) -> None:
-        self._made_of = name, friction, parameters, max_slope, connectivity
+        self._made_of = name, friction, parameters, max_slope, connectivity, metres
         self.connectivity = connectivity
         self.name = name
         self.tree: FormulaTree | None = None
@@ -394,8 +401,8 @@ class CostModel:
         self.needs_friction = friction or model.friction == "needed"
         if max_slope is not None and not max_slope >= 0:
             raise InputError(f"max_slope {max_slope} is not a number of at least 0")
-        if name not in MODELS or max_slope is not None:
-            self.tree = self._tree(friction, max_slope)
+        if name not in MODELS or max_slope is not None or metres != AS_THEY_ARE:
+            self.tree = self._tree(friction, max_slope, metres)
             self.kernel = compiled(self.tree)
             self.kind = replace(model, kernel=Formula, directed=not self.tree.is_symmetric)
             self.kind = replace(self.kind, integer=False, lengths=True, cuda="FORMULA")
@@ -418,9 +425,12 @@ class CostModel:
                 f"cost {self.name!r} has no parameter {unknown.pop()!r} (it has {known})"
             )
 
-    def _tree(self, friction: bool, max_slope: float | None) -> FormulaTree:
+    def _tree(
+        self, friction: bool, max_slope: float | None, metres: tuple[float, float]
+    ) -> FormulaTree:
         """The formula of a model, of a preset or of the user, with friction and limit."""
         values, model = self.parameters, self.kind
+        scaled = metres if model.metric or model.name == "surface" else AS_THEY_ARE
         if self.name in MODELS:
             if model.friction == "needed" and not friction:
                 raise InputError(
@@ -454,8 +464,9 @@ class CostModel:
         if friction and model.friction == "factor":
             text = f"({text}) * friction"
         if max_slope is not None and max_slope < math.inf:
-            text = f"where(abs(dz) > {max_slope!r} * length, inf, {text})"
-        return read_formula(text, values)
+            rise = "abs(dz)" if scaled == metres else f"abs(dz) * {abs(metres[0])!r}"
+            text = f"where({rise} > {max_slope!r} * length, inf, {text})"
+        return read_formula(text, values, factors=dict(zip(("dz", "length"), scaled, strict=True)))
 
     def is_integer(self, dtype: np.dtype) -> bool:
         """Whether distances over heights of this type are integers."""

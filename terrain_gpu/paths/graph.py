@@ -14,9 +14,9 @@ import numpy as np
 from ..engine.arrays import ArrayLayer
 from ..engine.operation import Operation
 from ..grid import BlockGrid, units
-from ..grid.lengths import other_unit, step_lengths, warn_of_mercator
+from ..grid.lengths import metres_per_unit, other_unit, step_lengths, warn_of_mercator
 from ..store import Layer
-from .costs import CostModel
+from .costs import AS_THEY_ARE, CostModel, row_of
 from .ground import Raster
 from .knights import Options, options_of
 from .units import unit_of_costs
@@ -68,13 +68,26 @@ class CostGraph(Operation):
         # Left out where they are not given, as in stores that do not know them.
         if self.max_slope is not None:
             found["max_slope"] = self.max_slope
+        if self.metres != AS_THEY_ARE:
+            found["metres"] = list(self.metres)
         return found if self.metric == "steps" else {**found, "metric": self.metric}
 
     @cached_property
     def model(self) -> CostModel:
         own = dict(self.parameters)
         how = self.friction is not None, own, self.max_slope, self.connectivity
-        return CostModel(self.cost, *how)
+        return CostModel(self.cost, *how, self.metres)
+
+    @cached_property
+    def metres(self) -> tuple[float, float]:
+        """Factors of heights and of lengths that bring them into the units of the costs."""
+        row, heights = row_of(self.cost), self.layers[0]
+        if row.metric:
+            own = units.metres_of_heights(heights) or units.step_of(heights)
+            return own, metres_per_unit(self.grid)
+        if row.name == "surface" or self.max_slope is not None:
+            return units.rise_of(heights), 1.0
+        return AS_THEY_ARE
 
     @cached_property
     def unit(self) -> str:
@@ -119,33 +132,24 @@ def _raster(layer: Layer | ArrayLayer) -> Raster:
 
 
 def warn_about_lengths(problem: CostGraph) -> None:
-    """Warn if lengths are not what the costs mean."""
-    kind = problem.model.kind
-    if kind.metric and (unit := other_unit(problem.grid)):
+    """Warn if units of heights or lengths are not known, or a formula combines different ones."""
+    kind, heights = problem.model.kind, problem.layers[0]
+    if kind.metric and not problem.grid.crs_wkt:
         log.warning(
-            "cost %s means metres, but lengths are in %s; they are taken as metres",
+            "cost %s needs metres, but there is no CRS to name the unit of lengths; they are taken "
+            "as metres",
             problem.cost,
-            unit,
         )
-    heights = problem.layers[0]
-    unit, scale = units.unit_of(heights), units.scale_of(heights)
-    if kind.metric and scale != (1.0, 0.0):
+    named, lengths = units.scaled_unit_of(heights), other_unit(problem.grid)
+    if kind.metric and (named or lengths) and units.metres_of_heights(heights) is None:
         log.warning(
-            "%s: cost %s means metres, but the cells are to be multiplied by %s, and %s added; "
-            "they are taken as metres: convert them first, with terrain-gpu calc",
+            "%s: cost %s needs heights in metres, but their unit is %s; they are taken as metres. "
+            "If they are not, convert them first, with terrain-gpu calc",
             heights.path,
             problem.cost,
-            *scale,
+            f"{named!r}" if named else "not recorded",
         )
-    elif kind.metric and units.metres_of(unit) not in (None, 1.0):
-        log.warning(
-            "%s: cost %s means metres, but heights are in %s; they are taken as metres: convert "
-            "them first, with terrain-gpu calc",
-            heights.path,
-            problem.cost,
-            unit,
-        )
-    elif not kind.metric and _SLOPES.search(kind.formula or problem.cost):
-        units.warn_of_slopes(heights, problem.grid)
+    if kind.name == "formula" and _SLOPES.search(problem.cost):
+        units.warn_of_slopes(heights, "the cost")
     if kind.lengths:
         warn_of_mercator(problem.grid, ("lengths", "slopes"))

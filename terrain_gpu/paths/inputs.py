@@ -318,7 +318,7 @@ def with_index(
             layer=problem.layer,
             friction=friction,
             barriers=problem.barriers,
-            **problem.steps,
+            **{key: value for key, value in problem.steps.items() if key != "metres"},
             overwrite=True,
             progress=place.progress,
             **how,

@@ -412,9 +412,9 @@ def test_lengths_that_are_no_metres_are_told(tmp_path, caplog, no_fsync):
     store = tmp_path / "s.zarr"
     make_layers(store, 64, elevation=np.ones((70, 70), np.float32))
     shortest_paths(store, [(1, 1)], cost="surface")
-    assert "means metres" not in caplog.text
+    assert "needs metres" not in caplog.text
     shortest_paths(store, [(1, 1)], cost="tobler", overwrite=True)
-    assert "tobler means metres, but lengths are in an unknown" in caplog.text
+    assert "tobler needs metres, but there is no CRS to name the unit of lengths" in caplog.text
     for code, unit in ((32633, None), (4326, None), (2264, "US survey foot")):
         grid = GridSpec(5, 5, crs_wkt=CRS.from_epsg(code).to_wkt())
         assert other_unit(grid) == unit
@@ -424,19 +424,17 @@ def test_lengths_that_are_no_metres_are_told(tmp_path, caplog, no_fsync):
 
 @only_cpu
 @pytest.mark.parametrize(
-    ("unit", "code", "told"),
+    ("unit", "code", "rise"),
     [
-        ("ft", 32633, "elevation: heights are in ft and lengths in m, and both are combined"),
-        ("km", 4326, "elevation: heights are in km and lengths in m, and both are combined"),
-        ("m", 2264, "heights are in m and lengths in US survey foot"),
+        ("ft", 32633, "0.3048"),
+        ("km", 4326, "1000"),
+        ("m", 2264, "3.28083333"),
         ("ft", 2264, None),
         ("m", 4326, None),
         ("", 32633, None),
     ],
 )
-def test_heights_in_another_unit_than_lengths_are_told(
-    tmp_path, caplog, no_fsync, unit, code, told
-):
+def test_formulas_that_combine_two_units_are_told(tmp_path, caplog, no_fsync, unit, code, rise):
     store = tmp_path / "s.zarr"
     place = (0.001, 0.0, 10.0, 0.0, -0.001, 50.0)
     grid = GridSpec(70, 70, transform=place, crs_wkt=CRS.from_epsg(code).to_wkt())
@@ -448,15 +446,12 @@ def test_heights_in_another_unit_than_lengths_are_told(
         writer.commit()
     shortest_paths(store, [(1, 1)], cost="absdiff")
     shortest_paths(store, [(1, 1)], cost="friction", friction="elevation", overwrite=True)
-    assert "heights are in" not in caplog.text
-    for cost in ("surface", "length * exp(abs(slope))", "slope"):
-        caplog.clear()
-        if cost == "slope":
-            slope(store)
-        else:
-            shortest_paths(store, [(1, 1)], cost=cost, overwrite=True)
-        assert ("heights are in" in caplog.text) == (told is not None)
-        assert (told or "") in caplog.text
+    shortest_paths(store, [(1, 1)], cost="surface", overwrite=True)
+    slope(store)
+    assert "as they are" not in caplog.text
+    shortest_paths(store, [(1, 1)], cost="length * exp(abs(slope))", overwrite=True)
+    assert ("as they are" in caplog.text) == (rise is not None)
+    assert f"multiplied by {rise} to be" in caplog.text or rise is None
 
 
 @only_cpu

@@ -20,7 +20,7 @@ from ...engine.plan import MB, StreamPlan, require
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
-from ...grid import Block, GridSpec, cell_centres
+from ...grid import Block, GridSpec, cell_centres, units
 from ...grid.lengths import Measured, step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import POINTS, Feature, Fields, library_bytes, write_features
@@ -184,6 +184,7 @@ class LineState(ChannelState):
             self._listed = self.links.listed()
         rows = self.links.piece_table.rows
         self._heights, self._places = (rows["top"], rows["bottom"]), rows["place"]
+        self._rise = units.rise_of(self._operation.layers[2])
 
     def _drawn(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield links in order, and what is written of each, chunk by chunk."""
@@ -249,7 +250,7 @@ class LineState(ChannelState):
         straight = _straight(operation.grid, row[starts[:-1]], row[tip], col[starts[:-1]], col[tip])
         length = columns["length"]
         with np.errstate(invalid="ignore", divide="ignore"):
-            columns["slope"] = np.where(length > 0, columns["drop"] / length, 0.0)
+            columns["slope"] = np.where(length > 0, columns["drop"] * self._rise / length, 0.0)
             columns["sinuosity"] = np.where(length > 0, np.maximum(length / straight, 1.0), 1.0)
         codes = self._codes.of(which)
         rows = zip(*(columns[name].tolist() for name in columns), codes, strict=True)

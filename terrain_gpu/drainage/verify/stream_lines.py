@@ -31,7 +31,7 @@ import numpy as np
 from ...engine.plan import MB, StreamPlan, require
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong_totals
 from ...errors import StoreError, VerificationError
-from ...grid import Block, cell_centres
+from ...grid import Block, cell_centres, units
 from ...grid.lengths import step_lengths, whole_lengths
 from ...grid.neighbours import EDGE_OF
 from ...io.features import library_bytes
@@ -197,7 +197,7 @@ class _LinesChecker:
         self.path, self.plan, self.graph = files[1], plan, graph
         self.lines = LineFile(*files, self.grid, LAYERS[0], FIELDS, gaps=True)
         self.records = BlockRecords(scratch, _RECORD, self.blocks)
-        self.lengths = step_lengths(self.grid)
+        self.lengths, self.rise = step_lengths(self.grid), units.rise_of(channels.heights)
         self.south = np.concatenate(([0.0], np.cumsum(self.lengths[2])))
         self.units, self.unit = whole_lengths(self.grid, self.lengths)
 
@@ -339,7 +339,7 @@ class _LinesChecker:
         sums = found["sums"].copy()
         with np.errstate(invalid="ignore", divide="ignore"):
             drop = found["top"] - found["low"]
-            slope = np.where(length > 0, drop / length, 0.0)
+            slope = np.where(length > 0, drop * self.rise / length, 0.0)
             bends = np.where(length > 0, np.maximum(length / self._straight(found), 1.0), 1.0)
         columns = {
             "id": np.arange(first + 1, first + 1 + len(found)),

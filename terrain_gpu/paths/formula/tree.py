@@ -103,7 +103,10 @@ class FormulaTree:
 
 
 def read_formula(
-    text: str, parameters: Mapping[str, float], layers: Collection[str] = ()
+    text: str,
+    parameters: Mapping[str, float],
+    layers: Collection[str] = (),
+    factors: Mapping[str, float] | None = None,
 ) -> FormulaTree:
     """Parse a formula.
 
@@ -116,6 +119,8 @@ def read_formula(
         Their values.
     layers
         Layers that a formula may name, for the message about an unknown name.
+    factors
+        What ``dz`` and ``length`` are multiplied by.
 
     Raises
     ------
@@ -125,7 +130,7 @@ def read_formula(
     for name in parameters:
         if name in NAMES or name in CONSTANTS or name in FUNCTIONS or not name.isidentifier():
             raise InputError(f"parameter {name!r}: choose another name, one that is free")
-    reader = _Reader(text, parameters, layers)
+    reader = _Reader(text, parameters, layers, factors or {})
     return FormulaTree(reader.used(), reader.one_way, frozenset(reader.names))
 
 
@@ -133,9 +138,13 @@ class _Reader:
     """Converts the nodes of Python's syntax to ours."""
 
     def __init__(
-        self, text: str, parameters: Mapping[str, float], layers: Collection[str] = ()
+        self,
+        text: str,
+        parameters: Mapping[str, float],
+        layers: Collection[str],
+        factors: Mapping[str, float],
     ) -> None:
-        self.layers = layers
+        self.layers, self.factors = layers, factors
         self.text = text = " ".join(text.split("\n")).strip()
         self.parameters, self.names = parameters, set[str]()
         self.nodes: dict[tuple[Any, ...], Node] = {}
@@ -254,6 +263,12 @@ class _Reader:
 
     def known(self, name: str) -> Node:
         """A value of `NAMES`, some of which are made of others."""
+        if self.factors.get(name, 1) != 1:
+            return self.once("*", (self.plain(name), self.number(self.factors[name])), 0.0)
+        return self.plain(name)
+
+    def plain(self, name: str) -> Node:
+        """The same without its factor."""
         if name == "dz":
             return self.once("-", (self.known("z_to"), self.known("z_from")), 0.0, "odd")
         if name == "slope":

@@ -57,6 +57,8 @@ def index_settings(
         "reverse": problem["reverse"] and model.kind.directed,
         "max_slope": problem.get("max_slope"),
     }
+    if "metres" in problem:
+        found["metres"] = problem["metres"]
     found |= {key: raster and Path(raster.name).name for key, raster in rasters.items()}
     found |= {
         f"{key} cells": raster and raster.data.identity  # type: ignore[union-attr]

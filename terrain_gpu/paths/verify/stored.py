@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from ...grid.lengths import step_lengths
 from ...io.places import Places
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
-from ..costs import CostModel
+from ..costs import AS_THEY_ARE, CostModel
 from ..ground import Raster, Terrain
 from ..knights import Options, options_of
 from ..steps import RESULTS, layer_named
@@ -224,6 +225,14 @@ class RecordedPaths:
         return str(found)
 
     @property
+    def metres(self) -> tuple[float, float]:
+        found = self.settings.get("metres", list(AS_THEY_ARE))
+        good = type(found) is list and [type(factor) for factor in found] == [float, float]
+        if not (good and all(map(math.isfinite, found)) and found[1] > 0):
+            raise self.damaged("metres", found)
+        return found[0], found[1]
+
+    @property
     def wraps(self) -> bool:
         wrap = self.settings.get("wrap", False)
         if type(wrap) is not bool or (wrap and self.layer.grid.cols < LEAST[self.connectivity]):
@@ -256,7 +265,7 @@ class RecordedPaths:
         try:
             limit = self.get("max_slope", int, float, nothing)
             how = names["friction"] is not None, parameters, limit, self.connectivity
-            model = CostModel(cost, *how)
+            model = CostModel(cost, *how, self.metres)
         except InputError as error:
             raise StoreError(f"{self.layer.path}/zarr.json: {error}; compute it again") from error
         dtype = self.layer.dtype
