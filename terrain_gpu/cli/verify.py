@@ -14,9 +14,10 @@ import click
 
 from ..errors import ClusterError, InputError, StoreError, TerrainError, VerificationError
 from . import options
+from .stored import Check, accepted_now, of_data, of_levels
 
 if TYPE_CHECKING:
-    from ..store import Layer, TileStore
+    from ..store import TileStore
 
 
 INDEX = "distance_index"
@@ -26,7 +27,12 @@ LINES = (".geojson", ".gpkg", ".parquet", ".fgb")
 
 @click.command("verify")
 @click.argument("store", metavar="STORE")
-@click.option("--data", is_flag=True, help="Check every tile of every layer against its checksum.")
+@click.option(
+    "--data",
+    is_flag=True,
+    help="Check every tile of every layer against its checksum, and the coordinates and attributes "
+    "that other programs read.",
+)
 @click.option(
     "--file",
     metavar="OUT.tif|FEATURES",
@@ -47,7 +53,8 @@ LINES = (".geojson", ".gpkg", ".parquet", ".fgb")
     "accepted",
     metavar="LAYER",
     multiple=True,
-    help="Accept the present cells of LAYER after another program changed them on purpose.",
+    help="Accept the present cells of LAYER after another program changed them on purpose. x, y or "
+    "spatial_ref: write these coordinates again.",
 )
 @options.memory_limit_option
 @options.threads_option
@@ -91,7 +98,8 @@ def command(
     distances use the first. The CPU follows backlinks and allocation, and verifies all other
     layers, with --workers or --scheduler in the workers.
 
-    With --data, read all tiles of all layers instead and check them against their checksums.
+    With --data, read all tiles of all layers instead and check them against their checksums; and
+    check the coordinates and attributes by which other programs place the layers.
 
     \b
     terrain-gpu verify dem.zarr
@@ -104,7 +112,6 @@ def command(
     """
     from ..report import Report
     from ..store import TileStore
-    from ..store.accept import accept_changes
 
     if bool(file) + data + bool(accepted) > 1:
         raise click.UsageError("give only one of --file, --data and --accept-changes")
@@ -115,10 +122,9 @@ def command(
     _refuse_workers(limits["client"], here or None, backend)
     opened = TileStore.open(store)
     limits, figures = _of_cluster(opened, **limits)
-    checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
+    checks: dict[str, Check] = {}
     if data:
-        checks = {name: partial(_data, name=name) for name in opened.layers}
-        checks |= _of_levels(opened, _data)
+        checks = of_data(opened)
     elif file:
         checks = {file: of_file}
     elif not accepted:
@@ -131,9 +137,7 @@ def command(
     lines = []
     with report.measured():
         for name in accepted:
-            with options.progress_of(f"accept {name}") as progress:
-                taken = accept_changes(opened, name, progress)
-            lines.append(f"{store}: layer {name} accepted as it is now, {taken.identity}")
+            lines.append(f"{store}: {accepted_now(opened, name)}")
         for name, check in checks.items():
             advice = "the store is unchanged"
             with (
@@ -202,69 +206,22 @@ def _of_cluster(
     return limits, _ClusterFigures(cluster)
 
 
-def _results(
-    store: TileStore, gpu: dict[str, Any]
-) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
+def _results(store: TileStore, gpu: dict[str, Any]) -> dict[str, Check]:
     """Proofs of all results, by name."""
     from ..mst import LAYER
 
-    checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
+    checks: dict[str, Check] = {}
     if LAYER in store:
         checks[LAYER] = partial(_forest, **gpu)
     checks |= {name: partial(_paths, name=name, **gpu) for name in _distances(store)}
     checks |= _on_the_cpu(store)
-    checks |= _of_levels(store, _PROOFS["overview_of"])
+    checks |= of_levels(store, _PROOFS["overview_of"])
     if not checks:
         raise StoreError(
             f"{store.path}: no results to verify; run compute-mst, compute-sssp, slope, "
             "label-components, accumulate, streams or build-index first"
         )
     return checks
-
-
-def _of_levels(
-    store: TileStore, check: Callable[..., Any]
-) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
-    """A check of each overview of each level, by name."""
-    from ..store.levels import levels_of, made_from
-
-    def on(level: TileStore, _: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-        found, line = check(level, name, **how)
-        return found, f"overviews 1:{level.path.name}, {line}"
-
-    return {
-        f"overviews/{factor}/{name}": partial(on, level, name=name)
-        for factor, level in levels_of(store)
-        for name in level.layers
-        if made_from(level, name) is not None
-    }
-
-
-def _data(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..engine.proof import Limits, check_blocks, plan_threads
-
-    layer, limits = store.layer(name), Limits(**how)
-    tiles = 0
-
-    def add(at: tuple[int, int], found: int) -> None:
-        nonlocal tiles
-        tiles += found
-
-    one = layer.block_size**2 * layer.dtype.itemsize
-    plan = plan_threads(layer.blocks, layer.dtype.name, limits.checkers, one, limits)
-    check_blocks(plan, layer.blocks, [], partial(_tiles, layer), add, limits)
-    found = {"tiles": tiles, "digest": layer.info.get("digest")}
-    if not layer.is_sealed:
-        return (
-            found,
-            f"layer {name} has no checksums (written by another program), {tiles:,} tiles read",
-        )
-    return found, f"layer {name}: {tiles:,} tiles match their checksums"
-
-
-def _tiles(layer: Layer, at: tuple[int, int], _: Any) -> int:
-    """Check the tiles of a block; return their number."""
-    return layer.check_block(*at)
 
 
 def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
@@ -443,16 +400,16 @@ _GRADIENT = _LayerProof(
 )
 
 
-def _on_the_cpu(store: TileStore) -> dict[str, Callable[..., tuple[dict[str, Any], str]]]:
+def _on_the_cpu(store: TileStore) -> dict[str, Check]:
     """Proofs of the layers of other operations, which are known by what they record."""
     from ..store.objects import is_there
 
-    proofs: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {
+    proofs: dict[str, Check] = {
         "rasters": _conversion,
         "watershed_of": _watersheds,
         **_PROOFS,
     }
-    checks: dict[str, Callable[..., tuple[dict[str, Any], str]]] = {}
+    checks: dict[str, Check] = {}
     drained: dict[str, tuple[list[str], list[str]]] = {}
     for name, layer in store.each():
         if isinstance(layer, StoreError):

@@ -104,13 +104,21 @@ class GridSpec(Described):
 
     def x_centres(self) -> np.ndarray:
         """Return the x coordinates of column centres, float64, length cols."""
-        a, _, c, _, _, _ = self.transform
-        return c + a * (np.arange(self.cols) + 0.5)
+        return self.centres("x", 0, self.cols)
 
     def y_centres(self) -> np.ndarray:
         """Return the y coordinates of row centres, float64, length rows."""
-        _, _, _, _, e, f = self.transform
-        return f + e * (np.arange(self.rows) + 0.5)
+        return self.centres("y", 0, self.rows)
+
+    def centres(self, axis: str, start: int, stop: int) -> np.ndarray:
+        """Return the centres of columns ("x") or rows ("y") start to stop - 1, float64."""
+        a, _, c, _, e, f = self.transform
+        corner, step = (c, a) if axis == "x" else (f, e)
+        found = np.arange(start, stop, dtype=np.float64)
+        found += 0.5
+        found *= step
+        found += corner
+        return found
 
     def window_of(self, bounds: tuple[float, float, float, float]) -> Window:
         """Return the window of cells that (west, south, east, north) touches, within the raster.

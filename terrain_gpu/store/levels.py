@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import StoreError
 from ..grid import GridSpec
+from .coordinates import write_group
 from .files import output_errors, sync_folder, write_whole
 from .layer import Layer
 from .metadata import (
@@ -25,7 +26,6 @@ from .metadata import (
     TileStore,
     plain_group,
     without_consolidated,
-    write_group,
 )
 from .objects import ObjectPath
 from .swap import beside, exclusive, is_locked, is_marked, is_ours

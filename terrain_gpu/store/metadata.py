@@ -24,7 +24,7 @@ from ..errors import InputError, StoreError
 from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
 from .codecs import BLOSC_LEVEL, ZSTD_LEVEL, shuffle_of
-from .files import new_file, sync_folder, sync_tree, write_whole
+from .files import new_file, sync_folder, write_whole
 from .layer import KEY, Layer, Number
 from .nodes import attributes_of, find_array, open_group
 from .objects import ObjectPath, folder_names, is_there
@@ -68,55 +68,6 @@ RESERVED = ("x", "y", "spatial_ref", "distance_index", FOLDER_OF_LEVELS)
 """Names in a store that are not layers."""
 
 
-def write_group(path: Path, grid: GridSpec) -> None:
-    """Write the files of a store without layers."""
-    for name, data in group_files(grid):
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path / name, data)
-    sync_tree(path)
-
-
-def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of the files of a group without layers.
-
-    The group's metadata comes first, then the coordinate arrays that xarray, rioxarray and GDAL
-    look for.
-    """
-    own: dict[str, Any] = {
-        "format": FORMAT,
-        "shape": list(grid.shape),
-        "transform": [float(v) for v in grid.transform],
-        "crs_wkt": grid.crs_wkt,
-        "crs_code": grid.crs_code,
-    }
-    own["checksum"] = crc_of_json(own)
-    attributes = {"Conventions": "CF-1.11", KEY: own, **_conventions(grid)}
-    yield "zarr.json", node_json(zarr.create_group({}, attributes=attributes))
-    for name, values in (("y", grid.y_centres()), ("x", grid.x_centres())):
-        standard = {"x": "longitude", "y": "latitude"} if grid.is_geographic else {}
-        array = zarr.create_array(
-            {},
-            shape=values.shape,
-            dtype=values.dtype,
-            chunks=values.shape,
-            compressors=None,
-            dimension_names=(name,),
-            attributes={
-                "axis": name.upper(),
-                "standard_name": standard.get(name, f"projection_{name}_coordinate"),
-            },
-        )
-        yield f"{name}/zarr.json", node_json(array)
-        if values.any():
-            yield f"{name}/c/0", values.astype("<f8").tobytes()
-    a, b, c, d, e, f = grid.transform
-    reference: dict[str, Any] = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
-    if grid.crs_wkt:
-        reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
-    scalar = zarr.create_array({}, shape=(), dtype=np.int64, attributes=reference)
-    yield "spatial_ref/zarr.json", node_json(scalar)
-
-
 def plain_group() -> bytes:
     """The zarr.json of a group that only holds others."""
     return node_json(zarr.create_group({}))
@@ -140,7 +91,22 @@ def write_json(path: Path, data: bytes, temporary: Path) -> None:
         out.write(data)
 
 
-def _conventions(grid: GridSpec) -> dict[str, Any]:
+def layer_attributes(layer: Layer) -> dict[str, Any]:
+    """The attributes of a layer by which other programs locate and read its cells."""
+    grid = layer.grid
+    attributes: dict[str, Any] = {
+        "grid_mapping": "spatial_ref",
+        "coordinates": "spatial_ref",
+        **conventions(grid),
+    }
+    if grid.crs_wkt:
+        attributes["_CRS"] = {"wkt": grid.crs_wkt}
+    if layer.nodata is not None:
+        attributes["_FillValue"] = _xarray_fill(layer.nodata)
+    return attributes
+
+
+def conventions(grid: GridSpec) -> dict[str, Any]:
     """Location and coordinate system according to the conventions "spatial" and "proj"."""
     spatial = {
         "spatial:dimensions": ["y", "x"],
@@ -178,20 +144,16 @@ def write_array(layer: Layer, temporary: Path) -> None:
 
 def array_json(layer: Layer) -> bytes:
     """Zarr metadata of a layer, with its checksum."""
-    grid = layer.grid
-    attributes: dict[str, Any] = {
-        "grid_mapping": "spatial_ref",
-        "coordinates": "spatial_ref",
-        **_conventions(grid),
-    }
-    if grid.crs_wkt:
-        attributes["_CRS"] = {"wkt": grid.crs_wkt}
-    if layer.nodata is not None:
-        attributes["_FillValue"] = _xarray_fill(layer.nodata)
     layer.info["checksum"] = _checksum(layer)
+    attributes = {**layer.attributes, **layer_attributes(layer)}
+    return json_of(plain_array(layer).metadata.update_attributes(attributes))
+
+
+def plain_array(layer: Layer) -> Any:
+    """The Zarr array of a layer, in memory and without attributes or cells."""
     fill, compress = layer.fill.tobytes(), layer.compress
-    plain = _plain_array(grid.shape, layer.dtype, layer.block_size, compress, fill, layer.separator)
-    return json_of(plain.metadata.update_attributes({**attributes, **layer.attributes}))
+    shape = layer.grid.shape
+    return _plain_array(shape, layer.dtype, layer.block_size, compress, fill, layer.separator)
 
 
 @functools.lru_cache(256)

@@ -19,6 +19,7 @@ from ..errors import InputError, StoreError
 from ..grid import GridSpec
 from .checksums import DIGESTS, sealed_line, unsealed_line
 from .codecs import NAMES
+from .coordinates import write_group
 from .files import new_file, output_errors, sync_files, sync_folder, sync_tree
 from .layer import KEY, Layer, Number
 from .levels import drop_overviews
@@ -30,7 +31,6 @@ from .metadata import (
     TileStore,
     drop_consolidated,
     write_array,
-    write_group,
 )
 from .objects import ObjectPath
 from .swap import (

@@ -131,6 +131,12 @@ def test_the_commands(bucket, tmp_path):
     assert "components: uint32" in done.stdout
     done = spawn(f"terrain-gpu verify {store} --data")
     assert f"{store}: layer components" in done.stdout
+    assert f"{store}: coordinates match the grid" in done.stdout
+    ObjectPath(f"{store}/x/c/0").write(bytes(8 * 150))
+    done = spawn(f"terrain-gpu verify {store} --data")
+    assert "/x: damaged: number 0 is 0.0, not " in done.stderr
+    assert spawn(f"terrain-gpu verify {store} --accept-changes x").returncode == 0
+    assert spawn(f"terrain-gpu verify {store} --data").returncode == 0
     terrain_gpu.export_layer(store, tmp_path / "b.tif")
     assert (tmp_path / "b.tif").read_bytes() == (tmp_path / "a.tif").read_bytes()
     shown = spawn(f"terrain-gpu export {store} s3://b/c.tif")

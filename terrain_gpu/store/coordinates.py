@@ -1,0 +1,241 @@
+"""What other programs read of a store besides cells: coordinate arrays, and attributes.
+
+All of it follows from the grid and the records of layers, which have checksums, so it is compared
+with what this program would write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from ..errors import StoreError
+from ..grid import GridSpec
+from .checksums import crc_of_json
+from .files import output_errors, sync_tree, write_whole
+from .layer import KEY, Layer
+from .metadata import (
+    FORMAT,
+    TileStore,
+    conventions,
+    layer_attributes,
+    node_json,
+    plain_array,
+)
+from .nodes import attributes_of, find_array, open_group
+from .objects import ObjectPath
+
+COORDINATES = 1 << 18
+"""Coordinates in a chunk of x or y, so that a long side does not have to fit in memory."""
+
+
+ARRAYS = ("x", "y", "spatial_ref")
+
+
+def write_group(path: Path, grid: GridSpec) -> None:
+    """Write the files of a store without layers."""
+    for name, data in group_files(grid):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path / name, data)
+    sync_tree(path)
+
+
+def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents of the files of a group without layers.
+
+    The group's metadata comes first, then the coordinate arrays that xarray, rioxarray and GDAL
+    look for.
+    """
+    own: dict[str, Any] = {
+        "format": FORMAT,
+        "shape": list(grid.shape),
+        "transform": [float(v) for v in grid.transform],
+        "crs_wkt": grid.crs_wkt,
+        "crs_code": grid.crs_code,
+    }
+    own["checksum"] = crc_of_json(own)
+    attributes = {KEY: own, **group_attributes(grid)}
+    yield "zarr.json", node_json(zarr.create_group({}, attributes=attributes))
+    yield from coordinate_files(grid)
+
+
+def coordinate_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents of the files of the coordinate arrays of a store."""
+    for name, side in (("y", grid.rows), ("x", grid.cols)):
+        yield f"{name}/zarr.json", node_json(axis_array(grid, name))
+        for chunk, start in enumerate(range(0, side, COORDINATES)):
+            values = grid.centres(name, start, start + min(side, COORDINATES))
+            if values.any():
+                yield f"{name}/c/{chunk}", values.astype("<f8", copy=False).tobytes()
+    yield "spatial_ref/zarr.json", node_json(reference_array(grid))
+
+
+def axis_array(grid: GridSpec, name: str) -> Any:
+    """The Zarr array x or y, in memory and without its values."""
+    side = grid.cols if name == "x" else grid.rows
+    standard = {"x": "longitude", "y": "latitude"} if grid.is_geographic else {}
+    return zarr.create_array(
+        {},
+        shape=(side,),
+        dtype=np.float64,
+        chunks=(min(side, COORDINATES),),
+        compressors=None,
+        dimension_names=(name,),
+        attributes={
+            "axis": name.upper(),
+            "standard_name": standard.get(name, f"projection_{name}_coordinate"),
+        },
+    )
+
+
+def reference_array(grid: GridSpec) -> Any:
+    """The Zarr array spatial_ref, in memory."""
+    a, b, c, d, e, f = grid.transform
+    reference: dict[str, Any] = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
+    if grid.crs_wkt:
+        reference |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
+    return zarr.create_array({}, shape=(), dtype=np.int64, attributes=reference)
+
+
+def group_attributes(grid: GridSpec) -> dict[str, Any]:
+    """The attributes of a group by which other programs locate its layers."""
+    return {"Conventions": "CF-1.11", **conventions(grid)}
+
+
+def check_coordinates(store: TileStore) -> None:
+    """Compare the coordinate arrays of a store, and the attributes of its group, with its grid.
+
+    Raises
+    ------
+    StoreError
+        when one of them is missing or differs.
+    """
+    _compare(store.path, attributes_of(open_group(store.path)), group_attributes(store.grid), "")
+    for name in ARRAYS:
+        path, remedy = store.path / name, f"--accept-changes {name}"
+        wanted = reference_array(store.grid) if name == ARRAYS[2] else axis_array(store.grid, name)
+        if (found := find_array(path)) is None:
+            raise StoreError(f"{path}: missing (an incomplete copy?); {_again(store.path, remedy)}")
+        # Older stores have all coordinates in one chunk.
+        _compare_arrays(path, found, wanted, remedy, but="chunk_grid")
+        _compare(path, attributes_of(found), attributes_of(wanted), remedy)
+        if name != ARRAYS[2]:
+            try:
+                _compare_centres(path, store.grid, found.shape[0], found.chunks[0], remedy)
+            except OSError as error:
+                if isinstance(error, StoreError):
+                    raise
+                raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def check_attributes(layer: Layer) -> None:
+    """Compare what other programs read in the metadata of a layer with its own records.
+
+    Raises
+    ------
+    StoreError
+        when something is missing or differs.
+    """
+    remedy = f"--accept-changes {layer.name}"
+    found = find_array(layer.path)
+    # Levels of compression may differ; what matters of codecs is checked when a layer is opened.
+    _compare_arrays(layer.path, found, plain_array(layer), remedy, but="codecs")
+    _compare(layer.path, layer.attributes, layer_attributes(layer), remedy)
+
+
+def write_coordinates(store: TileStore, name: str) -> None:
+    """Write one of the coordinate arrays again, from the grid."""
+    root = store.path
+    files = ((path, data) for path, data in coordinate_files(store.grid) if path.startswith(name))
+    if isinstance(root, ObjectPath):
+        for path, data in files:
+            (root / path).write(data)
+        return
+    with output_errors(root):
+        for path, data in files:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(root / path, data)
+        sync_tree(root / name)
+
+
+def _compare_arrays(path: Any, found: Any, wanted: Any, remedy: str, *, but: str) -> None:
+    """Compare the metadata of arrays, without attributes and one more."""
+    have, want = (one.metadata.to_dict() for one in (found, wanted))
+    for key in want.keys() - {"attributes", "storage_transformers", but}:
+        _same(path, key, have.get(key), want[key], remedy)
+
+
+def _compare(path: Any, found: dict[str, Any], wanted: dict[str, Any], remedy: str) -> None:
+    """Compare attributes; further ones are the business of other programs."""
+    for key, value in wanted.items():
+        have = found.get(key)
+        if key == "zarr_conventions" and isinstance(have, list):
+            have = [one for one in have if one in value]  # others may be declared, too
+        _same(path, key, have, value, remedy)
+
+
+def _same(path: Any, key: str, found: Any, wanted: Any, remedy: str) -> None:
+    # By their texts, because NaN is to equal NaN.
+    if found != wanted and repr(found) != repr(wanted):
+        raise StoreError(
+            f"{path}/zarr.json: damaged: {key} is {_short(found)}, not {_short(wanted)}; "
+            f"{_again(path.parent, remedy)}"
+        )
+
+
+def _compare_centres(path: Any, grid: GridSpec, side: int, chunk: int, remedy: str) -> None:
+    for start, have in _centres(path, side, chunk, remedy):
+        want = grid.centres(path.name, start, start + len(have))
+        if (wrong := np.flatnonzero(have != want)).size:
+            k = int(wrong[0])
+            raise StoreError(
+                f"{path}: damaged: number {start + k} is {have[k]}, not {want[k]}, the centre of "
+                f"its cells; {_again(path.parent, remedy)}"
+            )
+
+
+def _centres(path: Any, side: int, chunk: int, remedy: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the values of an array x or y, piece by piece, and the number of the first of each."""
+    for first in range(0, side, chunk):
+        file, end = path / f"c/{first // chunk}", min(side, first + chunk)
+        size = _size(file)
+        if size not in (None, 8 * chunk):
+            raise StoreError(
+                f"{file}: damaged: {size} bytes, not {8 * chunk}; {_again(path.parent, remedy)}"
+            )
+        for start in range(first, end, COORDINATES):
+            count = min(end - start, COORDINATES)
+            if size is None:  # the fill value
+                yield start, np.zeros(count)
+            else:
+                yield start, _values(file, start - first, count)
+
+
+def _size(file: Any) -> int | None:
+    """Bytes of a chunk; None if there is none."""
+    if isinstance(file, ObjectPath):
+        found = file.head()
+        return None if found is None else found.size
+    return os.stat(file).st_size if file.exists() else None
+
+
+def _values(file: Any, start: int, count: int) -> np.ndarray:
+    if isinstance(file, ObjectPath):
+        return file.ranges([8 * start], [8 * count])[0].view("<f8")
+    return np.fromfile(file, "<f8", count, offset=8 * start)
+
+
+def _again(store: Any, remedy: str) -> str:
+    if not remedy:
+        return "copy it again, or convert it"
+    return f"copy it again, or write it again: terrain-gpu verify {store} {remedy}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:77]}..."
