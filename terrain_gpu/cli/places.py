@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from ..report import Report
     from ..store import TileStore
 
-VECTOR = (".geojson", ".json", ".gpkg", ".shp", ".fgb", ".kml")
+VECTOR = (
+    *(".geojson", ".json", ".geojsonl", ".geojsons", ".gpkg", ".shp", ".fgb", ".kml", ".gml"),
+    *(".dxf", ".tab", ".mif", ".gpx", ".sqlite", ".gdb"),
+)
 UNREADABLE = {
     ".csv": "a table, not a vector file or raster",
     **dict.fromkeys((".parquet", ".geoparquet"), "GeoParquet cannot be read here"),

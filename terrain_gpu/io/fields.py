@@ -20,7 +20,8 @@ MAX_ID = 2**32 - 2
 
 
 def ids_of(path: object, values: list[Any]) -> Sequence[int]:
-    if not is_used(path, "id", values):
+    # The id of an element of KML is a word that GDAL makes up where it is missing.
+    if str(path).lower().endswith(".kml") or not is_used(path, "id", values):
         return range(1, len(values) + 1)
     for number, value in enumerate(values, 1):
         if not (is_number(value) and value % 1 == 0 and 1 <= value <= MAX_ID):

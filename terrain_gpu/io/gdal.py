@@ -149,6 +149,11 @@ class GdalInput:
             self.close()
             data = self.dataset()
         k = self.band - 1
+        if "complex" in data.dtypes[k]:
+            raise InputError(
+                f"{path}: its cells are complex numbers; write their real parts or absolute values "
+                "to another raster first (in a VRT, the pixel functions real and mod)"
+            )
         try:
             self.dtype = cells.layer_dtype(data.dtypes[k])
         except InputError as error:
@@ -233,9 +238,11 @@ class GdalInput:
                 out[mask == 0] = self.nodata
         except RasterioError as error:
             reason = error.__cause__ or error
+            cause = "the file is truncated or damaged"
+            if self.driver == "VRT":
+                cause = "a file or a pixel function that this VRT names cannot be used"
             raise InputError(
-                f"{self.path}: rows {row0} to {row1 - 1} cannot be read; the file is truncated or "
-                f"damaged: {reason}"
+                f"{self.path}: rows {row0} to {row1 - 1} cannot be read; {cause}: {reason}"
             ) from None
 
     def close(self) -> None:

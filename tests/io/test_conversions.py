@@ -14,7 +14,7 @@ from rasterio.windows import Window
 from strategies import dtypes, rasters, shapes
 from test_roundtrip import plainly_recoded
 
-from terrain_gpu import export_layer
+from terrain_gpu import convert_dataset, export_layer
 from terrain_gpu.errors import InputError
 from terrain_gpu.io import geotiff
 from terrain_gpu.io.convert_problem import Convert
@@ -153,3 +153,41 @@ class TestExportOfPartAsReals(TestExport):
         if nodata is not None:
             void |= found == nodata
         return [np.where(void, np.nan, found.astype(np.float64))]
+
+
+def vrt(band):
+    return (
+        '<VRTDataset rasterXSize="6" rasterYSize="5"><VRTRasterBand dataType="Float32" band="1" '
+        f"{band}</VRTRasterBand></VRTDataset>"
+    )
+
+
+SOURCE = "<SimpleSource><SourceFilename>{}</SourceFilename></SimpleSource>"
+
+
+@pytest.mark.parametrize(
+    ("band", "message"),
+    [
+        (f">{SOURCE.format('gone.tif')}", "gone.tif: No such file"),
+        (
+            'subClass="VRTDerivedRasterBand"><PixelFunctionType>unheard</PixelFunctionType>'
+            + SOURCE.format("a.tif"),
+            "'unheard' not registered",
+        ),
+    ],
+)
+def test_a_vrt_that_names_what_is_not_there(tmp_path, band, message):
+    (tmp_path / "a.vrt").write_text(vrt(band))
+    with pytest.raises(InputError, match=f"a file or a pixel function that .* {message}"):
+        convert_dataset([tmp_path / "a.vrt"], tmp_path / "s.zarr")
+
+
+def test_complex_numbers(tmp_path):
+    with rasterio.open(
+        tmp_path / "c.tif", "w", "GTiff", width=3, height=2, count=1, dtype="complex64"
+    ):
+        pass
+    with pytest.raises(
+        InputError, match=r"c\.tif: its cells are complex numbers; write their real"
+    ):
+        convert_dataset([tmp_path / "c.tif"], tmp_path / "s.zarr")

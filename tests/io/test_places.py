@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import geopandas
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from rasterio.crs import CRS
+from shapely import Point
 
+from terrain_gpu.cli.places import is_vector
 from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.io.places import from_vector, from_xy
@@ -117,3 +121,20 @@ def test_only_longitudes_are_turned():
     wkt = CRS.from_epsg(4807).to_wkt()
     grid = GridSpec(20, 40, (10.0, 0.0, 0.0, 0.0, -10.0, 100.0), wkt)
     assert from_xy(grid, [(-5.0, 5.0)]).cols.tolist() == [39]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["p.gpkg", "p.shp", "p.fgb", "p.kml", "p.gml", "p.tab", "p.mif", "p.geojsonl", "p.sqlite"],
+)
+def test_formats_of_vector_files(name, tmp_path):
+    """The commands know them by their names; what has no ids is numbered."""
+    points = [Point(7.25, 0.25), Point(7.75, -0.25)]
+    frame = geopandas.GeoDataFrame({"Name": ["a", "b"]}, geometry=points, crs=4326)
+    drivers = {".mif": "MapInfo File", ".geojsonl": "GeoJSONSeq", ".sqlite": "SQLite"}
+    frame.to_file(tmp_path / name, driver=drivers.get(Path(name).suffix))
+    assert is_vector(name)
+    found = from_vector(degrees(7, side=0.1), tmp_path / name)
+    assert found.rows.tolist() == [6, 11]
+    assert found.cols.tolist() == [2, 7]
+    assert sorted(found.ids) == [1, 2]  # a FlatGeobuf with an index has an order of its own
