@@ -158,28 +158,7 @@ def open_client(
     }
     with dask.config.set(settings):
         if scheduler is not None:
-            connection = _connection_settings(scheduler)
-            try:
-                # Dask's client would wait for ever for one that is stopped.
-                asyncio.run(asyncio.wait_for(_greet(scheduler, connection), GREET))
-            except (OSError, ValueError):
-                raise ClusterError(
-                    f"{scheduler}: no scheduler answers within {GREET:g} s; start one (dask "
-                    "scheduler), or check host and port"
-                ) from None
-            except Exception as error:  # Dask takes any bytes for a message
-                raise ClusterError(
-                    f"{scheduler}: what answers there is not a Dask scheduler "
-                    f"({type(error).__name__}); check host and port"
-                ) from error
-            try:
-                client = Client(scheduler, timeout=CONNECT, set_as_default=False)
-            except (OSError, ValueError):
-                raise ClusterError(
-                    f"{scheduler}: the scheduler answers, but accepts no connection within "
-                    f"{CONNECT:g} s; try again when it is less busy"
-                ) from None
-            with _closing(client):
+            with _closing(_client_of(scheduler)) as client:
                 yield client
             return
         assert workers is not None
@@ -213,6 +192,33 @@ def open_client(
             client = Client(address, loop=cluster.loop, set_as_default=False)
             client.cluster = cluster
             yield stack.enter_context(_closing(client))
+
+
+def _client_of(scheduler: str) -> Any:
+    """Connect to a scheduler."""
+    from distributed import Client
+
+    connection = _connection_settings(scheduler)
+    try:
+        # Dask's client would wait for ever for one that is stopped.
+        asyncio.run(asyncio.wait_for(_greet(scheduler, connection), GREET))
+    except (OSError, ValueError):
+        raise ClusterError(
+            f"{scheduler}: no scheduler answers within {GREET:g} s; start one (dask "
+            "scheduler), or check host and port"
+        ) from None
+    except Exception as error:  # Dask takes any bytes for a message
+        raise ClusterError(
+            f"{scheduler}: what answers there is not a Dask scheduler "
+            f"({type(error).__name__}); check host and port"
+        ) from error
+    try:
+        return Client(scheduler, timeout=CONNECT, set_as_default=False)
+    except (OSError, ValueError):
+        raise ClusterError(
+            f"{scheduler}: the scheduler answers, but accepts no connection within "
+            f"{CONNECT:g} s; try again when it is less busy"
+        ) from None
 
 
 def _check_number(workers: int) -> None:
