@@ -75,8 +75,12 @@ class PlannedPaths:
 
     @property
     def model(self) -> CostModel:
-        how = {"connectivity": self.connectivity}
-        return CostModel(self.cost, self.friction is not None, self.problem["parameter"], **how)
+        return CostModel(
+            self.cost,
+            self.friction is not None,
+            self.problem["parameter"],
+            connectivity=self.connectivity,
+        )
 
     def plan(self, rows: int, cols: int, block_size: int, **limits: Any) -> StreamPlan | MatrixPlan:
         """Plan them over so many cells.

@@ -18,6 +18,7 @@ from rasterio.crs import CRS
 
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
+from ..grid.crs import grid_crs
 from ..io.features import import_parquet
 from ..io.flatgeobuf import FLATGEOBUF, write_flatgeobuf
 from ..io.lines import is_geopackage, tell_without_crs, write_layer
@@ -266,7 +267,7 @@ def _points(columns: Columns, grid: GridSpec) -> list[Any]:
 
 
 def _to_lonlat(x: np.ndarray, y: np.ndarray, grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
-    crs = CRS.from_wkt(grid.crs_wkt)
+    crs = grid_crs(grid)
     found = warp.transform(crs, CRS.from_epsg(4326), x.ravel(), y.ravel())
     lon, lat = (np.round(values, 9).reshape(x.shape) for values in found)
     # Across the antimeridian, longitudes continue beyond 180 degrees.

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 from . import GridSpec
+from .crs import grid_crs
 from .neighbours import COL_STEP_16, DIRECTIONS, ROW_STEP_16
 
 log = logging.getLogger(__name__)
@@ -91,9 +92,7 @@ def other_unit(grid: GridSpec) -> str | None:
     """Return the unit of `step_lengths` if it is not, or may not be, the metre; else None."""
     if not grid.crs_wkt:
         return "an unknown unit"
-    from rasterio.crs import CRS
-
-    crs = CRS.from_wkt(grid.crs_wkt)
+    crs = grid_crs(grid)
     unit, factor = crs.units_factor
     return None if crs.is_geographic or factor == 1 else unit
 
@@ -149,9 +148,7 @@ def metres_per_unit(grid: GridSpec) -> float:
     """Return the metres of the unit of `step_lengths`; 1 where the CRS names none."""
     if not grid.crs_wkt:
         return 1.0
-    from rasterio.crs import CRS
-
-    crs = CRS.from_wkt(grid.crs_wkt)
+    crs = grid_crs(grid)
     return 1.0 if crs.is_geographic else float(crs.units_factor[1])
 
 
@@ -224,15 +221,7 @@ def _geographic(grid: GridSpec) -> tuple[str, float, float, float] | None:
     """
     if not grid.crs_wkt:
         return None
-    from rasterio.crs import CRS  # imported lazily: start-up time counts
-    from rasterio.errors import CRSError
-
-    try:
-        crs = CRS.from_wkt(grid.crs_wkt)
-    except CRSError as error:
-        raise InputError(
-            f"the coordinate system {grid.crs_wkt[:60]!r} cannot be read: {error}"
-        ) from None
+    crs = grid_crs(grid)
     if not crs.is_geographic:
         return None
     return (*crs.units_factor, *_ellipsoid(crs.to_wkt(version="WKT2_2019")))

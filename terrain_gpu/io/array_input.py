@@ -13,7 +13,8 @@ from rasterio.errors import CRSError
 from .. import cells
 from ..errors import InputError
 from ..grid import GridSpec, Window, units
-from .crs import placed
+from ..grid.crs import grid_crs
+from .crs import placed, read_crs
 from .gdal import ENCODING_TAG
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class ArrayInput:
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from None
         self.grid = grid_of(self._array)
-        self.crs = CRS.from_wkt(self.grid.crs_wkt) if self.grid.crs_wkt else None
+        self.crs = grid_crs(self.grid) if self.grid.crs_wkt else None
         self.nodata = nodata_of(self._array, self.dtype)
         own = self._array.attrs
         self.encoding = own.get(ENCODING_TAG) or None
@@ -202,7 +203,7 @@ def _crs(array: Any, mapping: dict[str, Any], name: str) -> CRS | None:
         )
         text = "EPSG:4326"
     try:
-        return CRS.from_user_input(text) if text else None
+        return read_crs(text) if text else None
     except CRSError as error:
         raise InputError(f"{name}: cannot parse its coordinate system: {error}") from None
 

@@ -25,6 +25,20 @@ def placed(grid: GridSpec, crs: CRS) -> GridSpec:
     return replace(grid, crs_wkt=wkt, crs_code=code)
 
 
+def read_crs(text: Any) -> CRS:
+    """Read a coordinate system from a code, WKT or PROJ text.
+
+    Raises
+    ------
+    CRSError
+        for whatever is none; rasterio raises other errors for some.
+    """
+    try:
+        return CRS.from_user_input(text)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise CRSError(str(error)) from None
+
+
 def crs_name(crs: Any) -> str:
     """Short name of a rasterio CRS for messages."""
     return crs_code(crs) or crs.to_wkt()[:60] if crs else "none"

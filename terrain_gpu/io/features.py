@@ -15,10 +15,11 @@ from rasterio.crs import CRS
 from ..engine.plan import MB
 from ..errors import InputError
 from ..grid import GridSpec
+from ..grid.crs import grid_crs
 from .flatgeobuf import FLATGEOBUF, write_flatgeobuf
 from .geojson import Geometry, write_geojson
 from .lines import PARQUET, cut_line, geojson_lines, is_geopackage, wkb_line, wkb_lines, write_layer
-from .vectors import WGS84, grid_crs, reprojected
+from .vectors import WGS84, reprojected
 
 Fields = Mapping[str, type]
 """Data types of attributes; `object` for text."""

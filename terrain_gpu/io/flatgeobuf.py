@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..grid import GridSpec
-from .vectors import grid_crs
+from ..grid.crs import grid_crs
 from .wkb import Part, parts_of_wkb
 
 FLATGEOBUF = ".fgb"

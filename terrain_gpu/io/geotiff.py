@@ -14,13 +14,13 @@ import google_crc32c
 import numpy as np
 import rasterio
 import rasterio.shutil
-from rasterio.crs import CRS
 from rasterio.errors import CRSError
 from rasterio.windows import Window as GdalWindow
 
 from ..engine.plan import GDAL_CACHE, MB, format_size
 from ..errors import InputError, OutputError, TerrainError
 from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip
+from ..grid.crs import grid_crs
 from ..store.file_writer import FileWriter
 from ..store.outputs import NOTHING, free_space, output_error
 from .gdal import ENCODING_TAG, GDAL_ERRORS
@@ -134,7 +134,7 @@ class RasterOutput(FileWriter):
         }  # fmt: skip
         try:
             place = {
-                "crs": CRS.from_wkt(grid.crs_wkt) if grid.crs_wkt else None,
+                "crs": grid_crs(grid) if grid.crs_wkt else None,
                 "transform": rasterio.Affine(*grid.transform),
             }
             if isinstance(nodata, int) and abs(nodata) > 2**53:
@@ -161,6 +161,8 @@ class RasterOutput(FileWriter):
                 self._data.offsets = [float(attributes.get("add_offset", 0.0))]
         except BaseException as error:
             self.__exit__()
+            if isinstance(error, InputError):
+                raise
             if isinstance(error, CRSError):
                 raise InputError(f"{origin}: its CRS is not valid WKT: {error}") from None
             if isinstance(error, UnicodeError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rasterio.crs import CRS
 
 from ..grid import TILE, Window
+from ..grid.crs import grid_crs
 from ..grid.units import UNITS, scale_of
 from ..store import Layer
 from ..store.labels import DESCRIBED
@@ -27,7 +27,7 @@ class LayerInput:
     def __init__(self, layer: Layer) -> None:
         self.layer, self.path, self.grid = layer, str(layer.path), layer.grid
         self.dtype, self.nodata = layer.dtype, layer.nodata
-        self.crs = CRS.from_wkt(self.grid.crs_wkt) if self.grid.crs_wkt else None
+        self.crs = grid_crs(self.grid) if self.grid.crs_wkt else None
         own: dict[str, Any] = layer.attributes
         self.units, (self.scale, self.offset) = str(own.get(UNITS) or ""), scale_of(layer)
         self.described = {name: own[name] for name in DESCRIBED if name in own}

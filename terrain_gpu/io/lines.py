@@ -17,11 +17,12 @@ from rasterio.crs import CRS
 
 from ..errors import InputError
 from ..grid import GridSpec
+from ..grid.crs import grid_crs
 from ..store import outputs
 from ..store.file_writer import writable_file
 from .flatgeobuf import FLATGEOBUF
 from .geojson import Geometry
-from .vectors import GEOJSON, GEOPACKAGE, WGS84, grid_crs, import_pyogrio, one_line, reprojected
+from .vectors import GEOJSON, GEOPACKAGE, WGS84, import_pyogrio, one_line, reprojected
 
 log = logging.getLogger(__name__)
 

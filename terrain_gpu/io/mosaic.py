@@ -9,13 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from .. import cells
 from ..errors import CellError, InputError
 from ..grid import GridSpec, Window, clip, is_empty
-from .crs import crs_name, placed
+from .crs import crs_name, placed, read_crs
 from .inputs import SEQUENTIAL, open_input
 from .layer_input import LayerInput
 
@@ -84,7 +83,7 @@ class Mosaic:
     def _name(self, text: str) -> None:
         """Assign a coordinate system to the inputs that do not name one."""
         try:
-            crs = CRS.from_user_input(text)
+            crs = read_crs(text)
         except CRSError:
             raise InputError(
                 f"--crs {text!r} is not a coordinate system; give a code such as EPSG:32611, or WKT"

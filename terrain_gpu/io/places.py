@@ -17,6 +17,7 @@ from ..engine import plan as planner
 from ..engine.plan import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError, OutsideError
 from ..grid import TILE, GridSpec, Window
+from ..grid.crs import grid_crs
 from ..report import return_large_arrays
 from ..store.layer import Layer
 from .aligned import must_match
@@ -35,7 +36,7 @@ from .gdal import gdal_environment
 from .geo_objects import GeoObject, HasColumns, HasGeometries, file_or_object, geo_object
 from .mosaic import Mosaic
 from .points import numbers_of
-from .vectors import grid_crs, read_features
+from .vectors import read_features
 
 log = logging.getLogger(__name__)
 

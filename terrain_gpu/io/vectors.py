@@ -25,9 +25,10 @@ from ..engine import plan as planner
 from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError, without_secrets
 from ..grid import GridSpec
+from ..grid.crs import grid_crs
 from ..store.objects import refuse_url
 from .covered import named
-from .crs import crs_name
+from .crs import crs_name, read_crs
 from .fields import costs_of, ids_of, is_number, is_used, named_ids
 from .geo_objects import GeoObject
 from .wkb import Part, parts_of_wkb
@@ -278,13 +279,6 @@ def _first_failing(features: Features, crs: CRS, target: CRS) -> int:
     return int(features.owner[good]) + 1
 
 
-def grid_crs(grid: GridSpec) -> CRS:
-    try:
-        return CRS.from_wkt(grid.crs_wkt)
-    except CRSError as error:
-        raise InputError(f"cannot parse the raster's coordinate system: {error}") from None
-
-
 def _grid_name(grid: GridSpec) -> str:
     return grid.crs_code or crs_name(grid_crs(grid))
 
@@ -352,7 +346,7 @@ def _of_json(path: Source, data: Any, wanted: Sequence[str]) -> Columns:
         features = data.get("features")
     elif kind == "Feature":
         features = [data]
-    elif kind in {*_RINGS, *(f"Multi{k}" for k in _RINGS), "GeometryCollection"}:
+    elif kind in (*_RINGS, *(f"Multi{k}" for k in _RINGS), "GeometryCollection"):
         features = [{"type": "Feature", "geometry": data}]
     else:
         features = None
@@ -421,7 +415,7 @@ def _json_crs(path: Path, data: dict[str, Any]) -> CRS | None:
     if data["crs"] is None:
         return None
     try:
-        return CRS.from_user_input(data["crs"]["properties"]["name"])
+        return read_crs(data["crs"]["properties"]["name"])
     except (CRSError, TypeError, LookupError):
         raise InputError(
             f'{path}: cannot parse its "crs": {json.dumps(data["crs"])[:200]}; give a name such as '
@@ -496,7 +490,7 @@ def _read_ogr(path: Path, layer: str | None, limit: int, wanted: Sequence[str]) 
     if crs is None or re.match(r'\w+\["Undefined (Cartesian|geographic)', crs):
         return geometries, ids, costs, None
     try:
-        return geometries, ids, costs, CRS.from_user_input(crs)
+        return geometries, ids, costs, read_crs(crs)
     except CRSError as error:
         raise InputError(f"{path}: cannot parse its coordinate system: {error}") from None
 

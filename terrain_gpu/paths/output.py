@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..grid import GridSpec, cell_centres
+from ..grid.crs import grid_crs
 from ..grid.units import of_lengths
 from ..io.features import GeometryType, write_features
 from ..io.flatgeobuf import FLATGEOBUF
@@ -26,7 +27,6 @@ from ..io.lines import (
     wkb_lines,
     write_layer,
 )
-from ..io.vectors import grid_crs
 from .trace import TracedPath
 
 if TYPE_CHECKING:

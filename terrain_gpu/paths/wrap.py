@@ -8,6 +8,7 @@ import math
 from ..arguments import Wrap
 from ..errors import InputError
 from ..grid import GridSpec
+from ..grid.crs import grid_crs
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +56,10 @@ def _lacking(grid: GridSpec, tolerance: float, least: int, *, array: bool) -> st
         return ""
     if not grid.crs_wkt:
         return "its coordinate system is unknown; give it one (rio edit-info --crs EPSG:4326)"
-    from rasterio.crs import CRS
-    from rasterio.errors import CRSError
-
     try:
-        crs = CRS.from_wkt(grid.crs_wkt)
-    except CRSError as error:
-        return f"its coordinate system cannot be read: {error}"
+        crs = grid_crs(grid)
+    except InputError as error:
+        return str(error)
     if not crs.is_geographic:
         return (
             "its coordinates are projected; warp it to longitude and latitude "

@@ -282,13 +282,14 @@ class TileStore(Described):
             grid = GridSpec(
                 _whole(rows), _whole(cols), (a, b, c, d, e, f), str(own["crs_wkt"]), own["crs_code"]
             )
+            recorded = own.pop("checksum", None)
+            now = crc_of_json(own)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else error
             raise StoreError(
                 f"{root}/zarr.json: damaged store metadata: {reason}; convert again"
             ) from error
-        recorded = own.pop("checksum", None)
-        if recorded is not None and recorded != crc_of_json(own):
+        if recorded is not None and recorded != now:
             raise StoreError(
                 f"{root}/zarr.json: damaged: the grid does not match its checksum; convert again, "
                 "or delete the key 'checksum' if it was changed on purpose"

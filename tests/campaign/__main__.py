@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import subprocess
 import sys
 import time
 import traceback
@@ -26,10 +28,13 @@ def main() -> int:
     parser.add_argument("--counts", type=Path, default=Path("campaign.json"))
     parser.add_argument("--keep", type=Path, help="folder for the minimal cases")
     parser.add_argument("--no-shrink", action="store_true")
+    parser.add_argument("--parsers", action="store_true", help="texts, not pipelines")
     given = parser.parse_args()
     seed = random.randrange(10**9) if given.seed is None else given.seed
     print(f"seeds from {seed}", flush=True)
     end = time.monotonic() + 60 * given.minutes
+    if given.parsers:
+        return parse_texts(seed, end)
     counts: Counter = Counter()
     failures: dict[str, list[int]] = {}
     cases = 0
@@ -57,6 +62,20 @@ def main() -> int:
         seed += 1
     print(table(cases, counts, failures))
     return bool(failures)
+
+
+def parse_texts(seed: int, end: float) -> int:
+    """Give the parsers of all commands more texts, until a time; return the exit code."""
+    tests = Path(__file__).parents[1] / "test_parsers.py"
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+    while time.monotonic() < end:
+        environment = {**os.environ, "HYPOTHESIS_PROFILE": "search"}
+        done = subprocess.run([*words, f"--hypothesis-seed={seed}"], env=environment, check=False)
+        if done.returncode:
+            print(f"seed {seed}", flush=True)
+            return 1
+        seed += 1
+    return 0
 
 
 def report(case: Case, failure: Failure, given: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from ...arguments import described
 from ...errors import InputError, StoreError
 from ...grid import GridSpec
+from ...grid.crs import grid_crs
 from ...grid.lengths import cell_areas, warn_of_mercator
 from ...store import Layer, TileStore
 from ..codes import open_directions
@@ -216,9 +217,7 @@ def _map_unit(grid: GridSpec, what: str) -> float:
             f"{what}: the raster has no coordinate system, so its unit of length is unknown; give "
             "a number of cells"
         )
-    from rasterio.crs import CRS
-
-    crs = CRS.from_wkt(grid.crs_wkt)
+    crs = grid_crs(grid)
     return 1.0 if crs.is_geographic else float(crs.units_factor[1])
 
 

@@ -17,12 +17,13 @@ from rasterio._err import CPLE_BaseError
 
 from ...errors import TerrainError, VerificationError
 from ...grid import Block, BlockGrid, GridSpec, cell_centres
+from ...grid.crs import grid_crs
 from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ...io.features import import_parquet, lines_across
 from ...io.flatgeobuf import FLATGEOBUF
 from ...io.geojson import listed
 from ...io.lines import PARQUET, geojson_line, geojson_lines, is_geopackage
-from ...io.vectors import GEOPACKAGE, WGS84, grid_crs, reprojected
+from ...io.vectors import GEOPACKAGE, WGS84, reprojected
 from .flatgeobuf import read_flatgeobuf
 
 _BATCH = 1 << 16

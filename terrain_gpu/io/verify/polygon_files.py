@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...grid.crs import grid_crs
 from ...io.features import POLYGONS
 from ...io.geojson import listed
-from ...io.vectors import grid_crs
 from ...io.wkb import parts_of_wkb
 from .line_files import LineFile, Room, binary_rows, geojson_rows, projected, readable, wrong_line
 

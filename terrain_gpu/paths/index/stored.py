@@ -42,7 +42,7 @@ def stored_index(store: TileStore) -> tuple[DistanceIndex, Index]:
         index = Index.open(store, operation.blocks)
         # Another format is refused by `open`.
         settings = operation.settings() if own["format"] == FORMAT else {}
-    except (ValueError, KeyError, TypeError, AttributeError, InputError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, InputError) as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError(

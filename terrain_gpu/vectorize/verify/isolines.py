@@ -31,8 +31,8 @@ from ...engine.plan import StreamPlan, format_size, limit_of, require
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
 from ...grid import Block, BlockGrid, GridSpec
+from ...grid.crs import grid_crs
 from ...io.lines import lonlat_of
-from ...io.vectors import grid_crs
 from ...io.verify.line_files import LineFile, check_attributes, read_positions, wrong_line
 from ...store import Layer
 from ..contour_levels import ContourLevels
