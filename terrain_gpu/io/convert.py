@@ -27,6 +27,7 @@ from .array_input import ArrayInput
 from .convert_problem import Convert
 from .encodings import warn_of_tags
 from .gdal import gdal_environment
+from .georeference import IDENTITY
 from .inputs import SEQUENTIAL
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         check_place(named(store))
         names = [one.path for one in problem.mosaic.inputs]
         warn_of_tags(problem.mosaic.inputs, encoding)
-        _warn_of_scale(problem)
+        _warn_of_values_and_places(problem)
         _refuse_arrays(problem, resume=resume, verify=verify, client=client)
         if client is None:
             planned = partial(Convert.plan, **limits)
@@ -211,7 +212,7 @@ def _refuse_text(problem: Convert) -> None:
             )
 
 
-def _warn_of_scale(problem: Convert) -> None:
+def _warn_of_values_and_places(problem: Convert) -> None:
     told = problem.mosaic.attributes
     factor, offset = told.get("scale_factor", 1.0), told.get("add_offset", 0.0)
     if (factor, offset) != (1.0, 0.0):
@@ -223,6 +224,10 @@ def _warn_of_scale(problem: Convert) -> None:
             factor,
             offset,
         )
+    unsaid = [one for one in problem.mosaic.inputs if getattr(one, "remark", "")]
+    if unsaid and (not problem.crs or unsaid[0].grid.transform == IDENTITY):
+        more = f" (and {len(unsaid) - 1} more like it)" if len(unsaid) > 1 else ""
+        log.warning("%s%s: %s", without_secrets(unsaid[0].path), more, unsaid[0].remark)
 
 
 def _warn_of_padding(store: str | os.PathLike[str], stored: int, raw: int) -> None:

@@ -1,4 +1,4 @@
-"""Coordinate systems of rasters, and their names."""
+"""Coordinate systems of rasters: their codes, and whether two mean the same."""
 
 from __future__ import annotations
 
@@ -11,18 +11,38 @@ from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from ..grid import GridSpec
+from ..grid.crs import grid_crs
 
 _OWN_ID = re.compile(r',ID\["[^"]*",[^\[\]]*\]\]$')
 """The id of a CRS itself, at the end of its WKT2."""
 
+_EPSG = {"OGC:CRS84": "EPSG:4326", "OGC:CRS83": "EPSG:4269", "OGC:CRS27": "EPSG:4267"}
+"""Codes of systems that differ only in the order of axes."""
+
+_NO_MEANING = {"$schema", "id", "ids", "scope", "area", "bbox", "usages", "remarks"}
+"""What PROJJSON says about a system beside its definition."""
+
 
 def placed(grid: GridSpec, crs: CRS) -> GridSpec:
-    """Attach a coordinate system to a grid."""
-    code, wkt = crs_code(crs), crs.to_wkt(version="WKT2_2019")
-    if code is None:
-        # The id contradicts the rest of the WKT, and GDAL would trust the id.
-        wkt = _OWN_ID.sub("]", wkt)
-    return replace(grid, crs_wkt=wkt, crs_code=code)
+    """Attach a coordinate system to a grid, as its code defines it if it has one."""
+    code = crs_code(crs)
+    if code is not None:
+        return replace(grid, crs_wkt=_wkt(CRS.from_user_input(code)), crs_code=code)
+    # An id contradicts the rest of the WKT, and GDAL would trust the id.
+    return replace(grid, crs_wkt=_OWN_ID.sub("]", _wkt(crs)), crs_code=None)
+
+
+def coded_crs(grid: GridSpec) -> CRS:
+    """The coordinate system of a grid, by its code if it has one.
+
+    WKT2 omits the ids of the parts of a compound system that has one itself, and GDAL's GeoTIFF
+    driver would then write another vertical datum.
+    """
+    crs = grid_crs(grid)
+    with suppress(CRSError):
+        if grid.crs_code and equal(coded := read_crs(grid.crs_code), crs):
+            return coded
+    return crs
 
 
 def read_crs(text: Any) -> CRS:
@@ -49,11 +69,11 @@ def crs_code(crs: CRS) -> str | None:
 
     PROJ also offers the codes of similar systems, such as a national one for UTM on another datum.
     """
-    found = crs.to_authority()
-    for authority, code in ([found] if found else []) + [("OGC", "CRS84")]:
-        with suppress(CRSError):
-            if CRS.from_authority(authority, code) == crs:
-                return f"{authority}:{code}"
+    with suppress(CRSError):
+        if found := crs.to_authority():
+            code = ":".join(found)
+            code = _EPSG.get(code, code)
+            return code if equal(CRS.from_user_input(code), crs) else None
     return None
 
 
@@ -62,6 +82,42 @@ def same_crs(wkt: str, other: str) -> bool:
     if not wkt or not other or wkt == other:
         return True
     try:
-        return CRS.from_wkt(wkt) == CRS.from_wkt(other)
+        return equal(CRS.from_wkt(wkt), CRS.from_wkt(other))
     except CRSError:
         return False
+
+
+def equal(one: CRS | None, other: CRS | None) -> bool:
+    """Whether two coordinate systems mean the same to rasters, which have x or longitude first.
+
+    rasterio's own comparison also compares the order of axes, which files of ESRI and GeoTIFF
+    do not record.
+    """
+    if not one or not other:
+        return not one and not other
+    if one == other:
+        return True
+    try:
+        first, second = (_meaning(crs.to_dict(projjson=True)) for crs in (one, other))
+        return first == second or bool(CRS.from_dict(first) == CRS.from_dict(second))
+    except CRSError:
+        return False
+
+
+def _meaning(value: Any) -> Any:
+    """PROJJSON without ids, remarks and names of axes, and with east before north."""
+    if isinstance(value, list):
+        return [_meaning(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _meaning(one) for key, one in value.items() if key not in _NO_MEANING}
+    if axes := found.get("axis"):
+        if [axis["direction"] for axis in axes[:2]] == ["north", "east"]:
+            axes[:2] = axes[1::-1]
+        for axis in axes:
+            axis |= {"name": axis["direction"], "abbreviation": ""}
+    return found
+
+
+def _wkt(crs: CRS) -> str:
+    return str(crs.to_wkt(version="WKT2_2019"))

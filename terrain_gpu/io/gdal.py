@@ -32,6 +32,7 @@ from ..grid import GridSpec, Window
 from ..store.client import endpoint_url
 from ..store.providers import gdal_settings
 from .crs import placed
+from .georeference import refuse_located_otherwise, remark
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ class GdalInput:
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         self.crs = data.crs
-        self.grid = _grid(data, path)
+        self.grid, self.remark = _grid(data, path), remark(data)
         nodata = data.nodatavals[k]
         if self.dtype.name in ("int64", "uint64"):
             nodata = _exact_nodata(data, k)
@@ -316,11 +317,9 @@ def _not_readable(path: str, error: Exception) -> str:
 
 
 def _grid(data: Any, path: str) -> GridSpec:
-    transform = data.transform
-    if transform.is_identity and data.gcps[0]:
-        raise InputError(f"{path}: georeferenced only by control points; warp it first (gdalwarp)")
+    refuse_located_otherwise(data, path)
     try:
-        grid = GridSpec(data.height, data.width, tuple(transform)[:6])
+        grid = GridSpec(data.height, data.width, tuple(data.transform)[:6])
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return placed(grid, data.crs) if data.crs else grid

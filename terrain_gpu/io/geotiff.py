@@ -9,20 +9,20 @@ from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import google_crc32c
 import numpy as np
 import rasterio
 import rasterio.shutil
-from rasterio.errors import CRSError
 from rasterio.windows import Window as GdalWindow
 
 from ..engine.plan import GDAL_CACHE, MB, format_size
 from ..errors import InputError, OutputError, TerrainError
 from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip
-from ..grid.crs import grid_crs
 from ..store.file_writer import FileWriter
 from ..store.outputs import NOTHING, free_space, output_error
+from .crs import coded_crs, crs_name, equal
 from .gdal import ENCODING_TAG, GDAL_ERRORS
 
 log = logging.getLogger(__name__)
@@ -128,15 +128,14 @@ class RasterOutput(FileWriter):
         if profile.cog or profile.compress == "none":
             self._check_space(self._left)
         self._data: Any = None
+        self._grid, self._crs = grid, None
         self._parts = [self.output.folder / name for name in ("a.tif", "b.tif")]
         options |= {
             "tiled": True, "blockxsize": side, "blockysize": side, "bigtiff": "if_safer"
         }  # fmt: skip
         try:
-            place = {
-                "crs": grid_crs(grid) if grid.crs_wkt else None,
-                "transform": rasterio.Affine(*grid.transform),
-            }
+            self._crs = coded_crs(grid) if grid.crs_wkt else None
+            place = {"crs": self._crs, "transform": rasterio.Affine(*grid.transform)}
             if isinstance(nodata, int) and abs(nodata) > 2**53:
                 self._data = _create_exact(self._parts[0], grid, dtype, nodata, place, options)
             else:
@@ -162,9 +161,7 @@ class RasterOutput(FileWriter):
         except BaseException as error:
             self.__exit__()
             if isinstance(error, InputError):
-                raise
-            if isinstance(error, CRSError):
-                raise InputError(f"{origin}: its CRS is not valid WKT: {error}") from None
+                raise InputError(f"{origin}: {error}") from None
             if isinstance(error, UnicodeError):
                 raise InputError(
                     f"{path}: its name is not UTF-8, which GDAL requires; choose another"
@@ -224,11 +221,38 @@ class RasterOutput(FileWriter):
                     overview_resampling=self._overviews,
                     bigtiff="if_safer",
                 )
+            self._keep_crs(self.part)
             self._check(self.part)
         except TerrainError:
             raise
         except GDAL_ERRORS as error:
             raise output_error(self.path, error) from None
+
+    def _keep_crs(self, path: Path) -> None:
+        """Write a coordinate system that GeoTIFF cannot hold into a sidecar, as GDAL does.
+
+        GDAL itself does so for some of them; of others it loses a part without a message.
+        """
+        side = Path(f"{path}.aux.xml")
+        for last in (False, True):
+            with rasterio.open(path) as data:
+                if equal(data.crs, self._crs):
+                    break
+            if last:
+                raise OutputError(
+                    f"{self.path}: GeoTIFF cannot hold its coordinate system "
+                    f"({crs_name(self._crs)}), nor can a sidecar of GDAL; export the layer to a "
+                    f"store (.zarr), or warp it first (gdalwarp); {NOTHING}"
+                )
+            side.write_text(f"<PAMDataset><SRS>{escape(self._grid.crs_wkt)}</SRS></PAMDataset>")
+        if side.exists():
+            log.warning(
+                "%s: GeoTIFF cannot hold its coordinate system (%s), which is in %s.aux.xml; keep "
+                "both files together",
+                self.path,
+                crs_name(self._crs),
+                self.path.name,
+            )
 
     def _check(self, path: Path) -> None:
         """Read everything back: on a full disk GDAL may silently leave holes in the file."""

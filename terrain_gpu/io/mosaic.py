@@ -14,7 +14,7 @@ from rasterio.errors import CRSError
 from .. import cells
 from ..errors import CellError, InputError
 from ..grid import GridSpec, Window, clip, is_empty
-from .crs import crs_name, placed, read_crs
+from .crs import crs_name, equal, placed, read_crs
 from .inputs import SEQUENTIAL, open_input
 from .layer_input import LayerInput
 
@@ -89,7 +89,7 @@ class Mosaic:
                 f"--crs {text!r} is not a coordinate system; give a code such as EPSG:32611, or WKT"
             ) from None
         for one in self.inputs:
-            if one.crs and one.crs != crs:
+            if one.crs and not equal(one.crs, crs):
                 raise InputError(
                     f"{one.path}: is in {crs_name(one.crs)}, not in {crs_name(crs)}; leave --crs "
                     "out, or warp it first (gdalwarp)"
@@ -257,7 +257,7 @@ def _must_match(first: Any, other: Any) -> None:
             f"{pair}: cells are {first.dtype.name} and {other.dtype.name}; convert one of them to "
             "the type of the other first (gdal_translate -ot)"
         )
-    if first.crs != other.crs:
+    if not equal(first.crs, other.crs):
         raise InputError(
             f"{pair}: coordinate systems differ ({crs_name(first.crs)} and {crs_name(other.crs)}); "
             "warp one to the other first (gdalwarp)"

@@ -28,7 +28,7 @@ from ..grid import GridSpec
 from ..grid.crs import grid_crs
 from ..store.objects import refuse_url
 from .covered import named
-from .crs import crs_name, read_crs
+from .crs import crs_name, equal, read_crs
 from .fields import costs_of, ids_of, is_number, is_used, named_ids
 from .geo_objects import GeoObject
 from .wkb import Part, parts_of_wkb
@@ -246,7 +246,7 @@ def _to_grid_crs(path: Source, features: Features, crs: CRS | None, grid: GridSp
             '(in GeoJSON: "crs": null) if both use the same coordinates'
         )
     target = grid_crs(grid)
-    if crs == target:
+    if equal(crs, target):
         return
     features.reprojected = f"{crs_name(crs)} to {_grid_name(grid)}"
     log.info("%s: reprojected from %s", without_secrets(str(path)), features.reprojected)

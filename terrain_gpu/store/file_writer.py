@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InputError, OutputError
 from .objects import refuse_url
-from .outputs import Output, output_error, output_errors, sidecars
+from .outputs import Output, clean_up, output_error, output_errors, sidecars
 from .swap import refuse_inside
 
 
@@ -29,6 +29,8 @@ def writable_file(path: Path, *, overwrite: bool) -> Path:
     """
     refuse_url(path)
     try:
+        if not path.exists() and os.access(path.absolute().parent, os.W_OK):
+            clean_up(path.absolute())
         there = path.exists()
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

@@ -2,7 +2,8 @@
 
 A file is written in a hidden folder beside its target and renamed into place. The writer holds a
 lock on the folder. Folders that killed writers left are removed by the next writer of a file with
-the same name. Files that belong `together` are renamed when all of them are complete.
+the same name. Files that belong `together` are renamed when all of them are complete. Sidecars,
+which GDAL reads with a file, are published and replaced with it.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class Output:
 
     def __init__(self, target: Path, *, alone: bool = False) -> None:
         self.target, self._alone, self._held = target, alone, False
+        self._stem = _stem(target)
         with output_errors(target):
-            self._stem = ".terrain_gpu-" + hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
-            self._clean_up()
+            clean_up(target)
             self.beside, self._lock = self._made()
         # Libraries interpret characters such as ! and ; in paths.
         plain = Path(f"/proc/self/fd/{self._lock}")
@@ -99,26 +100,16 @@ class Output:
             if lock is not None:
                 return folder, lock
 
-    def _clean_up(self) -> None:
-        """Remove folders that dead writers of this file name left."""
-        ours = re.compile(re.escape(self._stem) + "-[0-9a-f]{8}")
-        with os.scandir(self.target.parent) as entries:
-            left = [e.path for e in entries if ours.fullmatch(e.name)]
-        for folder in left:
-            lock = _locked(Path(folder), must=True)
-            if lock is not None:
-                log.info("%s: removed, the process that wrote it has ended", folder)
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(lock)
-
     def publish(self, part: Path) -> None:
         """Sync a file of the folder and move it to the target; it replaces any older file.
 
-        Within `together` it is moved at the end of that.
+        So are its sidecars. Within `together` they are moved at the end of that.
         """
         group = None if self._alone else _GROUP.get()
-        with output_errors(self.target), open(part, "rb+") as file:
-            os.fsync(file.fileno())
+        with output_errors(self.target):
+            for path in (part, *sidecars(part)):
+                with open(path, "rb+") as file:
+                    os.fsync(file.fileno())
         if group is None:
             self.move(part)
         else:
@@ -126,17 +117,37 @@ class Output:
             group.held.append((self, part))
 
     def move(self, part: Path) -> None:
-        """Move a file that is complete and synced to the target.
+        """Move a file that is complete and synced to the target, and its sidecars.
 
-        Files that belong to an older one are removed first: its georeferencing, overviews and
-        journals would be read with the new file.
+        They cannot all be moved at once. So that no file is ever read with the sidecars of another,
+        an older file goes first, with its own; the file itself comes last. After a kill in between
+        there is no file, and `clean_up` puts the older one back.
         """
         self._held = False
         with output_errors(self.target):
-            for path in sidecars(self.target):
-                path.unlink(missing_ok=True)
-            os.replace(part, self.target)
+            if len(several := [*sidecars(part), part]) > 1 or sidecars(self.target):
+                self._move_several(several)
+            else:
+                os.replace(part, self.target)
             sync_folder(self.target.parent)
+
+    def _move_several(self, parts: list[Path]) -> None:
+        aside = self.beside / _ASIDE
+        aside.mkdir()
+        try:
+            for path in (self.target, *sidecars(self.target)):
+                if os.path.lexists(path):
+                    os.replace(path, aside / path.name)
+            sync_folder(self.target.parent)
+            aside.rename(self.beside / _ALL_ASIDE)
+            for path in parts:
+                if path == parts[-1]:
+                    sync_folder(self.target.parent)
+                ending = path.name.removeprefix(parts[-1].name)
+                os.replace(path, f"{self.target}{ending}")
+        except BaseException:
+            _put_back(self.beside, self.target)
+            raise
 
     def close(self) -> None:
         """Remove the folder, with anything not published, unless its file waits to be moved."""
@@ -145,6 +156,42 @@ class Output:
         shutil.rmtree(self.beside, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
+
+
+_ASIDE, _ALL_ASIDE = "aside", "all-aside"
+"""Folder of an older file and its sidecars, within that of the new one; and once all are there."""
+
+
+def _stem(target: Path) -> str:
+    return ".terrain_gpu-" + hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
+
+
+def clean_up(target: Path) -> None:
+    """Remove folders that dead writers of a file left, and put back the older file."""
+    ours = re.compile(re.escape(_stem(target)) + "-[0-9a-f]{8}")
+    with os.scandir(target.parent) as entries:
+        left = [e.path for e in entries if ours.fullmatch(e.name)]
+    for folder in left:
+        lock = _locked(Path(folder), must=True)
+        if lock is not None:
+            if _put_back(Path(folder), target):
+                log.warning("%s: put back, the process that was replacing it was killed", target)
+            log.info("%s: removed, the process that wrote it has ended", folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _put_back(folder: Path, target: Path) -> bool:
+    """Undo an incomplete `Output.move`; return whether there was an older file."""
+    if os.path.lexists(target):  # complete, or written by another program since
+        return False
+    older = [*folder.glob(f"{_ASIDE}/*"), *folder.glob(f"{_ALL_ASIDE}/*")]
+    if (folder / _ALL_ASIDE).is_dir():
+        for path in sidecars(target):
+            path.unlink()
+    for path in sorted(older, reverse=True):  # the file last
+        os.replace(path, target.with_name(path.name))
+    return bool(older)
 
 
 def _locked(folder: Path, *, must: bool = False) -> int | None:

@@ -921,7 +921,7 @@ METADATA = [
             without_checksums("elevation"),
         ),
         "export s.zarr new.tif",
-        ("s.zarr/elevation: its CRS is not valid WKT",),
+        ("s.zarr/elevation: the raster.s coordinate system .*PROJCRS.oops. cannot be read",),
     ),
     Case(
         "layer no JSON",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from ...grid import GridSpec
 from ..crs import crs_name, same_crs
 from ..gdal import GdalInput
 from .windows import same_value
+
+_VERTICAL_UNIT = re.compile(r'VERTCRS\[.*?LENGTHUNIT\["([^"]*)"')
 
 
 def refused(path: Any, what: str, check: str) -> VerificationError:
@@ -26,11 +29,14 @@ def check_header(
     nodata: float | int | None,
 ) -> None:
     """Refuse a file whose description is not that of the cells."""
+    units = layer.attributes.get("units") or ""
+    if not units and _VERTICAL_UNIT.findall(grid.crs_wkt) == [file.units]:
+        units = file.units  # GDAL's, of a band that has none
     facts: list[tuple[str, Any, Any]] = [
         ("shape", file.grid.shape, grid.shape),
         ("type", file.dtype.name, dtype.name),
         ("transform", file.grid.transform, grid.transform),
-        ("units", file.units, layer.attributes.get("units") or ""),
+        ("units", file.units, units),
         ("scale", file.scale, layer.attributes.get("scale_factor", 1.0)),
         ("offset", file.offset, layer.attributes.get("add_offset", 0.0)),
     ]
