@@ -88,6 +88,34 @@ def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -
     return dtype.type(value if dtype.kind == "f" else int(value)).item()
 
 
+def near(data: np.ndarray, value: float | int) -> np.ndarray:
+    """Where cells of a file equal its nodata value, by GDAL's rule.
+
+    Real cells may differ from it by 5e-7 of it: a tag often holds fewer digits than the cells. NaN
+    equals NaN. Beyond GDAL's rule, the largest numbers equal infinity: a tag of
+    -1.79769313486232e+308 is read as that.
+    """
+    if data.dtype.kind != "f":
+        return data == value
+    if math.isnan(value):
+        return np.isnan(data)
+    kind = data.dtype.type
+    if math.isinf(value):
+        most = np.finfo(kind).max * kind(1 - 2**-20)
+        return data >= most if value > 0 else data <= -most
+    exact, inner, outer = kind(value), kind(value * (1 - 2**-20)), kind(value)
+    with np.errstate(over="ignore", invalid="ignore"):
+        outer *= kind(1 + 2**-20)
+        if np.isinf(exact + exact):  # overflow of the sum below counts as near
+            inner = kind(0)
+        found = (data >= min(inner, outer)) & (data <= max(inner, outer))
+        if found.any():  # few: now exactly
+            some = data[found]
+            close = np.abs(some - exact) < np.abs(some + exact) * 2.0**-22
+            found[found] = close | (some == exact)
+    return found
+
+
 def is_nodata(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
     """Mask of the cells without a value: nodata and, in float layers, NaN and infinities."""
     if isinstance(nodata, np.generic):

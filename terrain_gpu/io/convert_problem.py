@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -21,7 +22,7 @@ from ..engine.plan import StreamPlan
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.proof import Limits
 from ..engine.run import Run
-from ..errors import CellError, ClusterError, InputError
+from ..errors import CellError, ClusterError, InputError, without_secrets
 from ..grid import Block, BlockGrid, GridSpec, ceil_div
 from ..grid.neighbours import BACKLINK_ENCODINGS, BACKLINKS, FLOW_DIRECTIONS
 from ..report import return_large_arrays
@@ -31,10 +32,13 @@ from ..store.objects import has_store, is_url, named
 from ..store.swap import absolute
 from .crs import crs_name, same_crs
 from .encodings import encoding_of
+from .fills import warn_of_fills
 from .gdal import bound_cache, gdal_environment
 from .mosaic import Mosaic
 from .recode import Recode, RecodeDirections
 from .verify.conversion import Conversion, plan_conversion, verify_conversion
+
+log = logging.getLogger(__name__)
 
 PART = 1 << 28
 """Bytes of a file of which a task computes the checksum."""
@@ -234,7 +238,7 @@ class Convert(Operation):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         if self.mosaic.decoding and planner.whole_process:
             return_large_arrays()
-        return State()
+        return _LostCells()
 
     def solve(
         self,
@@ -246,14 +250,24 @@ class Convert(Operation):
         work: Any,
     ) -> SolvedBlock:
         row, _, col, _ = self.window(at)
-        return SolvedBlock((self.recode(cells[0], row, col),))
+        return SolvedBlock((self.recode(cells[0], row, col),), self.mosaic.take_lost())
 
     def execute(self, run: Run) -> dict[str, Any]:
         (writer,) = run.writers.values()
         alone = run.engine.slots == 1
         with SourceChecksums(self.mosaic.files if alone else []) as sums:
             try:
-                super().execute(run)
+                lost = super().execute(run)["lost"]
+                if lost:
+                    log.warning(
+                        "%s: %s cells that its mask says are valid have the value %s, and became "
+                        "nodata; choose another value with --nodata",
+                        without_secrets(self.mosaic.inputs[0].path),
+                        f"{lost:,}",
+                        self.nodata,
+                    )
+                if self.directions is None:
+                    warn_of_fills(writer, self.mosaic.inputs[0].path)
                 if not alone:
                     with run.report.phase("checksums"):
                         return {"sources": checksums_by(run, self.mosaic.files)}
@@ -324,6 +338,19 @@ class Convert(Operation):
 
     def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         return {"sources": attributes.get("sources", [])}
+
+
+class _LostCells(State):
+    """Counts the cells that are valid by a mask, but have the nodata value that the user chose."""
+
+    def __init__(self) -> None:
+        self.cells = 0
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        self.cells += known
+
+    def found(self) -> dict[str, Any]:
+        return {"lost": self.cells}
 
 
 def checksums_by(run: Run, files: Sequence[str]) -> list[dict[str, Any]]:

@@ -27,10 +27,11 @@ from rasterio.windows import Window as GdalWindow
 
 from .. import cells
 from ..engine.plan import GDAL_CACHE
-from ..errors import InputError, without_secrets
+from ..errors import CellError, InputError, without_secrets
 from ..grid import GridSpec, Window
 from ..store.client import endpoint_url
 from ..store.providers import gdal_settings
+from . import ascii_grid
 from .crs import placed
 from .georeference import refuse_located_otherwise, remark
 
@@ -50,6 +51,9 @@ _NETWORK = {
     "GDAL_HTTP_LOW_SPEED_TIME": "60",
 }
 """Unless the environment says otherwise."""
+
+_MASKED = 1 << 16
+"""Cells that are masked together, so that temporaries stay small."""
 
 OPEN_FILES = 32
 """Number of datasets that a thread keeps open."""
@@ -111,7 +115,22 @@ class GdalInput:
     """One band of a raster; every thread opens a handle of its own.
 
     A thread keeps only a few handles open: a mosaic may have more files than a process may open.
+
+    Attributes
+    ----------
+    masked
+        Whether GDAL's mask tells the valid cells, and not the nodata value. Masked cells are read
+        as `nodata`, which a `Mosaic` chooses.
+    outranked
+        The nodata value of a masked file, which GDAL ignores.
+    stated
+        Whether the user chose `nodata`, so that valid cells may have it.
+    lost
+        Number of these cells that were read.
     """
+
+    outranked: float | int | None = None
+    stated, lost = False, 0
 
     def __init__(self, path: str, band: int | None) -> None:
         self.path = path
@@ -145,10 +164,13 @@ class GdalInput:
         if not 1 <= self.band <= data.count:
             raise InputError(f"{path}: has no band {self.band}; its last is band {data.count}")
         self.driver = data.driver
-        if data.driver == "AAIGrid" and data.dtypes[0] == "int32" and (wider := _wider(path)):
-            self._options = {"DATATYPE": wider}
-            self.close()
-            data = self.dataset()
+        if data.driver in ascii_grid.DRIVERS and os.path.isfile(path):
+            text = ascii_grid.check_text(path, data.height, data.width)
+            if data.dtypes[0] == "int32" and any(text):
+                # As int32, GDAL would wrap large numbers, read "nan" as 0 and drop fractions.
+                self._options = {"DATATYPE": "Float64" if text.large else "Float32"}
+                self.close()
+                data = self.dataset()
         k = self.band - 1
         if "complex" in data.dtypes[k]:
             raise InputError(
@@ -170,10 +192,10 @@ class GdalInput:
         self.units = data.units[k] or ""
         self.scale, self.offset = data.scales[k], data.offsets[k]
         self.encoding = data.tags(self.band).get(ENCODING_TAG) or None
-        self.masked = (
-            MaskFlags.per_dataset in data.mask_flag_enums[k]
-            and MaskFlags.nodata not in data.mask_flag_enums[k]
-        )
+        # Of a band, of the dataset, alpha, or NODATA_VALUES: each outranks the nodata value.
+        self.masked = data.mask_flag_enums[k] not in ([MaskFlags.all_valid], [MaskFlags.nodata])
+        if self.masked:
+            self.outranked, self.nodata = self.nodata, None
         self.files = self._local(data)
 
     def _decoding(self, data: Any, k: int) -> int:
@@ -235,8 +257,7 @@ class GdalInput:
             # GDAL writes native words, which are the layer's little-endian dtype on all platforms.
             self.dataset().read(self.band, window=frame, out=out)
             if self.masked:
-                mask = self.dataset().read_masks(self.band, window=frame)
-                out[mask == 0] = self.nodata
+                self._mask(window, out)
         except RasterioError as error:
             reason = error.__cause__ or error
             cause = "the file is truncated or damaged"
@@ -246,36 +267,44 @@ class GdalInput:
                 f"{self.path}: rows {row0} to {row1 - 1} cannot be read; {cause}: {reason}"
             ) from None
 
+    def _mask(self, window: Window, out: np.ndarray) -> None:
+        """Give masked cells the nodata value, some rows at a time.
+
+        Raises
+        ------
+        CellError
+            when a valid cell has that value, and it was not given by the user.
+        """
+        row0, row1, col0, col1 = window
+        tall = max(_MASKED // (col1 - col0), 1)
+        for row in range(row0, row1, tall):
+            part = out[row - row0 : row - row0 + tall]
+            frame = GdalWindow(col0, row, col1 - col0, len(part))
+            valid = self.dataset().read_masks(self.band, window=frame) != 0
+            same = cells.near(part, self.nodata) if self.stated else part == self.nodata
+            lost = valid & same
+            if lost.any() and not self.stated:
+                r, c = np.argwhere(lost)[0]
+                raise CellError(
+                    f"{self.path}: row {row + r}, column {col0 + c}: the mask says that value "
+                    f"{self.nodata} is valid, but it would mark nodata cells; choose a value that "
+                    "no valid cell has with --nodata of convert-dataset, or make it a larger type "
+                    "first (gdal_translate -ot)"
+                )
+            with self._lock:
+                self.lost += int(np.count_nonzero(lost))
+            part[lost | ~valid] = self.nodata
+
+    def take_lost(self) -> int:
+        """`lost`, which starts again at 0."""
+        with self._lock:
+            found, self.lost = self.lost, 0
+        return found
+
     def close(self) -> None:
         _handles.open.pop(self, None)
         for data in tuple(self._opened):
             self._close(data)
-
-
-_PIECE = 1 << 22
-_REAL, _LARGE = re.compile(rb"[.eEnN]"), re.compile(rb"[0-9]{10}")
-
-
-def _wider(path: str) -> str | None:
-    """The float type for an ESRI ASCII grid that GDAL wrongly takes for int32; None if it is right.
-
-    As int32, GDAL would wrap large numbers and read "nan" as 0; old versions also truncate
-    fractions that occur far from the start of the file.
-    """
-    real = large = False
-    with open(path, "rb") as file:
-        start = 0
-        # Header lines start with a word; a line that starts with "nan" is a row of cells.
-        while re.match(rb"\s*(?!nan)[a-z]", line := file.readline(1 << 16), re.IGNORECASE):
-            start += len(line)
-        file.seek(start)
-        tail = b""
-        while piece := file.read(_PIECE):
-            text = tail + piece
-            real = real or bool(_REAL.search(text))
-            large = large or bool(_LARGE.search(text))
-            tail = text[-16:]
-    return "Float64" if large else "Float32" if real else None
 
 
 _ZARR = "{}: a Zarr group, not a raster; terrain-gpu export writes a layer of a store as a raster"
@@ -347,15 +376,21 @@ def _exact_nodata(data: Any, k: int) -> int | float | None:
 
 
 def _nodata(value: float | int | None, dtype: np.dtype, path: str) -> float | int | None:
+    """The nodata value that GDAL's mask of a band compares cells with, as a cell would hold it."""
     if value is None:
         return None
-    if not cells.fits(value, dtype):
+    name, taken = without_secrets(path), value
+    if dtype.kind == "f" and math.isinf(value):
+        most = math.copysign(float(np.finfo(dtype).max), value)
+        log.warning("%s: nodata value %s; cells of %s are nodata as well", name, value, most)
+    elif dtype.kind != "f" and math.isfinite(value) and cells.fits(math.trunc(value), dtype):
+        taken = math.trunc(value)
+    if not cells.fits(taken, dtype):
         # GDAL's drivers keep such values. No cell can have this value, so no cell is nodata.
-        log.warning(
-            "%s: nodata value %s does not fit %s and is ignored",
-            without_secrets(path),
-            value,
-            dtype.name,
-        )
+        log.warning("%s: nodata value %s does not fit %s and is ignored", name, value, dtype.name)
         return None
-    return cells.as_scalar(value, dtype)
+    if taken != value:
+        log.warning(
+            "%s: nodata value %s does not fit %s and is read as %s", name, value, dtype.name, taken
+        )
+    return cells.as_scalar(taken, dtype)

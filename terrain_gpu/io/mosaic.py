@@ -18,6 +18,9 @@ from .crs import crs_name, equal, placed, read_crs
 from .inputs import SEQUENTIAL, open_input
 from .layer_input import LayerInput
 
+_PIECE = 1 << 16
+"""Cells that are compared together."""
+
 ALIGNMENT = 1e-3
 """Grids are aligned when they agree within this fraction of a cell."""
 
@@ -111,10 +114,8 @@ class Mosaic:
         for one in self.inputs:
             if one.masked:
                 if self.nodata is None:
-                    raise InputError(
-                        f"{one.path}: has a mask but no nodata value; choose one with --nodata"
-                    )
-                one.nodata = self.nodata
+                    self.nodata = _unlikely(one)
+                one.nodata, one.stated = self.nodata, self._stated
         a, _, c, _, e, f = first.grid.transform
         self._places: list[Window] = []
         for one in self.inputs:
@@ -179,18 +180,31 @@ class Mosaic:
             when a value equals the nodata value of another input, and would become nodata.
         """
         target, own = self.nodata, one.nodata
-        if target is None or (own is not None and _same(own, target)):
+        if target is None or one.masked:
             return
-        if not self._stated and math.isfinite(target) and (wrong := data == target).any():
-            row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
-            other = next(other.path for other in self.inputs if other.nodata == target)
-            raise CellError(
-                f"{one.path}: row {window[0] + row}, column {window[2] + col}: value {target} "
-                f"would become nodata, as it is in {other}; choose another value for nodata with "
-                f"--nodata, or give --nodata {target} if it is nodata in all of them"
-            )
-        if own is not None:
-            data[_equals(data, own)] = target
+        same = own is not None and _same(own, target)
+        if same and (self.dtype.kind != "f" or math.isnan(target)):
+            return
+        tall = max(_PIECE // data.shape[1], 1)
+        for k in range(0, len(data), tall):  # temporaries stay small
+            part = data[k : k + tall]
+            void = np.zeros(part.shape, bool) if own is None else cells.near(part, own)
+            if self._stated:
+                void |= cells.near(part, target)
+            elif not same and (wrong := (part == target) & ~void).any():
+                row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
+                other = next(other.path for other in self.inputs if other.nodata == target)
+                raise CellError(
+                    f"{one.path}: row {window[0] + k + row}, column {window[2] + col}: value "
+                    f"{target} would become nodata, as it is in {other}; choose another value for "
+                    f"nodata with --nodata, or give --nodata {target} if it is nodata in all of "
+                    "them"
+                )
+            part[void & (part != target)] = target  # -0.0 stays
+
+    def take_lost(self) -> int:
+        """Number of cells, read since the last call, that are valid by a mask but became nodata."""
+        return sum(one.take_lost() for one in self.inputs if one.masked)
 
     def cell_name(self, row: int, col: int) -> str:
         """Name a cell of the mosaic for messages: its file, and row and column in this file."""
@@ -282,6 +296,15 @@ def _must_match(first: Any, other: Any) -> None:
             f"{pair}: cells are not aligned (shifted by {shift[0]:z.4f} columns and "
             f"{shift[1]:z.4f} rows); warp one to the grid of the other first (gdalwarp -tap)"
         )
+
+
+def _unlikely(masked: Any) -> float | int:
+    """A nodata value for a masked raster: NaN, or the integer that cells have least often."""
+    if masked.dtype.kind == "f":
+        return math.nan
+    info = np.iinfo(masked.dtype)
+    ends = (int(info.min), int(info.max)) if info.min else (int(info.max), int(info.max) - 1)
+    return ends[masked.outranked == ends[0]]
 
 
 def _has_gaps(places: Sequence[Window], grid: GridSpec) -> bool:

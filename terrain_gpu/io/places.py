@@ -454,7 +454,8 @@ def from_raster(
         when the memory limit is too small for so many sources.
     """
     found, count, limit = [], 0, limit_of(memory_limit)
-    with gdal_environment(), Mosaic([os.fspath(path)]) as raster:
+    # 0 is not an id, so it can stand for nodata.
+    with gdal_environment(), Mosaic([os.fspath(path)], nodata=0) as raster:
         must_match(grid, raster, path)
         if raster.decoding and planner.whole_process:
             return_large_arrays()

@@ -415,6 +415,12 @@ class LayerWriter(BlockWriter):
         tell_complete(str(layer.path))
         return layer
 
+    def ranges(self) -> Iterator[tuple[tuple[int, int], Any, Any]]:
+        """Yield the finished blocks that have valid cells, and the range of these."""
+        for found in self._records():
+            if found.low is not None and found.high is not None:
+                yield found.at, found.low, found.high
+
     def statistics(self) -> dict[str, Any]:
         """Statistics of the finished blocks, as `commit` records them."""
         return self._tally()[2]

@@ -221,9 +221,14 @@ def control_points() -> None:
 
 def masked() -> None:
     with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True):
-        write_tif("bad.tif", numbers())
+        write_tif("bad.tif", np.full((ROWS, COLS), 255, np.uint8))
         with rasterio.open("bad.tif", "r+") as data:
             data.write_mask(np.eye(ROWS, COLS) < 1)
+
+
+def ascii_grid(last: str) -> Callable[[], None]:
+    header = "ncols 3\nnrows 2\nxllcorner 0\nyllcorner 0\ncellsize 1\n"
+    return text("bad.asc", f"{header}1 2 3\n4 5 {last}\n")
 
 
 def grass(rows: object = 2, body: str = "1 2 3\n4 5 6\n", north: object = 20) -> Callable[[], None]:
@@ -458,7 +463,12 @@ INPUTS = [
         ("bad.tif: .*30.0, 5.0.* rotated", "gdalwarp"),
     ),
     Case("control points", control_points, BAD, ("bad.tif: .*control points", "gdalwarp")),
-    Case("mask, no nodata", masked, BAD, ("bad.tif: has a mask but no nodata", "--nodata")),
+    Case(
+        "mask, nodata valid",
+        masked,
+        BAD,
+        ("bad.tif: row 0, column 1: .*value 255 is valid", "choose a value .*--nodata"),
+    ),
     Case(
         "GRASS truncated",
         grass(body="1 2 3\n4 5\n"),
@@ -503,7 +513,21 @@ INPUTS = [
         "AAIGrid short",
         text("bad.asc", "ncols 3\nnrows 9\nxllcorner 0\nyllcorner 0\ncellsize 1\n1 2 3\n4 5\n"),
         f"{CONVERT} bad.asc new.zarr",
-        ("bad.asc: rows 0 to 8 .*truncated",),
+        ("bad.asc: has 5 values, not 9 x 3; .*truncated",),
+    ),
+    *(
+        Case(f"AAIGrid {word}", ascii_grid(word), f"{CONVERT} bad.asc new.zarr", (says,))
+        for word, says in (
+            ("", "bad.asc: has 5 values, not 2 x 3; .*truncated"),
+            ("6 7", "bad.asc: has 7 values, not 2 x 3; correct its header"),
+            *(
+                (
+                    word,
+                    f"bad.asc: line 7: {re.escape(repr(word))}, at row 1, column 2.*NODATA_value",
+                )
+                for word in ("#VALUE!", "x", "*", "1.5.2", "0x10", "1_0", "inf", "null", "2e")
+            ),
+        )
     ),
 ]
 
@@ -1740,7 +1764,7 @@ def open_run(store: Path, layer: str):
             process.kill()
 
 
-@pytest.mark.parametrize("declared", ["nan", "9e9", "1.5"])
+@pytest.mark.parametrize("declared", ["nan", "9e9"])
 def test_declared_nodata_that_no_cell_can_hold(world, capfd, declared):
     """GDAL carries it along in integer rasters; no cell is nodata, and none is lost."""
     write_tif("bad.tif", numbers(), nodata=-99)

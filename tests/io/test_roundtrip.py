@@ -34,7 +34,7 @@ from strategies import (
 from terrain_gpu import cells
 from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.io import gdal
+from terrain_gpu.io import ascii_grid
 from terrain_gpu.io.convert import convert_dataset
 from terrain_gpu.io.export import export_layer
 from terrain_gpu.io.grass_ascii import GrassAscii
@@ -103,6 +103,9 @@ def check_round_trip(source, folder, *, block, expected=None, nodata=AS_GDAL_SAY
         data = given.read(1) if expected is None else expected
         if nodata is AS_GDAL_SAYS:
             nodata = given.nodatavals[0]
+        if data.dtype.kind == "f" and nodata is not None:
+            data = np.where(cells.near(data, nodata) & (data != nodata), nodata, data)
+            data = data.astype(given.dtypes[0])
         transform, crs = given.transform, given.crs
         described = given.units, given.scales, given.offsets
     converted = convert_dataset([source], folder / "s", block_size=block, verify=True, **options)
@@ -280,17 +283,17 @@ def test_units_scale_and_offset_are_kept(tmp_path):
     assert (attributes["scale_factor"], attributes["add_offset"]) == (0.1, -50.0)
 
 
-def test_a_nodata_value_that_no_cell_can_hold_is_ignored_with_a_warning(tmp_path, caplog):
-    """GDAL's own masks ignore it too. rasterio hides values out of range, but not fractions."""
+def test_a_nodata_value_with_a_fraction_loses_it_as_in_gdals_masks(tmp_path, caplog):
     data = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    source = save(tmp_path / "a.tif", data)
-    vrt = vrt_of(source, data, nodata="1.5")
+    vrt = vrt_of(save(tmp_path / "a.tif", data), data, nodata="1.5")
     with caplog.at_level("WARNING", logger="terrain_gpu"):
         convert_dataset([vrt], tmp_path / "s")
     found, layer = stored(tmp_path / "s")
+    with rasterio.open(vrt) as file:
+        assert np.array_equal(found == layer.nodata, file.read_masks(1) == 0)
     assert same_bits(found, data)
-    assert layer.nodata is None
-    assert "nodata value 1.5 does not fit uint8 and is ignored" in caplog.text
+    assert layer.nodata == 1
+    assert "nodata value 1.5 does not fit uint8 and is read as 1" in caplog.text
 
 
 # -- other formats -------------------------------------------------------------------------
@@ -377,7 +380,7 @@ def test_esri_ascii_cells_that_are_no_int32(
     tmp_path, monkeypatch, word, dtype, value, place, piece
 ):
     """GDAL silently wraps large integers and reads nan as 0."""
-    monkeypatch.setattr(gdal, "_PIECE", piece)
+    monkeypatch.setattr(ascii_grid, "_PIECE", piece)
     cols = 3
     words = ["7"] * (2 * cols)
     words[place] = word
@@ -443,8 +446,8 @@ def test_one_band_of_several(tmp_path, band):
 
 
 @pytest.mark.parametrize("kind", ["alpha", "mask"])
-def test_masked_cells_become_nodata(tmp_path, kind):
-    data = Raster(np.dtype("u1"), (60, 70), terrain="bits", seed=2).cells.clip(1)
+def test_masked_cells_become_nodata(tmp_path, kind, caplog):
+    data = Raster(np.dtype("u1"), (60, 70), terrain="bits", seed=2).cells.clip(0, 254)
     mask = np.where(np.arange(70) % 5, 255, 0) * np.ones((60, 1))
     source = tmp_path / "a.tif"
     profile = {"height": 60, "width": 70, "dtype": "uint8", "transform": PLACE}
@@ -456,12 +459,17 @@ def test_masked_cells_become_nodata(tmp_path, kind):
         with rasterio.open(source, "w", driver="GTiff", count=1, **profile) as file:
             file.write(data, 1)
             file.write_mask(mask.astype(np.uint8))
-    with pytest.raises(InputError, match=r"a\.tif: has a mask but no nodata value; .* --nodata"):
-        convert_dataset([source], tmp_path / "s")
-    convert_dataset([source], tmp_path / "s", nodata=0)
+    convert_dataset([source], tmp_path / "s", verify=True)
+    found, layer = stored(tmp_path / "s")
+    assert layer.nodata == 255
+    assert same_bits(found, np.where(mask == 0, 255, data).astype(np.uint8))
+    caplog.clear()
+    convert_dataset([source], tmp_path / "s", nodata=0, overwrite=True, verify=True)
     found, layer = stored(tmp_path / "s")
     assert layer.nodata == 0
     assert same_bits(found, np.where(mask == 0, 0, data).astype(np.uint8))
+    lost = np.count_nonzero((mask != 0) & (data == 0))
+    assert f"{lost:,} cells that its mask says are valid have the value 0" in caplog.text
 
 
 # -- mosaics -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ file is used; rounding, clamping, nodata and the order of a mosaic are written d
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from .windows import (
     check_windows,
     differ,
     equals,
+    near,
     pieces,
     plan_windows,
     read_cells,
@@ -167,7 +169,7 @@ class _ConversionChecker:
                 if how.crs is not None and not files[-1].crs:
                     files[-1].grid = placed(files[-1].grid, CRS.from_user_input(how.crs))
         rule = _Rule.of(how, files)
-        return rule, _Sources(files, self.layer.grid, rule.nodata)
+        return rule, _Sources(files, self.layer.grid, rule.nodata, how.nodata is not None)
 
     def check(self, window: Window, data: np.ndarray, found: np.ndarray) -> list[cells.Stats]:
         """Compare a window; return its statistics."""
@@ -273,6 +275,9 @@ class _Rule(NamedTuple):
         dtype, nodata = files[0].dtype, how.nodata
         if nodata is None:
             nodata = next((one.nodata for one in files if one.nodata is not None), None)
+            masked = [one.outranked for one in files if one.masked]
+            if nodata is None and masked:
+                nodata = math.nan if dtype.kind == "f" else _rare(np.iinfo(dtype), masked[0])
         else:
             nodata = cells.as_scalar(nodata, dtype)
         if how.directions is not None:
@@ -331,6 +336,14 @@ class _Rule(NamedTuple):
         return np.where(void, ~equals(found, self.void), bad | equals(found, self.void))
 
 
+def _rare(info: Any, declared: float | int | None) -> int:
+    """The value of masked cells: the end of the type that is rare, and not the declared one."""
+    low, high = int(info.min), int(info.max)
+    if low == 0:
+        return high - 1 if declared == high else high
+    return high if declared == low else low
+
+
 class _Sources:
     """Rasters on the grid of a layer.
 
@@ -338,10 +351,14 @@ class _Sources:
     ----------
     whole
         The grid that they cover together.
+    nodata, given
+        Their nodata value together, and whether the user gave it.
     """
 
-    def __init__(self, files: Sequence[Any], grid: GridSpec, nodata: float | int | None) -> None:
-        self.files, self.nodata = files, nodata
+    def __init__(
+        self, files: Sequence[Any], grid: GridSpec, nodata: float | int | None, given: bool
+    ) -> None:
+        self.files, self.nodata, self.given = files, nodata, given
         a, _, c, _, e, f = grid.transform
         self.places: list[Window] = []
         for one in files:
@@ -374,9 +391,13 @@ class _Sources:
             mask = self._read(one, frame, piece)
             open_cells = left[down : down + rows, right : right + cols]
             for here in pieces(rows, cols):
-                void = equals(piece[here], one.nodata) | equals(piece[here], self.nodata)
-                if mask is not None:
-                    void |= mask[here] == 0
+                # A mask outranks the nodata value.
+                void = near(piece[here], one.nodata) if mask is None else mask[here] == 0
+                same = (near if self.given else equals)(piece[here], self.nodata)
+                if not self.given and self.nodata == self.nodata and (same & ~void).any():
+                    what = f"{one.path}: valid cells have the nodata value {self.nodata}"
+                    raise VerificationError(f"{what}; convert it again", "nodata")
+                void |= same
                 if alone and void.any():
                     np.copyto(piece[here], out.dtype.type(self.nodata), where=void)
                 elif not alone:

@@ -167,6 +167,19 @@ def equals(cells: np.ndarray, value: float | int | None) -> np.ndarray:
     return np.isnan(cells) if math.isnan(value) else cells == value
 
 
+def near(cells: np.ndarray, value: float | int | None) -> np.ndarray:
+    """`equals` as GDAL compares cells of a file with its nodata value."""
+    found = equals(cells, value)
+    if value is None or cells.dtype.kind != "f" or math.isnan(value):
+        return found
+    if math.isinf(value):  # what its text overflowed from, as well
+        largest = np.abs(cells) / np.finfo(cells.dtype).max
+        return (largest >= 1 - 2.0**-20) & (np.sign(cells) == np.sign(value))
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart, both = cells - cells.dtype.type(value), cells + cells.dtype.type(value)
+        return found | (np.abs(apart) < np.abs(both) * 2.0**-22)
+
+
 def same_value(one: float | int | None, other: float | int | None) -> bool:
     """Whether two values are equal, NaN and None too."""
     if one is None or other is None:

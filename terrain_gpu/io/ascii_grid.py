@@ -1,0 +1,90 @@
+"""Check the text of ESRI ASCII grids, of which GDAL reads nearly anything as a number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import InputError
+
+DRIVERS = "AAIGrid", "ISG"
+"""GDAL's names of the formats; both have a header of lines, and then numbers."""
+
+_PIECE, _LINE = 1 << 20, 1 << 16
+_HEADER = re.compile(rb"\s*(?!nan)[a-z]\w*\s+\S+\s*$", re.IGNORECASE)
+_NUMBER = (
+    rb"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
+    rb"|[+-]?(?:[nN][aA][nN]|1\.#(?:IND|QNAN|SNAN|NAN)0*)"
+)
+_WRONG = re.compile(rb"(?<!\S)(?!(?:%b)(?!\S))\S+" % _NUMBER)
+_REAL, _LARGE = re.compile(rb"[.,eEnN]"), re.compile(rb"[0-9]{10}")
+_NOT_OURS = re.compile(rb"[_iI]")
+"""In numbers that only Python reads: 1_000, inf."""
+_END = b"\x00\x1a"
+"""What some programs write after the last value."""
+
+
+class AsciiCells(NamedTuple):
+    """Whether some of the cells are real, and whether some have ten digits or more."""
+
+    real: bool
+    large: bool
+
+
+def check_text(path: str, rows: int, cols: int) -> AsciiCells:
+    """Read all values as text: GDAL reads words as 0, and a value that is missing as well.
+
+    Raises
+    ------
+    InputError
+        naming the first word that is not a number, or when values are missing or left over.
+    """
+    count, real, large = 0, False, False
+    for line, text in _pieces(path):
+        words = text.split()
+        if not _plain(text, words) and (wrong := _WRONG.search(text)):
+            before, word = text[: wrong.start()], wrong[0][:40].decode("latin-1")
+            row, col = divmod(count + len(before.split()), cols)
+            raise InputError(
+                f"{path}: line {line + before.count(10)}: {word!r}, at row {row}, column {col}, is "
+                "not a number; correct it, or write the NODATA_value there"
+            )
+        count += len(words)
+        real = real or bool(_REAL.search(text))
+        large = large or bool(_LARGE.search(text))
+    if count != rows * cols:
+        why = "the file is truncated" if count < rows * cols else "correct its header"
+        raise InputError(f"{path}: has {count:,} values, not {rows:,} x {cols:,}; {why}")
+    return AsciiCells(real, large)
+
+
+def _plain(text: bytes, words: list[bytes]) -> bool:
+    """Whether Python takes all words for numbers, which is faster to see than by `_WRONG`."""
+    try:
+        for word in words:
+            float(word)
+    except ValueError:
+        return False
+    return not _NOT_OURS.search(text)
+
+
+def _pieces(path: str) -> Iterator[tuple[int, bytes]]:
+    """The text after the header in pieces of whole words, and the line where each starts."""
+    with open(path, "rb") as file:
+        line, start = 1, 0
+        first = file.readline(_LINE)
+        isg = first.startswith(b"begin_of_head")
+        while isg or _HEADER.match(first):
+            isg = isg and bool(first) and not first.startswith(b"end_of_head")
+            line, start = line + 1, start + len(first)
+            first = file.readline(_LINE)
+        file.seek(start)
+        rest = b""
+        while piece := file.read(_PIECE):
+            text = rest + piece
+            cut = max(text.rfind(space) for space in (b" ", b"\n", b"\t", b"\r")) + 1
+            rest = text[cut:]
+            yield line, text[:cut]
+            line += text.count(b"\n", 0, cut)
+        yield line, rest.rstrip(_END)
