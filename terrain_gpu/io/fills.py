@@ -29,7 +29,7 @@ _MOST = 1 << 26
 class _Seen(NamedTuple):
     """Cells of a fill value, whether they are all, and the range of the others."""
 
-    count: int
+    cells: int
     all: bool
     low: float | int
     high: float | int
@@ -59,7 +59,7 @@ def warn_of_fills(writer: LayerWriter, name: str) -> None:
             "declared as nodata; if they have no value, convert with --nodata=%s",
             without_secrets(name),
             "" if seen.all else "at least ",
-            f"{seen.count:,}",
+            f"{seen.cells:,}",
             value,
             seen.low,
             seen.high,
@@ -87,13 +87,13 @@ def _look(writer: LayerWriter, fills: list[float | int], value: float | int) -> 
                 rest = ~cells.is_nodata(data, writer.nodata)
                 for fill in fills:
                     same = cells.near(data, fill) & rest
-                    count += np.count_nonzero(same) if fill == value else 0
+                    count += int(np.count_nonzero(same)) if fill == value else 0
                     rest &= ~same
                 if rest.any():
                     some = data[rest]
                     low, high = min(low, some.min().item()), max(high, some.max().item())
             left -= (window[1] - window[0]) * (window[3] - window[2])
-    return _Seen(int(count), complete, low, high)
+    return _Seen(count, complete, low, high)
 
 
 def _strips(window: Window) -> Iterator[Window]:

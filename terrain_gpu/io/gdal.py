@@ -275,6 +275,7 @@ class GdalInput:
         CellError
             when a valid cell has that value, and it was not given by the user.
         """
+        assert self.nodata is not None
         row0, row1, col0, col1 = window
         tall = max(_MASKED // (col1 - col0), 1)
         for row in range(row0, row1, tall):
