@@ -330,7 +330,7 @@ def corridor(  # noqa: PLR0913 - keyword-only
     ------
     InputError
         when there are fewer than two different layers, one holds no distances, or has a negative
-        value; names the cell.
+        value (names the cell), or two have the same sources.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -370,6 +370,12 @@ def corridor(  # noqa: PLR0913 - keyword-only
     for pair in found.report.result["pairs"]:
         if pair["optimum"] is None:
             log.warning("no way joins the sources of %s and %s", pair["from"], pair["to"])
+        elif pair["optimum"] == 0:
+            log.warning(
+                "%s and %s are both 0 at a cell; it lies at both ends, or is reached for nothing, "
+                "and no corridor leads from one to the other",
+                *(pair["from"], pair["to"]),
+            )
     return found
 
 
@@ -421,6 +427,11 @@ def _tell_what_is_no_sum(store: TileStore, distances: Sequence[str]) -> None:
                 *(first, name, told),
             )
     for one, two in combinations(known, 2):
+        if None is not known[one].get("sources") == known[two].get("sources"):
+            raise InputError(
+                f"{one} and {two} hold costs of the same sources, so no corridor lies between "
+                "them; compute one of them for other sources"
+            )
         reverse = bool(known[one].get("reverse"))
         directed = any(store.layer(name).info.get("directed") for name in (one, two))
         if directed and reverse == bool(known[two].get("reverse")):

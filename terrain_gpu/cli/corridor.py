@@ -151,7 +151,7 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
         return {}
     from ..drainage.completing import refuse_existing
     from ..paths import shortest_paths
-    from ..paths.inputs import refuse_start_costs, valid_places
+    from ..paths.inputs import refuse_shared, refuse_start_costs, valid_places
 
     settings["distances"] = _ends_of(settings["into"])
     refuse_existing(store, settings["distances"], settings)
@@ -164,8 +164,11 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
         None if of_paths[name] is None else store.layer(of_paths[name])
         for name in ("layer", "friction", "barriers")
     ]
+    cells = []
     for what, given in zip(("sources", "targets"), places, strict=True):  # before all is written
-        refuse_start_costs(valid_places(inputs, given, what), what)
+        cells.append(valid_places(inputs, given, what))
+        refuse_start_costs(cells[-1], what)
+    refuse_shared(*cells)
     told = cost_by_friction(of_paths)
     click.get_current_context().meta[_TOLD] = told
     of_paths["corner_cutting"] = not of_paths.pop("no_corner_cutting")

@@ -45,7 +45,8 @@ def command(
     up to date are kept. A command that replaces a layer removes its overviews.
 
     For integers, nearest takes the upper left cell, which suits codes and labels; choose average
-    for heights in whole metres, and max for flow accumulation, so that rivers stay.
+    for heights in whole metres, and max for flow accumulation, so that rivers stay. Codes and
+    labels, such as flow directions and basins, are never averaged.
 
     \b
     terrain-gpu overviews dem.zarr

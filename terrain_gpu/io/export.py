@@ -68,8 +68,8 @@ def export_layer(  # noqa: PLR0913 - keyword-only
     bounds
         (west, south, east, north) in the store's CRS; writes the cells they touch. All when None.
     cog
-        Cloud-optimised GeoTIFF with overviews: averages of real cells other than aspects, nearest
-        cells of the rest.
+        Cloud-optimised GeoTIFF with overviews: averages of real cells, nearest cells of integers
+        and of codes, labels and aspects.
     compress
         "none", "deflate", "lzw" or "zstd"; None means none for GeoTIFF and deflate for COG. Of a
         store, "none" or "zstd".

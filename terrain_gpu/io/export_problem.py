@@ -28,6 +28,7 @@ from ..grid.neighbours import (
     symmetric,
 )
 from ..store import Layer
+from ..store.manage import is_coded
 from . import nextxy
 from .encodings import encoded, encoding_dtype, to_own_codes
 from .geotiff import OutputProfile, RasterOutput
@@ -285,7 +286,7 @@ class OutputRaster(OutputFile):
         assert isinstance(operation, Export)
         source = operation.source
         described = {**source.attributes, "encoding": operation.encoding_tag}
-        described["aspects"] = source.info.get("holds") == "aspect"
+        described["coded"] = operation.encoding_tag is not None or is_coded(source)
         return RasterOutput(
             Path(self.name),
             operation.grid,

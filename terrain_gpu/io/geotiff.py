@@ -93,7 +93,7 @@ class RasterOutput(FileWriter):
         Compression, and whether the file is cloud-optimised.
     attributes
         CF attributes of the cells: units, scale and offset; the encoding of flow directions; and
-        whether they are aspects.
+        whether they are coded, see `store.manage.is_coded`.
     origin
         Where the cells come from, for messages.
     blocks, part
@@ -116,9 +116,9 @@ class RasterOutput(FileWriter):
         self.profile = profile
         self._blocks, self._part = blocks, part
         self._dtype = dtype
-        # An average of codes, degrees or classes is meaningless: take one of them.
-        coded = attributes.get("encoding") or attributes.get("aspects")
-        self._overviews = "average" if dtype.kind == "f" and not coded else "nearest"
+        # Integers may be classes.
+        average = dtype.kind == "f" and not attributes.get("coded")
+        self._overviews = "average" if average else "nearest"
         self._written = array("q")
         """Window and checksum of every write, five numbers each."""
         options = profile.plain.creation_options(dtype)

@@ -15,7 +15,7 @@ from ..errors import StoreError
 from ..grid import Window, ceil_div, clip
 from ..store import Layer, TileStore
 from ..store.levels import factors_of, levels_of, overviews_of
-from ..store.manage import made_by
+from ..store.manage import is_coded, made_by
 from . import pictures
 
 SIDE = 256
@@ -28,9 +28,6 @@ COARSE = 8
 """Then so many pixels along a side show one cell."""
 
 METRES_PER_DEGREE = 111_320
-
-CODES = ("flow-direction", "compute-mst", "label-components", "basins", "watershed")
-"""Commands whose whole numbers are codes or labels."""
 
 LAND = ("convert-dataset", "fill", "breach", "burn")
 """Commands whose layers are heights."""
@@ -218,8 +215,7 @@ class Shown:
         name, maker = self.layer.name, made_by(self.layer)
         least, most = self._range(values)
         few = np.unique(values).size <= 12 and most - least < 256
-        coded = maker in CODES or name.endswith(("backlink", "allocation"))
-        if self.layer.dtype.kind in "iu" and (coded or few):
+        if self.layer.dtype.kind in "iu" and (few or is_coded(self.layer)):
             return Look("classes")
         low, high = np.percentile(values, (0.5, 99.5)).tolist()
         log, colours = False, "plain"

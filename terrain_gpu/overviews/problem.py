@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,9 +32,12 @@ from ..store.levels import (
     place_of,
     root_of,
 )
+from ..store.manage import is_coded
 from ..store.objects import named
 from .reduce import METHODS, STRIP, reduce
 from .verify import verify_overview
+
+log = logging.getLogger(__name__)
 
 MARK = "overview_of"
 
@@ -173,13 +177,26 @@ def finer_window(window: Window, fine: GridSpec) -> Window:
 def _usual(store: TileStore, name: str) -> str:
     """How a layer was reduced before, or else its type is: integers may be codes or labels."""
     layer = store.layer(name)
+    coded = is_coded(layer)
     for _, level in levels_of(store):
         with contextlib.suppress(StoreError, KeyError, TypeError):
             there = level.find(name)
-            if there and (found := there.info["settings"]["resampling"]) in METHODS:
+            found = there.info["settings"]["resampling"] if there else None
+            if found in METHODS and not (coded and found == "average"):
                 return str(found)
-    average = layer.dtype.kind == "f" and layer.info.get("holds") != "aspect"
-    return "average" if average else "nearest"
+    return "average" if layer.dtype.kind == "f" and not coded else "nearest"
+
+
+def _resampling(store: TileStore, name: str, asked: str | None, *, chosen: bool) -> str:
+    """How a layer is reduced; `chosen` says whether it was named, or is one of all."""
+    if asked == "average" and is_coded(store.layer(name)):
+        what = f"{store.path}: layer {name!r} holds codes or labels, whose averages mean nothing"
+        if chosen:
+            raise InputError(f"{what}; choose nearest or mode")
+        usual = _usual(store, name)
+        log.warning("%s; it is reduced by %s", what, usual)
+        return usual
+    return asked or _usual(store, name)
 
 
 @checked(layers=arguments.names)
@@ -215,6 +232,8 @@ def build_overviews(
         "average" (of integers, rounded to even), "nearest" (the upper left one, with or without a
         value), "min", "max" or "mode" (the most frequent; the first of several). None means
         as before, or else "average" for floats other than aspects and "nearest" for the rest.
+        Codes and labels, such as flow directions and basins, are not averaged: an error if `layers`
+        names them, else they are reduced as by None.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
@@ -240,7 +259,7 @@ def build_overviews(
     Raises
     ------
     InputError
-        for the average of 64-bit integers.
+        for the average of 64-bit integers, or of codes and labels.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -264,7 +283,8 @@ def build_overviews(
     factors = factors_of(opened.grid)
     for _ in factors:
         grids.append(coarser(grids[-1]))
-    how = {name: resampling or _usual(opened, name) for name in names}
+    chosen = layers is not None
+    how = {name: _resampling(opened, name, resampling, chosen=chosen) for name in names}
     all_cells = len(names) * (1 + verify) * sum(grid.cells for grid in grids[1:])
     limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     if client is not None:

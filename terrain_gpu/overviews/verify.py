@@ -17,6 +17,7 @@ from ..errors import StoreError
 from ..grid import Block
 from ..store import Layer, TileStore
 from ..store.levels import place_of, root_of
+from ..store.manage import is_coded
 
 _STRIP = 64
 """Rows of the finer layer that are checked together."""
@@ -68,7 +69,10 @@ def verify_stored_overview(store: TileStore, layer: Layer, limits: Limits) -> di
         raise StoreError(
             f"{layer.path}: made from other cells than {fine.path} holds now; build it again"
         )
-    return verify_overview(fine, layer, recorded.get("resampling", str), limits)
+    how = recorded.get("resampling", str)
+    if how == "average" and is_coded(fine):
+        raise StoreError(f"{layer.path}: averages of codes or labels mean nothing; build it again")
+    return verify_overview(fine, layer, how, limits)
 
 
 def _check(fine: Any, coarse: Any, how: str, at: Block, _: Any) -> int:

@@ -125,6 +125,18 @@ def refuse_start_costs(given: Places, what: str) -> None:
     )
 
 
+def refuse_shared(begin: Places, end: Places) -> None:
+    """Refuse cells that are at both ends, between which there is no path."""
+    shared = np.intersect1d(*(one.rows << 32 | one.cols for one in (begin, end)))
+    if len(shared):
+        count = f"{len(shared):,} cell{'s' * (len(shared) != 1)}"
+        row, col = divmod(int(shared[0]), 2**32)
+        raise InputError(
+            f"sources and targets share {count}, such as row {row}, column {col}; a corridor leads "
+            "from one place to another, so leave shared cells out of one of them"
+        )
+
+
 def places_on(
     inputs: Sequence[Any], sources: PlacesLike, targets: PlacesLike | None, *, needed: bool
 ) -> tuple[Places, Places | None]:

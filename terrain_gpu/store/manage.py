@@ -8,12 +8,14 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..arguments import checked, flag, text
 from ..arguments import names as name_list
 from ..errors import InputError, StoreError
 from .files import output_errors, sync_folder
 from .layer import Layer
-from .levels import drop_overviews
+from .levels import drop_overviews, root_of
 from .metadata import TileStore, drop_consolidated, write_array
 from .objects import ObjectPath
 from .run import Target, check_layer_name
@@ -59,6 +61,27 @@ def made_by(layer: Layer) -> str | None:
     if found == "accumulate" and "encoding" in layer.info:  # its directions have the same settings
         return "flow-direction"
     return found
+
+
+_CODED = ("label-components", "basins", "watershed", "compute-mst", "flow-direction")
+
+
+def is_coded(layer: Layer) -> bool:
+    """Whether cells hold codes, labels, ranks or directions: an average of them means nothing."""
+    maker, info = made_by(layer), layer.info
+    if maker == "overviews":  # whose levels record less
+        with contextlib.suppress(StoreError):
+            return is_coded(TileStore.open(root_of(layer.path.parent)[0]).layer(layer.name))
+    if info.get("encoding") or info.get("holds") in ("aspect", "pour points"):
+        return True
+    whole = layer.dtype.kind in "iu"
+    if maker == "compute-sssp":  # ids of sources, and ties; unreached distances are the largest
+        return whole and layer.nodata != np.iinfo(layer.dtype).max
+    if maker == "depressions":
+        return "holds" not in info  # conditioned heights
+    if maker == "streams":
+        return info["settings"].get("order") != "shreve"  # a number of springs
+    return maker in _CODED
 
 
 def inputs_of(layer: Layer) -> list[str]:

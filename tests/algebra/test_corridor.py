@@ -292,6 +292,7 @@ def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
         f"{ends} --within x%": "'x%' is neither a number nor a percentage",
         f"{ends} --friction f.tif": "--friction: f.tif: no such file",
         "--sources no.gpkg --target-rowcol 4,8": "--sources: no.gpkg: no such file",
+        f"{ends} --target-rowcol 0,0": "sources and targets share 1 cell, such as row 0, column 0;",
     }
     for words, message in bad.items():
         code, _, err = call(capfd, f"corridor s.zarr {words}")
@@ -342,7 +343,7 @@ def test_distances_with_other_steps_are_told(tmp_path, caplog):
     shortest_paths(store, [(5, 5)], cost="surface", into="b", reverse=True, max_cost=99)
     corridor(store, ["a", "b"])
     assert "steps" not in caplog.text
-    shortest_paths(store, [(5, 5)], cost="tobler", into="c", connectivity=4, reverse=True)
+    shortest_paths(store, [(5, 4)], cost="tobler", into="c", connectivity=4, reverse=True)
     corridor(store, ["a", "b", "c"], overwrite=True)
     (told,) = [one.getMessage() for one in caplog.records if "steps" in one.getMessage()]
     assert told.startswith(
@@ -389,6 +390,17 @@ def test_two_directed_layers_of_the_same_direction_are_told(tmp_path, caplog, co
         ] != pytest.approx(best)
 
 
+def test_two_layers_of_the_same_sources_are_refused(tmp_path, caplog):
+    store = make_store(tmp_path / "s.zarr", np.arange(36.0).reshape(6, 6), None, 64)
+    shortest_paths(store, [(0, 0), (3, 3)], into="a", backend="cpu")
+    shortest_paths(store, [(0, 0), (3, 3)], into="b", max_cost=99, backend="cpu")
+    shortest_paths(store, [(3, 3), (5, 5)], into="c", backend="cpu")
+    with pytest.raises(InputError, match="a and b hold costs of the same sources"):
+        corridor(store, ["a", "b"])
+    corridor(store, ["a", "c"])
+    assert "a and c are both 0 at a cell" in caplog.text
+
+
 def test_layers_that_hold_no_distances(tmp_path, caplog):
     heights = np.arange(36.0).reshape(6, 6)
     store = make_store(tmp_path / "s.zarr", heights, None, 64)
@@ -415,7 +427,8 @@ def test_layers_that_hold_no_distances(tmp_path, caplog):
     caplog.clear()
     corridor(store, ["a", "twice"])
     assert [text.split(";")[0] for text in caplog.messages] == [
-        "twice records no distances of compute-sssp"
+        "twice records no distances of compute-sssp",
+        "a and twice are both 0 at a cell",
     ]
 
 

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 import test_paths as of_paths
 from bucket import files, objects
 from cluster import processes
+from contract import whole
 from everywhere import ALONE, COMMANDS, CORE, ELSEWHERE, UNLIKE, has_workers, prepare, words_of
 from samples import DEMS, ROOT, SAMPLE
 
+from terrain_gpu import InputError, TileStore, build_overviews
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.connection import address_of
 from terrain_gpu.store import levels
+from terrain_gpu.store.manage import is_coded
 
 pytestmark = pytest.mark.usefixtures("no_fsync_session")
 no_fsync_session = of_paths.no_fsync_session
@@ -86,6 +91,29 @@ def sample(tmp_path_factory):
     """What the commands are given, and the files that they leave on a disk."""
     where = prepare(tmp_path_factory.mktemp("sample"), SAMPLE, 150, "float32")
     return where, run_all(where)
+
+
+CODED = {
+    *("aspect", "components", "mst", "flow_direction", "gradient", "basins", "depressions"),
+    *("streams", "links", "watershed", "watershed_points"),
+}
+
+
+def test_only_quantities_are_averaged(sample, tmp_path):
+    """What a layer holds follows from what made it."""
+    shutil.copytree(sample[0]["store"], store := tmp_path / "s.zarr")
+    opened = TileStore.open(store)
+    codes = {name for name, layer in opened.each() if is_coded(layer)}
+    assert codes - {"from_a_backlink", "from_a_allocation", "ties_ties"} == CODED & {*opened.layers}
+    made = build_overviews(store, resampling="average").result["layers"]
+    for name in opened.layers:
+        assert (made[name]["resampling"] == "average") == (name not in codes)
+        level = TileStore.open(store / "overviews/2").layer(name)
+        assert is_coded(level) == (name in codes)
+        if name in codes:
+            assert np.isin(whole(level), whole(opened.layer(name))).all()
+            with pytest.raises(InputError, match="codes or labels, whose averages mean nothing"):
+                build_overviews(store, layers=[name], resampling="average")
 
 
 def test_on_workers(sample, tmp_path, cluster):

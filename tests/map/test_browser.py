@@ -246,6 +246,31 @@ def test_distance_path_barrier_and_upstream(page):
     assert page.text("#error") == ""
 
 
+def test_a_late_path_of_an_earlier_run_is_not_shown(page):
+    page.pick("distance")
+    page.at(0.5, 0.4, click=1)
+    page.until("return document.getElementById('layer-run') !== null")
+    page.run(
+        """const ask = window.fetch;
+           window.late = 0;
+           window.fetch = async (place, ...more) => {
+             const reply = await ask(place, ...more);
+             if (!String(place).includes("/path/")) return reply;
+             await new Promise((done) => { window.answer = done; });
+             ++window.late;
+             return reply;
+           };"""
+    )
+    page.at(0.7, 0.7)
+    page.until("return window.answer !== undefined")
+    page.run("document.getElementById('again').click()")
+    page.until("return document.getElementById('layer-run') === null")
+    page.run("window.answer()")
+    page.until("return window.late > 0")
+    page.until("return document.getElementById('layer-run') !== null")
+    assert page.run("return document.getElementById('profile').hidden")
+
+
 def test_rows_that_count_northwards(chromium, tmp_path):
     """The first row is shown at the bottom; what is under the pointer is what is shown there."""
     row, col = np.mgrid[: SHAPE[0], : SHAPE[1]]

@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
 
-from terrain_gpu import TileStore, build_overviews, export_layer, slope
+from terrain_gpu import TileStore, build_overviews, export_layer, label_components, slope
 from terrain_gpu.errors import InputError, StoreError, VerificationError
+from terrain_gpu.overviews import problem
 from terrain_gpu.overviews.problem import Overview
 from terrain_gpu.overviews.reduce import METHODS, reduce
 from terrain_gpu.overviews.verify import _reduced
@@ -153,9 +154,27 @@ def test_directions_are_not_averaged(tmp_path):
     }  # fmt: skip
     level = whole(TileStore.open(place_of(store, 2)).layer("facing"))
     assert same(level, np.ascontiguousarray(aspects[::2, ::2]))
-    export_layer(store, tmp_path / "a.tif", layer="facing", cog=True)
-    with rasterio.open(tmp_path / "a.tif", overview_level=0) as file:
-        assert np.isin(file.read(1), aspects).all()
+    label_components(store, "facing > 180")
+    labels = whole(TileStore.open(store).layer("components"))
+    for name, cells in (("facing", aspects), ("components", labels)):
+        export_layer(store, file := tmp_path / f"{name}.tif", layer=name, dtype="float32", cog=True)
+        with rasterio.open(file, overview_level=0) as level:
+            found = level.read(1)
+            assert np.isin(found[np.isfinite(found)], cells).all()
+
+
+def test_averages_of_labels_that_an_older_version_made(tmp_path, deep, monkeypatch):
+    cells = np.arange(60 * 70).reshape(60, 70) % 9
+    store = make_store(tmp_path / "s.zarr", cells.astype(np.float32), None, 64)
+    label_components(store, "elevation > 4")
+    monkeypatch.setattr(problem, "is_coded", lambda layer: False)
+    build_overviews(store, layers=["components"], resampling="average")
+    monkeypatch.undo()
+    monkeypatch.setattr(levels, "SMALLEST", 16)
+    ended = programs.forked(f"terrain-gpu verify {place_of(store, 2)}")
+    assert (ended.returncode, "averages of codes" in ended.stderr) == (2, True), ended.stderr
+    made = build_overviews(store, layers=["components"]).result["layers"]["components"]
+    assert (made["resampling"], made["built"]) == ("nearest", [2, 4, 8])
 
 
 def test_what_is_there_is_kept(store):

@@ -162,6 +162,7 @@ async function showPath(at, turn) {
   if (!found) return;
   path.addFeature(new Feature(new LineString(found.cells.map(point))));
   const { units } = await runRows[0].told();
+  if (turn !== asked) return;
   drawProfile($("profile"), found, { units, metres: store.metres });
 }
 
@@ -239,6 +240,7 @@ async function start(kind) {
 }
 
 function forget() {
+  ++asked; // a path of the run before may still be on its way
   for (const row of runRows) dropRow(row);
   runRows = [];
   path.clear();
