@@ -44,6 +44,7 @@ class ArrayInput:
         self.grid = grid_of(self._array)
         self.crs = grid_crs(self.grid) if self.grid.crs_wkt else None
         self.nodata = nodata_of(self._array, self.dtype)
+        self._also = nodata_values(self._array, self.dtype)[1:]
         own = self._array.attrs
         self.encoding = own.get(ENCODING_TAG) or None
         self.units = "" if own.get("units") is None else str(own["units"])
@@ -57,6 +58,8 @@ class ArrayInput:
         """Read a window into `out`."""
         r0, r1, c0, c1 = window
         out[...] = self._array[r0:r1, c0:c1].to_numpy()
+        for value in self._also:
+            out[cells.near(out, value)] = self.nodata
 
     def close(self) -> None:
         """Nothing is open."""
@@ -250,17 +253,28 @@ def _number(value: Any, name: str, key: str) -> float | int:
 
 
 def nodata_of(array: Any, dtype: np.dtype) -> float | int | None:
-    """The nodata value of a DataArray: `_FillValue` and its like; NaN of floats without one.
+    """The nodata value of a DataArray: the first of `nodata_values`; NaN of floats without one."""
+    found = nodata_values(array, dtype)
+    return found[0] if found else math.nan if dtype.kind == "f" else None
+
+
+def nodata_values(array: Any, dtype: np.dtype) -> list[float | int]:
+    """The values that mean nodata: `_FillValue` and `missing_value`, as in CF, or else their like.
 
     Where xarray has decoded floats, they have NaN; in integers, what `encoding` tells is there. But
     its `fill_value` is that of the Zarr array, 0 where none was meant.
     """
     told = {} if dtype.kind == "f" else {**array.encoding, "fill_value": None}
     told |= array.attrs
-    for key in ("_FillValue", "missing_value", "fill_value", "nodata"):
-        if (value := told.get(key)) is None:
-            continue
-        number = _number(value, called(array), key)
-        if cells.fits(number, dtype):  # else no cell equals it
-            return cells.as_scalar(number, dtype, f"{called(array)}: {key}")
-    return math.nan if dtype.kind == "f" else None
+    for keys in (("_FillValue", "missing_value"), ("fill_value",), ("nodata",)):
+        found = {}
+        for key in keys:
+            value = told.get(key)
+            several = keys[1:] and np.ndim(value) == 1  # only CF has several
+            for one in [] if value is None else value if several else [value]:
+                number = _number(one, called(array), key)
+                if cells.fits(number, dtype):  # else no cell equals it
+                    found[cells.as_scalar(number, dtype, f"{called(array)}: {key}")] = key
+        if found:
+            return [*found]
+    return []

@@ -1,4 +1,4 @@
-"""Check the text of ESRI ASCII grids, of which GDAL reads nearly anything as a number."""
+"""Check the text of ESRI ASCII grids and XYZ, of which GDAL reads nearly anything as a number."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ _NUMBER = (
 )
 _WRONG = re.compile(rb"(?<!\S)(?!(?:%b)(?!\S))\S+" % _NUMBER)
 _REAL, _LARGE = re.compile(rb"[.,eEnN]"), re.compile(rb"[0-9]{10}")
+_ONE = re.compile(_NUMBER)
+_BLANKS = bytes.maketrans(b",;", b"  ")
+_NAME = re.compile(rb'"?(x|y|z|lon|lat|east|north|alt|height|elev)', re.IGNORECASE)
 _NOT_OURS = re.compile(rb"[_iI]")
 """In numbers that only Python reads: 1_000, inf."""
 _END = b"\x00\x1a"
@@ -57,6 +60,32 @@ def check_text(path: str, rows: int, cols: int) -> AsciiCells:
         why = "the file is truncated" if count < rows * cols else "correct its header"
         raise InputError(f"{path}: has {count:,} values, not {rows:,} x {cols:,}; {why}")
     return AsciiCells(real, large)
+
+
+def check_points(path: str) -> None:
+    """Read the points of an XYZ file as text. Further columns may hold anything.
+
+    Raises
+    ------
+    InputError
+        naming the first coordinate or value that is not a number.
+    """
+    columns, begun = [0, 1, 2], False
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            words, wrong = line.translate(_BLANKS).split(), []
+            if not _plain(line, words):
+                used = [k for k in columns if k < len(words)]
+                wrong = [words[k] for k in used if not _ONE.fullmatch(words[k])]
+            if wrong and begun:
+                word = wrong[0][:40].decode("latin-1")
+                raise InputError(
+                    f"{path}: line {number}: {word!r} is not a number; correct it, or remove the "
+                    "line"
+                )
+            if wrong:  # a header
+                columns = [k for k, word in enumerate(words) if _NAME.match(word)] or columns
+            begun = begun or not wrong
 
 
 def _plain(text: bytes, words: list[bytes]) -> bool:

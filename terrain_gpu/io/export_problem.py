@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cells import is_nodata, stats
+from ..cells import is_nodata, near, stats
 from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
 from ..engine.plan import BASELINE, MB, StreamPlan, format_size, limit_of, threads_of
 from ..engine.plan_stream import SourceShape, plan_stream
@@ -38,6 +39,8 @@ from .verify.raster import plan_raster, verify_raster
 
 # Ordered, so that equal runs write equal bytes.
 EXPORT = Phase("export", writes=True, ordered=True)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -194,15 +197,31 @@ class Export(Operation):
             self._refuse_others(at, codes, nextxy.no_directions(codes))
             nextxy.end_outside(data, self.window(at), self.source.grid.shape)
             found = nextxy.next_cells(data, self.window(at), self.part)
-            return SolvedBlock((found,), int((found[0] != nextxy.NONE).sum()))
+            return SolvedBlock((found,), (int((found[0] != nextxy.NONE).sum()), 0))
         valid = stats(data, self.source.nodata).valid
-        return SolvedBlock((self._converted(at, data),), valid)
+        found = self._converted(at, data)
+        return SolvedBlock((found,), (valid, self._lost(found)))
 
     def execute(self, run: Run) -> dict[str, Any]:
         found = super().execute(run)
+        if lost := found.pop("lost"):
+            log.warning(
+                "%s: %s valid cells are so near the nodata value %s that GDAL takes them for "
+                "nodata; convert the raster again if they are, or else export a layer whose nodata "
+                "is NaN, which calc makes",
+                self.path,
+                f"{lost:,}",
+                self.nodata,
+            )
         with run.report.phase("commit"):
             run.writers[self.path].finish()
         return found
+
+    def _lost(self, data: np.ndarray) -> int:
+        """Number of cells that are valid, but not for GDAL."""
+        if data.dtype.kind != "f" or self.nodata is None or not math.isfinite(self.nodata):
+            return 0
+        return int(np.count_nonzero(near(data, self.nodata) & (data != self.nodata)))
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         limits = Limits(memory_limit, threads)
@@ -267,16 +286,17 @@ class Export(Operation):
 
 
 class _ValidCells(State):
-    """Counts the cells that have a value."""
+    """Counts the valid cells, and those of them that GDAL takes for nodata."""
 
     def __init__(self) -> None:
-        self.valid = 0
+        self.valid = self.lost = 0
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
-        self.valid += known
+        self.valid += known[0]
+        self.lost += known[1]
 
     def found(self) -> dict[str, Any]:
-        return {"valid_cells": self.valid}
+        return {"valid_cells": self.valid, "lost": self.lost}
 
 
 class OutputRaster(OutputFile):

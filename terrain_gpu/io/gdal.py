@@ -164,6 +164,8 @@ class GdalInput:
         if not 1 <= self.band <= data.count:
             raise InputError(f"{path}: has no band {self.band}; its last is band {data.count}")
         self.driver = data.driver
+        if data.driver == "XYZ" and os.path.isfile(path):
+            ascii_grid.check_points(path)
         if data.driver in ascii_grid.DRIVERS and os.path.isfile(path):
             text = ascii_grid.check_text(path, data.height, data.width)
             if data.dtypes[0] == "int32" and any(text):

@@ -515,6 +515,12 @@ INPUTS = [
         f"{CONVERT} bad.asc new.zarr",
         ("bad.asc: has 5 values, not 9 x 3; .*truncated",),
     ),
+    Case(
+        "XYZ word",
+        text("bad.xyz", "x y z note\n0 1 5 a\n1 1 6 b\n0 0 #N/A c\n1 0 8 d\n"),
+        f"{CONVERT} bad.xyz new.zarr",
+        ("bad.xyz: line 4: '#N/A' is not a number",),
+    ),
     *(
         Case(f"AAIGrid {word}", ascii_grid(word), f"{CONVERT} bad.asc new.zarr", (says,))
         for word, says in (

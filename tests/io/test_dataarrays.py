@@ -178,6 +178,14 @@ def test_what_says_that_a_value_is_nodata(key, where, dtype):
     assert terrain_gpu.calc(given, "elevation").report.valid_cells == (4 if told else 6)
 
 
+def test_both_values_of_cf_are_nodata():
+    given = array(np.array([[5, 1, -3.4e38], [7, 8, 5]], "float32"))
+    given.attrs |= {"_FillValue": np.float32(5), "missing_value": np.array([7.0, -3.40000001e38])}
+    found = terrain_gpu.calc(given, "elevation + 0")
+    assert found.report.valid_cells == 2
+    assert np.isnan(found.to_xarray().calc.to_numpy()).sum() == 4
+
+
 def test_zeros_of_a_zarr_array_are_values(tmp_path):
     """xarray tells the fill value of every array in `encoding`, 0 where nobody has set one."""
     given = array(np.array([[0, 1, 2], [3, 0, 5]], "int16"))

@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rasterio.enums import ColorInterp
 
-from terrain_gpu import TileStore, cells, convert_dataset
+from terrain_gpu import TileStore, cells, convert_dataset, create_layer, export_layer
 from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, VerificationError
+from terrain_gpu.grid import GridSpec
 from terrain_gpu.io import mosaic
 from terrain_gpu.io.gdal import GdalInput
 
@@ -213,3 +214,15 @@ def test_masked_rasters_need_no_option(tmp_path, capsys):
         group.main(args, "terrain-gpu", standalone_mode=False)
         with rasterio.open(out) as file:
             assert np.array_equal(file.read_masks(1) == 0, ~mask), command
+
+
+def test_export_counts_valid_cells_that_gdal_takes_for_nodata(tmp_path, caplog):
+    data = np.array([[1, -9999.001, -9999, 3]], np.float32)
+    grid = GridSpec(1, 4, (30.0, 0.0, 0.0, 0.0, -30.0, 0.0))
+    with create_layer(tmp_path / "s", "elevation", grid, data.dtype, nodata=-9999) as made:
+        made.write_block(0, 0, data)
+        made.commit()
+    export_layer(tmp_path / "s", tmp_path / "o.tif")
+    with rasterio.open(tmp_path / "o.tif") as file:
+        assert file.read_masks(1).tolist() == [[255, 0, 0, 255]]
+    assert "o.tif: 1 valid cells are so near the nodata value -9999.0" in caplog.text
