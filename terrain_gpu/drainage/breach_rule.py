@@ -11,6 +11,11 @@ NO_VALUE, PLAIN, OUTLET, PIT = range(4)
 """Kinds of cells."""
 
 
+def reach_of(shape: tuple[int, int], max_distance: int) -> int:
+    """Rows and columns that a path may lead away from its pit, within a raster of this shape."""
+    return min(max_distance, max(*shape, 2) - 1)
+
+
 class BreachRule:
     """The cost of a cut, in whole numbers of a unit, so that sums do not depend on their order.
 
@@ -26,7 +31,7 @@ class BreachRule:
     """
 
     def __init__(self, heights: Any, max_distance: int, max_depth: float | None) -> None:
-        self.reach = max_distance
+        self.reach = reach_of(heights.grid.shape, max_distance)
         self.deepest = math.inf if max_depth is None else float(max_depth)
         known = heights.statistics()
         low, high = (float(known[end] or 0) for end in ("min", "max"))

@@ -173,11 +173,13 @@ def _to_store(
         raise InputError(f"{path}: holds the layer {source.name!r} itself; leave this output out")
     refuse_other_grid(path, Export(there, str(target), source.name, how["bounds"]).grid)
     compress = None if form["compress"] == "none" else form["compress"]
+    # Layers of a store have blocks of the same size; what is replaced does not matter.
+    beside = has_store(target) and set(TileStore.open(target).layers) - {source.name}
     report = convert_dataset(
         source,
         str(target),
         layer=source.name,
-        block_size=source.block_size if not has_store(target) else None,
+        block_size=None if beside else source.block_size,
         compress=compress,
         resume=not how["overwrite"],
         **how,

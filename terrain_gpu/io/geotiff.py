@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 from array import array
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from rasterio.windows import Window as GdalWindow
 
 from ..engine.plan import GDAL_CACHE, MB, format_size
 from ..errors import InputError, OutputError, TerrainError
-from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip
+from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip, round_up
 from ..store.file_writer import FileWriter
 from ..store.outputs import NOTHING, free_space, output_error
 from .crs import coded_crs, crs_name, equal
@@ -28,6 +29,14 @@ from .gdal import ENCODING_TAG, GDAL_ERRORS
 log = logging.getLogger(__name__)
 
 OUTPUT_TILE = 256
+SMALLEST_TILE = 16
+"""Sides of tiles in TIFF are multiples of this."""
+OVERVIEWS_TILE = 512
+"""As GDAL's driver COG has it, whose tiles are square."""
+THIN = 128
+"""If a raster has a side of up to this number of cells, tiles of a COG are no wider than it."""
+LONGEST_STRIP = 32 * MB
+"""A strip has to fit into GDAL's block cache; a compressed one is also held by the compressor."""
 
 CODEC_BYTES = {"none": 0, "deflate": 3 * MB, "lzw": 3 * MB, "zstd": 22 * MB}
 """Of GDAL's compressors, for each thread; measured on up to 64 threads."""
@@ -77,6 +86,16 @@ class OutputProfile:
             options["predictor"] = 3 if dtype.kind == "f" else 2
         return options
 
+    def layout(self, shape: tuple[int, int], itemsize: int) -> dict[str, Any]:
+        """Tiles no larger than the raster; strips if it is thinner than the smallest tile."""
+        rows, cols = shape
+        row = cols * self.bands * itemsize
+        longest = LONGEST_STRIP if self.compress == "none" else MB
+        if min(shape) < SMALLEST_TILE and row <= longest:
+            return {"tiled": False, "blockysize": min(rows, max(1, OUTPUT_TILE**2 // row))}
+        height, width = (min(OUTPUT_TILE, round_up(side, SMALLEST_TILE)) for side in shape)
+        return {"tiled": True, "blockxsize": width, "blockysize": height}
+
 
 class RasterOutput(FileWriter):
     """A GeoTIFF that appears under its name only when complete.
@@ -116,23 +135,25 @@ class RasterOutput(FileWriter):
         self.profile = profile
         self._blocks, self._part = blocks, part
         self._dtype = dtype
+        thin = min(grid.shape) <= THIN and max(grid.shape) > OVERVIEWS_TILE
+        fits = round_up(min(grid.shape), SMALLEST_TILE)
+        self._overviews_tile = fits if thin else OVERVIEWS_TILE
         # Integers may be classes.
         average = dtype.kind == "f" and not attributes.get("coded")
         self._overviews = "average" if average else "nearest"
         self._written = array("q")
         """Window and checksum of every write, five numbers each."""
         options = profile.plain.creation_options(dtype)
-        side = OUTPUT_TILE
-        tiles = ceil_div(grid.rows, side) * ceil_div(grid.cols, side)
-        self._left = tiles * profile.bands * (side * side * dtype.itemsize + 16) + (1 << 12)
+        layout = profile.plain.layout(grid.shape, dtype.itemsize)
+        height, width = layout["blockysize"], layout.get("blockxsize", grid.cols)
+        tiles = ceil_div(grid.rows, height) * ceil_div(grid.cols, width)
+        self._left = tiles * profile.bands * (height * width * dtype.itemsize + 16) + (1 << 12)
         if profile.cog or profile.compress == "none":
             self._check_space(self._left)
         self._data: Any = None
         self._grid, self._crs = grid, None
         self._parts = [self.output.folder / name for name in ("a.tif", "b.tif")]
-        options |= {
-            "tiled": True, "blockxsize": side, "blockysize": side, "bigtiff": "if_safer"
-        }  # fmt: skip
+        options |= layout | {"bigtiff": "if_safer", "sparse_ok": _can_omit(dtype, nodata)}
         try:
             self._crs = coded_crs(grid) if grid.crs_wkt else None
             place = {"crs": self._crs, "transform": rasterio.Affine(*grid.transform)}
@@ -217,6 +238,7 @@ class RasterOutput(FileWriter):
                     self._parts[0],
                     self.part,
                     driver="COG",
+                    blocksize=self._overviews_tile,
                     **self.profile.creation_options(self._dtype) | {"predictor": "yes"},
                     overview_resampling=self._overviews,
                     bigtiff="if_safer",
@@ -294,12 +316,17 @@ def _create_exact(
         f'<VRTRasterBand dataType="{dtype.name.replace("ui", "UI").replace("i", "I")}" band="1">'
         f"<NoDataValue>{nodata}</NoDataValue></VRTRasterBand></VRTDataset>"
     )
-    rasterio.shutil.copy(template, path, driver="GTiff", sparse_ok=True, **options)
+    rasterio.shutil.copy(template, path, driver="GTiff", **options | {"sparse_ok": True})
     data = rasterio.open(path, "r+", num_threads=options["num_threads"])
     data.transform = place["transform"]
     if place["crs"]:
         data.crs = place["crs"]
     return data
+
+
+def _can_omit(dtype: np.dtype, nodata: float | int | None) -> bool:
+    """Whether GDAL may omit tiles of nodata: to it, -0.0 is 0.0, and all NaNs are the same."""
+    return nodata is not None and (dtype.kind != "f" or not (math.isnan(nodata) or nodata == 0))
 
 
 def _crc(data: np.ndarray, crc: int = 0) -> int:

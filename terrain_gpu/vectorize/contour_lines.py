@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
 from ..engine.operation import Phase, SolvedBlock
-from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks, require
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks, require
 from ..engine.proof import Limits
 from ..engine.run import Run
 from ..grid import Block, BlockGrid
@@ -23,7 +23,7 @@ from ..io.features import LINES, Feature, Fields, library_bytes
 from ..io.verify.line_files import LineFile
 from . import contour_kernels as kernels
 from .contour_levels import ContourLevels
-from .pieces import Drawing, LinePieces, batches, successors
+from .pieces import JOINING, WRITING, Drawing, LinePieces, batches, successors
 from .verify.isolines import IsolineProof
 
 NAME = "contours"
@@ -37,8 +37,6 @@ CROSSING_BYTES = 90
 
 VERTEX_BYTES = 300
 """Bytes per vertex while a line is assembled and written."""
-
-_WRITING = 32 * MB
 
 
 @dataclass(frozen=True)
@@ -138,13 +136,10 @@ class Lines(LinePieces):
     """The pieces of all blocks, then lines."""
 
     def __init__(self, operation: ContourLines, plan: StreamPlan, writer: Any) -> None:
-        # Half of what is left is for the crossings of blocks, the rest for pieces.
-        own = plan.worker_memory or plan.memory
-        spare = (plan.memory_limit - plan.memory) // 2
         super().__init__(
-            operation, replace(plan, memory=plan.memory + spare), writer, VERTEX, VERTEX_BYTES,
-            "pieces of contours",
+            operation, plan, writer, VERTEX, VERTEX_BYTES, "pieces of contours", 6
         )  # fmt: skip
+        own = plan.worker_memory or plan.memory
         workers = max(plan.workers, 1)
         self._given = (plan.block_size**2, own, plan.memory_limit, workers)
         self._operation = operation
@@ -170,9 +165,21 @@ class Lines(LinePieces):
 
     def features(self) -> Iterator[list[Feature]]:
         """Yield batches of lines, by level, and where they begin."""
-        if not self._count:
-            return
-        places, counts, first, after, least, number = self.columns()
+        for group in self.groups():
+            yield from self._lines(*group)
+
+    def name_of(self, key: int) -> str:
+        return f"level {self._operation.levels.of(key):g}"
+
+    def _lines(
+        self,
+        places: np.ndarray,
+        counts: np.ndarray,
+        first: np.ndarray,
+        after: np.ndarray,
+        least: np.ndarray,
+        number: np.ndarray,
+    ) -> Iterator[list[Feature]]:
         levels, rank = np.unique(number, return_inverse=True)
         level = [self._operation.levels.of(int(k)) for k in levels]
         rings = after < 0  # of one block
@@ -204,7 +211,7 @@ class Lines(LinePieces):
                     self._found["closed"] += bool(closed[k])
             self._found["lines"] += len(found)
             yield found
-        self._found["levels"] = len(used)
+        self._found["levels"] += len(used)
 
     def _positions(self, vertices: np.ndarray, *, closed: bool) -> np.ndarray:
         """Positions of the vertices of a line, without repetitions."""
@@ -280,7 +287,8 @@ def plan_contours(
         # Classes, crossings before each side, masks; and a crossing for every cell.
         worker=(8 + 16 + 3 + CROSSING_BYTES) * ring,
         scratch=block * block * dtype.itemsize,
-        held=_WRITING + library_bytes(path),
+        held=(held := WRITING + library_bytes(path)),
+        joined=held + JOINING,
         advice=other_blocks("smaller", block),
         bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
         memory_limit=memory_limit,

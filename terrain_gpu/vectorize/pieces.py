@@ -13,19 +13,27 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..engine.operation import Operation, OutputFile, Phase, State
-from ..engine.plan import NO_LIMIT, StreamPlan, require
+from ..engine.plan import COMPILED_BASELINE, MB, StreamPlan, loaded, require
 from ..engine.run import Run
 from ..errors import StoreError
-from ..grid import Block
-from ..io.features import Feature, Fields, GeometryType, write_features
+from ..grid import Block, ceil_div
+from ..io.features import Feature, Fields, GeometryType, library_bytes, write_features
 from ..io.lines import reprojection_errors, tell_without_crs
 
 PIECE_BYTES = 200
 """Bytes per piece while pieces are joined."""
 
+JOINING = 32 * MB
+"""Bytes for pieces that are joined at a time: those of a few levels or labels, or of one."""
+
+WRITING = 32 * MB
+"""Bytes for a batch of lines while it is assembled and written."""
+
 _BATCH = 1 << 16
 """Lines are written in batches of about this many elements."""
 
+_BINS = 1 << 12
+"""Parts into which a range of levels or labels is divided that is too large to be joined."""
 
 TRACE = Phase("trace")
 
@@ -66,6 +74,11 @@ class Drawing(Operation):
     def settings(self) -> dict[str, Any]:
         return {"layer": self.layer}
 
+    @property
+    def held(self) -> int:
+        """Bytes held while features are written, besides pieces."""
+        return WRITING + library_bytes(self.path)
+
     @abstractmethod
     def compile(self) -> None:
         """Load or compile the kernels, in the main thread, which Ctrl-C stops."""
@@ -89,8 +102,9 @@ class Drawing(Operation):
 class LinePieces(State, ABC):
     """The pieces of all blocks, with some columns about each of them.
 
-    What lies along a piece is in an unnamed file in the folder of the output, so a killed process
-    leaves nothing.
+    Pieces, and what lies along them, are in unnamed files in the folder of the output, so a killed
+    process leaves nothing. They are joined a few levels or labels at a time, so that memory does
+    not depend on how many there are.
 
     Parameters
     ----------
@@ -99,47 +113,53 @@ class LinePieces(State, ABC):
     each
         Bytes per element of a line while it is assembled and written.
     what
-        What pieces are part of, for messages.
+        What pieces are, for messages.
+    width
+        Columns about a piece: where its elements begin, how many it has, and others. Only pieces
+        with the same value in the last column, of a level or label, are joined.
     """
 
     def __init__(
         self,
-        operation: Operation,
+        operation: Drawing,
         plan: StreamPlan,
         writer: Any,
         item: np.dtype,
         each: int,
         what: str,
+        width: int,
     ) -> None:
-        self._plan, self._writer, self._item, self._each, self._what = (
-            plan, writer, item, each, what
+        self._limit, self._writer, self._item, self._each, self._what, self._width = (
+            plan.memory_limit, writer, item, each, what, width
         )  # fmt: skip
-        # A larger limit has a larger plan, so the limit that suffices is above that.
-        self._streaming = max(operation.plan(NO_LIMIT, plan.workers or None).memory, plan.memory)
-        self._file = tempfile.TemporaryFile(dir=writer.path.parent)  # noqa: SIM115
-        self._written = self._count = 0
-        self._parts: dict[Block, tuple[np.ndarray, ...]] = {}
+        self._always = COMPILED_BASELINE + loaded(plan.block_size) + operation.held
+        self._file, self._table, self._grouped = (
+            tempfile.TemporaryFile(dir=writer.path.parent)  # noqa: SIM115
+            for _ in range(3)
+        )
+        self._written = self._rows = 0
+        self._parts: dict[Block, tuple[int, int]] = {}
 
     def close(self) -> None:
-        self._file.close()
+        for file in (self._file, self._table, self._grouped):
+            file.close()
+
+    @property
+    def _count(self) -> int:
+        return sum(count for _, count in self._parts.values())
 
     def add_pieces(self, at: Block, items: np.ndarray, counts: np.ndarray, *columns: Any) -> None:
         """Add the pieces of a block: their elements, how many each has, and columns about them."""
-        if earlier := self._parts.pop(at, None):  # of a worker that was lost
-            self._count -= len(earlier[0])
-        self._count += len(counts)
-        plan = self._plan
-        # A guess at how many there will be.
-        share = plan.blocks / (len(self._parts) + 1)
-        if plan.memory + self._count * PIECE_BYTES > plan.memory_limit:
-            needed = self._streaming + int(share * self._count * PIECE_BYTES)
-            require(needed, plan.memory_limit, f"for {self._count:,} or more {self._what}")
         counts = counts.astype(np.int64)
         places = self._written + np.cumsum(counts) - counts
+        rows = np.stack((places, counts, *columns), axis=1, dtype=np.int64)
         with self._writer.errors():
             self.keep(items)
+            self._table.write(rows.data)
+        # One that a lost worker has sent before is left out.
+        self._parts[at] = self._rows, len(rows)
         self._written += len(items)
-        self._parts[at] = places, counts, *columns
+        self._rows += len(rows)
 
     @abstractmethod
     def features(self) -> Iterator[list[Feature]]:
@@ -149,12 +169,80 @@ class LinePieces(State, ABC):
         """Store the elements of a block."""
         self._file.write(items.data)
 
-    def columns(self) -> list[np.ndarray]:
-        """Return where the elements of each piece begin, their number, and its other columns."""
-        self._file.flush()
-        found = list(map(np.concatenate, zip(*self._parts.values(), strict=True)))
-        self._parts = {}
-        return found
+    def groups(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield the columns of the pieces of a few levels or labels, in ascending order."""
+        with self._writer.errors():
+            self._file.flush()
+            self._table.flush()
+            ranges = list(self._ranges()) if self._count else []
+            self._group(np.array([last for last, _ in ranges]), [n for _, n in ranges])
+        start = 0
+        for last, count in ranges:
+            require(
+                self._always + count * PIECE_BYTES,
+                self._limit,
+                f"for the {count:,} {self._what} of {self.name_of(last)}",
+            )
+            self._now = count
+            yield tuple(np.ascontiguousarray(self._read_rows(self._grouped, start, count).T))
+            start += count
+
+    @abstractmethod
+    def name_of(self, key: int) -> str:
+        """Return what the pieces with this value in the last column belong to."""
+
+    def _table_rows(self) -> Iterator[np.ndarray]:
+        """Yield all pieces, some at a time."""
+        for start, count in self._parts.values():
+            for k in range(0, count, _BATCH):
+                yield self._read_rows(self._table, start + k, min(count - k, _BATCH))
+
+    def _read_rows(self, file: Any, start: int, count: int) -> np.ndarray:
+        file.seek(8 * self._width * start)
+        return np.fromfile(file, np.int64, self._width * count).reshape(-1, self._width)
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield the last key of each group, and its number of pieces."""
+        ends = [(int(k.min()), int(k.max())) for k in (rows[:, -1] for rows in self._table_rows())]
+        yield from self._divided(min(a for a, _ in ends), max(b for _, b in ends), self._count)
+
+    def _divided(self, first: int, last: int, count: int) -> Iterator[tuple[int, int]]:
+        """Divide the keys first to last, of so many pieces, into groups that are joined at once."""
+        if count * PIECE_BYTES <= JOINING or first == last:
+            yield last, count
+            return
+        step, sizes = ceil_div(last - first + 1, _BINS), np.zeros(_BINS, np.int64)
+        for rows in self._table_rows():
+            keys = rows[:, -1]
+            keys = keys[(keys >= first) & (keys <= last)]
+            offsets = (keys - first).view(np.uint64) // np.uint64(step)  # beyond the range of int64
+            sizes += np.bincount(offsets.astype(np.int64), minlength=_BINS)
+        begun = 0
+        for k, size in enumerate(sizes.tolist()):
+            if begun and (begun + size) * PIECE_BYTES > JOINING:
+                yield first + k * step - 1, begun
+                begun = 0
+            if size * PIECE_BYTES > JOINING:
+                yield from self._divided(
+                    first + k * step, min(last, first + (k + 1) * step - 1), size
+                )
+            else:
+                begun += size
+        if begun:
+            yield last, begun
+
+    def _group(self, lasts: np.ndarray, counts: list[int]) -> None:
+        """Write the pieces again, group by group."""
+        fill = np.cumsum([0, *counts])
+        for some in self._table_rows():
+            group = np.searchsorted(lasts, some[:, -1])
+            order = np.argsort(group, kind="stable")
+            rows, group = some[order], group[order]
+            for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(group)) + 1):
+                self._grouped.seek(8 * self._width * int(fill[group[part[0]]]))
+                self._grouped.write(rows[part].data)
+                fill[group[part[0]]] += len(part)
+        self._grouped.flush()
 
     def refuse(self, sizes: np.ndarray, name: Any) -> None:
         """Refuse a line or group of so many elements that it does not fit memory.
@@ -165,9 +253,9 @@ class LinePieces(State, ABC):
             Called with the number of the largest; returns what it is.
         """
         most = int(sizes.argmax())
-        more = self._count * PIECE_BYTES + max(int(sizes[most]) - _BATCH, 0) * self._each
-        if self._plan.memory + more > self._plan.memory_limit:
-            require(self._streaming + more, self._plan.memory_limit, f"for {name(most)}")
+        more = self._now * PIECE_BYTES + max(int(sizes[most]) - _BATCH, 0) * self._each
+        if self._always + more > self._limit:
+            require(self._always + more, self._limit, f"for {name(most)}")
 
     def read(self, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the elements of some pieces, one behind the other."""

@@ -20,7 +20,7 @@ from ..arguments import checked, wrong
 from ..cells import is_nodata
 from ..compiled import known_types, tell_compiling
 from ..engine.operation import Phase, SolvedBlock
-from ..engine.plan import MB, StreamPlan, fit_blocks, layer_bytes, other_blocks
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ..engine.proof import Limits
 from ..engine.run import Here, Run, run
 from ..errors import InputError
@@ -33,15 +33,13 @@ from ..io.lines import checked_target, refuse_too_fine
 from ..progress import Progress, silent
 from ..report import Report
 from .outlines import Rings, assemble, cycles, mark_edges, trace
-from .pieces import Drawing, LinePieces, batches, successors
+from .pieces import JOINING, WRITING, Drawing, LinePieces, batches, successors
 from .verify.polygons import Classes, LabelClasses, PolygonProof, polygon_file
 
 FIELDS: Fields = {"label": np.int64, "cells": np.int64, "area": np.float64}
 
 EDGE_BYTES = 350
 """Bytes per edge of a polygon while it is assembled and written."""
-
-_WRITING = 32 * MB
 
 
 @dataclass(repr=False)
@@ -215,6 +213,10 @@ class LabelPolygons(Drawing):
         units, unit = area_units(self.grid)
         return np.append(0, np.cumsum(units)), unit
 
+    @property
+    def held(self) -> int:
+        return 16 * self.grid.rows + super().held
+
     def new_work(self) -> Any:
         return np.empty((self.blocks.block + 2) ** 2, np.uint8)
 
@@ -289,7 +291,7 @@ class Outlines(LinePieces):
     """The pieces of outlines of all blocks, then polygons."""
 
     def __init__(self, operation: LabelPolygons, plan: StreamPlan, writer: Any) -> None:
-        super().__init__(operation, plan, writer, np.dtype(np.uint8), EDGE_BYTES, "outlines")
+        super().__init__(operation, plan, writer, np.dtype(np.uint8), EDGE_BYTES, "outlines", 5)
         self._operation = operation
         self._found = dict.fromkeys(("labels", "polygons", "holes", "cells"), 0)
 
@@ -319,9 +321,20 @@ class Outlines(LinePieces):
 
     def features(self) -> Iterator[list[Feature]]:
         """Yield batches of labels, each with its polygons and attributes."""
-        if not self._count:
-            return
-        places, counts, first, after, label = self.columns()
+        for group in self.groups():
+            yield from self._polygons(*group)
+
+    def name_of(self, key: int) -> str:
+        return f"label {key}"
+
+    def _polygons(
+        self,
+        places: np.ndarray,
+        counts: np.ndarray,
+        first: np.ndarray,
+        after: np.ndarray,
+        label: np.ndarray,
+    ) -> Iterator[list[Feature]]:
         following = successors(first, after, path=self._operation.layers[0].path)
         rings = following < 0
         following[rings] = np.flatnonzero(rings)
@@ -432,7 +445,8 @@ def plan_polygons(
         buffer=ring * dtype.itemsize + traced,
         worker=3 * ring + 12 * block * block + (40 * ring + traced if labels else 0),
         scratch=block * block * dtype.itemsize,
-        held=16 * rows + _WRITING + library_bytes(path),
+        held=(held := 16 * rows + WRITING + library_bytes(path)),
+        joined=held + JOINING,
         advice=other_blocks("smaller", block),
         bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
         memory_limit=memory_limit,

@@ -212,3 +212,11 @@ def test_stores_of_the_same_name(world, capfd):
         assert (code, "already names this file" in said) == (2, True)
     assert list(TileStore.open("dem.zarr").layers) == ["elevation"]
     assert not os.path.exists("y.zarr")
+
+
+def test_blocks_do_not_depend_on_what_was_there(tmp_path, no_fsync):
+    cells = np.arange(90 * 110, dtype=np.int16).reshape(90, 110)
+    for block in (64, 256):
+        store = make_store(tmp_path / f"{block}.zarr", cells, None, block)
+        terrain_gpu.export_layer(store, tmp_path / "x.zarr", overwrite=True)
+        assert TileStore.open(tmp_path / "x.zarr").layer("elevation").block_size == block

@@ -19,7 +19,7 @@ from test_flow import call, small
 
 from terrain_gpu import TileStore, breach, fill, flow_direction, minimum_spanning_tree
 from terrain_gpu.drainage.breach_rule import BreachRule
-from terrain_gpu.drainage.breaching import Breach
+from terrain_gpu.drainage.breaching import Breach, plan_breach
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, StoreError, VerificationError
 
@@ -71,7 +71,7 @@ def none(z):
     z=st.one_of(rough(), lakes()),
     block=st.sampled_from([64, 128, 512]),
     threads=st.integers(1, 3),
-    reach=st.sampled_from([1, 2, 9, 70]),
+    reach=st.sampled_from([1, 2, 9, 70, 10_000]),
     depth=st.sampled_from([None, 1.0, 3.5, 100.0]),
     inner_voids=st.booleans(),
 )
@@ -113,6 +113,12 @@ def test_nothing_is_left_to_fill(folders, z, block):
         flow_direction(store, verify=True)
         assert same(whole(fill(store, verify=True).layers["filled"]), lowered)
         flow_direction(store, flats="gradient", into="gradient", verify=True)
+
+
+def test_a_reach_beyond_the_raster_takes_no_memory():
+    plans = [plan_breach(50, 50, np.dtype("f4"), 64, max_distance=n) for n in (49, 10_000)]
+    assert plans[0] == plans[1]
+    assert plans[0].memory < 310e6
 
 
 DAM = """

@@ -38,7 +38,7 @@ from terrain_gpu.io import ascii_grid
 from terrain_gpu.io.convert import convert_dataset
 from terrain_gpu.io.export import export_layer
 from terrain_gpu.io.grass_ascii import GrassAscii
-from terrain_gpu.store import TileStore
+from terrain_gpu.store import TileStore, create_layer
 
 UTM = CRS.from_epsg(32611)
 PLACE = rasterio.Affine(30.0, 0.0, 500_000.0, 0.0, -30.0, 4_000_000.0)
@@ -1028,3 +1028,30 @@ def test_a_coordinate_system_for_inputs_that_name_none(tmp_path, name):
     with rasterio.open(tmp_path / "out.tif") as out:
         assert out.crs == CRS.from_epsg(32611)
         assert out.read(1).tolist() == [[1, 2, 7, 8, 1, 1], [3, 4, 9, 1, 1, 1], [5, 6, 2, 3, 1, 1]]
+
+
+@pytest.mark.parametrize("shape", [(1, 30_000), (30_000, 1), (3, 9000), (20, 20_000)])
+@pytest.mark.parametrize(
+    ("dtype", "nodata"), [("uint8", 0), ("float32", -9.0), ("float32", 0.0), ("float64", math.nan)]
+)
+def test_thin_rasters_are_exported_in_few_bytes(tmp_path, no_fsync, shape, dtype, nodata):
+    full = (np.arange(math.prod(shape)) % 99 + 1).astype(dtype).reshape(shape)
+    full[0, 0] = 1
+    omitted = 0.1 if dtype == "uint8" or nodata < 0 else 1.7
+    for name, data, most in (("f", full, 1.7), ("e", np.full(shape, nodata, dtype), omitted)):
+        with create_layer(
+            tmp_path / name, "elevation", GridSpec(*shape), data.dtype, nodata=nodata
+        ) as writer:
+            for at in writer.blocks.ids():
+                r0, r1, c0, c1 = writer.block_window(*at)
+                writer.write_block(*at, data[r0:r1, c0:c1])
+            writer.commit()
+        target = tmp_path / f"{name}.tif"
+        export_layer(tmp_path / name, target, verify=True)
+        assert target.stat().st_size < most * data.nbytes + 1000
+        with rasterio.open(target) as back:
+            assert same_bits(back.read(1), data)
+    export_layer(tmp_path / "f", tmp_path / "c.tif", cog=True, compress="none", verify=True)
+    with rasterio.open(tmp_path / "c.tif") as back:
+        assert back.block_shapes[0][0] <= max(16, min(shape) + 15)
+        assert same_bits(back.read(1), full)

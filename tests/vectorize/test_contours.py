@@ -28,6 +28,7 @@ from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import GridSpec
+from terrain_gpu.vectorize import pieces
 from terrain_gpu.vectorize.contour_bands import ContourPolygons
 from terrain_gpu.vectorize.contour_levels import ContourLevels
 from terrain_gpu.vectorize.contour_lines import ContourLines
@@ -397,8 +398,6 @@ def test_too_many_crossings_or_too_long_lines(tmp_path):
     store = write(tmp_path / "n.zarr", noise, block=256)
     with pytest.raises(PlanError, match=r"cross [\d,]+ times between the cells of a block; give"):
         contours(store, tmp_path / "c.geojson", interval=1, memory_limit="500MB")
-    with pytest.raises(PlanError, match="or more pieces of contours; give at least"):
-        contours(store, tmp_path / "c.geojson", breaks=[100, 15_000], memory_limit="330MB")
     comb = np.zeros((2000, 2000), np.uint8)
     comb[1:-1, ::2] = 9
     comb[1] = 9
@@ -406,6 +405,18 @@ def test_too_many_crossings_or_too_long_lines(tmp_path):
     with pytest.raises(PlanError, match=r"contour of level 5 with [\d,]+ vertices; give at least"):
         contours(store, tmp_path / "c.geojson", breaks=[5], memory_limit="500MB")
     assert not (tmp_path / "c.geojson").exists()
+
+
+@pytest.mark.parametrize("more", [{}, {"polygons": True}])
+def test_pieces_are_joined_some_levels_at_a_time(tmp_path, monkeypatch, more):
+    noise = np.random.default_rng(2).integers(0, 100, (70, 80)).astype(np.int16)
+    store, files = write(tmp_path / "n.zarr", noise, block=64), []
+    for at_once in (pieces.JOINING, 100 * pieces.PIECE_BYTES):
+        monkeypatch.setattr(pieces, "JOINING", at_once)
+        files.append(tmp_path / f"{at_once}.geojson")
+        found = contours(store, files[-1], interval=7, **more)
+        assert found.levels > 10
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_memory(tmp_path):

@@ -28,6 +28,7 @@ from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas
 from terrain_gpu.io.features import POLYGONS
 from terrain_gpu.io.wkb import parts_of_wkb
+from terrain_gpu.vectorize import pieces
 from terrain_gpu.vectorize.polygon_problem import LabelPolygons, Outlines
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
@@ -295,13 +296,25 @@ def test_none_and_what_is_refused(tmp_path, capfd):
     assert "p.gpkg: 0 labels, 0 polygons of 0 cells" in capfd.readouterr().out
 
 
-def test_too_many_outlines_or_too_long_ones(tmp_path):
-    rng = np.random.default_rng(2)
-    noise = rng.integers(1, 100, (1500, 1500)).astype(np.uint8)
-    grid = GridSpec(*noise.shape, (1.0, 0, 0, 0, -1.0, 0))
-    store = write(tmp_path / "n.zarr", noise, grid, block=256)
-    with pytest.raises(PlanError, match="or more outlines; give at least"):
-        polygons(store, tmp_path / "p.geojson", layer="labels", memory_limit="500MB")
+def test_outlines_are_joined_some_labels_at_a_time(tmp_path, monkeypatch):
+    """Also if labels are spread over all of int64, or all but a few are close together."""
+    rng, top = np.random.default_rng(2), 2**63
+    for labels in (rng.integers(-top, top, (70, 40)), rng.integers(-4, 5, (70, 40)) ** 21):
+        labels[0, :2] = 1 - top, top - 1
+        grid = GridSpec(*labels.shape, (1.0, 0, 0, 0, -1.0, 0))
+        folder = tmp_path / str(labels[5, 5])
+        folder.mkdir()
+        store, files = write(folder / "n.zarr", labels, grid, block=64), []
+        for at_once in (pieces.JOINING, 100 * pieces.PIECE_BYTES):
+            monkeypatch.setattr(pieces, "JOINING", at_once)
+            files.append(folder / f"{at_once}.geojson")
+            assert polygons(store, files[-1], layer="labels").cells == (labels != 0).sum()
+        monkeypatch.undo()
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_too_long_outlines(tmp_path):
+    grid = GridSpec(1500, 1500, (1.0, 0, 0, 0, -1.0, 0))
     comb = np.ones((1500, 1500), np.uint8)
     comb[1:, ::2] = 0
     store = write(tmp_path / "c.zarr", comb, grid, block=256)

@@ -66,7 +66,7 @@ class BreachLines(Breach):
 
     @property
     def halo(self) -> int:  # type: ignore[override]
-        return self.max_distance
+        return self.reach
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -100,7 +100,7 @@ class BreachLines(Breach):
         return whole_lengths(self.grid, step_lengths(self.grid))
 
     def new_work(self) -> Any:
-        return new_search(self.max_distance), np.empty((2 * self.max_distance + 1) ** 2, np.uint8)
+        return new_search(self.reach), np.empty((2 * self.reach + 1) ** 2, np.uint8)
 
     def execute(self, run: Run) -> dict[str, Any]:
         (writer,) = run.writers.values()

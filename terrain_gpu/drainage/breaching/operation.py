@@ -32,7 +32,7 @@ from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.lines import checked_target
 from ...progress import Progress, silent
 from ...store import TileStore
-from ..breach_rule import NO_VALUE, PIT, PLAIN, BreachRule
+from ..breach_rule import NO_VALUE, PIT, PLAIN, BreachRule, reach_of
 from ..outlets import BORDER, EDGE, Outlets, has_voids
 from ..rims import BlockRim
 from ..verify.breach import plan_breach_proof, verify_breach
@@ -60,7 +60,11 @@ class Breach(Operation):
 
     @property
     def halo(self) -> int:  # type: ignore[override]
-        return 2 * self.max_distance
+        return 2 * self.reach
+
+    @property
+    def reach(self) -> int:
+        return reach_of(self.grid.shape, self.max_distance)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -127,7 +131,7 @@ class Breach(Operation):
         return BlockFiles(folder / f"breach-{self.digest}")
 
     def new_work(self) -> Any:
-        return new_search(self.max_distance)
+        return new_search(self.reach)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         compile_kernels(self.layers[0].dtype, self.rule)
@@ -198,7 +202,7 @@ class Breach(Operation):
         corner = r0 - self.halo, c0 - self.halo
         valid = self._valid(at, heights, self.halo)
         kinds = np.where(valid, np.uint8(PLAIN), np.uint8(NO_VALUE))
-        files.mark(kinds, self.blocks, corner, self.max_distance)
+        files.mark(kinds, self.blocks, corner, self.reach)
         row, col = np.divmod(over_blocks, self.grid.cols)
         kinds[row - corner[0], col - corner[1]] = PIT
         return kinds
@@ -235,7 +239,7 @@ class BreachState(State):
 
     def given(self, phase: Phase, at: Block) -> Any:
         if not phase.joined:
-            reach = self._operation.halo - self._operation.max_distance
+            reach = self._operation.halo - self._operation.reach
             r0, r1, c0, c1 = self._operation.blocks.window(*at)
             around = max(r0 - reach, 0), r1 + reach, c0 - reach, c1 + reach
             return self._files, self._low.within(around)
@@ -315,7 +319,8 @@ def plan_breach(
     """
     blocks, cells = BlockGrid(rows, cols, block), (block + 2) ** 2
     lines = beside is not None
-    ring = (block + (2 if lines else 4) * max_distance) ** 2
+    reach = reach_of((rows, cols), max_distance)
+    ring = (block + (2 if lines else 4) * reach) ** 2
     held = low_bytes(blocks, dtype.itemsize) + voids * voids_bytes(blocks) // 24
     held += lines * 16 * rows * blocks.shape[1]  # lines and steps of each row of each block
     return fit_blocks(
@@ -325,7 +330,7 @@ def plan_breach(
         buffer=ring * dtype.itemsize + block * block * dtype.itemsize,
         # Masks of the rings; the search; low cells, labels, lists of pits and outlets as numbers
         # and bytes.
-        worker=4 * ring + 29 * (2 * max_distance + 1) ** 2 + cells * (40 + dtype.itemsize),
+        worker=4 * ring + 29 * (2 * reach + 1) ** 2 + cells * (40 + dtype.itemsize),
         scratch=ring * dtype.itemsize + 2 * block * block * dtype.itemsize + 64 * rows,
         held=held,
         joined=held + max(voids * voids_bytes(blocks), beside or 0),
