@@ -90,6 +90,7 @@ def assert_same(found, right):
 
 
 PLAIN_FORMULAS = [
+    "max(0, dz / (dz * 0.5))",
     "friction * length * exp(3.5 * abs(dz / length + 0.05))",
     "1",
     "length",
@@ -219,7 +220,7 @@ def test_any_formula(text):
         tree = read_formula(text, {})
         assert tree.text == ast.unparse(ast.parse(text))
         assert_same(evaluate(tree, **named), right)
-        model = CostModel(text, "friction" in text, {})
+        model = CostModel(f"({text})", "friction" in text, {})  # friction alone is a model
         assert_same(by_program(model, given_steps), right)
         # What is known without cells is true. Frictions and lengths are at least 0.
         low, high = tree.nodes[-1].bounds
@@ -261,6 +262,8 @@ def test_models_equal_their_formulas(name, friction):
         ("length / (1 + slope * slope)", False, True),
         ("length / slope", True, False),
         ("length / friction", False, True),
+        ("max(0, dz / (dz * 0.5))", False, False),  # inf and 0 if half of dz is 0
+        ("max(0, dz * slope / length)", False, True),
         ("length / -friction", True, True),
         ("friction_from * length", False, False),
         ("where(abs(slope) > 1, inf, length)", False, True),

@@ -464,7 +464,7 @@ def _parity(op: str, args: tuple[Node, ...], value: float | str) -> str:
         return "even" if all(kinds) else ""
     if op in ("abs", "atan"):
         return "even" if op == "abs" else "odd"
-    if op in ("*", "/"):
+    if op == "*" or (op == "/" and kinds[1] == "even"):  # 0 divides alike in both directions
         return "odd" if odds == 1 else "even"
     if odds == 2 and (op in ("+", "-") or (op == "where" and kinds[0] == "even")):
         return "odd"
