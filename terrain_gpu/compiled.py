@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import logging
 import os
+import pickle
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,11 @@ LONGEST = 120.0
 """Seconds to wait for a process that compiles; it may have been stopped."""
 
 _FROM = re.compile(r"^from[ \t]+(\.+)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)", re.M)
+
+
+_DAMAGED = OSError, AttributeError, ImportError, EOFError, ValueError, pickle.UnpicklingError
+"""What reading a cache raises: it may not be read, names a class that an older version had, or a
+power cut has left zeros."""
 
 
 def _started() -> float:
@@ -104,6 +110,8 @@ class _Cache(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)
+        except OSError as error:  # such as a full disk: the kernel is in memory, and used
+            _warn_not_kept(self._cache_path, error.strerror or str(error))
         finally:
             if sig in self._turns:
                 self._turns.pop(sig).end()
@@ -115,6 +123,16 @@ class _Cache(FunctionCache):
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return *super()._index_key(sig, codegen), self._py_func.__code__.co_firstlineno
+
+
+@functools.cache
+def _warn_not_kept(folder: str, reason: str) -> None:
+    log.warning(
+        "%s: compiled kernels cannot be kept: %s; every run compiles them again, unless "
+        "NUMBA_CACHE_DIR names a folder with room",
+        folder,
+        reason,
+    )
 
 
 class _Turn:
@@ -181,7 +199,10 @@ class _CacheFile(IndexDataCacheFile):
 
     def load(self, key: Any) -> Any:
         with _locked(self._cache_path, fcntl.LOCK_SH):
-            found = super().load(key)
+            try:
+                found = super().load(key)
+            except _DAMAGED:
+                found = None
         return self._installed.load(key) if found is None and self._installed else found
 
     def _load_index(self) -> dict[Any, str]:
@@ -190,7 +211,7 @@ class _CacheFile(IndexDataCacheFile):
             return {}
         try:
             found: dict[Any, str] = super()._load_index()
-        except (AttributeError, ImportError):  # it names a class that an older version had
+        except _DAMAGED:
             found = {}
         return found
 
@@ -207,7 +228,8 @@ def digest_of(file: str) -> str | None:
     """
     total = hashlib.sha256()
     for path in sources_of(Path(file)):
-        if path.stat().st_ctime > STARTED:
+        # A time still to come is that of a clock that was wrong.
+        if STARTED < path.stat().st_ctime <= time.time():
             return None
         total.update(_read(path)[0])
     return total.hexdigest()

@@ -90,7 +90,12 @@ def lines(label: str, moved: Callable[[], tuple[int, int] | None]) -> Iterator[P
         size = sum(now) - sum(before) if now and before else None
         told = {"phase": label, "done": done, "total": total, "bytes": size}
         told |= {"seconds": round(spent, 3), "seconds_left": left and round(left, 3)}
-        print(json.dumps(told), file=sys.stderr, flush=True)
+        try:
+            print(json.dumps(told), file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            raise  # the program that reads them is gone
+        except OSError:
+            pass  # such as a full disk: the run matters more
 
     def update(cells: int, of: int) -> None:
         nonlocal done, total, last

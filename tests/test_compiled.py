@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import errno
 import importlib
 import multiprocessing
+import os
 import sys
 import time
 
@@ -173,6 +175,47 @@ def test_kernels_are_kept_where_nothing_can_be_locked(tmp_path, monkeypatch):
     assert not again.stats.cache_misses
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("fails", ["open", "mkdir"])
+def test_a_cache_on_a_full_disk(tmp_path, monkeypatch, caplog, number, fails):
+    """The kernel runs, compiled for this process; one warning names the folder."""
+
+    def refuse(*args, **more):
+        raise OSError(number, os.strerror(number))
+
+    compiled._warn_not_kept.cache_clear()
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    kernel = jit(more)
+    if fails == "open":
+        monkeypatch.setattr(caching.IndexDataCacheFile, "_open_for_write", refuse)
+    else:
+        monkeypatch.setattr(kernel._cache._impl.locator, "ensure_cache_path", refuse)
+    assert (kernel(1), kernel(1.5)) == (2, 2.5)
+    (told,) = caplog.messages
+    assert told.startswith(f"{tmp_path}/")
+    assert "compiled kernels cannot be kept: " in told
+    assert "NUMBA_CACHE_DIR" in told
+    assert not list(tmp_path.rglob("*.turn"))
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", [b"", bytes(4000), None])
+def test_a_damaged_or_unreadable_cache_is_not_used(tmp_path, monkeypatch, ending, damage):
+    """A power cut leaves zeros or nothing; None: a folder, which no open reads, also for root."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    jit(more)(1)
+    for path in tmp_path.rglob(f"*.{ending}"):
+        if damage is None:
+            path.unlink()
+            path.mkdir()
+        else:
+            path.write_bytes(damage)
+    compiled._warn_not_kept.cache_clear()
+    again = jit(more)
+    assert again(1) == 2
+    assert again.stats.cache_misses
+
+
 KERNEL = """\
 from terrain_gpu.compiled import jit
 
@@ -269,6 +312,17 @@ def test_a_process_that_is_older_than_the_sources_neither_reads_nor_keeps_kernel
     _, older = package(started=time.time() - 60)
     assert older(1) == 102
     assert older.stats.cache_misses
+
+
+def test_sources_of_a_time_to_come_are_kept(package, monkeypatch):
+    """A clock was wrong when they were installed, or is now."""
+    assert package()[1](1) == 102
+    _, again = package(started=time.time() - 60)
+    now = time.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: now - 7200)
+        assert again(1) == 102
+    assert not again.stats.cache_misses
 
 
 def test_kernels_beside_a_package_that_is_not_writable_are_read(package, tmp_path, monkeypatch):

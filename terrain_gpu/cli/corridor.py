@@ -174,7 +174,7 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
     of_paths["corner_cutting"] = not of_paths.pop("no_corner_cutting")
     back, seconds = of_paths.pop("reverse"), {}
     for name, ends, reverse in zip(settings["distances"], places, (back, not back), strict=True):
-        with show("shortest paths") as progress:
+        with options.progress_of("shortest paths") as progress:  # a resumed run needs them, too
             found = shortest_paths(
                 store, ends, into=name, reverse=reverse, progress=progress, **of_paths
             )

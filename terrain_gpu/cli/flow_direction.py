@@ -128,7 +128,7 @@ def provide(
     from ..drainage.directions import ways_of
 
     depressions, _ = ways_of(settings["depressions"], settings["flats"])
-    how = {**how, "overwrite": settings["overwrite"]}
+    how = {**how, "replace": settings["overwrite"]}
     seconds, derived = dict[str, float](), depressions == "breach" or bool(settings["burn"])
     if click.get_current_context().get_parameter_source("layer") is ParameterSource.DEFAULT:
         heights = heights_in(store, plain=derived).name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from .places import refuse_shared_files, tell_reprojected
 from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
+    from ..progress import Progress
     from ..report import Report
     from ..store import Layer
 
@@ -231,12 +232,18 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
     if not (hasattr(operation, "provide") or hasattr(operation, "NEEDS")):
         return {}
     from ..drainage import needs
-    from ..drainage.completing import HOW
+    from ..drainage.completing import how_of, refuse_other_run
     from ..store import TileStore
 
+    opened = TileStore.open(store)
+    names = [settings[name] for name in getattr(operation, "WRITES", ("into",)) if name in settings]
+
+    def show(step: str) -> AbstractContextManager[Progress]:
+        refuse_other_run(opened, names, settings, step)
+        return options.progress_of(step)
+
     provide = operation.provide if hasattr(operation, "provide") else needs.of(operation.NEEDS)
-    how = {name: settings[name] for name in HOW if name in settings}
-    found: dict[str, float] = provide(TileStore.open(store), options.progress_of, how, settings)
+    found: dict[str, float] = provide(opened, show, how_of(settings), settings)
     return found
 
 

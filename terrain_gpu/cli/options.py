@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import io
 import logging
 import os
 import signal
@@ -40,6 +39,7 @@ from ..engine.forks import leave_out_unused
 from ..errors import FormulaError, OutputError, TerrainError, without_secrets
 from ..progress import Progress
 from .advice import about_minus, without_resume
+from .terminal import echo, log_handler, prepare, printable, settle
 
 if TYPE_CHECKING:
     from ..report import Report
@@ -433,12 +433,7 @@ def resumed(report: Report) -> str:
 def say(text: str, json_target: str | None = None) -> None:
     """Print text for a person: to standard output, or to standard error when JSON goes there."""
     if not quiet():
-        click.echo("\n".join(map(_printable, text.split("\n"))), err=json_target == "-")
-
-
-def _printable(text: str) -> str:
-    """Escape unprintable characters: a hostile name must not control the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        echo("\n".join(map(printable, text.split("\n"))), err=json_target == "-")
 
 
 def write_json(text: str, json_target: str | None) -> None:
@@ -493,28 +488,6 @@ def if_interrupted(advice: str) -> Iterator[None]:
         raise Interrupted(*(error.args or (advice,))) from None
 
 
-class _Once(logging.Filter):
-    """Lets a message through once: several steps of a command may warn of the same."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._told: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        if text in self._told:
-            return False
-        self._told.add(text)
-        return True
-
-
-class _Formatter(logging.Formatter):
-    """Leaves out credentials in the names of inputs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return without_secrets(super().format(record))
-
-
 def run(command: click.Command) -> None:
     """Run a command as a program and exit."""
     run_body(lambda: command.main(standalone_mode=False))
@@ -523,10 +496,8 @@ def run(command: click.Command) -> None:
 def run_body(body: Callable[[], Any]) -> None:
     """Call it as a program and exit: one-line errors; code 0, 2 (bad input) or 1 (else)."""
     leave_out_unused()
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
-    handler.addFilter(_Once())
-    logging.getLogger(NAME).addHandler(handler)
+    prepare()
+    logging.getLogger(NAME).addHandler(log_handler())
     # Hide the logs and warnings of other libraries: they address Python programmers.
     logging.getLogger().addHandler(logging.NullHandler())
     if not sys.warnoptions:
@@ -537,9 +508,6 @@ def run_body(body: Callable[[], Any]) -> None:
             signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _interrupt)
     sys.unraisablehook = _interrupt_again
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     planner.whole_process = True
     # zarr would import it even for commands that use only the CPU: 130 MB and one second.
     sys.modules.setdefault("cupy", None)  # type: ignore[arg-type]
@@ -552,6 +520,7 @@ def run_body(body: Callable[[], Any]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is _interrupt:
             signal.signal(number, signal.SIG_DFL)
+    settle()
     gc.freeze()  # a last collection of all that was imported takes 0.1 to 0.4 s
     sys.exit(code)
 
@@ -559,6 +528,8 @@ def run_body(body: Callable[[], Any]) -> None:
 def _guarded(body: Callable[[], Any]) -> int:
     try:
         code = body()
+        if sys.stdout is not None:
+            sys.stdout.flush()  # on a full disk it fails here, not at the interpreter's end
     except click.UsageError as error:
         where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
         return _fail(error, f"{error.format_message().rstrip('.')}{about_minus(error)}{where}", 2)
@@ -570,9 +541,7 @@ def _guarded(body: Callable[[], Any]) -> int:
         return _fail(error, str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort, Interrupted) as error:
         return _fail(error, "; ".join(("interrupted", *map(str, error.args))), 1)
-    except BrokenPipeError:
-        # The reader of our output is gone: do not flush to it at exit.
-        sys.stdout = None
+    except BrokenPipeError:  # the reader of our output is gone
         return 1
     except OSError as error:
         name = f"{error.filename}: " if error.filename else "input or output failed: "
@@ -588,10 +557,10 @@ def _guarded(body: Callable[[], Any]) -> int:
 def _fail(error: BaseException, message: str, code: int, *excerpt: str) -> int:
     if _tracebacks():
         lines = "".join(traceback.format_exception(error))
-        click.echo(without_secrets(lines), err=True, nl=False)
-    click.echo("Error: " + _printable(without_secrets(" ".join(message.split()))), err=True)
+        echo(without_secrets(lines), err=True, nl=False)
+    echo("Error: " + printable(without_secrets(" ".join(message.split()))), err=True)
     for line in excerpt:
-        click.echo(_printable(line), err=True)
+        echo(printable(line), err=True)
     return code
 
 

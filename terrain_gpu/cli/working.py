@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -186,10 +186,10 @@ class Given:
     def _temporary_folder(self, place: str | Path) -> Iterator[str]:
         """A folder for the temporary store."""
         from ..errors import OutputError
+        from ..store.temporary import TemporaryFolder
 
-        how: Any = {"prefix": ".terrain-gpu-", "dir": place, "ignore_cleanup_errors": True}
         try:
-            made = TemporaryDirectory(**how)
+            made = TemporaryFolder(place)
         except OSError as error:
             raise OutputError(self._no_temporary(place, str(error.strerror))) from error
         with made as folder:
@@ -292,11 +292,13 @@ def _add(
     """Add a raster to a store, or features where they are barriers."""
     from ..errors import InputError
 
+    # A layer that is there is not replaced, but an unfinished run of it is.
+    again = {"resume": True, "overwrite": settings["overwrite"] and layer not in store}
     if not is_vector(file):
         from ..io.aligned import must_align
 
         must_align(store.grid, file)
-        _convert(file, str(store.path), settings, layer=layer, resume=True)
+        _convert(file, str(store.path), settings, layer=layer, **again)
         return
     if not barriers:
         raise InputError(
@@ -318,7 +320,7 @@ def _add(
         )
     own = {name: settings[name] for name in _RUN}
     with options.progress_of("rasterize") as progress:
-        made = {"layer": settings["layer"], "into": layer, "resume": True}
+        made = {"layer": settings["layer"], "into": layer, **again}
         rasterize(store, cells, value=1, **made, progress=progress, **own)
 
 

@@ -9,8 +9,9 @@ import re
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -187,22 +188,37 @@ def _compiled(code: str, options: tuple[str, ...], device: int) -> Path:
     capability = cupy.cuda.Device(device).compute_capability
     what = code, options, capability, cupy.__version__, cupy.cuda.nvrtc.getVersion()
     key = sha256(repr(what).encode()).hexdigest()[:32]
-    folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache")
+    folder = _cache_folder()
     for found in folder.glob(f"terrain_gpu-{key}-*.cubin"):
-        if found.stem.endswith(sha256(found.read_bytes()).hexdigest()[:32]):
-            return found
+        with suppress(OSError):  # somebody else's
+            if found.stem.endswith(sha256(found.read_bytes()).hexdigest()[:32]):
+                return found
     _announce()
     binary, _ = compiler.compile_using_nvrtc(code, options, capability)
+    name = f"terrain_gpu-{key}-{sha256(binary).hexdigest()[:32]}.cubin"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        part = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115
-    except OSError:  # the home directory is not writable
-        folder = Path(tempfile.mkdtemp(prefix="terrain_gpu-"))
-        part = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115
-    with part:
-        part.write(binary)
-    target = folder / f"terrain_gpu-{key}-{sha256(binary).hexdigest()[:32]}.cubin"
-    os.replace(part.name, target)
+        return _saved(binary, folder / name)
+    except OSError:  # the home directory is not writable, or full
+        return _saved(binary, Path(tempfile.mkdtemp(prefix="terrain_gpu-")) / name)
+
+
+def _cache_folder() -> Path:
+    if named := os.environ.get("CUPY_CACHE_DIR"):
+        return Path(named)
+    try:
+        return Path.home() / ".cupy/kernel_cache"
+    except RuntimeError:  # a container's user without a home: nothing can be kept
+        return Path(os.devnull) / "kernel_cache"
+
+
+def _saved(binary: bytes, target: Path) -> Path:
+    part = Path(f"{target}.{uuid.uuid4().hex}")
+    try:
+        part.write_bytes(binary)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
     return target
 
 

@@ -39,18 +39,17 @@ def provide_heights(
     operation: Burn | Breach,
     show: Show = lambda step: nullcontext(silent),
     *,
-    overwrite: bool = False,
+    replace: bool = False,
     **how: Any,
 ) -> dict[str, float]:
     """Run an operation on heights, unless its layer is there, of the same heights and settings.
 
     Parameters
     ----------
-    overwrite
+    replace
         Whether another layer of the operation is replaced.
     how
-        Of all steps: memory_limit, threads, client, resume, and where: backend, device,
-        gpu_memory_limit.
+        Of all steps, see `completing.how_of`.
 
     Returns
     -------
@@ -65,13 +64,18 @@ def provide_heights(
     there = operation.into in store
     if there and not (differs := _differences(store, operation)):
         return {}
-    if there and not overwrite:
+    if there and not replace:
         raise StoreError(f"{store.path / operation.into}: made {differs}; --overwrite replaces it")
     for name in ("backend", "device", "gpu_memory_limit"):  # these run on the CPU
         how.pop(name, None)
     with show(operation.command) as progress:
-        found = run(operation, overwrite=overwrite, place=Here(progress), **how)
+        found = run(operation, place=Here(progress), **_replacing(how, replace))
     return {operation.into: found.report.seconds["total"]}
+
+
+def _replacing(how: dict[str, Any], replace: bool) -> dict[str, Any]:
+    """The arguments of a step that may replace a finished layer, not only an unfinished run."""
+    return {**how, "overwrite": True} if replace else how
 
 
 def _differences(store: TileStore, operation: Operation) -> str:
@@ -91,7 +95,7 @@ def provide_tree(
     show: Show = lambda step: nullcontext(silent),
     *,
     layer: str | None = None,
-    overwrite: bool = False,
+    replace: bool = False,
     **how: Any,
 ) -> dict[str, float]:
     """Compute the spanning forest of weight "flow", unless there is one.
@@ -100,11 +104,10 @@ def provide_tree(
     ----------
     layer
         The heights that it must be of. None: those of the one that is there, else `heights_in`.
-    overwrite
+    replace
         Whether one of other heights is replaced.
     how
-        Of all steps: memory_limit, threads, client, resume, and where: backend, device,
-        gpu_memory_limit.
+        Of all steps, see `completing.how_of`.
 
     Returns
     -------
@@ -119,7 +122,7 @@ def provide_tree(
     if TREE in store and (layer is None or _is_tree_of(store, layer)):
         refuse_stale(store, TREE)
         return {}
-    if layer is not None and not overwrite:
+    if layer is not None and not replace:
         refuse_tree(store, layer)
     heights = store.layer(layer) if layer else heights_in(store)
     if (encoding := heights.info.get("encoding")) == FLOW_DIRECTIONS:
@@ -138,9 +141,8 @@ def provide_tree(
             store,
             weight="flow",
             layer=heights.name,
-            overwrite=overwrite,
             progress=progress,
-            **how,
+            **_replacing(how, replace),
         )
     return {TREE: found.report.seconds["total"]}
 
@@ -280,30 +282,29 @@ def provide_filled(
     show: Show = lambda step: nullcontext(silent),
     *,
     layer: str | None = None,
-    overwrite: bool = False,
+    replace: bool = False,
     **how: Any,
 ) -> dict[str, float]:
     """Fill depressions for outlets, unless it was done, or the layer has another name.
 
-    Heights, `layer` and `overwrite` are as for `provide_tree`.
+    Heights, `layer` and `replace` are as for `provide_tree`.
     """
     if name != FILLED:
         return {}
-    seconds = provide_tree(store, show, layer=layer, overwrite=overwrite, **how) if layer else {}
+    seconds = provide_tree(store, show, layer=layer, replace=replace, **how) if layer else {}
     if name in store and (layer is None or not (why := _refilled(store, name, layer, outlets))):
         return seconds
-    if name in store and not overwrite:
+    if name in store and not replace:
         raise StoreError(f"{store.path / name}: {why}; --overwrite replaces it")
     seconds |= provide_tree(store, show, **how)
-    again = overwrite and layer is not None
+    again = replace and layer is not None
+    how = _replacing(how, again)
     if TREE_DIRECTIONS not in store or again:
         with show("flow-direction --flats tree") as progress:
-            found = flow_direction(
-                store, outlets, into=TREE_DIRECTIONS, overwrite=again, progress=progress, **how
-            )
+            found = flow_direction(store, outlets, into=TREE_DIRECTIONS, progress=progress, **how)
         seconds[TREE_DIRECTIONS] = found.report.seconds["total"]
     with show("fill") as progress:
-        found = fill(store, directions=TREE_DIRECTIONS, overwrite=again, progress=progress, **how)
+        found = fill(store, directions=TREE_DIRECTIONS, progress=progress, **how)
     return {**seconds, FILLED: found.report.seconds["total"]}
 
 

@@ -15,11 +15,12 @@ from ..errors import StoreError
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
+from ..store.run import unfinished_inputs, unfinished_run
 
 log = logging.getLogger(__name__)
 
-HOW = (
-    *("memory_limit", "threads", "client", "compress", "resume"),
+_HOW = (
+    *("memory_limit", "threads", "client", "compress"),
     *("backend", "device", "gpu_memory_limit"),
 )
 """Arguments that the steps before take too."""
@@ -68,13 +69,14 @@ def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> C
 
             def show(step: str) -> AbstractContextManager[Progress]:
                 refuse_missing(reads)
-                refuse_existing(opened, [settings[name] for name in writes], settings)
+                made = [settings[name] for name in writes]
+                refuse_existing(opened, made, settings)
+                refuse_other_run(opened, made, settings, step)
                 log.info("%s: %s first, whose layer is missing", opened.path, step)
                 return nullcontext(silent)
 
-            how = {name: settings[name] for name in HOW if name in settings}
             needs = import_module(".needs", __package__)  # which imports the functions
-            before = needs.of(function.__name__)(opened, show, how, settings)
+            before = needs.of(function.__name__)(opened, show, how_of(settings), settings)
             found = function(*bound.args, **bound.kwargs)
             found.report.add_steps_before(before)
             return found
@@ -84,8 +86,17 @@ def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> C
     return decorate
 
 
+def how_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of the steps before, from those of a function.
+
+    Nobody named their layers: they always continue an unfinished run, if it has the same settings.
+    """
+    how = {name: settings[name] for name in _HOW if name in settings}
+    return {**how, "resume": True, "overwrite": settings["overwrite"]}
+
+
 def refuse_existing(store: TileStore, names: list[str | None], settings: dict[str, Any]) -> None:
-    """Refuse layers to write that exist, unless `settings` say overwrite or resume.
+    """Refuse layers to write that exist or are unfinished, unless `settings` say what to do.
 
     Raises
     ------
@@ -94,5 +105,31 @@ def refuse_existing(store: TileStore, names: list[str | None], settings: dict[st
     if settings["overwrite"] or settings.get("resume"):
         return
     for name in names:
-        if name is not None and name in store:
+        if name is None:
+            continue
+        if unfinished_inputs(store.path, name) is not None:
+            raise StoreError(unfinished_run(store.path, name))
+        if name in store:
             raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
+
+
+def refuse_other_run(
+    store: TileStore, names: list[str | None], settings: dict[str, Any], step: str
+) -> None:
+    """Refuse, before a step that makes a layer, to resume a run that did not need the step.
+
+    Raises
+    ------
+    StoreError
+        when an unfinished run has all layers that it reads: it was given other options.
+    """
+    if settings["overwrite"] or not settings.get("resume"):
+        return
+    for name in filter(None, names):
+        inputs = unfinished_inputs(store.path, name)
+        if inputs and all(one in store for one in inputs):
+            raise StoreError(
+                f"{store.path}: cannot resume: the unfinished run of layer {name!r} was started "
+                f"with other options, which did not need {step} first; use the same, or "
+                "--overwrite to start again"
+            )

@@ -4,7 +4,7 @@ Each function here has the name of one of drainage, and the parameters
 
 - store: the open store,
 - show: shows the progress of a step, see `chain`,
-- how: arguments for all steps, see `completing.HOW`,
+- how: arguments for all steps, see `completing.how_of`,
 - settings: the arguments of that function, of the same names.
 
 It returns the seconds of each step that was run. It first refuses what that function would refuse
@@ -74,7 +74,7 @@ def flow_direction(
     settings: Settings,
     layer: str | None = None,
 ) -> Seconds:
-    """Of `drainage.flow_direction`; `how` may say overwrite, see `chain.provide_tree`.
+    """Of `drainage.flow_direction`; `how` may say replace, see `chain.provide_tree`.
 
     Parameters
     ----------

@@ -7,9 +7,7 @@ import functools
 import inspect
 import math
 import os
-import shutil
 import sys
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from ..errors import InputError, TerrainError
 from ..store import TileStore, create_layer
 from ..store.labels import Labels
 from ..store.scratch import scratch_folder
+from ..store.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import xarray
@@ -76,10 +75,10 @@ class WorkingStore:
     """
 
     def __init__(self) -> None:
-        folder = tempfile.mkdtemp(prefix=".terrain-gpu-", dir=scratch_folder())
-        self.path = os.path.join(folder, "store.zarr")
+        folder = TemporaryFolder(scratch_folder())
+        self.path = os.path.join(folder.path, "store.zarr")
         _WORKING[self.path] = self
-        weakref.finalize(self, _remove, folder, os.getpid())
+        weakref.finalize(self, folder.close)
 
     def __copy__(self) -> WorkingStore:
         return self
@@ -94,11 +93,6 @@ class WorkingStore:
 def _working(path: str) -> WorkingStore | None:
     """The store at a path, if this process made it; another one does not own it."""
     return _WORKING.get(path)
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # a forked worker leaves it
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class ArrayKind(Protocol):

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,6 +30,7 @@ from ..store.files import output_errors
 from ..store.levels import factors_of, place_of
 from ..store.objects import ObjectPath
 from ..store.scratch import scratch_folder
+from ..store.temporary import TemporaryFolder
 from .tiles import Source
 
 COSTS = ("tobler", "langmuir", "surface", "absdiff", "minimax")
@@ -239,7 +239,7 @@ class MapRuns:
         self._source, self._heights = source, heights
         self._limits = {"memory_limit": memory_limit, "threads": threads}
         self._lock = Lock()
-        self._folder: Path | None = None
+        self._folder: TemporaryFolder | None = None
         self._count = 0
         self._closed = False
         self.runs: dict[int, MapRun] = {}
@@ -275,11 +275,9 @@ class MapRuns:
             while len(self.runs) >= KEPT:
                 self._remove(min(self.runs))
             if self._folder is None:
-                self._folder = Path(
-                    tempfile.mkdtemp(prefix="terrain_gpu-map-", dir=scratch_folder())
-                )
+                self._folder = TemporaryFolder(scratch_folder())
             self._count += 1
-            folder = self._folder / str(self._count)
+            folder = self._folder.path / str(self._count)
             _mirror(level, folder)
             run = self.runs[self._count] = self._begin(job, folder)
         Thread(target=self._follow, args=(run,), daemon=True).start()
@@ -363,7 +361,7 @@ class MapRuns:
             for run in self.runs.values():
                 run.end()
             if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder.close()
                 self._folder = None
 
 

@@ -41,6 +41,7 @@ from ..io.places import NO_PLACES, Places
 from ..report import trim
 from ..store import Layer, TileStore
 from ..store.swap import withdraw
+from ..store.temporary import TemporaryFolder
 from .costs import is_directed
 from .cpu.dijkstra import new_players
 from .cpu.relax import GUARDS, Overflow
@@ -288,9 +289,7 @@ class CostDistance(CostGraph):
     def execute(self, run: Run) -> dict[str, Any]:
         with ExitStack() as stack:
             if run.in_memory:
-                folder = Path(
-                    stack.enter_context(tempfile.TemporaryDirectory(prefix="terrain_gpu-"))
-                )
+                folder = stack.enter_context(TemporaryFolder(tempfile.gettempdir()))
             else:
                 folder = run.spill
                 stack.callback(lambda: run.keep_spill(_any_left(folder)))

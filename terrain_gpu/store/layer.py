@@ -21,7 +21,7 @@ from .decoding import decode_tiles, shards_at_once
 from .labels import CHUNK, Labels, import_lazy
 from .object_bytes import recent
 from .objects import ObjectPath, read_small
-from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
+from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened, unless_replaced
 from .tiles import arrange, check_buffer, part_of
 
 if TYPE_CHECKING:
@@ -419,10 +419,8 @@ class Layer(Described):
         """Read the cells `part` of block (i, j) into `out`."""
         b = self.block_size
         inner = (part[0] - i * b, part[1] - i * b, part[2] - j * b, part[3] - j * b)
-        ranks = self._ranks[
-            inner[0] // TILE : ceil_div(inner[1], TILE),
-            inner[2] // TILE : ceil_div(inner[3], TILE),
-        ]
+        down, across = (slice(inner[k] // TILE, ceil_div(inner[k + 1], TILE)) for k in (0, 2))
+        ranks = self._ranks[down, across]
         if self._read_at_once(i, j, inner, ranks, out):
             return
         r0, r1, c0, c1 = window = self._window(i, j)
@@ -533,7 +531,7 @@ class Layer(Described):
             yield None
             return
         try:
-            with contextlib.ExitStack() as stack:
+            with unless_replaced(self), contextlib.ExitStack() as stack:
                 try:
                     found = opened(path, end, whole=whole, full=full, layer=key)
                     source = stack.enter_context(found)
@@ -560,7 +558,7 @@ class Layer(Described):
         if not self.is_sealed:
             return None
         if self._digests is None:
-            with self._lock:
+            with self._lock, unless_replaced(self):
                 if self._digests is None:
                     self._digests = self._read_digests()
         return int(self._digests[i, j])

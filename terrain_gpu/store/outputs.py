@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import logging
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from ..errors import OutputError, TerrainError
+from .temporary import left_folders, locked_folder, remove_temporary
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +71,10 @@ class Output:
 
     def __init__(self, target: Path, *, alone: bool = False) -> None:
         self.target, self._alone, self._held = target, alone, False
-        self._stem = _stem(target)
         with output_errors(target):
             clean_up(target)
-            self.beside, self._lock = self._made()
+            remove_temporary(target.parent)
+            self.beside, self._lock = locked_folder(target.parent, _stem(target))
         # Libraries interpret characters such as ! and ; in paths.
         plain = Path(f"/proc/self/fd/{self._lock}")
         self.folder = plain if plain.is_dir() else self.beside
@@ -85,20 +84,6 @@ class Output:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def _made(self) -> tuple[Path, int]:
-        """Create the folder and lock it."""
-        while True:
-            folder = self.target.with_name(f"{self._stem}-{secrets.token_hex(4)}")
-            try:
-                folder.mkdir(mode=0o700)
-                lock = _locked(folder)
-            except BaseException:  # such as an interrupt: nothing else knows of the folder yet
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
-                raise
-            if lock is not None:
-                return folder, lock
 
     def publish(self, part: Path) -> None:
         """Sync a file of the folder and move it to the target; it replaces any older file.
@@ -168,17 +153,10 @@ def _stem(target: Path) -> str:
 
 def clean_up(target: Path) -> None:
     """Remove folders that dead writers of a file left, and put back the older file."""
-    ours = re.compile(re.escape(_stem(target)) + "-[0-9a-f]{8}")
-    with os.scandir(target.parent) as entries:
-        left = [e.path for e in entries if ours.fullmatch(e.name)]
-    for folder in left:
-        lock = _locked(Path(folder), must=True)
-        if lock is not None:
-            if _put_back(Path(folder), target):
-                log.warning("%s: put back, the process that was replacing it was killed", target)
-            log.info("%s: removed, the process that wrote it has ended", folder)
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
+    for folder in left_folders(target.parent, _stem(target)):
+        if _put_back(folder, target):
+            log.warning("%s: put back, the process that was replacing it was killed", target)
+        log.info("%s: removed, the process that wrote it has ended", folder)
 
 
 def _put_back(folder: Path, target: Path) -> bool:
@@ -192,34 +170,6 @@ def _put_back(folder: Path, target: Path) -> bool:
     for path in sorted(older, reverse=True):  # the file last
         os.replace(path, target.with_name(path.name))
     return bool(older)
-
-
-def _locked(folder: Path, *, must: bool = False) -> int | None:
-    """Lock a folder and return its descriptor; None if another process holds or has removed it.
-
-    Parameters
-    ----------
-    must
-        Return None also on file systems without locks, where the lock cannot be taken.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    try:
-        found = os.open(folder, flags)
-    except OSError:
-        return None
-    try:
-        try:
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if must or error.errno in (errno.EAGAIN, errno.EACCES):
-                raise
-        # Between mkdir and flock, another process may have removed it as left over.
-        if os.path.samestat(os.fstat(found), os.stat(folder)):
-            return found
-    except OSError:
-        pass
-    os.close(found)
-    return None
 
 
 class Together:

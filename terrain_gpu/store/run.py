@@ -220,6 +220,17 @@ class Target:
                     remove_ours(self.base)
         self._unlock()
 
+    def tidy(self) -> None:
+        """Remove what kills between the last steps of runs of other layers have left."""
+        left = [
+            path for path in self.folder.glob("*.*") if path.suffix in (".jsonl", ".tmp", ".spill")
+        ]
+        for name in {path.stem for path in left} - {self.place.name}:
+            other = Target(self.root, name, replace_store=False)
+            # Without its folder, nothing of a run can be resumed.
+            if not other.work.exists() and not other.is_busy():
+                other.clear()
+
     def clear(self) -> None:
         self.manifest.unlink(missing_ok=True)
         for path in (self.work, self.temporary, self.spill):
@@ -271,7 +282,8 @@ def create_layer(  # noqa: PLR0913 - keyword-only
     overwrite
         Replace an existing layer, or discard an unfinished run.
     resume
-        Continue an unfinished run, if there is one.
+        Continue an unfinished run, if there is one. With `overwrite`, one of other settings is
+        discarded.
     origin
         Where the cells come from, for messages.
 
@@ -337,6 +349,8 @@ def _in_folder(root: Path, layer: Layer, origin: str, *, resume: bool, overwrite
         if existing:
             must_be_ours(beside(root, "replaced"))
     target.refuse_links()
+    if not replace_store:
+        target.tidy()
     return target
 
 
@@ -354,6 +368,14 @@ def _in_bucket(
     if resume or overwrite:
         target.recover()
     return target
+
+
+def unfinished_inputs(path: str | os.PathLike[str], name: str) -> list[str] | None:
+    """Layers that an unfinished run of a layer reads; None if there is no such run."""
+    if not (header := _unfinished(path, name)):
+        return None
+    of = (header.get("settings") or {}).get("of")
+    return list(of) if isinstance(of, dict) else []
 
 
 def unfinished_block_size(path: str | os.PathLike[str], name: str) -> int | None:
@@ -461,6 +483,14 @@ def _header(
     return json.loads(json.dumps(header))
 
 
+def unfinished_run(root: Any, name: str) -> str:
+    """The message where a run neither continues an unfinished one nor replaces it."""
+    return (
+        f"{root}: an unfinished run of layer {name!r} is there; --resume continues it, "
+        "--overwrite starts again"
+    )
+
+
 def _is_writing(root: Any, name: str) -> str:
     return f"{root}: another run is writing {name!r}; wait for its end"
 
@@ -473,13 +503,13 @@ def _resume_or_clear(
         raise StoreError(_is_writing(target.root, target.place.name))
     unfinished = target.header()
     if unfinished is not None and resume:
-        _same_settings(target.root, unfinished, header)
-        return "resume"
-    if unfinished is not None and not overwrite:
-        raise StoreError(
-            f"{target.root}: an unfinished run of layer {target.place.name!r} is there; "
-            "--resume continues it, --overwrite starts again"
-        )
+        differs = _difference(target.root, unfinished, header)
+        if not differs:
+            return "resume"
+        if not overwrite:
+            raise StoreError(differs)
+    elif unfinished is not None and not overwrite:
+        raise StoreError(unfinished_run(target.root, target.place.name))
     in_folder = isinstance(target, Target) and not target.replace_store
     if in_folder and target.place.exists() and not is_layer(target.place):
         raise StoreError(f"{target.place}: in the way, and not a layer of this program; move it")
@@ -502,15 +532,22 @@ def _resume_or_clear(
     return None
 
 
-def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None:
+def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
+    """Say why a run with these settings cannot continue an unfinished one; "" if it can."""
     pairs = [(was, now), (was.get("settings") or {}, now["settings"])]
     for old, new in pairs:
-        for key in sorted((old.keys() | new.keys()) - {"settings"}):
+        keys = sorted((old.keys() | new.keys()) - {"settings"})
+        # First an option that was given, last what follows from it: which layers are read.
+        inputs = [None, *(old.get("of") or ()), *(new.get("of") or ())]
+        layers = {key for key in keys if old.get(key) in inputs and new.get(key) in inputs}
+        for key in sorted(
+            keys, key=lambda key: (key == "of", key in layers, key not in new, key not in old)
+        ):
             if old.get(key) == new.get(key):
                 continue
             if key == "inputs":
                 changed = [f[0] for f in new.get(key) or [] if f not in (old.get(key) or [])]
-                raise StoreError(
+                return (
                     f"{root}: cannot resume: {', '.join(changed[:3]) or 'the list of inputs'} "
                     "differs from what the unfinished run read (path, size, time); "
                     "--overwrite starts again"
@@ -518,14 +555,15 @@ def _same_settings(root: Path, was: dict[str, Any], now: dict[str, Any]) -> None
             if key == "of":
                 was_of, now_of = old.get(key), new.get(key) or {}
                 changed = [n for n in now_of if not was_of or was_of.get(n) != now_of[n]]
-                raise StoreError(
+                return (
                     f"{root}: cannot resume: layer {(changed or [''])[0]!r} differs from what the "
                     "unfinished run read; --overwrite starts again"
                 )
-            raise StoreError(
+            return (
                 f"{root}: cannot resume: {key} was {old.get(key)!r} and is now "
                 f"{new.get(key)!r}; use the same, or --overwrite to start again"
             )
+    return ""
 
 
 def check_layer_name(root: Path, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from ..errors import StoreError
 from .checksums import block_digest, unseal
 from .codecs import most_bytes
 from .object_bytes import ObjectBytes, recent
-from .objects import ObjectPath
+from .objects import ObjectPath, read_small
 from .tiles import ABSENT
 
 MISSING = np.uint64(2**64 - 1)
@@ -30,6 +31,36 @@ def again(layer: Any) -> str:
         "copy or convert the layer again, or take it as it is: "
         f"terrain-gpu verify {layer.parent} --accept-changes {layer.name}"
     )
+
+
+@contextlib.contextmanager
+def unless_replaced(layer: Any) -> Iterator[None]:
+    """Where reading a layer fails, say so if another run has replaced it, or just does.
+
+    Raises
+    ------
+    StoreError
+    """
+    try:
+        yield
+    except StoreError:
+        if layer.is_sealed and _is_other(layer):
+            text = f"{layer.path}: replaced since it was opened; open it again"
+            raise StoreError(text) from None
+        raise
+
+
+def _is_other(layer: Any) -> bool:
+    """Whether a layer of this path is, or will be, another one than that which was opened."""
+    from .layer import KEY
+
+    try:
+        now = json.loads(read_small(layer.path / "zarr.json"))["attributes"][KEY]["digest"]
+    except FileNotFoundError:  # between two renames
+        return True
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False  # damaged
+    return bool(now != layer.identity)
 
 
 class ShardBytes(Protocol):
@@ -198,8 +229,7 @@ class Shard:
             self.digest = block_digest(sums, raw)
             if digest not in (ANY_DIGEST, self.digest):
                 raise StoreError(
-                    f"{path}: not the block that was recorded (a layer replaced since it was "
-                    f"opened, or an older copy); open it again, or {again(layer)}"
+                    f"{path}: not the block that was recorded (an older copy?); {again(layer)}"
                 )
         if self.data_bytes < 0:
             raise StoreError(f"{path}: truncated: no room for its index; convert it again")

@@ -974,11 +974,40 @@ def test_a_reader_that_goes_away(store):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
-def test_output_onto_a_full_disk(store):
+@pytest.mark.parametrize(
+    "command",
+    [
+        "terrain-gpu info s.zarr",
+        "terrain-gpu info s.zarr --json -",
+        "terrain-gpu plan --help",
+        "convert-dataset --version",
+        "compute-mst --help",
+        "rio terrain info s.zarr",
+    ],
+)
+def test_output_onto_a_full_disk(store, command):
+    """Also without PYTHONUNBUFFERED: the interpreter itself would exit with 120 at its end."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
-        done = spawn("terrain-gpu info s.zarr", stdout=full)
+        done = spawn(command, stdout=full, env=env)
     assert done.returncode == 1
     assert done.stderr == "Error: input or output failed: No space left on device\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("label-components s.zarr --where elevation>1 --progress json -v --json -", 0),
+        ("info no", 2),
+    ],
+)
+@pytest.mark.parametrize("how", [">&- 2>/dev/full", ">&- 2>&- <&-"])
+def test_messages_that_cannot_be_written(store, words, code, how):
+    """They change no exit code and no result."""
+    line = f"{shlex.join([*program('terrain-gpu'), *words.split()])} {how}"
+    done = subprocess.run(["bash", "-c", line], check=False, capture_output=True)
+    assert done.returncode == code
 
 
 def test_many_more_files_than_a_process_may_open(world):

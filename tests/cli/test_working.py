@@ -18,6 +18,7 @@ from terrain_gpu import TileStore
 from terrain_gpu.cli import options
 from terrain_gpu.errors import VerificationError
 from terrain_gpu.progress import silent
+from terrain_gpu.store.temporary import TemporaryFolder
 
 ROWS = {
     "compute-mst {} --weight absdiff -o {}.tif",
@@ -208,6 +209,31 @@ def test_a_failed_proof_says_what_is_wrong(world, capfd, monkeypatch):
     assert code == 1
     assert err.startswith("Error: dem.tif/slope: row 3, column 4: 5.0"), err
     assert not (world / "s.tif").exists()
+
+
+def test_the_next_run_removes_what_a_killed_one_left(world, capfd, caplog):
+    """Its temporary store, a copy of the raster; not that of a process which is alive."""
+
+    def kill():
+        killed = TemporaryFolder(world)
+        (killed.path / "store.zarr").mkdir()
+        os.close(killed._lock)
+        return killed.path
+
+    left = kill()
+    theirs = world / left.name.replace(left.name.split("-")[2], "0" * 8)  # of another machine
+    theirs.mkdir()
+    with TemporaryFolder(world) as alive:
+        assert not left.exists()
+        for words in (
+            "label-components dem.tif --where elevation>1 -o l.tif",
+            "export s.zarr e.tif",
+        ):
+            left = kill()
+            assert call(capfd, words)[0] == 0
+            assert set(world.glob(".terrain-gpu-*")) == {alive, theirs}
+            assert f"{left}: removed this temporary folder, which a killed run" in caplog.text
+            assert call(capfd, "convert-dataset dem.tif s.zarr --overwrite")[0] == 0
 
 
 def test_warnings_name_the_raster_and_not_its_temporary_store(tmp_path, monkeypatch):

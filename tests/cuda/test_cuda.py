@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import types
 import weakref
 from pathlib import Path
@@ -141,6 +143,33 @@ def test_only_compiling_is_told_and_done_once(monkeypatch, caplog, tmp_path):
             kept.write_bytes(b"cut")
         assert choose("cuda") == ("cuda", None)
         assert caplog.messages == [told] * times
+
+
+@pytest.mark.parametrize("trouble", ["full", "no home", "unreadable"])
+def test_kernels_that_cannot_be_kept(monkeypatch, tmp_path, trouble):
+    """They are compiled again, elsewhere."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
+    write_bytes, folder = Path.write_bytes, str(tmp_path / "cache")
+
+    def refuse(path, data):
+        if str(path).startswith(folder):
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        return write_bytes(path, data)
+
+    if trouble == "full":
+        monkeypatch.setattr(Path, "write_bytes", refuse)
+    elif trouble == "no home":
+        monkeypatch.delenv("CUPY_CACHE_DIR")
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without an account
+    else:
+        assert choose("cuda") == ("cuda", None)
+        (kept,) = Path(folder).iterdir()
+        kept.unlink()
+        kept.mkdir()
+        why_not.cache_clear()
+        device._module.cache_clear()
+    assert choose("cuda") == ("cuda", None)
 
 
 def test_cuda_is_not_loaded_where_there_is_no_room_for_it(monkeypatch, caplog, tmp_path):

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import rasterio
 from contract import whole
+from kills import die_at
 from rasterio.crs import CRS
 from test_network import make_store
 
 import terrain_gpu
 from terrain_gpu import TileStore
 from terrain_gpu.errors import InputError, StoreError
+from terrain_gpu.store import LayerWriter, create_layer
 
 TREE = {"weight": "flow", "backend": "cpu"}
 CHAIN = {
@@ -206,3 +208,80 @@ def test_what_is_no_raster_is_named(tmp_path, case):
         compute(case, path)
     with pytest.raises(StoreError, match=r"none\.tif: no such file; name a raster, or a store"):
         compute(case, tmp_path / "none.tif")
+
+
+# -- restarts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_the_same_call_works_after_a_kill(tmp_path, no_fsync, case):
+    """A kill at any moment, also in layers that nobody named: nothing of it is left either."""
+    whole_run = write(tmp_path / "whole.zarr", heights())
+    compute(case, whole_run)
+    store, count, deaths = tmp_path / "s.zarr", 3, 0
+    rng, died = np.random.default_rng(len(case)), True
+    while died:
+        write(store, heights())
+        died = die_at(count, tmp_path, lambda: compute(case, store, overwrite=True))
+        deaths += died
+        compute(case, store, overwrite=True)
+        assert found_layers(store) == found_layers(whole_run)
+        assert ".incomplete" not in os.listdir(store)
+        shutil.rmtree(store)
+        count += int(rng.integers(10, 40))
+    assert deaths
+
+
+def stopped(monkeypatch, layer, run):
+    """Stop a run after the first block of a layer that it writes."""
+    record = LayerWriter.record
+
+    def stopping(writer, line):
+        record(writer, line)
+        if writer.name == layer:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LayerWriter, "record", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            run()
+
+
+def test_layers_that_nobody_named_continue(tmp_path, no_fsync, monkeypatch):
+    store = write(tmp_path / "s.zarr", heights())
+    stopped(monkeypatch, "mst", lambda: compute("basins", store))
+    begun = (store / ".incomplete/mst").stat().st_ino
+    compute("basins", store)  # with neither resume nor overwrite
+    assert (store / "mst").stat().st_ino == begun
+
+
+def test_an_unfinished_tree_of_another_weight(tmp_path, no_fsync, monkeypatch):
+    store = write(tmp_path / "s.zarr", heights())
+    grid = TileStore.open(store).grid
+    with create_layer(
+        store, "mst", grid, "uint8", block_size=64, settings={"weight": "max"}
+    ) as writer:
+        writer.write_block(0, 0, np.ones((64, 64), np.uint8))
+    with pytest.raises(StoreError, match=r"weight was 'max' and is now 'flow'"):
+        compute("basins", store)
+    compute("basins", store, overwrite=True)
+
+
+def test_an_unfinished_run_is_refused_before_the_work(tmp_path, no_fsync, monkeypatch):
+    """Also one of other options that is to be resumed; the error names what the user gave."""
+    store = write(tmp_path / "s.zarr", heights())
+    stopped(monkeypatch, "flow_direction", lambda: compute("flow_direction", store))
+    terrain_gpu.remove_layers(store, ["mst"], force=True)
+    with pytest.raises(StoreError, match=r"unfinished run of layer 'flow_direction' is there"):
+        compute("flow_direction", store)
+    assert TileStore.open(store).layers == ["elevation"]
+    compute("flow_direction", store, resume=True)  # the tree that was removed is computed again
+    stopped(monkeypatch, "flow_direction", lambda: compute("flow_direction", store, overwrite=True))
+    with pytest.raises(StoreError, match=r"cannot resume: .* other options, .* not need flow-dir"):
+        compute("flow_direction filled", store, resume=True)
+    assert TileStore.open(store).layers == ["elevation", "flow_direction", "mst"]
+    for name in "flow_direction_tree", "filled of tree":
+        CHAIN[name](store)
+    with pytest.raises(StoreError, match=r"cannot resume: flats was None and is now 'gradient'"):
+        compute("flow_direction filled", store, resume=True)
+    compute("flow_direction filled", store, resume=True, overwrite=True)

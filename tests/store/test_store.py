@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import gc
 import itertools
 import json
 import os
@@ -32,6 +31,7 @@ import zarr_cm.spatial
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kills import die_at, fork, wait
 from rasterio.crs import CRS
 from rasterio.errors import RasterioIOError
 from strategies import (
@@ -1733,22 +1733,45 @@ def test_forked_processes_write_different_blocks(path):
     assert layer.info == write(path.parent / "one", raster).info
 
 
-def fork(action):
-    """Run `action` in a forked child; exit code 0, 1 if it raised, or its own."""
-    child = os.fork()
-    if child == 0:
-        gc.disable()  # collecting would touch, hence copy, every page of the parent
-        code = 1
+def test_a_layer_replaced_since_it_was_opened(path):
+    """Its error gives no advice about damaged files, whatever is read first."""
+    for gone in (False, True):
+        write(path, DENSE, overwrite=True)
+        old = [TileStore.open(path).layer("elevation") for _ in range(4)]
+        old[0].read_block(0, 0)  # which reads the digests
+        if gone:
+            shutil.rmtree(path / "elevation")
+        else:
+            write(path, OTHER, overwrite=True)
+        for layer, read in zip(
+            [old[0], *old],
+            (
+                lambda layer: layer.read_block(0, 0),
+                lambda layer: layer.read_window(0, 99, 0, 99),
+                lambda layer: layer.map_tiles(0, 0),
+                lambda layer: layer.check_block(0, 0),
+                lambda layer: layer.read_block(1, 1, halo=1),
+            ),
+            strict=True,
+        ):
+            with pytest.raises(
+                StoreError, match=r"elevation: replaced since it was opened; open it"
+            ):
+                read(layer)
+
+
+def test_readers_beside_a_writer(path, no_fsync):
+    """Every read gives all of one version, or says that there is another."""
+    write(path, DENSE)
+    child = fork(lambda: [write(path, (OTHER, DENSE)[k % 2], overwrite=True) for k in range(40)])
+    seen, wanted = set(), {DENSE.cells.tobytes(), OTHER.cells.tobytes()}
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
         try:
-            action()
-            code = 0
-        finally:
-            os._exit(code)
-    return child
-
-
-def wait(child):
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            seen.add(read(path).tobytes())
+        except StoreError as error:
+            if "replaced since it was opened" not in str(error):
+                raise
+    assert seen == wanted
 
 
 def test_a_killed_run_frees_the_store_for_the_next(path):
@@ -1793,38 +1816,6 @@ def test_threads_read_through_one_layer(path):
 
 
 # -- kills ---------------------------------------------------------------------------------
-
-
-def die_at(count, folder, action):
-    """Fork, run `action`, and die just before the `count`-th change to the file system in `folder`.
-
-    Every opening for writing, rename, removal, new folder counts: CPython's audit events.
-    Returns True when the child died, False when the action ended first.
-    """
-    mark = str(folder)
-    left = [count]
-
-    def watch(event, arguments):
-        if event == "open":
-            name, _, flags = arguments
-            counts = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-        elif event in ("os.rename", "os.mkdir", "os.remove", "os.rmdir"):
-            name, counts = arguments[0], True
-        else:
-            return
-        # Removal of trees goes by file descriptor: its names are relative.
-        if counts and (mark in str(name) or event in ("os.remove", "os.rmdir")):
-            left[0] -= 1
-            if left[0] == 0:
-                os._exit(42)
-
-    def child():
-        sys.addaudithook(watch)
-        action()
-
-    code = wait(fork(child))
-    assert code in (0, 42)
-    return code == 42
 
 
 TINY = Raster(np.dtype("<i4"), (60, 70), -1, "ramp")

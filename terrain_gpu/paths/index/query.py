@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from ...store.file_writer import writable_file
 from ...store.objects import is_url
 from ...store.outputs import together, whole_file
 from ...store.scratch import scratch_folder
+from ...store.temporary import TemporaryFolder
 from ..graph import warn_about_lengths
 from ..trace import path_length
 from ..wrap import tell_open
@@ -168,8 +168,7 @@ def query_index(
     require(needed + _LEAST_ROOM, limit, "to search in this distance index")
     with report.measured(), together(), ExitStack() as stack:
         if is_url(store.path):
-            made = tempfile.TemporaryDirectory(prefix="terrain_gpu-", dir=scratch_folder())
-            index.cache = Path(stack.enter_context(made))
+            index.cache = stack.enter_context(TemporaryFolder(scratch_folder()))
         search = RimSearch(operation, index, limit - needed, lines=traced)
         answers = _Answers(search, operation, begin, end, progress)
         with report.phase("search"):

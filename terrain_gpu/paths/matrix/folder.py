@@ -106,9 +106,11 @@ def run_folder(
         except OSError:
             raise OutputError(f"{folder}: another run works there; wait for its end") from None
         record = folder / "run.json"
-        _refuse_left(folder, record, about, resume=resume, overwrite=overwrite)
+        again = resume and record.exists() and record.read_text() == about
+        if not again:
+            _refuse_left(folder, record, resume=resume, overwrite=overwrite)
         try:
-            if not (resume and record.exists()):
+            if not again:
                 _empty(folder)
                 with whole_file(record, alone=True) as part:
                     part.write_text(about)
@@ -122,17 +124,17 @@ def run_folder(
         os.close(lock)
 
 
-def _refuse_left(folder: Path, record: Path, about: str, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder with work that would be lost, or that does not belong to this run."""
+def _refuse_left(folder: Path, record: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder with work that would be lost, or that is not the folder of a run."""
     if not record.exists():
         if any(not left.name.startswith(".terrain_gpu-") for left in folder.iterdir()):
             raise OutputError(f"{folder}: not the folder of a run; move it, or name another table")
-    elif resume and record.read_text() != about:
+    elif resume and not overwrite:
         raise StoreError(
             f"{folder}: left by a run with other settings or inputs; resume with the same, or "
             "start again with --overwrite"
         )
-    elif not resume and not overwrite:
+    elif not overwrite:
         raise StoreError(
             f"{folder}: left by an unfinished run; --resume continues it, --overwrite starts again"
         )

@@ -17,6 +17,7 @@ from ...grid.units import of_lengths
 from ...io.features import library_bytes
 from ...progress import Progress
 from ...report import Report
+from ...store.temporary import TemporaryFolder
 from .folder import BATCH, run_folder
 from .problem import GPU_SIDE, BatchPlan, MatrixProblem
 from .solve import MatrixRun, solve_on_cluster
@@ -123,8 +124,7 @@ def run_matrix(problem: MatrixProblem, writer: RowWriter, how: RunSettings) -> R
     settings = problem.fingerprint() if problem.store else problem.settings()
     with report.measured(), ExitStack() as stack:
         if writer.beside is None:
-            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="terrain_gpu-"))
-            folder = Path(made)
+            folder = stack.enter_context(TemporaryFolder(tempfile.gettempdir()))
         else:
             kept = {**settings, "paths": writer.lines}
             again = {"resume": how.resume, "overwrite": how.overwrite}

@@ -1,0 +1,120 @@
+"""Temporary folders. What a killed process leaves, the next one there removes.
+
+A process holds a lock on each of its folders, which ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+
+class TemporaryFolder:
+    """A folder that is removed at the end; also a context manager, of its path.
+
+    Parameters
+    ----------
+    place
+        Folder to create it in.
+
+    Raises
+    ------
+    OSError
+        when it cannot be created.
+    """
+
+    def __init__(self, place: str | os.PathLike[str]) -> None:
+        remove_temporary(Path(place))
+        self.path, self._lock = locked_folder(Path(place), _stem())
+        self._owner = os.getpid()
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the folder, unless this is a forked process, which does not own it."""
+        if os.getpid() == self._owner and self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def remove_temporary(place: Path) -> None:
+    """Remove the temporary folders that killed processes left in a folder, and warn of each."""
+    for folder in left_folders(place, _stem()):
+        log.warning("%s: removed this temporary folder, which a killed run had left", folder)
+
+
+def _stem() -> str:
+    """The first part of their names. Locks of other machines are not always seen here."""
+    return f".terrain-gpu-{hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]}"
+
+
+def locked_folder(place: Path, stem: str) -> tuple[Path, int]:
+    """Create a folder ``STEM-XXXXXXXX``, and lock it; return its path and the lock."""
+    while True:
+        folder = place / f"{stem}-{secrets.token_hex(4)}"
+        try:
+            folder.mkdir(mode=0o700)
+            lock = _lock(folder)
+        except BaseException:  # such as an interrupt: nothing else knows of the folder yet
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            raise
+        if lock is not None:
+            return folder, lock
+
+
+def left_folders(place: Path, stem: str) -> Iterator[Path]:
+    """Yield the folders of dead processes; each is locked meanwhile, and then removed."""
+    ours = re.compile(re.escape(stem) + "-[0-9a-f]{8}")
+    with os.scandir(place) as entries:
+        left = [Path(entry.path) for entry in entries if ours.fullmatch(entry.name)]
+    for folder in left:
+        lock = _lock(folder, must=True)
+        if lock is not None:
+            yield folder
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _lock(folder: Path, *, must: bool = False) -> int | None:
+    """Lock a folder and return its descriptor; None if another process holds or has removed it.
+
+    Parameters
+    ----------
+    must
+        Return None also on file systems without locks, where the lock cannot be taken.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    try:
+        found = os.open(folder, flags)
+    except OSError:
+        return None
+    try:
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if must or error.errno in (errno.EAGAIN, errno.EACCES):
+                raise
+        # Between mkdir and flock, another process may have removed it as left over.
+        if os.path.samestat(os.fstat(found), os.stat(folder)):
+            return found
+    except OSError:
+        pass
+    os.close(found)
+    return None
