@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import re
+import resource
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
@@ -43,6 +44,9 @@ LOG = "distributed.admin.low-level-log-length"
 """Dask's setting of the messages that it keeps of each stream, of 1 MB at most, and of events."""
 EVENTS = 1000
 """Events that the scheduler of --workers keeps: those of a worker tell what died with it."""
+
+FILES, FILES_OF_WORKER = 64, 16
+"""Files and connections that this process may have open: measured 18, and 9 for each worker."""
 
 RESUME = "--resume continues, also on one machine"
 
@@ -163,6 +167,7 @@ def open_client(
             return
         assert workers is not None
         _check_number(workers)
+        _allow_files(workers)
         own = [{}] * workers if device is None else _one_gpu_each(workers, device)
         with ExitStack() as stack:
             with without_interrupts(), without_pandas():
@@ -233,6 +238,22 @@ def _check_number(workers: int) -> None:
         )
     if workers > processors:
         log.warning("--workers %d: more than there are processors (%d)", workers, processors)
+
+
+def _allow_files(workers: int) -> None:
+    """Let this process open as many files as the connections to its workers need.
+
+    Without them, Dask would wait for ever.
+    """
+    needed = FILES + FILES_OF_WORKER * workers
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < needed:
+        raise InputError(
+            f"--workers {workers}: needs {needed} open files and connections, and the limit is "
+            f"{hard}; raise it (ulimit -n {needed}), or start fewer workers"
+        )
+    if 0 <= soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:

@@ -1010,6 +1010,16 @@ def test_messages_that_cannot_be_written(store, words, code, how):
     assert done.returncode == code
 
 
+@pytest.mark.parametrize("soft", [True, False])
+def test_workers_with_few_open_files(store, soft):
+    """A soft limit is raised; Dask would wait for ever."""
+    words = shlex.join([*program("compute-mst"), "s.zarr", "-q", "--workers", "2", "--overwrite"])
+    limited = ["bash", "-c", f"ulimit -{'S' * soft}n 50 && exec {words}"]
+    done = subprocess.run(limited, check=False, capture_output=True, text=True)
+    told = "Error: --workers 2: needs 96 open files and connections, and the limit is 50; raise it"
+    assert (done.returncode, done.stderr[: len(told)]) == ((0, "") if soft else (2, told))
+
+
 def test_many_more_files_than_a_process_may_open(world):
     """A mosaic keeps few of its inputs open."""
     tiles = []
