@@ -1670,6 +1670,25 @@ os.setgid(int(sys.argv[1]))
 os.setuid(int(sys.argv[1]))
 sys.exit(run(*sys.argv[2:]))
 """
+READING = """
+import os, sys
+from terrain_gpu.cli import options
+from terrain_gpu.cli.main import group
+
+def read(folder):
+    for line in (
+        "info s.zarr", "verify s.zarr --data", "layers s.zarr", f"export s.zarr {folder}/e.tif",
+        f"label-components dem.tif --where elevation>1 -o {folder}/l.tif",
+        f"slope dem.tif -o {folder}/s.tif --progress json",
+    ):
+        assert not options._guarded(lambda: group.main(line.split(), standalone_mode=False)), line
+
+read("warm")  # the other user may be unable to read Python's own files
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+read("free")
+"""
 FORBIDDEN = [
     Case(
         "unreadable input",
@@ -1739,6 +1758,33 @@ def test_permissions(case, template):
         done = subprocess.run(words, check=False, cwd=world, capture_output=True, text=True)
         check(done.returncode, done.stdout, done.stderr, case)
         assert snapshot(world) == before
+
+
+@pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() != 0, reason="only root becomes another user"
+)
+def test_what_may_only_be_read(template):
+    """A store and a raster in folders of somebody else, by a user without a home."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        world = Path(name)
+        shutil.copytree(template, world, dirs_exist_ok=True)
+        world.chmod(0o755)
+        for folder in "warm", "free":
+            (world / folder).mkdir()
+            (world / folder).chmod(0o777)
+        before = snapshot(world / "s.zarr")
+        done = subprocess.run(
+            [sys.executable, "-c", READING, str(NOBODY)],
+            check=False,
+            cwd=world,
+            env={"PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert snapshot(world / "s.zarr") == before
+        for path in (world / "warm").iterdir():
+            assert (world / "free" / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(("command", "layer"), [(SECOND, "b"), (MST, "mst")], ids=["b", "mst"])
