@@ -36,8 +36,11 @@ class TemporaryFolder:
 
     def __init__(self, place: str | os.PathLike[str]) -> None:
         remove_temporary(Path(place))
-        self.path, self._lock = locked_folder(Path(place), _stem())
+        self._folder, self._lock = locked_folder(Path(place), _stem())
         self._owner = os.getpid()
+        # A run locks the folder that its store is in, so this cannot be the one locked here.
+        self.path = self._folder / "work"
+        self.path.mkdir()
 
     def __enter__(self) -> Path:
         return self.path
@@ -48,7 +51,7 @@ class TemporaryFolder:
     def close(self) -> None:
         """Remove the folder, unless this is a forked process, which does not own it."""
         if os.getpid() == self._owner and self._lock >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
 

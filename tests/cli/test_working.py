@@ -218,7 +218,7 @@ def test_the_next_run_removes_what_a_killed_one_left(world, capfd, caplog):
         killed = TemporaryFolder(world)
         (killed.path / "store.zarr").mkdir()
         os.close(killed._lock)
-        return killed.path
+        return killed.path.parent
 
     left = kill()
     theirs = world / left.name.replace(left.name.split("-")[2], "0" * 8)  # of another machine
@@ -231,7 +231,7 @@ def test_the_next_run_removes_what_a_killed_one_left(world, capfd, caplog):
         ):
             left = kill()
             assert call(capfd, words)[0] == 0
-            assert set(world.glob(".terrain-gpu-*")) == {alive, theirs}
+            assert set(world.glob(".terrain-gpu-*")) == {alive.parent, theirs}
             assert f"{left}: removed this temporary folder, which a killed run" in caplog.text
             assert call(capfd, "convert-dataset dem.tif s.zarr --overwrite")[0] == 0
 
