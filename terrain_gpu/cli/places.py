@@ -88,7 +88,8 @@ misplaced_options = [
         "--outside",
         type=click.Choice(get_args(Settling)),
         help="What becomes of places outside the raster: refused, left out, or moved to its "
-        "nearest cell within --snap.  [default: error; snap with --snap]",
+        "nearest cell within --snap.  [default: error for points, while features of files are "
+        "clipped to the raster; snap with --snap]",
     ),
     click.option(
         "--nodata",
@@ -115,8 +116,9 @@ def misplaced_of(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
             raise click.UsageError(f"{option} snap needs a distance in cells: give --snap CELLS")
     if snap is not None and "snap" not in (outside or usual, nodata or usual):
         raise click.UsageError("--snap: nothing is snapped with these --outside and --nodata")
+    settled = outside or (None if snap is None else usual)
     return (
-        {"outside": outside or usual, "snap": snap},
+        {"snap": snap} if settled is None else {"outside": settled, "snap": snap},
         {"nodata": nodata or usual, "snap": snap},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
@@ -13,6 +14,8 @@ from ..errors import InputError, OutsideError
 from ..grid import GridSpec
 from .wkb import Part
 
+log = logging.getLogger(__name__)
+
 MOST_SNAP = 1000
 """Largest distance in cells over which a place may be moved: its surroundings are read."""
 
@@ -20,6 +23,11 @@ NAMED = 5
 """A message names at most this many points, cells or features."""
 
 NO_CELLS = np.empty((0, 2), np.int64)
+
+Shape = tuple[tuple[float, float], tuple[float, float]]
+"""The first row and column, and those after the last."""
+
+ANYWHERE: Shape = ((-math.inf, -math.inf), (math.inf, math.inf))
 
 Nearest = Callable[[int], tuple[int, int, int] | None]
 """Squared distance, row and column of the best cell near a place; None if there is none."""
@@ -32,33 +40,44 @@ def named(which: np.ndarray, name: Callable[[int], str]) -> str:
     return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")
 
 
-def covered_cells(part: Part, all_touched: bool) -> np.ndarray:
-    """Cells (row, column) that a part covers; its positions are fractional (column, row)."""
+def covered_cells(part: Part, all_touched: bool, shape: Shape = ANYWHERE) -> np.ndarray:
+    """Cells (row, column) that a part covers; its positions are fractional (column, row).
+
+    Only those within (rows, columns); the part may reach far beyond.
+    """
     kind, rings = part
     inner = NO_CELLS
     if kind == "Point":
-        return np.floor(rings[0][:, ::-1]).astype(np.int64)
+        return _within(rings[0], shape)
     if kind == "Polygon":
-        inner = _centres(rings)
+        inner = _centres(rings, shape)
         if len(inner) and not all_touched:
             return inner
-    return np.concatenate([inner, *(_touched(ring) for ring in rings)])
+    return np.concatenate([inner, *(_touched(ring, shape) for ring in rings)])
 
 
-def most_cells(part: Part) -> int:
+def most_cells(part: Part, shape: Shape = ANYWHERE) -> int:
     """Estimate an upper bound of the cells a part covers, from its length and area."""
     kind, rings = part
-    count = 0.0
+    count, (low, high) = 0.0, (np.array(end)[::-1] for end in shape)
     for ring in rings:
-        way = np.abs(np.diff(ring, axis=0))
+        inside = np.clip(ring, low, high)
+        way = np.abs(np.diff(inside, axis=0))
         count += float(way.sum()) + 3 * len(ring)
         if kind == "Polygon":
             x, y = (ring - ring[0]).T
-            count += abs(float(x[:-1] @ y[1:] - x[1:] @ y[:-1])) / 2
+            area = abs(float(x[:-1] @ y[1:] - x[1:] @ y[:-1])) / 2
+            count += min(area, float(np.prod(np.ptp(inside, axis=0) + 1)))
     return math.ceil(count)
 
 
-def _touched(line: np.ndarray) -> np.ndarray:
+def _within(positions: np.ndarray, shape: Shape) -> np.ndarray:
+    """Cells (row, column) of positions, those within."""
+    cells = np.floor(positions[:, ::-1])
+    return cells[np.all((cells >= shape[0]) & (cells < shape[1]), axis=1)].astype(np.int64)
+
+
+def _touched(line: np.ndarray, shape: Shape) -> np.ndarray:
     """Cells (row, column) that a line passes through, including those of its vertices."""
     start, way = line[:-1], np.diff(line, axis=0)
     low, high = np.minimum(start, line[1:]), np.maximum(start, line[1:])
@@ -66,8 +85,10 @@ def _touched(line: np.ndarray) -> np.ndarray:
     ends = np.arange(len(start))
     segments, at = [ends, ends], [np.zeros(len(start)), np.ones(len(start))]
     for axis in (0, 1):
-        first = np.floor(low[:, axis]) + 1
-        segment, crossed = _ranges(first, np.maximum(np.ceil(high[:, axis]) - first, 0))
+        least, most = (end[1 - axis] for end in shape)
+        first = np.maximum(np.floor(low[:, axis]) + 1, least)
+        last = np.minimum(np.ceil(high[:, axis]) - 1, most)
+        segment, crossed = _ranges(first, np.maximum(last - first + 1, 0))
         segments.append(segment)
         at.append((crossed - start[segment, axis]) / way[segment, axis])
     segment, cut = np.concatenate(segments), np.concatenate(at)
@@ -78,10 +99,10 @@ def _touched(line: np.ndarray) -> np.ndarray:
     inside = start[segment[piece]] + middle[:, None] * way[segment[piece]]
     # Rounding must not move a position out of the raster.
     inside = np.clip(inside, line.min(axis=0), line.max(axis=0))
-    return np.floor(np.concatenate((line, inside))[:, ::-1]).astype(np.int64)
+    return _within(np.concatenate((line, inside)), shape)
 
 
-def _centres(rings: list[np.ndarray]) -> np.ndarray:
+def _centres(rings: list[np.ndarray], shape: Shape) -> np.ndarray:
     """Cells (row, column) whose centre lies in a polygon, by the even-odd rule.
 
     A centre on an edge belongs to the polygon below or to the right of the edge, so where polygons
@@ -89,13 +110,14 @@ def _centres(rings: list[np.ndarray]) -> np.ndarray:
     """
     start = np.concatenate([ring[:-1] for ring in rings])
     end = np.concatenate([ring[1:] for ring in rings])
-    first = np.ceil(np.minimum(start[:, 1], end[:, 1]) - 0.5)
-    last = np.ceil(np.maximum(start[:, 1], end[:, 1]) - 0.5)
-    edge, row = _ranges(first, last - first)
+    (top, left), (bottom, right) = shape
+    first = np.maximum(np.ceil(np.minimum(start[:, 1], end[:, 1]) - 0.5), top)
+    last = np.minimum(np.ceil(np.maximum(start[:, 1], end[:, 1]) - 0.5), bottom)
+    edge, row = _ranges(first, np.maximum(last - first, 0))
     (x, y), (width, height) = start[edge].T, (end - start)[edge].T
     x = x + (row + 0.5 - y) / height * width
     order = np.lexsort((x, row))
-    row, col = row[order], np.ceil(x[order] - 0.5)
+    row, col = row[order], np.clip(np.ceil(x[order] - 0.5), left, right)
     span, cols = _ranges(col[::2], col[1::2] - col[::2])
     return np.stack((row[::2][span], cols), axis=1).astype(np.int64)
 
@@ -199,7 +221,40 @@ def refuse_outside(
     raise OutsideError(
         f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
         f"which covers {bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "
-        "clip the file to the raster first (ogr2ogr -clipdst)"
-        + (", or correct its CRS if it should lie there" if outside.all() else ""),
+        + (
+            "correct its CRS if it should lie there"
+            if outside.all()
+            else "clip the file to the raster first (ogr2ogr -clipdst)"
+        ),
         beside(grid, place),
     )
+
+
+def tell_clipped(
+    grid: GridSpec,
+    path: object,
+    parts: np.ndarray,
+    covered: np.ndarray,
+    owner: np.ndarray,
+    place: np.ndarray,
+) -> None:
+    """Warn of features that reach beyond the raster; refuse a file if all lie outside.
+
+    Parameters
+    ----------
+    parts, covered
+        How many parts each feature has, and how many cells of the raster it covers.
+    owner, place
+        The features of positions outside, and the first of these positions.
+    """
+    reaching = np.isin(np.arange(len(covered)), owner)
+    gone = reaching & (covered == 0)
+    if gone.sum() == np.count_nonzero(parts):
+        refuse_outside(grid, path, gone, place)
+    for those, done in (
+        (gone, "left out, outside the raster"),
+        (reaching & ~gone, "clipped, which reached beyond the raster"),
+    ):
+        if count := int(those.sum()):
+            names = named(those, lambda k: f"feature {k + 1}")
+            log.warning("%s: %d feature%s %s: %s", path, count, "s" * (count > 1), done, names)

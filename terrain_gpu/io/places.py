@@ -22,6 +22,7 @@ from ..report import return_large_arrays
 from ..store.layer import Layer
 from .aligned import must_match
 from .covered import (
+    ANYWHERE,
     NO_CELLS,
     beside,
     bounds,
@@ -30,6 +31,7 @@ from .covered import (
     most_cells,
     named,
     refuse_outside,
+    tell_clipped,
 )
 from .fields import MAX_ID, tell_shared
 from .gdal import gdal_environment
@@ -334,7 +336,7 @@ def from_vector(
     fields: bool = True,
     id_field: str | None = None,
     cost_field: str | None = None,
-    outside: Settling = "error",
+    outside: Settling = "skip",
     snap: int | None = None,
 ) -> Places:
     """Find the cells of the points, lines and polygons of a vector file.
@@ -362,8 +364,9 @@ def from_vector(
         keeps them.
     outside
         What becomes of features outside the raster: "error" refuses them and those that leave it,
-        "skip" leaves out what is outside, "snap" does too, and moves a feature of which nothing
-        remains to the nearest cell. Features left out or moved are named in a warning.
+        "skip" leaves out what is outside unless all is, "snap" does too, and moves a feature of
+        which nothing remains to the nearest cell. Features left out, clipped or moved are named in
+        a warning.
     snap
         Largest distance in cells to move over.
 
@@ -383,17 +386,22 @@ def from_vector(
         if beyond.any() and outside == "error":
             those = np.isin(np.arange(len(found.parts)), found.owner[beyond])
             refuse_outside(grid, path, those, found.xy[beyond][0, ::-1])
+        # To move features, those of their cells must be known that are outside.
+        shape = ANYWHERE if outside == "snap" else ((0, 0), grid.shape)
         needed = found.nbytes + COVERED_BYTES * sum(
-            most_cells(part) for parts in found.parts for part in parts
+            most_cells(part, shape) for parts in found.parts for part in parts
         )
         require(BASELINE + VECTOR_BYTES + needed, limit, f"for the cells that {path} covers")
         places = [
-            np.concatenate([NO_CELLS, *(covered_cells(part, all_touched) for part in parts)])
+            np.concatenate([NO_CELLS, *(covered_cells(part, all_touched, shape) for part in parts)])
             for parts in found.parts
         ]
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
     cells, kept = np.concatenate(places), np.ones(len(owner), bool)
-    if beyond.any():
+    if beyond.any() and outside == "skip":
+        counts = np.array([list(map(len, several)) for several in (found.parts, places)])
+        tell_clipped(grid, path, *counts, found.owner[beyond], found.xy[beyond][0, ::-1])
+    elif beyond.any():
 
         def name(k: int) -> str:
             return f"feature {owner[k] + 1}"
@@ -402,7 +410,7 @@ def from_vector(
         lost = ~np.isin(np.arange(len(places)), owner[kept]) & np.array(
             list(map(len, places)), bool
         )
-        if lost.any() and (outside == "snap" or lost.all()):
+        if lost.any():
             refuse_outside(grid, path, lost, places[lost.argmax()][0])
     owner = owner[kept]
     made = _places(cells[kept], found.ids[owner], found.costs[owner], owner, found.names)

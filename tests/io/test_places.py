@@ -97,7 +97,7 @@ def test_features_are_found_once_round_the_earth_as_a_whole(tmp_path):
         ]
         file = tmp_path / "f.geojson"
         file.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
-        return cells_of(from_vector(degrees(west), file))
+        return cells_of(from_vector(degrees(west), file, outside="error"))
 
     right = read(-180.0, 0)
     rows, cols, ids = read(0.0, 0)

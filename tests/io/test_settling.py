@@ -14,6 +14,7 @@ from test_paths_sources import GRID, at, box, line, point, polygon, rows_of, sav
 
 from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
+from terrain_gpu.io.covered import covered_cells, most_cells
 from terrain_gpu.io.places import Places, as_places, from_rowcol, from_vector, from_xy, merge
 from terrain_gpu.io.settling import Ground, settle
 from terrain_gpu.store import TileStore, create_layer
@@ -164,18 +165,47 @@ def test_features_outside(tmp_path, kind, caplog):
     ]
     path = save(kind, tmp_path, *shapes)
     with pytest.raises(InputError, match=r"4 of 5 features not inside .*-clipdst"):
-        from_vector(GRID, path)
+        from_vector(GRID, path, outside="error")
     inside = {(2, 2, 1), (1, 0, 3), (1, 1, 3), (8, 10, 4), (8, 11, 4), (9, 10, 4), (9, 11, 4)}
-    found = from_vector(GRID, path, outside="skip")
+    found = from_vector(GRID, path)
     assert {one[:3] for one in rows_of(found)} == inside
     assert "2 features left out, outside the raster: feature 2, feature 5" in caplog.text
+    assert (
+        "2 features clipped, which reached beyond the raster: feature 3, feature 4" in caplog.text
+    )
     found = from_vector(GRID, path, outside="snap", snap=5)
     assert {one[:3] for one in rows_of(found)} == inside | {(4, 0, 2), (9, 11, 5)}
     with pytest.raises(InputError, match=r"1 of 5 features not inside .*: feature 5; clip"):
         from_vector(GRID, path, outside="snap", snap=4)
     (tmp_path / "away").mkdir()
-    with pytest.raises(InputError, match=r"2 of 2 features not inside .*, or correct its CRS"):
-        from_vector(GRID, save(kind, tmp_path / "away", shapes[1], shapes[4]), outside="skip")
+    with pytest.raises(InputError, match=r"2 of 2 features not inside .*; correct its CRS"):
+        from_vector(GRID, save(kind, tmp_path / "away", shapes[1], shapes[4]))
+
+
+def polygons(most=40):
+    number = st.floats(-most, most).map(lambda x: round(x, 3))
+    ring = st.lists(st.tuples(number, number), min_size=3, max_size=8)
+    return ring.map(lambda points: np.array([*points, points[0]], np.float64))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(polygons(), st.sampled_from(["LineString", "Polygon"]), st.booleans())
+def test_clipped_features_cover_the_same_cells_of_the_raster(ring, kind, all_touched):
+    part, shape = (kind, [ring]), (7, 9)
+    cells = covered_cells(part, all_touched)
+    inside = cells[np.all((cells >= 0) & (cells < shape), axis=1)]
+    found = covered_cells(part, all_touched, ((0, 0), shape))
+    assert len(found) <= most_cells(part, ((0, 0), shape))
+    if len(inside) or not len(cells):
+        assert {*map(tuple, found.tolist())} == {*map(tuple, inside.tolist())}
+
+
+def test_features_that_reach_far_beyond_take_no_more_memory(tmp_path):
+    wide = polygon(box(-1e7, -1e7, 1e7, 1e7)), line((-1e7, 1.5), (1e7, 1.5))
+    found = from_vector(GRID, save("geojson", tmp_path, *wide), memory_limit="400MB")
+    assert {one[:2] for one in rows_of(found)} == {
+        (r, c) for r in range(GRID.rows) for c in range(GRID.cols)
+    }
 
 
 @KINDS
