@@ -12,9 +12,10 @@ from functools import cached_property
 import numpy as np
 
 from ..errors import InputError, OutsideError, StoreError
-from ..grid import GridSpec, Window, cell_centres
-from ..grid.lengths import step_lengths
-from ..io.covered import NAMED
+from ..grid import GridSpec, Window, cell_centres, units
+from ..grid.lengths import cell_areas, step_lengths
+from ..grid.neighbours import COL_STEP, ROW_STEP
+from ..io.covered import NAMED, named
 from ..io.encodings import to_own_codes
 from ..io.places import PlacesLike, as_places, values_at
 from ..store import Layer, TileStore
@@ -25,6 +26,12 @@ log = logging.getLogger(__name__)
 
 HOLDS = "pour points"
 """What the layer of pour points beside one of watersheds holds."""
+
+FEW = 10
+"""A pour point that fewer cells drain to is probably not where it should be."""
+
+_SQUARE = 512
+"""Around points in squares of this side, in cells, directions are read together."""
 
 _REACH = (8, 64, 512)
 """Cells around a point that does not drain, in which the nearest one that does is looked for."""
@@ -185,6 +192,32 @@ class PourPoints:
                 "%s%s", len(shared), len(self), names, more,
             )  # fmt: skip
 
+    def tell_small(self, codes: Layer, *, snapped: bool) -> None:
+        """Warn of points that hardly anything drains to, as of those next to the channel."""
+        counts, which = few_upstream(codes, self.cells), np.unique(self.ids, return_inverse=True)[1]
+        of_id = np.bincount(which.ravel(), counts)[which.ravel()]
+        small = np.flatnonzero(of_id < FEW)
+        if not len(small):
+            return
+        areas, unit = cell_areas(codes.grid), units.of_areas(codes.grid) or "square map units"
+        names = named(
+            of_id < FEW,
+            lambda k: (
+                f"{self.ids[k]} at row {self.cells[k, 0]}, column {self.cells[k, 1]} "
+                f"({of_id[k]:.0f} cell{'' if of_id[k] == 1 else 's'}, "
+                f"{of_id[k] * areas[self.cells[k, 0]]:.6g} {unit})"
+            ),
+        )
+        log.warning(
+            "%d of %d pour points catch fewer than %d cells: %s; if they should lie on a channel, "
+            "snap them %s",
+            len(small),
+            len(self),
+            FEW,
+            names,
+            "farther (--snap)" if snapped else "to it (--snap)",
+        )
+
     def within(self, window: Window) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the places in a window: rows and columns within it, and their numbers from 1."""
         r0, r1, c0, c1 = window
@@ -192,6 +225,28 @@ class PourPoints:
         row, col = self.places[first:last].T
         here = (col >= c0) & (col < c1)
         return row[here] - r0, col[here] - c0, np.flatnonzero(here) + first + 1
+
+
+def few_upstream(codes: Layer, cells: np.ndarray) -> np.ndarray:
+    """Count what drains to and through each cell, itself included, up to `FEW`."""
+    grid, found = codes.grid, np.zeros(len(cells), np.int64)
+    squares = cells // _SQUARE
+    order = np.lexsort(squares.T[::-1])
+    starts = np.flatnonzero(np.any(np.diff(squares[order], axis=0, prepend=-1) != 0, axis=1))
+    for here in np.split(order, starts[1:]):
+        (r0, c0), (r1, c1) = cells[here].min(axis=0) - FEW, cells[here].max(axis=0) + FEW + 1
+        r0, c0, r1, c1 = max(r0, 0), max(c0, 0), min(r1, grid.rows), min(c1, grid.cols)
+        data = np.pad(codes.read_window(r0, r1, c0, c1), 1, constant_values=NOWHERE)
+        to_own_codes(data, codes.nodata)
+        for k in here.tolist():
+            upstream = [(int(cells[k, 0]) - r0 + 1, int(cells[k, 1]) - c0 + 1)]
+            for row, col in upstream:  # grows meanwhile
+                for step in range(8):
+                    r, c = row - int(ROW_STEP[step]), col - int(COL_STEP[step])
+                    if len(upstream) < FEW and data[r, c] == 1 << step and (r, c) not in upstream:
+                        upstream.append((r, c))
+            found[k] = len(upstream)
+    return found
 
 
 @contextmanager

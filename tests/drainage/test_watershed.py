@@ -23,7 +23,7 @@ from test_flow import AlongDirections, acyclic_codes, call, right_codes, store_o
 from terrain_gpu import TileStore, flow_accumulation, streams, watershed
 from terrain_gpu.drainage import snap
 from terrain_gpu.drainage.flow import Watershed
-from terrain_gpu.drainage.pour_points import PourPoints
+from terrain_gpu.drainage.pour_points import PourPoints, few_upstream
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec, cell_centres
 from terrain_gpu.grid.lengths import cell_areas, step_lengths
@@ -532,3 +532,18 @@ def test_other_points_than_were_given_are_noticed(tmp_path, capsys):
     assert verify_watershed(codes, *right, digest, Limits()) == {"cells": 77, "points": 2}
     assert call(f"verify {store}") == 0
     assert "watershed, watershed_points verified, 77 cells in" in capsys.readouterr().out
+
+
+def test_points_that_catch_hardly_anything_are_named(tmp_path, caplog):
+    """Those beside the channel; what drains through nested points counts."""
+    codes = np.full((30, 40), 4, np.uint8)
+    codes[20] = 1
+    store = store_of_codes(tmp_path / "s.zarr", codes)
+    watershed(store, [(20, 39), (20, 38), (0, 3), (21, 9)], directions="codes", verify=True)
+    assert (
+        "2 of 4 pour points catch fewer than 10 cells: 3 at row 0, column 3 (1 cell, "
+        "1 square map units), 4 at row 21, column 9 (1 cell, 1 square map units); if they "
+        "should lie on a channel, snap them to it (--snap)"
+    ) in caplog.text
+    for k, row in ((1, 0), (9, 8), (10, 9)):
+        assert few_upstream(TileStore.open(store).layer("codes"), np.array([[row, 0]])) == k

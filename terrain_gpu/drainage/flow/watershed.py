@@ -349,6 +349,7 @@ def watershed(  # noqa: PLR0913 - keyword-only
             points = points.snapped(opened, codes, sums, snap, expected)
         points.refuse_undrained(opened, codes)
         points.tell_shared()
+        points.tell_small(codes, snapped=snap is not None)
     elif snap is not None:
         raise InputError(f"snap {snap}: needs pour points; leave it out for links")
     else:
