@@ -1303,7 +1303,7 @@ def depressions(z, outlets, nodata=None, connectivity=8):
 
     At each height, its cells join their neighbours' sets. In each set, the deepest pit goes on, the
     first one of equally deep ones, and none in one that has an outlet; the others' depressions are
-    complete. Those of no depth are left out.
+    complete. Those of no depth are left out, and those where no outlet is reached.
     """
     found, above, pits = {}, {}, {}
     cells = sorted((z[cell].item(), cell) for cell in listed(vertices(z, nodata)))
@@ -1330,7 +1330,7 @@ def depressions(z, outlets, nodata=None, connectivity=8):
                 if pit not in (None, oldest) and pit[0] < height:
                     found[pit[1]] = height, None if oldest is None else oldest[1]
             pits[top] = [oldest]
-    return found
+    return {pit: known for pit, known in found.items() if pits[root(pit)] == [None]}
 
 
 def smallest_depressions(z, found, numbers, nodata=None, connectivity=8):

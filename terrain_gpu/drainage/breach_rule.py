@@ -7,6 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
+from .weights import FILL_VALUE, named_largest
+
+FINEST = 1 << 10
+"""Least number of units in a height of 1: costs tell a millimetre where elevations are metres."""
+
 NO_VALUE, PLAIN, OUTLET, PIT = range(4)
 """Kinds of cells."""
 
@@ -40,6 +46,11 @@ class BreachRule:
         exponent = math.frexp(high / 2 - low / 2)[1] + 1 - bits
         whole = heights.dtype.kind in "iu"
         self.per_unit = math.ldexp(1.0, -max(exponent, 0 if whole else -1000))
+        if self.per_unit < (1 if whole else FINEST):
+            raise InputError(
+                f"{named_largest(heights)} is so far from the other elevations that cuts of less "
+                f"than {1 / self.per_unit:.3g} would cost nothing. {FILL_VALUE}"
+            )
 
     @property
     def search_bytes(self) -> int:

@@ -6,6 +6,9 @@ the raster.
 
 from __future__ import annotations
 
+import logging
+from functools import lru_cache
+
 import numpy as np
 
 from ..errors import StoreError
@@ -13,6 +16,8 @@ from ..grid import BlockGrid, GridSpec, Window
 from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS
 from ..io.encodings import CODES, to_own_codes, warn_of_encoding
 from ..store import Layer, TileStore
+
+log = logging.getLogger(__name__)
 
 DIRECTIONS = "flow_direction"
 """Name of the layer, unless another is given."""
@@ -57,7 +62,22 @@ def open_directions(store: TileStore, name: str) -> Layer:
         )
     if told is None:
         warn_of_encoding(str(layer.path))
+    with_value = (layer.info.get("result") or {}).get("cells")
+    if isinstance(with_value, int) and layer.is_sealed:
+        warn_of_undrained(str(layer.path), with_value - layer.statistics()["valid_cells"])
     return layer
+
+
+@lru_cache
+def warn_of_undrained(path: str, cells: int) -> None:
+    """Warn once of cells that reach no outlet."""
+    if cells > 0:
+        log.warning(
+            "%s: %s cells reach no outlet, such as those of an island in an inner void, and have "
+            "no direction; flow-direction --inner-voids makes outlets beside inner voids, too",
+            path,
+            f"{cells:,}",
+        )
 
 
 def open_links(store: TileStore, name: str) -> Layer:

@@ -13,10 +13,13 @@ from ..errors import InputError
 from ..grid import GridSpec, Window
 from ..grid.lengths import cell_areas
 from .codes import NOWHERE
-from .weights import largest_weight, with_weight
+from .weights import FILL_VALUE, largest_weight, named_largest, with_weight
 
 BITS = 61
 """Of all water that can fall on a raster, in units."""
+
+COARSEST = 1e-6
+"""Largest depth of a unit, a micrometre where elevations are metres: less is no rain."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,13 @@ class Rain:
         most = float(largest) * float(self.areas.max()) * self.grid.cells
         if not math.isfinite(most):
             raise InputError(f"rain {largest}: the sum is more than a float64 holds; give less")
-        return math.ldexp(1.0, min(BITS - math.frexp(most)[1], 1000)) if most else 1.0
+        scale = math.ldexp(1.0, min(BITS - math.frexp(most)[1], 1000)) if most else 1.0
+        if not isinstance(self.depth, float) and scale * float(self.areas.max()) * COARSEST < 1:
+            raise InputError(
+                f"{named_largest(self.depth)} is so large that rain of {COARSEST:g} on other cells "
+                f"would be lost next to it. {FILL_VALUE}"
+            )
+        return scale
 
     def of(self, window: Window, valid: np.ndarray, depths: np.ndarray | None) -> np.ndarray:
         """Units on each cell of a window that is valid; `depths` are the layer's cells."""

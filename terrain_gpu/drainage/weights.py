@@ -23,6 +23,11 @@ from .sums import EXACT_BITS, SumRule
 NONE = np.iinfo(np.int64).min
 """Rank of a cell without a weight."""
 
+FILL_VALUE = "If it is a fill value, declare it as nodata (convert-dataset --nodata)"
+
+NEAR_LARGEST = 16
+"""Weights down to this part of the largest may be fill values, too."""
+
 SMALLEST = -1000
 """Least exponent of a unit, so that it and its reciprocal are ordinary float64."""
 
@@ -88,6 +93,40 @@ class WeightRule:
             )
         exponent = max(exponent - self._bits, SMALLEST)
         return areas * 2.0**-exponent, 2.0**exponent
+
+    def few_units(self, weights: np.ndarray, known: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Count weights that are left with few units, and those between these and the largest."""
+        scale, _ = self.units
+        if scale is None:
+            return np.zeros(2, np.int64)
+        few, most = self._few, largest_weight(self.weights) * scale.max() / NEAR_LARGEST
+        sizes, counts = np.abs(units), known & (weights != 0)
+        low, between = counts & (sizes < few), counts & (sizes >= few) & (sizes < most)
+        return np.array([np.count_nonzero(low), np.count_nonzero(between)])
+
+    def refuse_lost(self, few: int, between: int) -> None:
+        """Refuse weights most of which are lost next to the largest, as next to a fill value.
+
+        Some may be: noise of 1e-20 in a raster of rain. But then more lie between.
+
+        Raises
+        ------
+        InputError
+            naming the largest.
+        """
+        if few <= between:
+            return
+        least = self._few * self.units[1]
+        raise InputError(
+            f"{named_largest(self.weights)} is so large that {few:,} weights are lost next to it: "
+            f"sums over {self.weights.grid.cells:,} cells cannot hold weights below {least:.3g} "
+            f"too. {FILL_VALUE}; if not, set negligible weights to 0"
+        )
+
+    @property
+    def _few(self) -> int:
+        """Units of a weight good to 3 digits; to 1 where flow is divided, which has fewer bits."""
+        return 4 if self.divided else 1 << 10
 
     def own(
         self, window: Window, codes: np.ndarray, weights: np.ndarray
@@ -302,6 +341,22 @@ def largest_weight(layer: Any) -> float | int:
         each = [stats(layer.read_block(*at), layer.nodata) for at in layer.blocks.ids()]
         found = [value for one in each for value in (one.low, one.high)]
     return max((abs(value) for value in found if value is not None), default=0)
+
+
+def named_largest(layer: Any) -> str:
+    """Name a layer, and its cell with the largest size of a value, for messages."""
+    largest = largest_weight(layer)
+    for at in layer.blocks.ids():
+        data = layer.read_block(*at)
+        found = np.argwhere(
+            ~is_nodata(data, layer.nodata) & ((data == largest) | (data == -largest))
+        )
+        for row, col in found[:1].tolist():
+            r0, _, c0, _ = layer.blocks.window(*at)
+            return (
+                f"{layer.path}: the value {data[row, col]!s} at row {r0 + row}, column {c0 + col}"
+            )
+    return f"{layer.path}: the value {largest}"
 
 
 def with_weight(layer: Any, window: Window, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:

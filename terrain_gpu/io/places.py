@@ -399,8 +399,9 @@ def from_vector(
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
     cells, kept = np.concatenate(places), np.ones(len(owner), bool)
     if beyond.any() and outside == "skip":
-        counts = np.array([list(map(len, several)) for several in (found.parts, places)])
-        tell_clipped(grid, path, *counts, found.owner[beyond], found.xy[beyond][0, ::-1])
+        parts, covered = (np.array([*map(len, one)]) for one in (found.parts, places))
+        where = found.owner[beyond], found.xy[beyond][0, ::-1]
+        tell_clipped(grid, path, parts, covered, *where)
     elif beyond.any():
 
         def name(k: int) -> str:

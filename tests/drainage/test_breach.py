@@ -15,7 +15,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_flats import lakes
-from test_flow import call, small
+from test_flow import call, moderate
 
 from terrain_gpu import TileStore, breach, fill, flow_direction, minimum_spanning_tree
 from terrain_gpu.drainage.breach_rule import BreachRule
@@ -42,7 +42,7 @@ def per_unit(data, nodata, reach):
 
 class TestBreachContract(OperationContract):
     command = "breach s.zarr --max-distance 9"
-    rasters = small
+    rasters = moderate
 
     def make(self, store):
         return Breach(str(store), max_distance=9)

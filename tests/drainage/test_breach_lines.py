@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from test_breach import dam, none, per_unit, right, rough
 from test_flats import lakes
-from test_flow import call, small, store_of_codes
+from test_flow import call, moderate, store_of_codes
 from test_streams import GRID, WGS84, as_bytes, rounded
 
 from terrain_gpu import TileStore, breach
@@ -72,7 +72,7 @@ def drawn(path, grid):
 
 class TestBreachLines(FileContract):
     command = "breach s.zarr --max-distance 9 --lines l.geojson"
-    rasters = small
+    rasters = moderate
     identified = True
     test_its_proof_accepts_it = test_its_proof_refuses_mutations = None
     test_workers_prove_it = test_workers_refuse_mutations = None

@@ -19,7 +19,7 @@ from scipy import ndimage
 from strategies import rasters, shapes
 from test_flow import AlongDirections, call, store_of_codes
 
-from terrain_gpu import TileStore, depressions, flow_direction
+from terrain_gpu import TileStore, depressions, fill, flow_direction
 from terrain_gpu import minimum_spanning_tree as spanning_tree
 from terrain_gpu.drainage.hierarchy import Depressions
 from terrain_gpu.drainage.hierarchy.block import Known
@@ -271,3 +271,25 @@ def test_depressions_that_cannot_be(dem, tmp_path, capsys):
     store_of_codes("s.zarr", np.zeros(dem.shape, np.uint8), grid=TileStore.open("s.zarr").grid)
     with pytest.raises(StoreError, match="codes: not made by flow-direction; depressions need"):
         depressions("s.zarr", directions="codes")
+
+
+RING = np.full((9, 13), 20, np.float32)
+RING[1:-1, 1:-1] = -9999
+RING[2:-2, 2:-2] = 9
+RING[4, 4], RING[4, 8] = 5, 3
+"""An island with two pits in an inner void: its water reaches no outlet."""
+
+
+def test_what_reaches_no_outlet_is_in_no_depression(tmp_path, caplog):
+    store = make_store(tmp_path / "s.zarr", RING, -9999, 64)
+    spanning_tree(store, weight="flow")
+    flow_direction(store)
+    table = tmp_path / "t.csv"
+    found = depressions(store, table=table, verify=True).found
+    assert (found["depressions"], found["area"], found["volume"]) == (0, 0, 0)
+    assert len(table.read_text().splitlines()) == 1
+    assert same(whole(fill(store, keep_deeper_than=5, verify=True).layers["filled"]), RING)
+    assert caplog.text.count("flow_direction: 45 cells reach no outlet") == 1
+    flow_direction(store, "border", overwrite=True, verify=True)
+    found = depressions(store, overwrite=True, verify=True, table=table).found
+    assert (found["depressions"], found["volume"]) == (2, 200 * (4 + 6))

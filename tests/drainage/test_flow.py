@@ -16,7 +16,7 @@ from contract import OperationContract, make_store, same, whole
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import rasters, shapes
+from strategies import TERRAINS, rasters, shapes
 
 from terrain_gpu import TileStore, accumulate, convert_dataset, create_layer, minimum_spanning_tree
 from terrain_gpu.cli import options
@@ -30,6 +30,8 @@ from terrain_gpu.grid.lengths import area_units, step_lengths
 
 types = st.sampled_from(["<i2", "<f4", "<u4"]).map(np.dtype)
 small = rasters(types, shapes(200, 6000))
+moderate = rasters(types, shapes(200, 6000), special=False, terrains=TERRAINS[:-1])
+"""Without extreme values: next to them, costs and weights would be lost, which is refused."""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,6 +22,7 @@ from terrain_gpu import (
     minimum_spanning_tree,
     watershed,
 )
+from terrain_gpu.errors import InputError
 from terrain_gpu.grid.lengths import step_lengths
 
 SHAPES = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (1, 130), (129, 1), (2, 70), (65, 65), (70, 57)]
@@ -66,7 +67,7 @@ def chain(store, outlets, cells):
         "filled": fill(store, verify=True),
         "kept": fill(store, keep_deeper_than=1, keep_larger_than=3, into="kept", verify=True),
         "gradient": flow_direction(store, outlets, flats="gradient", into="gradient", verify=True),
-        "breached": breach(store, max_distance=7, verify=True),
+        "breached": unless_lost(breach, store, max_distance=7, verify=True),
         "flow_accumulation": flow_accumulation(store, verify=True),
         "above": flow_accumulation(
             store, areas=True, exclude_self=True, directions="gradient", into="above", verify=True
@@ -79,13 +80,25 @@ def chain(store, outlets, cells):
     }
     for statistic in ("mean", "max"):
         into = f"upstream_{statistic}"
-        found[into] = flow_accumulation(
-            store, weights="elevation", statistic=statistic, verify=True
+        found[into] = unless_lost(
+            flow_accumulation, store, weights="elevation", statistic=statistic, verify=True
         )
     codes = whole(found["flow_direction"].layers["flow_direction"])
     if gauges := [cell for cell in cells if codes[cell] != 255]:
         found["watershed"] = watershed(store, gauges, verify=True)
-    return {name: (whole(one.layers[name]), one.found) for name, one in found.items()}
+    return {
+        name: (whole(one.layers[name]), one.found) for name, one in found.items() if one is not None
+    }
+
+
+def unless_lost(command, *of, **how):
+    """The result, or None where all but extreme values would be lost next to these."""
+    try:
+        return command(*of, **how)
+    except InputError as error:
+        if "If it is a fill value" not in str(error):
+            raise
+        return None
 
 
 @settings(max_examples=examples(15))
@@ -112,6 +125,7 @@ def test_odd_rasters(folders, dtype, shape, heights, voids, outlets, seed):
             made.append(chain(store, outlets, cells[::37]))
         lengths = step_lengths(TileStore.open(store).grid)
     first, second = made
+    assert first.keys() == second.keys()
     for name, (layer, found) in first.items():
         assert same(layer, second[name][0]), name
         assert found == second[name][1], name
@@ -126,7 +140,7 @@ def test_odd_rasters(folders, dtype, shape, heights, voids, outlets, seed):
     assert np.array_equal(layers["flow_accumulation"], sums)
     assert same(layers["gradient"], reference.down_gradients(layers["filled"], codes, lengths))
     assert np.array_equal(layers["basins"], reference.basins(codes))
-    lowest, highest = layers["breached"], layers["filled"]
+    lowest, highest = layers.get("breached", data), layers["filled"]
     assert (lowest[good] <= data[good]).all()
     assert (highest[good] >= data[good]).all()
     assert layers["mfd"][codes == 0].sum() == (codes != 255).sum()

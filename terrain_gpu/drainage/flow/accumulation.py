@@ -25,7 +25,7 @@ from ..division import EXPONENTS
 from ..location import placed, refuse_cuda
 from ..multiflow import MultipleFlow, open_surface
 from ..verify.sums import plan_sums, verify_sums
-from ..weights import Rule, described_sums, rule_of
+from ..weights import Rule, WeightRule, described_sums, rule_of
 from .block import FlowBlock
 from .entries import Inflows, most_entries
 from .kernels import TAKE
@@ -124,8 +124,11 @@ class FlowAccumulation(AlongFlow):
 
     def _drained(
         self, block: FlowBlock, cells: list[np.ndarray], inflow: Any = None
-    ) -> tuple[int, list[np.ndarray]]:
-        """How many cells lack a weight; and what drains through each, of the ring, drains there."""
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Numbers of cells; and what drains through each, of the ring, drains there.
+
+        They are those of cells without a weight, and those of `WeightRule.few_units`.
+        """
         rule, (codes, weights) = self.rule, _inner(block, cells)
         known, columns = rule.own(block.window, codes, weights)
         join = np.add if rule.adds else np.maximum
@@ -139,10 +142,12 @@ class FlowAccumulation(AlongFlow):
                 flat[at] = join(flat[at], inflow[1 + k])
             block.pass_on(sums, rule.adds)
             drained.append(sums)
-        without = 0
-        if weights is not None:
-            without = int(np.count_nonzero(codes != NOWHERE) - np.count_nonzero(known))
-        return without, drained
+        counts = np.zeros(3, np.int64)
+        if weights is not None and inflow is None:
+            counts[0] = np.count_nonzero(codes != NOWHERE) - np.count_nonzero(known)
+            if isinstance(rule, WeightRule):
+                counts[1:] = rule.few_units(weights, known, columns[0])
+        return counts, drained
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         limits = Limits(memory_limit, threads)

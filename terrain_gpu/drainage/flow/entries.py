@@ -17,7 +17,7 @@ from ...errors import PlanError
 from ...grid import Block, BlockGrid, ceil_div
 from ...store import Layer
 from ..loops import circle
-from ..weights import Rule
+from ..weights import Rule, WeightRule
 from .kernels import join_downstream, join_upstream
 
 ENTRY_BYTES = 190
@@ -110,20 +110,22 @@ class Inflows(FlowEntries):
         super().__init__(layer, blocks, memory_limit)
         self._adds, self._empty = (True, 0) if rule is None else (rule.adds, rule.empty)
         self._weighted = rule is not None and rule.weights is not None
-        self._without = 0
+        self._rule, self._counts = rule, np.zeros(3, np.int64)
         self._left: list[tuple[np.ndarray, ...]] = []
 
     def add(self, phase: Phase, at: Block, known: tuple[Any, ...] | None) -> None:
         if phase.writes or known is None:
             return
-        ids, following, leaving, amounts, *without = known
+        ids, following, leaving, amounts, *counts = known
         super().add(phase, at, (ids, following))
         self._left.append((leaving, *np.atleast_2d(amounts)))
-        self._without += sum(without)
+        self._counts += sum(counts)
 
     def join(self, phase: Phase) -> None:
         if phase.writes:
             return
+        if isinstance(self._rule, WeightRule):
+            self._rule.refuse_lost(*self._counts[1:].tolist())
         following, _ = self._joined()
         join = np.add if self._adds else np.maximum
         columns = len(self._left[0]) - 1
@@ -138,7 +140,7 @@ class Inflows(FlowEntries):
             self._refuse_circle(join_upstream(following, waiting, values, self._adds))
 
     def found(self) -> dict[str, Any]:
-        return {"without_weight": self._without} if self._weighted else {}
+        return {"without_weight": int(self._counts[0])} if self._weighted else {}
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         """Return the cells of the block at which flow enters, and how much."""

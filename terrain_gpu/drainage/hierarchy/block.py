@@ -10,7 +10,7 @@ import numpy as np
 from ...grid import Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..block import BlockForest, edge_ids
-from ..codes import OUTLET
+from ..codes import NOWHERE, OUTLET
 from . import kernels
 
 _COUNT = np.array([bits.bit_count() for bits in range(256)], np.uint8)
@@ -51,16 +51,30 @@ class Branches(NamedTuple):
         int64, the number of each of its closed depressions, 0 for none.
     nodes
         int64, the branch of each of its nodes, -1 for the outlets.
-    dead, up, numbers
-        Of branches: the height at which each dies, the branch that it merges into, or -1, and its
-        number, 0 for none.
+    pits, dead, up, numbers
+        Of branches: the height of the pit, that at which each dies, the branch that it merges into,
+        or -1, and its number, 0 for none.
     """
 
     closed: np.ndarray
     nodes: np.ndarray
+    pits: np.ndarray
     dead: np.ndarray
     up: np.ndarray
     numbers: np.ndarray
+
+
+def leave_out_undrained(block: BlockForest, codes: np.ndarray) -> None:
+    """Take cells that reach no outlet out of a block; `codes` are its directions, with one ring.
+
+    They form whole trees, where water has no level at which it leaves.
+    """
+    drains = codes != NOWHERE
+    block.valid &= drains
+    here = drains[1:-1, 1:-1].reshape(-1)
+    block.work.links[: block.size] *= here
+    crossing = here[block.out_cell]
+    block.out_cell, block.out_step = block.out_cell[crossing], block.out_step[crossing]
 
 
 @dataclass

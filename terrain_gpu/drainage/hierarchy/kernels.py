@@ -26,6 +26,23 @@ LOW_BITS = 30
 """Volumes are sums of integers of 60 bits, added up in two halves."""
 
 
+def volume_scales(depths: np.ndarray, area: float) -> np.ndarray:
+    """By what volumes of depressions are multiplied to be such integers; powers of two.
+
+    Each depression has its own, so that none is lost next to one with a fill value.
+
+    Parameters
+    ----------
+    depths
+        Their depths; what is not positive and finite has no volume.
+    area
+        The largest area of a cell.
+    """
+    sound = np.where(np.isfinite(depths) & (depths > 0), depths, 1.0)
+    bits = 2 * LOW_BITS - 1 - np.frexp(sound)[1] - np.frexp(area)[1]
+    return np.ldexp(1.0, np.minimum(bits, 1000))
+
+
 @register_jitable
 def _edge(z, row, col, k, corner):
     """Height and key of the edge from a cell of a block to its neighbour `k`."""
@@ -303,7 +320,7 @@ def regions(z, down, root, starts, dead, up, found, stack):
 
 
 @jit
-def measure(z, found, into, dead, row0, units, areas, scale, sums):
+def measure(z, found, into, dead, row0, units, areas, scales, sums):
     """Add cells to depressions: their number, area and volume below the height of the spill.
 
     Parameters
@@ -312,8 +329,8 @@ def measure(z, found, into, dead, row0, units, areas, scale, sums):
         The depression for each branch, or -1.
     units, areas
         Area of a cell in each row of the raster, as a number of units and in square metres.
-    scale
-        Volumes are added in multiples of its inverse.
+    scales
+        Volumes of each branch are added in multiples of its inverse, see `volume_scales`.
     sums
         int64, shape (n, 4): cells, units, high and low half of the volume.
     """
@@ -326,7 +343,7 @@ def measure(z, found, into, dead, row0, units, areas, scale, sums):
             continue
         row = row0 + v // width
         depth = dead[at] - z[v // width + 1, v % width + 1]
-        volume = np.int64(np.rint(depth * areas[row] * scale))
+        volume = np.int64(np.rint(depth * scales[at] * areas[row]))
         sums[at, 0] += 1
         sums[at, 1] += units[row]
         sums[at, 2] += volume >> LOW_BITS

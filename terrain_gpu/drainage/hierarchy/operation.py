@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +36,7 @@ from ..source import Forest, open_forest
 from ..verify.nesting import DepressionRule, plan_depressions_proof, verify_depressions
 from ..weights import largest_weight
 from . import kernels
-from .block import WORK_BYTES, BlockSets
+from .block import WORK_BYTES, BlockSets, leave_out_undrained
 from .state import NODE_BYTES, Hierarchy
 from .table import DepressionTotals, Kept
 
@@ -128,7 +127,7 @@ class Depressions(Operation):
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         least = self.min_area, self.min_volume
-        totals = DepressionTotals(self.grid, self.units[1], self.scale, least)
+        totals = DepressionTotals(self.grid, self.units[1], self.areas.max(), least)
         return _Nesting(self, totals, plan.memory_limit)
 
     @cached_property
@@ -139,12 +138,6 @@ class Depressions(Operation):
     @cached_property
     def areas(self) -> np.ndarray:
         return cell_areas(self.grid)
-
-    @cached_property
-    def scale(self) -> float:
-        """By what volumes are multiplied to be integers of 60 bits; a power of two."""
-        largest = 2.0 * float(largest_weight(self.layers[0])) * float(self.areas.max())
-        return 2.0 ** (2 * kernels.LOW_BITS - 1 - math.frexp(largest)[1]) if largest else 1.0
 
     def solve(
         self,
@@ -157,12 +150,14 @@ class Depressions(Operation):
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
         block = read_forest(self.forest, window, cells[0], cells[1], work)
+        leave_out_undrained(block, cells[2])
         sets = BlockSets(block, cells[2][1:-1, 1:-1], self.min_depth)
         if given is None:
             return SolvedBlock(known=sets.known())
         found, dead, up, numbers = sets.regions(given)
         if not phase.writes:
-            return SolvedBlock(known=self._measured(sets, found, dead, up, numbers))
+            pits = np.append(sets.pit[0], given.pits)
+            return SolvedBlock(known=self._measured(sets, found, pits, dead, up, numbers))
         kept = Kept.of(dead, up, numbers)
         shape = block.heights.shape[0] - 2, block.width
         if self.into is not None:
@@ -178,6 +173,7 @@ class Depressions(Operation):
         self,
         sets: BlockSets,
         found: np.ndarray,
+        pits: np.ndarray,
         dead: np.ndarray,
         up: np.ndarray,
         numbers: np.ndarray,
@@ -187,7 +183,8 @@ class Depressions(Operation):
         kernels.climb_to(into, numbers, dead, up, np.empty_like(into))
         sums = np.zeros((len(dead), 4), np.int64)
         cells = sets.heights, found, into, dead, sets.window[0]
-        kernels.measure(*cells, self.units[0], self.areas, self.scale, sums)
+        scales = kernels.volume_scales(dead - pits, self.areas.max())
+        kernels.measure(*cells, self.units[0], self.areas, scales, sums)
         some = np.flatnonzero(sums[:, 0])
         return numbers[some] - 1, sums[some]
 

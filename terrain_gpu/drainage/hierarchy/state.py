@@ -114,6 +114,7 @@ class Hierarchy(State):
         heights, keys = np.append(heights, levels[::2]), np.append(keys, twice[::2])
         pairs = np.stack((np.append(a, node[::2]), np.append(b, node[1::2])), axis=1)
         count = len(pit[0])
+        self._pits = pit[0]
         self._dead, self._keys, self._up = (np.empty(count, kind) for kind in (float, int, int))
         order = np.lexsort((keys, heights))
         dead = self._dead, self._keys
@@ -146,6 +147,7 @@ class Hierarchy(State):
         return Branches(
             number[self._closed[at]],
             within(found, own),
+            self._pits[found],
             self._dead[found],
             within(found, self._up[found]),
             np.where(rows >= 0, number[rows] if len(number) else 0, 0),

@@ -24,22 +24,23 @@ class DepressionTotals:
 
     Parameters
     ----------
-    unit, scale
-        Of areas and volumes, see `kernels.measure`.
+    unit, area
+        Unit of areas, see `kernels.measure`, and the largest area of a cell.
     least
         Area and volume of those that are kept.
     """
 
     def __init__(
-        self, grid: GridSpec, unit: float, scale: float, least: tuple[float, float]
+        self, grid: GridSpec, unit: float, area: float, least: tuple[float, float]
     ) -> None:
-        self._grid, self._unit, self._scale, self._least = grid, unit, scale, least
+        self._grid, self._unit, self._area, self._least = grid, unit, area, least
         self._kept = np.empty(0, np.int64)
 
     def number(self, found: Hierarchy) -> np.ndarray:
         """Add up the depressions within each; return the numbers of those kept, 0 for others."""
         cells, units, high, low = found.sums.T.copy()
-        volumes = (high * 2.0**kernels.LOW_BITS + low) / self._scale
+        scales = kernels.volume_scales(found.dead - found.pit_heights, self._area)
+        volumes = (high * 2.0**kernels.LOW_BITS + low) / scales
         order = np.argsort(found.dead, kind="stable")  # sums of floats depend on it
         kernels.add_up(order, found.parent, found.dead, self._unit, cells, units, volumes)
         self._cells, self._areas, self._volumes = cells, units * self._unit, volumes

@@ -62,7 +62,7 @@ class DividedFlow(Operation):
         """Bytes per cell that a worker needs beside `DivisionWork`."""
 
     @abstractmethod
-    def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, int]:
+    def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, np.ndarray]:
         """Set the flow of a block before its first visit.
 
         Parameters
@@ -72,8 +72,9 @@ class DividedFlow(Operation):
 
         Returns
         -------
-        int, int
-            How many of its cells drain, and how many of these lack something.
+        int, numpy.ndarray
+            How many of its cells drain; how many of these lack a weight, and the numbers of
+            `WeightRule.few_units`.
         """
 
     @abstractmethod
@@ -118,14 +119,18 @@ class DividedFlow(Operation):
                     run.tick(at)
             else:
                 self._find_rims(run, state)
+                self.refuse_found(state)
         run.map(_CELLS, state)
         return self.findings(state)
+
+    def refuse_found(self, state: FlowRims) -> None:
+        """Refuse what the first visits of all blocks have shown."""
 
     def findings(self, state: FlowRims) -> dict[str, Any]:
         """Return the findings."""
         return {}
 
-    def begin_flow(self, at: Block) -> tuple[Flow, int, int]:
+    def begin_flow(self, at: Block) -> tuple[Flow, int, np.ndarray]:
         """Read a block; return its flow before its first visit, and what `start` returns."""
         flow = self._read_flow(at)
         return flow, *self.start(at, flow, self._read_rings(at, self.layers[self.held :]))
@@ -164,7 +169,7 @@ class DividedFlow(Operation):
         visits = FlowVisits(state.rims, (run.folder or Path()) / "flow", capacity, self.kept)
 
         def begin(at: Block) -> tuple[Flow, int]:
-            flow, count, state.without[at] = self.begin_flow(at)
+            flow, count, state.counts[at] = self.begin_flow(at)
             return flow, count
 
         def advance(at: Block, flow: Flow, first: bool) -> tuple[int, np.ndarray]:
@@ -225,14 +230,14 @@ class FlowRims(State):
 
     Attributes
     ----------
-    without
-        How many cells of each block drain and lack something.
+    counts
+        Of each block, see `DividedFlow.start`.
     """
 
     def __init__(self, blocks: BlockGrid, kept: KeptCells) -> None:
         self.unknown = kept.unknown
         self.rims = RimLines(blocks, kept.dtype, kept.unknown)
-        self.without = np.zeros(blocks.shape, np.int64)
+        self.counts = np.zeros((*blocks.shape, 3), np.int64)
 
     def given(self, phase: Phase, at: Block) -> BlockRim:
         return self.rims.around(at, self.unknown)
@@ -244,7 +249,7 @@ def _saved(run: Run, state: FlowRims) -> Iterator[bool]:
     if run.folder is None:
         yield False
         return
-    arrays = state.rims.rows, state.rims.cols, state.without
+    arrays = state.rims.rows, state.rims.cols, state.counts
     largest = max(one.nbytes for one in arrays)
     slots = Slots(run.folder / "rims", len(arrays), largest, resume=True)
     try:

@@ -83,7 +83,7 @@ class DinfHand(DividedFlow):
 
     # -- a block --------------------------------------------------------------------------------
 
-    def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, int]:
+    def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, np.ndarray]:
         stops = np.zeros(flow.codes.shape, bool)
         if more:
             stops = self.rule.is_stream(more[0]) & (flow.codes != NOWHERE)
@@ -91,7 +91,7 @@ class DinfHand(DividedFlow):
         cells: int = find_donors(
             *flow.cells, *self.geometry, row0, self.how, stops, not more, *flow.marks, flow.values
         )
-        return cells, 0
+        return cells, np.zeros(3, np.int64)
 
     def advance(self, at: Block, flow: Flow, first: bool, work: DivisionWork) -> int:
         row0 = self.blocks.window(*at)[0]

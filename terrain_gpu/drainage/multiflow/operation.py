@@ -16,7 +16,7 @@ from ...grid import Block, BlockGrid
 from ...grid.lengths import Measured
 from ..division import EXPONENTS, METHODS
 from ..verify.multiflow import plan_division, verify_division
-from ..weights import Rule, described_sums, rule_of
+from ..weights import Rule, WeightRule, described_sums, rule_of
 from .base import DividedFlow, DivisionWork, FlowRims, plan_divided
 from .kernels import UNKNOWN, count_inflows, pass_on
 from .visits import INNER, Flow, KeptCells
@@ -81,18 +81,25 @@ class MultipleFlow(DividedFlow):
         return 26 if self.weights is None else 60  # what the rule needs for a block
 
     def findings(self, state: FlowRims) -> dict[str, Any]:
-        return {} if self.weights is None else {"without_weight": int(state.without.sum())}
+        return {} if self.weights is None else {"without_weight": int(state.counts[..., 0].sum())}
+
+    def refuse_found(self, state: FlowRims) -> None:
+        if isinstance(self.rule, WeightRule):
+            self.rule.refuse_lost(*state.counts[..., 1:].sum(axis=(0, 1)).tolist())
 
     # -- a block --------------------------------------------------------------------------------
 
-    def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, int]:
+    def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, np.ndarray]:
         weights: Any = more[0][INNER] if more else None
         known, (own,) = self.rule.own(self.blocks.window(*at), flow.codes[INNER], weights)
         flow.values[:] = 0
         flow.inner(flow.values)[...] = own
         row0 = self.blocks.window(*at)[0]
         cells = count_inflows(*flow.cells, *self.geometry, row0, self.how, flow.waiting)
-        return cells, cells - np.count_nonzero(known)
+        counts = np.array([cells - np.count_nonzero(known), 0, 0])
+        if isinstance(self.rule, WeightRule):
+            counts[1:] = self.rule.few_units(weights, known, own)
+        return cells, counts
 
     def advance(self, at: Block, flow: Flow, first: bool, work: DivisionWork) -> int:
         row0 = self.blocks.window(*at)[0]

@@ -74,15 +74,15 @@ class KeptFlow:
     ----------
     left
         How many cells wait for inflow.
-    without
-        How many drain and lack something.
+    counts
+        See `DividedFlow.start`.
     crossed
         As `FlowVisit.told`, since the flow began.
     """
 
     flow: Flow
     left: int
-    without: int
+    counts: np.ndarray
     crossed: np.ndarray
 
 
@@ -91,7 +91,7 @@ class FlowLeft(NamedTuple):
 
     rim: BlockRim
     left: int
-    without: int
+    counts: np.ndarray
     crossed: np.ndarray
 
 
@@ -254,7 +254,7 @@ class FlowDispatch:
         for at, found in visited.left.items():
             if self.left[at] and not found.left:
                 self.host.tick(at)
-            self.state.without[at] = found.without
+            self.state.counts[at] = found.counts
             self.left[at], self._homes[at] = found.left, home
         for at in visited.news.keys() - visited.left.keys():  # what it was given is not used
             self._changed[at] = True
@@ -346,9 +346,9 @@ def visit_flows(operation: DividedFlow, writers: list[Any], call: FlowCall) -> F
             at = new.popleft()
         kept = FLOWS.take(call.run, at)
         if first := kept is None:
-            flow, cells, without = operation.begin_flow(at)
+            flow, cells, counts = operation.begin_flow(at)
             flow.enter(BlockRim(*[flow.unknown] * 4))
-            kept = KeptFlow(flow, cells, without, np.zeros((3, 3), np.int64))
+            kept = KeptFlow(flow, cells, counts, np.zeros((3, 3), np.int64))
         assert kept is not None
         kept.flow.learn(visits[at].ring)
         for step, other in around(operation.blocks, at):
@@ -357,7 +357,7 @@ def visit_flows(operation: DividedFlow, writers: list[Any], call: FlowCall) -> F
         kept.left -= operation.advance(at, kept.flow, first, work)
         kept.crossed = kept.crossed + work.crossed
         count, begun, news[at] = count + 1, begun + first, 0
-        left[at] = FlowLeft(kept.flow.rim(), kept.left, kept.without, kept.crossed)
+        left[at] = FlowLeft(kept.flow.rim(), kept.left, kept.counts, kept.crossed)
         for other in news:
             step = other[0] - at[0] + 1, other[1] - at[1] + 1
             if (

@@ -31,9 +31,8 @@ from ...errors import PlanError
 from ...grid import Block, BlockGrid, ceil_div
 from ...grid.lengths import area_units, cell_areas
 from ...store import Layer, TileStore
-from ..codes import OUTLET, label_dtype, open_directions
+from ..codes import NOWHERE, OUTLET, label_dtype, open_directions
 from ..source import open_forest
-from ..weights import largest_weight
 from .nesting_kernels import (
     HALF,
     SEA,
@@ -194,8 +193,6 @@ class _Checker:
         self._sets = 0
         self._units, self._unit = area_units(self._grid)
         self._areas = cell_areas(self._grid)
-        largest = 2.0 * float(largest_weight(rule.heights)) * float(self._areas.max())
-        self._scale = 2.0 ** (2 * HALF - 1 - math.frexp(largest)[1]) if largest else 1.0
 
     def run(self, recorded: dict[str, Any], limits: Limits) -> dict[str, Any]:
         rule, plan, blocks = self._rule, self._plan, self._blocks
@@ -227,7 +224,7 @@ class _Checker:
         rim[-1] |= r1 < self._blocks.rows
         rim[:, 0] |= c0 > 0
         rim[:, -1] |= c1 < self._blocks.cols
-        gone = is_nodata(cells, nodata)
+        gone = is_nodata(cells, nodata) | (codes == NOWHERE)  # that reaches no outlet
         rim &= ~gone
         z = np.where(gone, np.nan, cells.astype(np.float64)).reshape(-1)
         outlets, rim = (codes == OUTLET).reshape(-1), rim.reshape(-1)
@@ -319,6 +316,9 @@ class _Checker:
         self._order = falling[np.isfinite(self._dead[falling])]
         self._within, _, self._parents = self._nested(self._deep)
         self._sums = np.zeros((count, 4), np.int64)
+        # Each depression's own, from the most that a cell of it can hold.
+        bits = np.frexp(np.where(self._deep, depth, 1.0))[1] + np.frexp(self._areas.max())[1]
+        self._scales = np.ldexp(1.0, np.minimum(2 * HALF - 1 - bits, 1000))
 
     def _at(self, ids: np.ndarray) -> np.ndarray:
         """Numbers of sets; that of the sea for those that are not known, which never spill."""
@@ -379,7 +379,7 @@ class _Checker:
         sums = np.zeros((len(which), 4), np.int64)
         level = np.where(into >= 0, self._dead[into], np.nan)
         here = np.where(into >= 0, np.arange(len(which)), -1)
-        add_cells(z, own.reshape(-1), here, level, sizes, self._scale, sums)
+        add_cells(z, own.reshape(-1), here, level, sizes, self._scales[into], sums)
         return into[into >= 0], sums[into >= 0]
 
     def _sum(self, at: Block, found: tuple[np.ndarray, np.ndarray]) -> None:
@@ -392,7 +392,7 @@ class _Checker:
     def _add_up(self) -> tuple[np.ndarray, dict[str, Any]]:
         """Which depressions are kept, and their totals."""
         _, units, high, low = self._sums.T.copy()
-        volumes = (high * 2.0**HALF + low) / self._scale
+        volumes = (high * 2.0**HALF + low) / self._scales
         rows = np.flatnonzero(self._deep)
         rising = rows[np.argsort(self._dead[rows], kind="stable")]
         add_within(rising, self._parents, self._dead, self._unit, units, volumes)

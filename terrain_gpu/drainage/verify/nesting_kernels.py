@@ -200,7 +200,7 @@ def smallest(z, first, within, outside, found, lifted):
 
 
 @jit
-def add_cells(z, found, into, dead, sizes, scale, sums):
+def add_cells(z, found, into, dead, sizes, scales, sums):
     """Add cells to depressions: their number, area, and the two halves of their volume.
 
     Parameters
@@ -209,6 +209,8 @@ def add_cells(z, found, into, dead, sizes, scale, sums):
         The depression of each set, or -1.
     sizes
         Of cells in each row: whole units, and area.
+    scales
+        Of each depression, by what volumes are multiplied to be whole numbers.
     """
     units, areas = sizes
     width = len(z) // len(units)
@@ -218,7 +220,7 @@ def add_cells(z, found, into, dead, sizes, scale, sums):
             at = into[at]
         if at >= 0:
             row = v // width
-            volume = np.int64(np.rint((dead[at] - z[v]) * areas[row] * scale))
+            volume = np.int64(np.rint((dead[at] - z[v]) * scales[at] * areas[row]))
             sums[at, 0] += 1
             sums[at, 1] += units[row]
             sums[at, 2] += volume >> HALF
