@@ -269,9 +269,10 @@ def nodata_values(array: Any, dtype: np.dtype) -> list[float | int]:
     for keys in (("_FillValue", "missing_value"), ("fill_value",), ("nodata",)):
         found = {}
         for key in keys:
-            value = told.get(key)
-            several = keys[1:] and np.ndim(value) == 1  # only CF has several
-            for one in [] if value is None else value if several else [value]:
+            if (value := told.get(key)) is None:
+                continue
+            # In CF, missing_value may be several.
+            for one in value if keys[1:] and np.ndim(value) == 1 else [value]:
                 number = _number(one, called(array), key)
                 if cells.fits(number, dtype):  # else no cell equals it
                     found[cells.as_scalar(number, dtype, f"{called(array)}: {key}")] = key

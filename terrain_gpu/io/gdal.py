@@ -164,9 +164,16 @@ class GdalInput:
         if not 1 <= self.band <= data.count:
             raise InputError(f"{path}: has no band {self.band}; its last is band {data.count}")
         self.driver = data.driver
-        if data.driver == "XYZ" and os.path.isfile(path):
+        text_format = data.driver in (*ascii_grid.DRIVERS, "XYZ")
+        if text_format and not os.path.isfile(path):
+            log.warning(
+                "%s: its text cannot be checked where it is, and GDAL reads words and missing "
+                "values as 0, and may cut off fractions; unpack or download it first",
+                without_secrets(path),
+            )
+        elif data.driver == "XYZ":
             ascii_grid.check_points(path)
-        if data.driver in ascii_grid.DRIVERS and os.path.isfile(path):
+        elif text_format:
             text = ascii_grid.check_text(path, data.height, data.width)
             if data.dtypes[0] == "int32" and any(text):
                 # As int32, GDAL would wrap large numbers, read "nan" as 0 and drop fractions.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,12 @@ def test_export_counts_valid_cells_that_gdal_takes_for_nodata(tmp_path, caplog):
     with rasterio.open(tmp_path / "o.tif") as file:
         assert file.read_masks(1).tolist() == [[255, 0, 0, 255]]
     assert "o.tif: 1 valid cells are so near the nodata value -9999.0" in caplog.text
+
+
+def test_text_that_cannot_be_checked_is_told(tmp_path, caplog):
+    header = "ncols 3\nnrows 1\nxllcorner 0\nyllcorner 0\ncellsize 1\n"
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
+        file.writestr("a.asc", f"{header}1 2 3\n")
+    convert_dataset([f"/vsizip/{tmp_path}/a.zip/a.asc"], tmp_path / "s")
+    assert stored(tmp_path / "s")[0].tolist() == [[1, 2, 3]]
+    assert "a.asc: its text cannot be checked where it is" in caplog.text
