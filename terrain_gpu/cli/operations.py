@@ -243,7 +243,7 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
         return options.progress_of(step)
 
     provide = operation.provide if hasattr(operation, "provide") else needs.of(operation.NEEDS)
-    found: dict[str, float] = provide(opened, show, how_of(settings), settings)
+    found: dict[str, float] = provide(opened, show, how_of(opened, settings), settings)
     return found
 
 

@@ -15,6 +15,7 @@ from ..errors import StoreError
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
+from ..store.objects import ObjectPath
 from ..store.run import unfinished_inputs, unfinished_run
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> C
                 return nullcontext(silent)
 
             needs = import_module(".needs", __package__)  # which imports the functions
-            before = needs.of(function.__name__)(opened, show, how_of(settings), settings)
+            before = needs.of(function.__name__)(opened, show, how_of(opened, settings), settings)
             found = function(*bound.args, **bound.kwargs)
             found.report.add_steps_before(before)
             return found
@@ -86,13 +87,15 @@ def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> C
     return decorate
 
 
-def how_of(settings: dict[str, Any]) -> dict[str, Any]:
+def how_of(store: TileStore, settings: dict[str, Any]) -> dict[str, Any]:
     """The arguments of the steps before, from those of a function.
 
     Nobody named their layers: they always continue an unfinished run, if it has the same settings.
+    In object storage only with `resume`: there, another machine may be writing it.
     """
     how = {name: settings[name] for name in _HOW if name in settings}
-    return {**how, "resume": True, "overwrite": settings["overwrite"]}
+    resume = settings.get("resume", False) or not isinstance(store.path, ObjectPath)
+    return {**how, "resume": resume, "overwrite": settings["overwrite"]}
 
 
 def refuse_existing(store: TileStore, names: list[str | None], settings: dict[str, Any]) -> None:
