@@ -29,7 +29,8 @@ def writable_file(path: Path, *, overwrite: bool) -> Path:
     """
     refuse_url(path)
     try:
-        if not path.exists() and os.access(path.absolute().parent, os.W_OK):
+        folder = path.absolute().parent
+        if not path.exists() and folder.is_dir() and os.access(folder, os.W_OK):
             clean_up(path.absolute())
         there = path.exists()
     except (OSError, ValueError) as error:

@@ -201,7 +201,7 @@ def test_wrong(world, capfd, command, says):
 def test_a_failed_proof_says_what_is_wrong(world, capfd, monkeypatch):
     from terrain_gpu.morphometry import problem
 
-    def fails(layer, results, limits):
+    def fails(layer, results, *more):
         raise VerificationError(f"{results['slope'].path}: row 3, column 4: 5.0", "cells", 3, 4)
 
     monkeypatch.setattr(problem, "verify_slopes", fails)

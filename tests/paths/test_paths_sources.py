@@ -347,8 +347,7 @@ def test_rasters_that_do_not_fit(tmp_path):
     ones = np.ones((10, 12), "uint8")
     with pytest.raises(InputError, match=r"all.tif: every cell is 0 or nodata"):
         from_raster(GRID, write_tif(tmp_path / "all.tif", ones, nodata=1))
-    message = r"a.tif: has 10 x 11 cells, not 10 x 12, and cells that it does not cover become 0 "
-    with pytest.raises(InputError, match=message + ".*; warp it"):
+    with pytest.raises(InputError, match=r"a.tif: has 10 x 11 cells, not 10 x 12; warp it"):
         from_raster(GRID, write_tif(tmp_path / "a.tif", ones[:, 1:]))
     moved = replace(GRID, transform=(30.0, 0.0, X0 + 1, 0.0, -30.0, Y0))
     with pytest.raises(InputError, match=r"b.tif: covers x 500001.0 .. 500361.0, .*, not x 500000"):
@@ -938,7 +937,7 @@ def test_both_without_a_crs(tmp_path):
 
 def test_a_crs_of_the_raster_that_is_no_wkt(tmp_path):
     path = save("geojson", tmp_path, point(1, 1))
-    with pytest.raises(InputError, match="cannot parse the raster's coordinate system"):
+    with pytest.raises(InputError, match="the raster's coordinate system 'nonsense' cannot be read"):
         from_vector(replace(GRID, crs_wkt="nonsense"), path)
 
 
