@@ -454,7 +454,10 @@ INPUTS = [
     ),
     Case("band 0", nothing, f"{CONVERT} dem.tif new.zarr --band 0", ("'--band': 0 is not in",)),
     Case(
-        "complex", tif(data=numbers("complex64")), BAD, ("bad.tif: its cells are complex numbers; write their real parts",)
+        "complex",
+        tif(data=numbers("complex64")),
+        BAD,
+        ("bad.tif: its cells are complex numbers; write their real parts",),
     ),
     Case(
         "rotated",

@@ -937,7 +937,7 @@ def test_both_without_a_crs(tmp_path):
 
 def test_a_crs_of_the_raster_that_is_no_wkt(tmp_path):
     path = save("geojson", tmp_path, point(1, 1))
-    with pytest.raises(InputError, match="the raster's coordinate system 'nonsense' cannot be read"):
+    with pytest.raises(InputError, match="system 'nonsense' cannot be read"):
         from_vector(replace(GRID, crs_wkt="nonsense"), path)
 
 
