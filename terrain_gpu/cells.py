@@ -171,3 +171,12 @@ def from_json(value: Any) -> float | int | None:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     raise InputError(f"{value!r} is not a number")
+
+
+def differences(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a - b as float64; those of integers are rounded only once."""
+    if a.dtype.kind == "f":
+        return a.astype(np.float64) - b.astype(np.float64)
+    # Unsigned words wrap around, so they hold every difference.
+    one, other = (each.astype(np.uint64) for each in (a, b))
+    return np.where(a < b, -(other - one).astype(np.float64), (one - other).astype(np.float64))

@@ -39,7 +39,8 @@ def weight_of(a, b, weight):
 
 
 def slope_of(a, b, length):
-    return np.float32(abs(float(a) - float(b)) * (1 / length)).item()
+    with np.errstate(over="ignore"):  # a difference of integers is exact, and rounded once
+        return np.float32(float(abs(a.item() - b.item())) * (1 / length)).item()
 
 
 def edges(z, weight, nodata=None, connectivity=8, lengths=None):

@@ -107,6 +107,15 @@ class Raster:
         object.__setattr__(self, "cells", build(self))
 
 
+def has_no_largest(raster):
+    """Whether a raster can have a tree: without the largest integer of 64 bits."""
+    data = raster.cells
+    if data.dtype.kind == "f" or data.dtype.itemsize < 8:
+        return True
+    good = reference.vertices(data, raster.nodata)
+    return not (good & (data == np.iinfo(data.dtype).max)).any()
+
+
 def build(raster: Raster) -> np.ndarray:
     """The cells of a recipe; C-contiguous, native, read-only."""
     rng = np.random.default_rng(raster.seed)

@@ -12,6 +12,7 @@ from ..cells import is_nodata
 from ..engine.operation import OutputLayer
 from ..grid import units
 from ..grid.lengths import step_lengths, whole_lengths
+from .relative import as_floats, base_of
 
 KINDS = ("height", "distance")
 
@@ -81,8 +82,9 @@ class AboveRule:
         return found & ~is_nodata(cells, self.streams.nodata)
 
     def height(self, cells: np.ndarray) -> np.ndarray:
-        """Heights of cells, NaN where there is none."""
-        found = cells.astype(self.exact)
+        """Heights of cells, as `relative.as_floats` has them; NaN where there is none."""
+        base = base_of(self.heights)
+        found = as_floats(cells, base) if base else cells.astype(self.exact)
         found[is_nodata(cells, self.heights.nodata)] = np.nan
         return found
 

@@ -293,7 +293,8 @@ class Accumulate(Operation):
         return SumRule.of(self.grid, self.areas)
 
     def new_work(self) -> Any:
-        return Work(self.blocks), np.empty(self.blocks.block**2, np.uint8)
+        work = Work(self.blocks, self.forest.weight)
+        return work, np.empty(self.blocks.block**2, np.uint8)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         if not known_types(contract):

@@ -17,7 +17,7 @@ from ..errors import StoreError
 from ..grid import BlockGrid, Window
 from ..grid.neighbours import COL_STEP, EDGE_OF, NE, NW, ROW_STEP, SE, SW, E, N, S, W
 from ..mst.cpu.keys import edge_key, rule_at
-from ..mst.weights import valid_cells
+from ..mst.weights import Weight, valid_cells
 from .source import Forest
 
 _DIRECTION = np.array([0, 3, 2, 1, -1, -1, -1, -1])
@@ -48,19 +48,21 @@ class Work:
         int64 work space.
     """
 
-    def __init__(self, blocks: BlockGrid) -> None:
+    def __init__(self, blocks: BlockGrid, weight: Weight | None = None) -> None:
         n = min(blocks.block, blocks.rows) * min(blocks.block, blocks.cols)
+        key = np.uint64 if weight is None or not weight.two_words else weight.key_dtype
         self.links, self.code = np.empty(n, np.uint8), np.empty(n, np.uint8)
         self.order, self.parent = np.empty(n + 1, np.int32), np.empty(n, np.int32)
-        self.keys, self.ids = np.empty(n, np.uint64), np.empty(n, np.int64)
+        self.keys, self.ids = np.empty(n, key), np.empty(n, np.int64)
         self.one, self.two, self.three = (np.empty(n, np.int32) for _ in range(3))
         self.cut, self.sums = np.empty(n, np.bool_), np.empty(n, np.int64)
 
 
 def work_bytes(block: int, cell: np.dtype, key: np.dtype) -> int:
     """Bytes a thread needs for a block: `Work`, operands, validity and their temporaries."""
-    own = 1 + 1 + 4 + 4 + 8 + 8 + 12 + 1 + 8
-    return (block + 2) ** 2 * (own + key.itemsize + cell.itemsize + 16)
+    own = 1 + 1 + 4 + 4 + max(8, key.itemsize) + 8 + 12 + 1 + 8
+    operand = max(cell.itemsize, min(8, key.itemsize))
+    return (block + 2) ** 2 * (own + operand + cell.itemsize + 16)
 
 
 @dataclass
@@ -165,14 +167,15 @@ class BlockForest:
         parent_edges(self.operands, rule, corner, *tree, work.keys, work.ids)
 
     def crossing_keys(self) -> np.ndarray:
-        """Keys of the edges to other blocks, uint64."""
+        """Keys of the edges to other blocks, of the type of `Work.keys`."""
         row, col = self.out_cell // self.width + 1, self.out_cell % self.width + 1
         there = row + ROW_STEP[self.out_step], col + COL_STEP[self.out_step]
         forward = _DIRECTION[self.out_step]
         lower = np.where(forward < 0, there[0], row) - 1 + self.window[0]
         direction = np.maximum(forward, _DIRECTION[(self.out_step + 4) & 7])
         of_step = rule_at(self.forest.weight.rule(), direction, lower)
-        return edge_key(self.operands[row, col], self.operands[there], of_step).astype(np.uint64)
+        keys = edge_key(self.operands[row, col], self.operands[there], of_step)
+        return keys.astype(self.work.keys.dtype)
 
 
 def read_forest(
@@ -351,7 +354,7 @@ def parent_edges(operands, rule, corner, order, code, parent, keys, ids):
         d = _DIRECTION[k]
         if d < 0:
             row, col, d = r, c, _DIRECTION[k - 4]
-        keys[v] = np.uint64(edge_key(here, there, rule_at(rule, d, row0 + row)))
+        keys[v] = edge_key(here, there, rule_at(rule, d, row0 + row))
         ids[v] = 4 * ((row0 + row) * cols + col0 + col) + d
 
 

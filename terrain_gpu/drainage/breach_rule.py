@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cells import differences
 from ..errors import InputError
 from .weights import FILL_VALUE, named_largest
 
@@ -40,11 +41,12 @@ class BreachRule:
         self.reach = reach_of(heights.grid.shape, max_distance)
         self.deepest = math.inf if max_depth is None else float(max_depth)
         known = heights.statistics()
-        low, high = (float(known[end] or 0) for end in ("min", "max"))
+        low, high = (known[end] or 0 for end in ("min", "max"))
         bits = 61 - ((2 * max_distance + 1) ** 2).bit_length()
-        # Halves: the range itself may overflow.
-        exponent = math.frexp(high / 2 - low / 2)[1] + 1 - bits
         whole = heights.dtype.kind in "iu"
+        # Halves: the range of floats may overflow. That of integers is exact.
+        half = (high - low) / 2 if whole else float(high) / 2 - float(low) / 2
+        exponent = math.frexp(half)[1] + 1 - bits
         self.per_unit = math.ldexp(1.0, -max(exponent, 0 if whole else -1000))
         if self.per_unit < (1 if whole else FINEST):
             raise InputError(
@@ -59,5 +61,9 @@ class BreachRule:
 
     def units(self, heights: np.ndarray, lowered: np.ndarray) -> np.ndarray:
         """Cuts in units, int64."""
-        scaled = [one.astype(np.float64) * self.per_unit for one in (heights, lowered)]
-        return np.rint(scaled[0] - scaled[1]).astype(np.int64)
+        if heights.dtype.kind in "iu":
+            scaled = differences(heights, lowered) * self.per_unit
+        else:
+            high, low = (one.astype(np.float64) * self.per_unit for one in (heights, lowered))
+            scaled = high - low
+        return np.rint(scaled).astype(np.int64)

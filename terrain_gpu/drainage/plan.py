@@ -54,15 +54,17 @@ def plan_blocks(  # noqa: PLR0913 - keyword-only
     ring = (block + 2) ** 2
     # About half of the cells along a border have an edge across it. Count both ends, and branches.
     vertices = 5 * blocks.line_cells // 2
+    key = Weight("flow", dtype).key_dtype
+    more = key.itemsize - 8
     return fit_blocks(
         blocks,
         dtype.name,
         f"to {what}",
         buffer=ring * (item + 1 + results),
-        worker=work_bytes(block, dtype, Weight("max", dtype).key_dtype) + ring * work,
+        worker=work_bytes(block, dtype, key) + ring * work,
         scratch=block * block * (item + 2 * results),
-        held=max(vertices * OUTLINE_BYTES + beside, before),
-        joined=vertices * vertex + beside,
+        held=max(vertices * (OUTLINE_BYTES + more) + beside, before),
+        joined=vertices * (vertex + 3 * more) + beside,
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),
         bytes_written=written,

@@ -11,6 +11,7 @@ from typing import Any
 from numba.extending import register_jitable
 
 from ..compiled import jit
+from ..wide import less
 
 NONE = -1
 """No vertex: the parent of a root, and the vertex that an outlet drains to."""
@@ -22,7 +23,7 @@ UNREACHED = -2
 @register_jitable
 def _heavier(keys: Any, ids: Any, v: int, u: int) -> bool:
     """Whether the parent edge of `v` comes after the parent edge of `u` in the total order."""
-    return keys[v] > keys[u] or (keys[v] == keys[u] and ids[v] > ids[u])
+    return less(keys[u], keys[v]) or (keys[v] == keys[u] and ids[v] > ids[u])
 
 
 @jit
@@ -39,7 +40,8 @@ def separate(order, parent, keys, ids, outlets, gate, cut):
     order, parent
         int32, the forest.
     keys, ids
-        uint64 and int64, weight key and id of each vertex's edge to its parent.
+        uint64 (complex128 for two words) and int64, weight key and id of each vertex's edge to its
+        parent.
     outlets
         int32, vertices.
     gate

@@ -334,13 +334,19 @@ def rule_of(
 
 
 def largest_weight(layer: Any) -> float | int:
-    """The largest size of a value: as recorded, or of all cells where nothing is."""
+    """The largest size of a value."""
+    return max(map(abs, extremes(layer)))
+
+
+def extremes(layer: Any) -> tuple[float | int, float | int]:
+    """The least and the largest value: as recorded, or of all cells where nothing is; 0 if none."""
     if layer.is_sealed:
         found = [layer.statistics()[key] for key in ("min", "max")]
     else:  # another program wrote it
         each = [stats(layer.read_block(*at), layer.nodata) for at in layer.blocks.ids()]
         found = [value for one in each for value in (one.low, one.high)]
-    return max((abs(value) for value in found if value is not None), default=0)
+    found = [value for value in found if value is not None] or [0]
+    return min(found), max(found)
 
 
 def named_largest(layer: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..compiled import jit
+from ..wide import relative
 
 DEGREES = 180 / math.pi
 
@@ -36,13 +37,11 @@ def horn(cells, absent, across, down, nodata, slopes, aspects):
                 if aspects.size:
                     aspects[r, c] = nodata
                 continue
-            nw, n, ne = float(cells[r, c]), float(cells[r, c + 1]), float(cells[r, c + 2])
-            w, e = float(cells[r + 1, c]), float(cells[r + 1, c + 2])
-            sw, s, se = (
-                float(cells[r + 2, c]),
-                float(cells[r + 2, c + 1]),
-                float(cells[r + 2, c + 2]),
-            )
+            z = cells[r + 1, c + 1]
+            nw, n = relative(cells[r, c], z), relative(cells[r, c + 1], z)
+            ne, w = relative(cells[r, c + 2], z), relative(cells[r + 1, c], z)
+            e, sw = relative(cells[r + 1, c + 2], z), relative(cells[r + 2, c], z)
+            s, se = relative(cells[r + 2, c + 1], z), relative(cells[r + 2, c + 2], z)
             east = ((ne + 2 * e + se) - (nw + 2 * w + sw)) / (4 * across[r])
             south = ((sw + 2 * s + se) - (nw + 2 * n + ne)) / (4 * down[r])
             slopes[r, c] = DEGREES * math.atan(math.sqrt(east * east + south * south))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cells import is_nodata
+from ..cells import differences, is_nodata
 from ..engine.plan import StreamPlan
 from ..engine.proof import Limits, Read, RunRecord, around, check_blocks, plan_proof, wrong
 from ..grid import Block, GridSpec
@@ -137,12 +137,21 @@ def _gradients(
     z: np.ndarray, absent: np.ndarray, across: np.ndarray, down: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rise to the E and to the S, and cells without; `z` and `absent` with one ring."""
-    z = z.astype(np.float64)
+    middle = z[1:-1, 1:-1]
+    exact = z.dtype.kind in "iu" and z.itemsize == 8  # relative to each cell, as float64 holds them
+    z = z if exact else z.astype(np.float64)
+
+    def line(*places: tuple[int, int]) -> np.ndarray:
+        """Of three neighbours, the sum of the heights, the second one twice."""
+        parts = [z[y : y + len(middle), x : x + middle.shape[1]] for y, x in places]
+        one, two, three = (differences(part, middle) for part in parts) if exact else parts
+        found: np.ndarray = one + 2 * two + three
+        return found
+
     with np.errstate(all="ignore"):  # of cells without a value
-        columns = z[:-2] + 2 * z[1:-1] + z[2:]
-        rows = z[:, :-2] + 2 * z[:, 1:-1] + z[:, 2:]
-        east = (columns[:, 2:] - columns[:, :-2]) / (4 * across[:, None])
-        south = (rows[2:] - rows[:-2]) / (4 * down[:, None])
+        east = line((0, 2), (1, 2), (2, 2)) - line((0, 0), (1, 0), (2, 0))
+        south = line((2, 0), (2, 1), (2, 2)) - line((0, 0), (0, 1), (0, 2))
+        east, south = east / (4 * across[:, None]), south / (4 * down[:, None])
     return east, south, around(absent)
 
 

@@ -118,8 +118,8 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     weight
         "max": the higher of the two cells, so that paths in the tree cross the lowest passes;
         "absdiff": their absolute difference; "flow": as "max", but of edges with one weight the
-        steeper comes first, so that the tree of a cell follows its steepest descent. Cells of at
-        most 32 bits; arrays have square cells.
+        steeper comes first, so that the tree of a cell follows its steepest descent; over cells of
+        64 bits by the method "contract", on the CPU. Arrays have square cells.
     connectivity
         8 or 4.
     method

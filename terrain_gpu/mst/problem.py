@@ -96,6 +96,11 @@ class SpanningForest(Operation):
                 raise
             raise InputError(f"{self.source.path}: {error}") from None
 
+    @property
+    def solved_by(self) -> str:
+        """The method; tiles of "frozen" have no keys of two words."""
+        return "contract" if self.kind.two_words else self.method
+
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
     ) -> StreamPlan:
@@ -109,7 +114,7 @@ class SpanningForest(Operation):
             source.dtype,
             source.block_size,
             weight=self.kind.name,
-            method=self.method,
+            method=self.solved_by,
             source_bytes=stored,
             held=held,
             memory_limit=memory_limit,
@@ -120,7 +125,7 @@ class SpanningForest(Operation):
     @cached_property
     def joiner(self) -> Solver:
         """Joins levels on the CPU; its kernel of blocks may not be compiled."""
-        how = self.kind, self.source.nodata, self.connectivity == 8, METHODS[self.method]
+        how = self.kind, self.source.nodata, self.connectivity == 8, METHODS[self.solved_by]
         return Solver(self.grid.shape, self.blocks.block, *how)
 
     @cached_property
@@ -352,7 +357,7 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
         Plan regions for this GPU; blocks for the CPU when None.
     """
     kind = Weight(weight, dtype)
-    key, module = kind.key_dtype, METHODS[method]
+    key, module = kind.key_dtype, METHODS["contract" if kind.two_words else method]
     if source_bytes is None:
         source_bytes = layer_bytes(rows, cols, dtype.itemsize, block_size)
     spill = partial(spill_bytes, weight=kind, method=module)

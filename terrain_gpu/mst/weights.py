@@ -3,10 +3,11 @@
 Edges are ordered by (weight, global id of the lower endpoint, direction), directions E < SW < S <
 SE; by "flow", the steeper of two edges of one weight comes first, before ids. Kernels compare
 weights as unsigned *keys* in the same order: 32 bits for cells of up to 16 bits and float32, 64
-bits otherwise and for "flow". The difference of two floats is rounded in the layer's type.
+bits otherwise and for "flow"; for "flow" over cells of 64 bits two words, see `wide`.
+The difference of two floats is rounded in the layer's type.
 
-The slope of an edge is the difference of its cells, an exact double for cells of up to 32 bits,
-times the reciprocal of its length, rounded to float32.
+The slope of an edge is the difference of its cells, rounded once to a double, times the reciprocal
+of its length, rounded to float32.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ WEIGHTS = {
 
 
 def weights_of(dtype: np.dtype) -> list[str]:
-    """Return the weights that cells of a type can have."""
+    """Return the weights of cells of a type whose keys are one word, as tiles and GPUs need."""
     return [name for name, row in WEIGHTS.items() if not (row.slopes and dtype.itemsize > 4)]
 
 
@@ -84,11 +85,6 @@ class Weight:
     def __post_init__(self) -> None:
         if self.name not in WEIGHTS:
             raise InputError(f"weight {self.name!r} is not known; use {' or '.join(WEIGHTS)}")
-        if self.name not in weights_of(self.dtype):
-            raise InputError(
-                f"weight {self.name} needs cells of at most 32 bits, these are {self.dtype.name}; "
-                "make them float32 first (gdal_translate -ot Float32, or astype)"
-            )
 
     @classmethod
     def on(cls, grid: GridSpec, name: str, dtype: np.dtype) -> Weight:
@@ -107,8 +103,15 @@ class Weight:
         return WEIGHTS[self.name].subtracts
 
     @property
+    def two_words(self) -> bool:
+        """Whether keys are of two words: cells of 64 bits, and slopes."""
+        return self.slopes and self.dtype.itemsize == 8
+
+    @property
     def key_dtype(self) -> np.dtype:
-        """uint32 or uint64."""
+        """uint32 or uint64; complex128 for two words."""
+        if self.two_words:
+            return np.dtype(np.complex128)
         small = self.dtype.itemsize <= 2 or self.dtype == np.float32
         return np.dtype(np.uint32 if small and not self.slopes else np.uint64)
 
@@ -127,7 +130,9 @@ class Weight:
         """Type of the `operands`."""
         if (self.subtracts or self.slopes) and self.dtype.kind == "f":
             return self.dtype.newbyteorder("=")
-        return np.dtype(np.uint32) if self.slopes else self.key_dtype
+        if self.slopes:
+            return np.dtype(np.uint64 if self.two_words else np.uint32)
+        return self.key_dtype
 
     def rule(self, row0: int = 0, row1: int | None = None) -> np.unsignedinteger | np.ndarray:
         """Return how `edge_key` joins the operands of two cells, the first in one of these rows.
@@ -186,7 +191,12 @@ class Weight:
 
     def add(self, sums: np.ndarray, keys: np.ndarray) -> None:
         """Add the weights of edges to accumulators, as `add_weight` does for one edge."""
-        sizes = keys.astype(np.uint64) >> np.uint64(32 * self.slopes)
+        if self.two_words:
+            from ..wide import high_word  # loads numba
+
+            sizes = high_word(keys)
+        else:
+            sizes = keys.astype(np.uint64) >> np.uint64(32 * self.slopes)
         exponents, signs = np.zeros(len(keys), np.int64), np.ones(len(keys), np.int64)
         if self.dtype.kind == "f":
             bits, point = (31, 23) if self.dtype.itemsize == 4 else (63, 52)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import register_jitable
 
+from ..wide import less
+
 NOBODY = -1
 
 
@@ -21,7 +23,7 @@ def new_tree(players: int) -> np.ndarray:
 @register_jitable
 def precedes(key, edge, other_key, other_edge):
     """Compare edges in their total order: by key, then by id."""
-    return key < other_key or (key == other_key and edge < other_edge)
+    return less(key, other_key) or (key == other_key and edge < other_edge)
 
 
 @register_jitable

@@ -8,10 +8,12 @@ cells has an equally high neighbour that is not low: there the flat drains.
 from __future__ import annotations
 
 import numpy as np
+from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, NEIGHBOUR, ROW_STEP
 from ...primitives.union_find import find
+from ...wide import difference, scaled_difference
 from ..breach_rule import NO_VALUE, OUTLET, PIT
 
 _UNSEEN, _SETTLED = -1, -2
@@ -160,6 +162,12 @@ def breach_all(heights, kinds, reach, per_unit, deepest, work, out):
     return pits, breached
 
 
+@register_jitable
+def cut_units(height, level, per_unit):
+    """The cut from a height down to a level in units, int64."""
+    return np.int64(np.rint(scaled_difference(height, level, per_unit)))
+
+
 @jit
 def trace_way(heights, kinds, row, col, limits, work, units, top, steps):
     """Find the way out of a pit, and measure it.
@@ -189,7 +197,6 @@ def trace_way(heights, kinds, row, col, limits, work, units, top, steps):
     if count == 0:
         return 0, cost, cut, length, row, col
     here, side, way = heights[row, col], 2 * reach + 1, work[3]
-    base = np.float64(here) * per_unit
     r, c = row, col
     for at in range(count - 2, -1, -1):
         y, x = row - reach + way[at] // side, col - reach + way[at] % side
@@ -198,8 +205,8 @@ def trace_way(heights, kinds, row, col, limits, work, units, top, steps):
         length += units[EDGE_OF[k], top + min(r, y)]
         r, c = y, x
         if heights[r, c] > here:
-            cost += np.int64(np.rint(np.float64(heights[r, c]) * per_unit - base))
-            cut = max(cut, np.float64(heights[r, c]) - np.float64(here))
+            cost += cut_units(heights[r, c], here, per_unit)
+            cut = max(cut, difference(heights[r, c], here))
     return count - 1, cost, cut, length, r, c
 
 
@@ -233,7 +240,6 @@ def search(heights, kinds, row, col, reach, per_unit, deepest, work):
     side = 2 * reach + 1
     top, left = row - reach, col - reach
     here = heights[row, col]
-    base = np.float64(here) * per_unit
     start = reach * side + reach
     cost[start], rest[start], place[start] = 0, 0, 0
     heap[0], seen[0] = start, start
@@ -257,9 +263,9 @@ def search(heights, kinds, row, col, reach, per_unit, deepest, work):
                 continue
             new_cost, new_rest = cost[v], rest[v] + _STEP + (k & 1)
             if heights[y, x] > here:
-                if np.float64(heights[y, x]) - np.float64(here) > deepest:
+                if difference(heights[y, x], here) > deepest:
                     continue
-                new_cost += np.int64(np.rint(np.float64(heights[y, x]) * per_unit - base))
+                new_cost += cut_units(heights[y, x], here, per_unit)
             if place[u] == _UNSEEN:
                 seen[met] = u
                 met += 1
@@ -271,7 +277,7 @@ def search(heights, kinds, row, col, reach, per_unit, deepest, work):
             _rise(heap, u, cost, rest, place)
     count = 0
     if end >= 0:
-        count = _go_back(heights, here, base, per_unit, top, left, end, side, work)
+        count = _go_back(heights, here, per_unit, top, left, end, side, work)
     for u in seen[:met]:
         place[u] = _UNSEEN
     return count
@@ -318,7 +324,7 @@ def _sink(heap, size, u, cost, rest, place):
 
 
 @jit
-def _go_back(heights, here, base, per_unit, top, left, end, side, work):
+def _go_back(heights, here, per_unit, top, left, end, side, work):
     """Follow the costs back from the end of a way, into the heap; return its number of cells."""
     cost, rest, place, heap, _ = work
     heap[0], count, v = end, 1, end
@@ -326,7 +332,7 @@ def _go_back(heights, here, base, per_unit, top, left, end, side, work):
         row, col = v // side, v % side
         cut = np.int64(0)
         if heights[top + row, left + col] > here:
-            cut = np.int64(np.rint(np.float64(heights[top + row, left + col]) * per_unit - base))
+            cut = cut_units(heights[top + row, left + col], here, per_unit)
         # By ascending number.
         for k in (5, 6, 7, 4, 0, 3, 2, 1):
             r, c = row + ROW_STEP[k], col + COL_STEP[k]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import LayerCompression, checked
-from ...cells import is_nodata, to_json
+from ...cells import differences, is_nodata, to_json
 from ...compiled import known_types, tell_compiling
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
@@ -190,7 +190,7 @@ class Breach(Operation):
             high, low = before[row][where], out[row][where]
             cells += len(high)
             with np.errstate(over="ignore"):  # of cuts that no float holds
-                cut = max(cut, float((high.astype(np.float64) - low.astype(np.float64)).max()))
+                cut = max(cut, float(differences(high, low).max()))
             volume += int(rule.units(high, low).sum()) * int(self.areas[0][r0 + row])
         counts = {"pits": pits, "breached": breached, "lowered": cells, "cut": cut}
         return SolvedBlock((out,), {**counts, "volume": volume})

@@ -27,6 +27,7 @@ from ...io.features import POINTS, Feature, Fields, library_bytes, write_feature
 from ...io.lines import is_geopackage, reprojection_errors, tell_without_crs
 from ..features import write_lines
 from ..lines import CELL_BYTES
+from ..relative import as_floats, base_of
 from ..verify.stream_lines import Channels, plan_lines_proof, verify_lines
 from .link_kernels import Drawn, gather, list_pieces
 from .links import EACH
@@ -107,7 +108,7 @@ class StreamLines(OnChannels):
                 "a channel and has no value; name the layer that the directions were computed from "
                 "(--layer)"
             )
-        return found.astype(np.float64) + 0.0  # SQLite has no -0.0
+        return as_floats(found, base_of(layer)) + 0.0  # SQLite has no -0.0
 
     def finish(
         self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
@@ -214,17 +215,17 @@ class LineState(ChannelState):
 
     def junctions(self) -> Iterator[list[Feature]]:
         """Yield batches of the cells where links begin, by their numbers, and of the outlets."""
-        count = 0
+        count, base = 0, base_of(self._operation.layers[2])
         for _, found in self._drawn():
             kinds = np.where(found["inflows"] > 0, "junction", "head")
-            columns = found["start"], kinds, found["inflows"], found["id"], found["top"]
+            columns = found["start"], kinds, found["inflows"], found["id"], found["top"] + base
             yield from self._points(count, *columns)
             count += len(found)
         for _, drawn in self._drawn():
             found = drawn[drawn["downstream"] == 0]
             ones, none = np.ones(len(found), np.int64), np.zeros(len(found), np.int64)
             same = np.full(len(found), "outlet"), ones, none
-            yield from self._points(count, found["end"], *same, found["low"])
+            yield from self._points(count, found["end"], *same, found["low"] + base)
             count += len(found)
 
     def _points(

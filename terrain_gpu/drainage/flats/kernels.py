@@ -9,6 +9,7 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ...wide import difference
 from ..codes import NOWHERE, OUTLET
 
 UNSEEN, DRAINS, FLAT, RING = range(4)
@@ -134,7 +135,7 @@ def steepest(heights, codes, per_length, row0, kind, flats, out):
                     to = at + step[k]
                     if z[to] < z[at] and code[to] != NOWHERE:
                         of_step = per_length[EDGE_OF[k], row0 + row - 1 + min(ROW_STEP[k], 0)]
-                        slope = np.float32((np.float64(z[at]) - np.float64(z[to])) * of_step)
+                        slope = np.float32(difference(z[at], z[to]) * of_step)
                         if slope > most:
                             most, which = slope, k
                 if which >= 0:

@@ -23,8 +23,8 @@ from ..channels.inputs import area_of
 from ..codes import DIRECTIONS, open_directions
 from ..completing import completed
 from ..hierarchy.filling import FillAround
-from ..hierarchy.operation import refuse_beyond
 from ..location import placed, refuse_cuda
+from ..relative import base_of
 from ..source import open_forest
 from ..verify.fill import plan_fill, verify_fill
 from .block import FlowBlock
@@ -271,15 +271,17 @@ def refuse_epsilon(heights: Layer, kept: tuple[Any, ...]) -> None:
             "one of both out"
         )
     if heights.dtype.kind != "f":
+        name = "float32" if np.can_cast(heights.dtype, np.float32) else "float64"
         raise InputError(
             f"{heights.path}: heights are {heights.dtype.name}, and epsilon (--epsilon) raises by "
-            "steps of floats; make them float32 first (gdal_translate -ot Float32, or astype)"
+            f"steps of floats; make them {name} first (gdal_translate -ot {name.title()}, or "
+            "astype)"
         )
 
 
 def _filling_around(
     store: TileStore, heights: Layer, directions: str, into: str, depth: float | None, area: Any
 ) -> Operation:
-    refuse_beyond(heights)
+    base_of(heights)  # it refuses what is too large
     least = None if area is None else area_of(area, heights, "keep_larger_than")
     return FillAround.keeping(str(store.path), directions, into, depth, least)

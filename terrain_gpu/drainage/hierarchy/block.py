@@ -11,6 +11,7 @@ from ...grid import Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..block import BlockForest, edge_ids
 from ..codes import NOWHERE, OUTLET
+from ..relative import as_floats, base_of
 from . import kernels
 
 _COUNT = np.array([bits.bit_count() for bits in range(256)], np.uint8)
@@ -98,7 +99,7 @@ class BlockSets:
     def __post_init__(self) -> None:
         block, work = self.block, self.block.work
         size = block.size
-        self.heights = block.heights.astype(np.float64)
+        self.heights = as_floats(block.heights, base_of(block.forest.cells))
         self.heights[~block.valid] = np.nan
         self.down, self.root = work.order[:size], work.parent[:size]
         links = work.links[:size]

@@ -22,19 +22,18 @@ from ...engine.operation import (
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Here, Result, Run, run
-from ...errors import InputError, StoreError
+from ...errors import StoreError
 from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units, cell_areas
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...mst.weights import Weight
 from ...progress import Progress, silent
-from ...store import Layer
 from ..block import Work, read_forest, work_bytes
 from ..codes import DIRECTIONS, label_dtype, open_directions
 from ..completing import completed
+from ..relative import base_of, restored
 from ..source import Forest, open_forest
 from ..verify.nesting import DepressionRule, plan_depressions_proof, verify_depressions
-from ..weights import largest_weight
 from . import kernels
 from .block import WORK_BYTES, BlockSets, leave_out_undrained
 from .state import NODE_BYTES, Hierarchy
@@ -139,6 +138,11 @@ class Depressions(Operation):
     def areas(self) -> np.ndarray:
         return cell_areas(self.grid)
 
+    @property
+    def base(self) -> int:
+        """See `relative.base_of`."""
+        return base_of(self.layers[0])
+
     def solve(
         self,
         phase: Phase,
@@ -166,7 +170,7 @@ class Depressions(Operation):
             out[-1][...] = block.heights[1:-1, 1:-1]
             levels = kept.levels(found).reshape(shape)
             higher = np.isfinite(levels)
-            out[-1][higher] = levels[higher]
+            out[-1][higher] = restored(levels[higher], self.base, out[-1].dtype)
         return SolvedBlock(tuple(out))
 
     def _measured(
@@ -226,17 +230,11 @@ class _Nesting(Hierarchy):
             operation = self._operation
             assert operation.table is not None
             integers = operation.layers[0].dtype.kind != "f"
-            columns = self._totals.columns(self, integers=integers)
+            columns = self._totals.columns(self, operation.base, integers=integers)
             write_table(Path(operation.table), columns, operation.grid)
 
     def found(self) -> dict[str, Any]:
         return self._totals.found(self)
-
-
-def refuse_beyond(heights: Layer) -> None:
-    """Refuse heights that float64 does not hold exactly."""
-    if heights.dtype.itemsize == 8 and largest_weight(heights) > 2**53:
-        raise InputError(f"{heights.path}: holds heights beyond 2**53; make them float32 first")
 
 
 def plan_depressions(
@@ -349,7 +347,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
     Raises
     ------
     InputError
-        when a name cannot be used, a limit is negative, or heights are beyond 2**53.
+        when a name cannot be used, a limit is negative, or integers differ by more than 2**53.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -380,7 +378,7 @@ def depressions(  # noqa: PLR0913 - keyword-only
     if "flats" not in codes.info["settings"]:
         for name in forest.identity:
             RunRecord(opened, codes).input(name)
-    refuse_beyond(forest.cells)
+    base_of(forest.cells)  # it refuses what is too large
     operation = Depressions(
         str(opened.path),
         directions,

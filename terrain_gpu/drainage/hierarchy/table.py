@@ -10,6 +10,7 @@ import numpy as np
 
 from ...grid import GridSpec, cell_centres
 from ...grid.neighbours import DIRECTIONS
+from ..relative import restored
 from . import kernels
 
 if TYPE_CHECKING:
@@ -59,11 +60,18 @@ class DepressionTotals:
             "volume": float(self._volumes[outer].sum()),
         }
 
-    def columns(self, found: Hierarchy, *, integers: bool) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the table, some rows at a time; at least once, even without rows."""
+    def columns(
+        self, found: Hierarchy, base: int, *, integers: bool
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the table, some rows at a time; at least once, even without rows.
+
+        `base` is added to heights.
+        """
         assert found.number is not None
         numbers, cols = np.append(found.number, 0), self._grid.cols
-        heights = np.int64 if integers else np.float64
+        heights = np.dtype(np.int64 if integers else np.float64)
+        if base > np.iinfo(np.int64).max // 2:
+            heights = np.dtype(np.uint64)
         for start in range(0, max(len(self._kept), 1), _ROWS):
             which = self._kept[start : start + _ROWS]
             pit = np.stack(np.divmod(found.pit[which], cols), axis=1)
@@ -78,12 +86,12 @@ class DepressionTotals:
                 "col": pit[:, 1],
                 "x": x,
                 "y": y,
-                "height": bottom.astype(heights),
+                "height": restored(bottom, base, heights),
                 "spill_row": spill[:, 0],
                 "spill_col": spill[:, 1],
                 "spill_x": spill_x,
                 "spill_y": spill_y,
-                "spill_height": top.astype(heights),
+                "spill_height": restored(top, base, heights),
                 "depth": (top - bottom).astype(heights),
                 "cells": self._cells[which],
                 "area": self._areas[which],

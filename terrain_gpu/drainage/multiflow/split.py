@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ...compiled import jit
+from ...wide import difference
 from ..codes import NOWHERE, OUTLET
 from ..division import BITS, DINF, QUINN, arctan, power
 
@@ -63,7 +64,7 @@ def _by_slopes(z, code, at, step, lengths, contours, row, how, only, parts, shar
         to = at + step[k]
         shares[k] = 0
         if code[to] != NOWHERE and z[to] < z[at]:
-            shares[k] = (np.float64(z[at]) - np.float64(z[to])) / lengths[k, row]
+            shares[k] = difference(z[at], z[to]) / lengths[k, row]
             if shares[k] > 0:
                 parts[k] = 1
                 steepest = max(steepest, shares[k])
@@ -102,12 +103,12 @@ def _steepest_facet(z, code, at, step, lengths, row, only, parts):
         has_first, has_second = code[first] != NOWHERE, code[second] != NOWHERE
         one, two = 0.0, 0.0
         if has_first:
-            one = (np.float64(z[at]) - np.float64(z[first])) / lengths[near, row]
+            one = difference(z[at], z[first]) / lengths[near, row]
         if has_first and has_second:
-            two = (np.float64(z[first]) - np.float64(z[second])) / lengths[across, row]
+            two = difference(z[first], z[second]) / lengths[across, row]
         slope, towards, beside, tangent = one, near, -1, 0.0
         if has_second and (not has_first or two * lengths[near, row] >= one * lengths[across, row]):
-            slope = (np.float64(z[at]) - np.float64(z[second])) / lengths[far, row]
+            slope = difference(z[at], z[second]) / lengths[far, row]
             towards = far
         elif two > 0:
             slope, beside, tangent = math.sqrt(one * one + two * two), far, two / one

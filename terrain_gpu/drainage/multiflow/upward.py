@@ -10,6 +10,7 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...wide import difference
 from ..above import NODATA
 from ..codes import NOWHERE
 from ..division import BITS
@@ -169,4 +170,4 @@ def _taken(level, at, to, length, column, values):
         return np.nan
     if column == 1:
         return values[to, 1] + length
-    return values[to, 0] + (np.float64(level[at]) - np.float64(level[to]))
+    return values[to, 0] + difference(level[at], level[to])

@@ -17,6 +17,7 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ...mst.cpu.keys import edge_key, rule_at
+from ...wide import less
 from ..hierarchy.kernels import IN_ORDER, OCEAN, older, root_of, roots
 
 MOST = (1 << 62) - 1
@@ -40,14 +41,15 @@ def descents(z, operands, rule, links, outlets, corner, down, root, stack, step)
     for v in range(rows * width):
         down[v], step[v] = -1, _NO_STEP
         row, col = v // width, v % width
-        here, height, least = operands[row + 1, col + 1], z[row + 1, col + 1], np.uint64(0)
+        here, height = operands[row + 1, col + 1], z[row + 1, col + 1]
+        least = edge_key(here, here, rule_at(rule, 0, row0 + row))
         for k in IN_ORDER:
             r, c = row + ROW_STEP[k], col + COL_STEP[k]
             if not (links[v] >> k) & 1 or not z[r + 1, c + 1] <= height:
                 continue
             of_step = rule_at(rule, EDGE_OF[k & 3], row0 + (row if k < 4 else r))
-            key = np.uint64(edge_key(here, operands[r + 1, c + 1], of_step))
-            if step[v] == _NO_STEP or key < least:
+            key = edge_key(here, operands[r + 1, c + 1], of_step)
+            if step[v] == _NO_STEP or less(key, least):
                 least, step[v] = key, k
     for v in outlets:
         step[v] = _NO_STEP

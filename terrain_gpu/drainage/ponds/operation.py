@@ -34,6 +34,7 @@ from ..codes import DIRECTIONS, open_directions
 from ..completing import completed
 from ..hierarchy.block import WORK_BYTES
 from ..rain import Rain
+from ..relative import base_of
 from ..source import Forest, open_drained
 from ..verify.ponds import plan_water, verify_water
 from . import kernels
@@ -125,7 +126,8 @@ class FillSpillMerge(Operation):
         from .table import columns
 
         assert self.table is not None
-        write_table(Path(self.table), columns(state, self.grid, self.scale), self.grid)
+        base = base_of(self.layers[0])
+        write_table(Path(self.table), columns(state, self.grid, self.scale, base), self.grid)
 
     # -- rain and volumes -------------------------------------------------------------------------
 

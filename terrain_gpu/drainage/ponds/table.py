@@ -16,7 +16,9 @@ _ROWS = 1 << 15
 """Rows written at a time."""
 
 
-def columns(found: AllPools, grid: GridSpec, scale: float) -> Iterator[dict[str, np.ndarray]]:
+def columns(
+    found: AllPools, grid: GridSpec, scale: float, base: int
+) -> Iterator[dict[str, np.ndarray]]:
     """Yield the table, some rows at a time; at least once, even without rows.
 
     Depressions are those of `depressions`, with its numbers; then those that never spill.
@@ -48,9 +50,9 @@ def columns(found: AllPools, grid: GridSpec, scale: float) -> Iterator[dict[str,
             "col": pit[:, 1],
             "x": x,
             "y": y,
-            "height": found.heights[which],
-            "spill_height": found.dead[which],
+            "height": found.heights[which] + base,
+            "spill_height": found.dead[which] + base,
             "inflow": arrived[whole] / scale,
             "water": water[whole] / scale,
-            "level": found.surfaces[which],
+            "level": found.surfaces[which] + base,
         }

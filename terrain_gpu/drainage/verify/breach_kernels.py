@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import jit
+from ...wide import difference, scaled_difference
 from ..breach_rule import NO_VALUE, OUTLET, PIT
 
 _MOST = np.iinfo(np.int64).max
@@ -44,7 +45,7 @@ def lower_again(heights, kinds, reach, per_unit, deepest, space, right):
 def _cut(height, level, per_unit):
     if height <= level:
         return np.int64(0)
-    return np.int64(np.rint(np.float64(height) * per_unit - np.float64(level) * per_unit))
+    return np.int64(np.rint(scaled_difference(height, level, per_unit)))
 
 
 @jit
@@ -72,7 +73,7 @@ def _leave(heights, kinds, row, col, reach, per_unit, deepest, space):
                 kind = kinds[row - reach + r, col - reach + c]
                 if kind == NO_VALUE or u == v:
                     continue
-                if z > level and np.float64(z) - np.float64(level) > deepest:
+                if z > level and difference(z, level) > deepest:
                     continue
                 a = cost[v] + _cut(z, level, per_unit)
                 b = rest[v] + (np.int64(1) << 32) + (r != y and c != x)

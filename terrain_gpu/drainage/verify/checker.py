@@ -25,6 +25,7 @@ from ...grid import Block, ceil_div
 from ...grid.neighbours import symmetric
 from ...mst.weights import Weight
 from ...store import Layer, TileStore
+from ...wide import DTYPE as TWO_WORDS
 from ..outlets import BORDER, EDGE, has_voids
 from ..source import Forest, open_forest
 from ..sums import SumRule
@@ -46,7 +47,8 @@ from .voids import VOID_BYTES, BlockVoids, Floods, floods_bytes
 from .ways import ways_between
 
 _NAMES = ("E", "SE", "S", "SW", "W", "NW", "N", "NE")
-_MOST = np.iinfo(np.uint64).max
+_MOST = {"u": np.iinfo(np.uint64).max, "c": np.inf}
+"""A key greater than all others, by kind."""
 
 
 def verify_drainage(
@@ -168,10 +170,13 @@ def plan_passes(
     `outlets` are given ones; with `voids`, there is a pass over them before all others.
     """
     blocks = forest.cells.blocks
-    held = _WAY_BYTES * ways_between(blocks) + 48 * outlets + floods_bytes(blocks) * voids
+    wide = 8 * (forest.cells.dtype.itemsize == 8)  # more bytes of a key
+    held = (
+        (_WAY_BYTES + 9 * wide) * ways_between(blocks) + 48 * outlets + floods_bytes(blocks) * voids
+    )
     ring, key = (blocks.block + 2) ** 2, forest.weight.key_dtype.itemsize
     reads = _reads(forest, codes)
-    worker = ring * (key + 60 + VOID_BYTES * voids)
+    worker = ring * (key + 60 + wide + VOID_BYTES * voids)
     first = plan_proof(blocks, reads, limits, worker=worker, held=held)
     return [first] if sums is None else [first, *plan_sums(blocks, codes, sums, limits)]
 
@@ -220,11 +225,12 @@ class _BlockDrainage(NamedTuple):
         if (per_length := self.forest.weight.per_length) is not None:
             cells = keys, heights, per_length
         corner = np.array([r0, c0, self.codes.grid.cols])
-        exits, tops = np.empty(size, np.int32), np.empty(size, np.uint64)
+        key = TWO_WORDS if keys.dtype == np.uint64 else np.dtype(np.uint64)
+        exits, tops = np.empty(size, np.int32), np.empty(size, key)
         numbers = np.empty(size, np.int64)
         leave = ways_out(target, order, exits)
         heaviest_edges(cells, corner, codes, target, order, tops, numbers)
-        least = np.full(leave, _MOST), np.full(leave, np.iinfo(np.int64).max)
+        least = np.full(leave, _MOST[key.kind], key), np.full(leave, np.iinfo(np.int64).max)
         ways = links, order, exits, tops, numbers
         cell, k = check_divides(cells, corner, codes, *ways, *least)
         if cell >= 0:
@@ -238,7 +244,7 @@ class _BlockDrainage(NamedTuple):
         entered = np.empty(size, bool)
         entries(codes, entered)
         into = np.flatnonzero(entered)
-        top = np.empty(leave, np.uint64)
+        top = np.empty(leave, key)
         crossing_edges(cells, corner, codes, leaving, top, number)
         known = _Ways(
             self._globally(at, leaving),

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ...wide import difference
 from ..codes import NOWHERE, OUTLET
 
 
@@ -172,7 +173,7 @@ def _is_steepest(heights, along, row, col, code, per_length, above):
     for k in range(8):
         r, c = row + ROW_STEP[k], col + COL_STEP[k]
         if along[r, c] != NOWHERE and heights[r, c] < heights[row, col]:
-            drop = np.float64(heights[row, col]) - np.float64(heights[r, c])
+            drop = difference(heights[row, col], heights[r, c])
             upper = min(row, r) - 1 + above
             slopes[k] = np.float32(drop * per_length[EDGE_OF[k], upper])
     if slopes[own] < 0:

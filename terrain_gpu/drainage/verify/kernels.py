@@ -6,10 +6,13 @@ for each cell of the block.
 
 from __future__ import annotations
 
+import numba
 import numpy as np
+from numba.extending import overload
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ...wide import difference, less, two_words
 from ..codes import NOWHERE
 
 FAULTS = (
@@ -140,20 +143,32 @@ def edge(cells, corner, row, col, k):
     """
     keys, heights, per_length = cells
     r, c = row + ROW_STEP[k], col + COL_STEP[k]
-    key = max(np.uint64(keys[row + 1, col + 1]), np.uint64(keys[r + 1, c + 1]))
-    drop = abs(np.float64(heights[row + 1, col + 1]) - np.float64(heights[r + 1, c + 1]))
+    drop = abs(difference(heights[row + 1, col + 1], heights[r + 1, c + 1]))
+    higher, rest = max(keys[row + 1, col + 1], keys[r + 1, c + 1]), np.uint64(0)
     if k >= 4:
         row, col = r, c
     if per_length.shape[1]:
         slope = np.float32(drop * per_length[EDGE_OF[k], corner[0] + row])
-        key = (key << np.uint64(32)) + np.uint64(np.int64(2**31 - 1) - slope.view(np.int32))
-    return key, 4 * ((corner[0] + row) * corner[2] + corner[1] + col) + EDGE_OF[k]
+        rest = np.uint64(np.int64(2**31 - 1) - slope.view(np.int32))
+    number = 4 * ((corner[0] + row) * corner[2] + corner[1] + col) + EDGE_OF[k]
+    return _joined(higher, rest), number
+
+
+def _joined(high, rest):
+    """Join the key of a height and the rest of the key of an edge."""
+
+
+@overload(_joined, inline="always")
+def _joined_of(high, rest):
+    if high == numba.types.uint64:
+        return lambda high, rest: two_words(np.uint64(high), rest)
+    return lambda high, rest: (np.uint64(high) << np.uint64(32)) | rest
 
 
 @jit
 def heavier(key, number, than_key, than_number):
     """Whether an edge comes after another in the total order."""
-    return key > than_key or (key == than_key and number > than_number)
+    return less(than_key, key) or (key == than_key and number > than_number)
 
 
 @jit
@@ -205,7 +220,8 @@ def heaviest_edges(cells, corner, codes, target, order, tops, numbers):
     Parameters
     ----------
     tops, numbers
-        uint64 and int64, receive key and id of the edge; 0 and -1 where there is none.
+        uint64 (complex128 for two words) and int64, receive key and id of the edge; 0 and -1 where
+        there is none.
     """
     cols = codes.shape[1] - 2
     for i in range(len(order) - 1, -1, -1):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...wide import difference
 from ..above import NODATA
 from ..codes import NOWHERE, OUTLET
 from ..division import BITS, DINF, QUINN, arctan, power
@@ -89,7 +90,7 @@ def average(heights, codes, levels, stops, to_outlets, found, rises, lengths, ri
                 y, x = r + ROW_STEP[to], c + COL_STEP[to]
                 step = lengths[to, row]
                 if rises:
-                    step = np.float64(levels[r, c]) - np.float64(levels[y, x])
+                    step = difference(levels[r, c], levels[y, x])
                 one = np.nan if found[y, x] == NODATA else found[y, x] + step
                 if k < 0:
                     base = rest = one
@@ -142,7 +143,7 @@ def _drop(around, drains, k):
     r, c = 1 + ROW_STEP[k], 1 + COL_STEP[k]
     if drains[r, c] == NOWHERE:
         return np.nan
-    return np.float64(around[1, 1]) - np.float64(around[r, c])
+    return difference(around[1, 1], around[r, c])
 
 
 @jit
@@ -181,7 +182,7 @@ def _weigh_facets(around, drains, steps, weights):
         if not np.isnan(drop) and not np.isnan(corner):
             side = around[1 + ROW_STEP[straight], 1 + COL_STEP[straight]]
             end = around[1 + ROW_STEP[diagonal], 1 + COL_STEP[diagonal]]
-            s2 = (np.float64(side) - np.float64(end)) / steps[turned]
+            s2 = difference(side, end) / steps[turned]
         slope, turn = s1, 0.0
         if not np.isnan(corner) and (np.isnan(drop) or s2 * steps[straight] >= s1 * steps[turned]):
             slope, turn = corner / steps[diagonal], np.inf

@@ -32,6 +32,7 @@ from ...grid import Block, BlockGrid, ceil_div
 from ...grid.lengths import area_units, cell_areas
 from ...store import Layer, TileStore
 from ..codes import NOWHERE, OUTLET, label_dtype, open_directions
+from ..relative import as_floats, base_of, restored
 from ..source import open_forest
 from .nesting_kernels import (
     HALF,
@@ -188,7 +189,7 @@ class _Checker:
         self._rule, self._plan = rule, plan
         self._numbers, self._conditioned = numbers, conditioned
         self._blocks: BlockGrid = rule.codes.blocks
-        self._grid = rule.heights.grid
+        self._grid, self._base = rule.heights.grid, base_of(rule.heights)
         self._known: list[_BlockSummary] = []
         self._sets = 0
         self._units, self._unit = area_units(self._grid)
@@ -226,7 +227,7 @@ class _Checker:
         rim[:, -1] |= c1 < self._blocks.cols
         gone = is_nodata(cells, nodata) | (codes == NOWHERE)  # that reaches no outlet
         rim &= ~gone
-        z = np.where(gone, np.nan, cells.astype(np.float64)).reshape(-1)
+        z = np.where(gone, np.nan, as_floats(cells, self._base)).reshape(-1)
         outlets, rim = (codes == OUTLET).reshape(-1), rim.reshape(-1)
         order = np.argsort(z, kind="stable")
         order = order[: len(z) - int(np.isnan(z).sum())].astype(np.int32)
@@ -430,7 +431,7 @@ class _Checker:
             levels = np.where(inside, np.maximum(self._level[found], lifted), lifted)
             right = data[1].reshape(-1).copy()
             raised = levels > -np.inf
-            right[raised] = levels[raised]
+            right[raised] = restored(levels[raised], self._base, right.dtype)
             self._same(at, self._conditioned, next(given), right, "height")
 
     def _same(self, at: Block, layer: Any, cells: np.ndarray, right: np.ndarray, what: str) -> None:

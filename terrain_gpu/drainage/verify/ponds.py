@@ -23,6 +23,7 @@ from ...grid import Block
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer, TileStore
 from ..rain import Rain
+from ..relative import as_floats, base_of, largest_height
 from ..source import open_forest
 
 WORKER_BYTES = 80
@@ -78,8 +79,10 @@ def verify_water(
     water, left = (float(recorded.get(name) or 0) for name in ("water", "outflow"))
     if not math.isclose(water + left, fell / rain.scale, rel_tol=1e-12):
         wrong_totals(depths, "rain, which stands or left", fell / rain.scale, water + left)
-    # Depths are rounded to 24 bits, and volumes to units.
-    if abs(stands / rain.scale - water) > 2.0**-22 * water + (2 * wet + 1) / rain.scale:
+    # Depths are rounded to 24 bits, volumes to units, and surfaces to doubles.
+    surface = wet * float(rain.areas.max()) * float(np.spacing(float(largest_height(heights))))
+    most = 2.0**-22 * water + (2 * wet + 1) / rain.scale + surface
+    if abs(stands / rain.scale - water) > most:
         wrong_totals(depths, "water on the cells", stands / rain.scale, water)
     return {"cells": wet}
 
@@ -104,7 +107,7 @@ def _check(
 
     refuse(np.isnan(inner) == valid, "not exactly where there is no height", "void")
     refuse(valid & ~((inner >= 0) & (inner < np.inf)), "is not one", "depth")
-    ground = np.where(absent, np.inf, z.astype(np.float64))
+    ground = np.where(absent, np.inf, as_floats(z, base_of(heights)))
     wet = np.where(absent, False, depth > 0)
     level = ground + np.where(wet, depth, 0)
     error = np.spacing(np.where(wet, depth, np.float32(0))).astype(np.float64)

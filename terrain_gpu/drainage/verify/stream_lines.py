@@ -50,6 +50,7 @@ from ...io.verify.line_files import (
 from ...store import TileStore
 from ...store.files import output_errors
 from ..codes import end_ways
+from ..relative import as_floats, base_of
 from .link_graph import HELD, LINK, LinkGraph
 from .link_kernels import LAST
 from .stream_kernels import (
@@ -197,6 +198,7 @@ class _LinesChecker:
         self.path, self.plan, self.graph = files[1], plan, graph
         self.lines = LineFile(*files, self.grid, LAYERS[0], FIELDS, gaps=True)
         self.records = BlockRecords(scratch, _RECORD, self.blocks)
+        self.base = base_of(channels.heights)
         self.lengths, self.rise = step_lengths(self.grid), units.rise_of(channels.heights)
         self.south = np.concatenate(([0.0], np.cumsum(self.lengths[2])))
         self.units, self.unit = whole_lengths(self.grid, self.lengths)
@@ -289,7 +291,7 @@ class _LinesChecker:
             real = through.dtype.kind == "f"
             through = through.astype(np.float64).view(np.int64) if real else through
             # 0.0 for -0.0, which SQLite does not have.
-            height = heights[row, col].astype(np.float64) + 0.0
+            height = as_floats(heights[row, col], self.base) + 0.0
             lines = records["line"][some]
             self.graph.mark(lines, marks[some], through.astype(np.int64), height)
         for row, col in np.argwhere((state != NO_CHANNEL) & ~taken)[:1].tolist():
@@ -390,12 +392,13 @@ class _LinesChecker:
         for first, found in self.graph.chunks(_POINTS):
             ids = np.arange(first + 1, first + 1 + len(found))
             heads = np.where(found["inflows"] > 0, "junction", "head")
-            yield from self._placed(found["first"], ids, heads, found["inflows"], ids, found["top"])
+            top = found["top"] + self.base
+            yield from self._placed(found["first"], ids, heads, found["inflows"], ids, top)
         for _, found in self.graph.chunks(_POINTS):
             ends = found[found["ends"]]
             ids = np.arange(links + 1, links + 1 + len(ends))
             same = np.full(len(ends), "outlet"), np.ones_like(ids), np.zeros_like(ids)
-            yield from self._placed(ends["end"], ids, *same, ends["low"])
+            yield from self._placed(ends["end"], ids, *same, ends["low"] + self.base)
             links += len(ends)
 
     def _placed(self, cells: np.ndarray, *columns: np.ndarray) -> Iterator[tuple[Any, ...]]:

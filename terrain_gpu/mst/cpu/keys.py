@@ -6,6 +6,8 @@ import numba
 import numpy as np
 from numba.extending import overload, register_jitable
 
+from ...wide import difference, high_word, two_words
+
 SLOPES = np.uint32(0x7FFFFFFF)
 """The lower half of a key with slopes is this less the bits of the slope: never "no edge"."""
 
@@ -31,12 +33,18 @@ def edge_key(a, b, rule):
     In compiled code, `a` and `b` are single cells.
     """
     if rule.dtype.kind == "f":
-        slope = (np.abs(a.astype(np.float64) - b) * rule).astype(np.float32)
-        high = np.maximum(a, b)
+        high, low = np.maximum(a, b), np.minimum(a, b)
+        with np.errstate(over="ignore"):
+            drop = high.astype(np.float64) - low if a.dtype.kind == "f" else high - low
+            slope = (drop.astype(np.float64) * rule).astype(np.float32)
         if a.dtype.kind == "f":
-            bits = high.view(np.int32)
-            high = (bits ^ ((bits >> 31) | np.int32(-(2**31)))).view(np.uint32)
-        return (high.astype(np.uint64) << np.uint64(32)) | (SLOPES - slope.view(np.uint32))
+            bits = high.view(f"i{a.itemsize}")
+            sign = np.iinfo(bits.dtype).min
+            high = (bits ^ ((bits >> (8 * a.itemsize - 1)) | sign)).view(f"u{a.itemsize}")
+        rest = (SLOPES - slope.view(np.uint32)).astype(np.uint64)
+        if a.itemsize == 8:
+            return two_words(high, rest)
+        return (high.astype(np.uint64) << np.uint64(32)) | rest
     if a.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
             return np.abs(a - b).view(f"u{a.itemsize}")
@@ -50,13 +58,26 @@ def _order_of_float(z):
 
 
 @register_jitable
+def _order_of_double(z):
+    bits = np.float64(z).view(np.int64)
+    return np.uint64(bits ^ ((bits >> np.int64(63)) | np.int64(-(2**63))))
+
+
+@register_jitable
 def _order_of_integer(z):
     return z
 
 
 @overload(edge_key, inline="always")
 def _edge_key(a, b, rule):
-    if rule == numba.types.float64:
+    if rule == numba.types.float64 and a.bitwidth == 64:
+        high = _order_of_double if a == numba.types.float64 else _order_of_integer
+
+        def key(a, b, rule):
+            slope = np.float32(difference(max(a, b), min(a, b)) * rule).view(np.uint32)
+            return two_words(np.uint64(high(max(a, b))), np.uint64(SLOPES - slope))
+
+    elif rule == numba.types.float64:
         high = _order_of_float if a == numba.types.float32 else _order_of_integer
 
         def key(a, b, rule):
@@ -88,6 +109,8 @@ def add_weight(sums, key, mode):
 
 @overload(add_weight, inline="always")
 def _add_weight(sums, key, mode):
+    if isinstance(key, numba.types.Complex):
+        return lambda sums, key, mode: add_weight(sums, high_word(key), mode - 4)
     bits = key.bitwidth
     size = 31 if bits == 32 else 63
     point = 23 if bits == 32 else 52

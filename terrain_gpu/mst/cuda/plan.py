@@ -82,8 +82,12 @@ def keeps_cells(weight: Weight, device: int) -> bool:
     Raises
     ------
     PlanError
-        when a tile does not fit even without its cells.
+        when a tile does not fit even without its cells, or keys have two words.
     """
+    if weight.two_words:
+        raise PlanError(
+            f"flow over cells of {weight.dtype.name} has no kernels for GPUs; use --backend cpu"
+        )
     room = shared_memory(device)
     if tile_bytes(weight, False) > room:
         raise PlanError(

@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import InputError, VerificationError
 from ...grid import BlockGrid, Window, ceil_div
 from ...grid.neighbours import DIRECTIONS
+from ...wide import high_word, two_words, words_of
 from ..weights import Weight, valid_cells
 from .kernels import FAULTS, NODATA, kruskal, list_edges, skeleton, sort_by_key, sum_floats
 from .pieces import CheckedPiece, ForestTally, PieceEdges, Side
@@ -111,6 +112,9 @@ class ForestChecker:
         self, corner: tuple[int, int], data: np.ndarray, bits: np.ndarray, tally: ForestTally
     ) -> CheckedPiece:
         """Check the tiles of a square whose upper left cell is `corner`."""
+        if self.weight.two_words:  # the words of tiles do not hold these
+            piece = partial(self.piece, tally=tally)
+            return self.each(corner, data, bits, self.unit, piece, tally)
         rows, cols = data.shape
         cells, valid = self.weight.operands(data), valid_cells(data, self.nodata)
         unit = min(self.unit, max(rows, cols))
@@ -245,7 +249,8 @@ class ForestChecker:
     ) -> CheckedPiece:
         """Run Kruskal's algorithm on the edges of a piece; return its skeleton."""
         order = sort_by_key(edges.ids, np.arange(len(edges.ids)))
-        order = sort_by_key(edges.keys, order)
+        for word in words_of(edges.keys):
+            order = sort_by_key(word, order)
         kept, wrong = kruskal(order, edges.us, edges.vs, edges.tree, size)
         if wrong >= 0:
             raise self.left_out(edges, kept, wrong, size)
@@ -276,11 +281,16 @@ class ForestChecker:
         high = np.maximum(a, b)
         if self.weight.per_length is None:
             return high - np.minimum(a, b) if self.weight.subtracts else high
-        drop = np.subtract(a, b, dtype=np.float64)
-        slope = np.abs(drop * self.weight.per_length[direction][row]).astype(np.float32)
+        low = np.minimum(a, b)
+        with np.errstate(over="ignore"):
+            drop = high - low if high.dtype.kind == "u" else np.subtract(high, low, dtype="f8")
+            slope = (drop * self.weight.per_length[direction][row]).astype(np.float32)
         order = Weight("max", self.weight.dtype) if high.dtype.kind == "f" else None
         height = high if order is None else order.operands(high)
-        return height.astype(np.uint64) * 2**32 + (2**31 - 1 - slope.view(np.uint32))
+        rest = (2**31 - 1 - slope.view(np.uint32)).astype(np.uint64)
+        if self.weight.two_words:
+            return two_words(height, rest)
+        return height.astype(np.uint64) * 2**32 + rest
 
     # -- sums ------------------------------------------------------------------------------
 
@@ -293,7 +303,9 @@ class ForestChecker:
 
     def exact(self, keys: np.ndarray) -> int | float:
         """Sum keys; for real cells, sum weights in units of 2**-1126, possibly infinite."""
-        if self.weight.slopes:
+        if self.weight.two_words:
+            keys = high_word(keys)
+        elif self.weight.slopes:
             keys = (keys >> np.uint64(32)).astype(np.uint32)
         if self.weight.dtype.kind != "f":
             # In halves, because the sum of whole keys could overflow.

@@ -217,6 +217,8 @@ def _prove(
         return _pool(cells, checker.weight, limit, how.threads, how.held, cuda)
 
     def room() -> tuple[int, int]:
+        if checker.weight.two_words:
+            raise PlanError("flow over cells of 64 bits has no kernels for GPUs; use --backend cpu")
         # The CPU must be able to locate errors.
         return pool(how.memory_limit, CUDA_BASELINE)
 
