@@ -193,6 +193,21 @@ def test_one_large_compressed_strip_is_planned_by_what_it_decodes_to(threads, tm
     assert peak <= limit
 
 
+def test_a_small_file_of_a_long_raster_keeps_the_limit(tmp_path):
+    """The file has 372 bytes, its coordinates 240 MB."""
+    how = {"driver": "GTiff", "count": 1, "dtype": "uint8", "nodata": 0, "sparse_ok": True}
+    how |= {"height": 1, "width": 30_000_000, "blockysize": 1}
+    how |= {"crs": "EPSG:32633", "transform": rasterio.Affine(*TRANSFORM)}
+    with rasterio.open(tmp_path / "p.tif", "w", **how):
+        pass
+    for command in ("convert-dataset p.tif s.zarr", "terrain-gpu export s.zarr x.tif"):
+        limited = f"{command} --threads 2 -q --memory-limit 300MB"
+        code, peak, err = memory.measured(tmp_path, limited, 300 * MB)
+        assert code == 0, err
+        assert peak <= 300 * MB
+    assert (tmp_path / "x.tif").stat().st_size < MB
+
+
 @pytest.mark.parametrize("file", ["many.geojson", "many.gpkg"])
 def test_vector_files_are_planned_by_their_size(file, tmp_path):
     folder = world(tmp_path, "flat", (300, 300), np.dtype(np.uint8), 128)
