@@ -16,7 +16,7 @@ from operator import itemgetter
 import numpy as np
 from scipy import ndimage
 
-from terrain_gpu.drainage.division import arctan, power
+from terrain_gpu.drainage.division import STEEPER, arctan, power
 
 FORWARD = ((0, 1), (1, -1), (1, 0), (1, 1))
 """Steps to the upper endpoint of an edge, in the order of directions: E, SW, S, SE."""
@@ -695,6 +695,13 @@ def edge(good):
     return listed(good & coast)
 
 
+def named_outlets(name, good, added=()):
+    """Outlets of a name, with added ones, and low cells, as `rooted` takes them."""
+    cells = edge(good) if name.endswith("edge") else border(good)
+    more = [cell for cell in cells if cell not in added]
+    return (list(added), more) if name.startswith("low") else ([*added, *more], [])
+
+
 def downstream(codes, row, col):
     """The cell that a D8 code leads to, None where the way ends."""
     code = int(codes[row, col])
@@ -737,7 +744,7 @@ def portions(z, codes, cell, method, exponent, lengths):
             d1, d2 = length[near], length[(2 * far - near) % 8]
             if near in slopes and far in slopes:
                 s1, s2 = slopes[near], (below[near] - below[far]) / d2
-                if s2 * d1 >= s1 * d2:
+                if s2 * d1 * STEEPER >= s1 * d2:
                     facets.append((slopes[far], {far: 1.0}))
                 elif s2 > 0:
                     part = math.floor(arctan(s2 / s1) / arctan(d2 / d1) * 2**30) / 2**30
@@ -746,9 +753,11 @@ def portions(z, codes, cell, method, exponent, lengths):
                     facets.append((s1, {near: 1.0}))
             else:
                 facets += [(slopes[k], {k: 1.0}) for k in (near, far) if k in slopes]
-        steepest = max((slope for slope, _ in facets), default=0.0)
-        if 0 < steepest < math.inf:
-            found = next(parts for slope, parts in facets if slope == steepest)
+        steepest = 0.0
+        for slope, parts in facets:  # the first of equal ones; rounding does not part them
+            if slope > steepest * STEEPER:
+                steepest, found = slope, parts
+        found = found if steepest < math.inf else {}
     else:
         lower = {k: slope for k, slope in slopes.items() if slope > 0}
         if lower and max(lower.values()) < math.inf:
@@ -1046,16 +1055,24 @@ def divided_above_streams(z, filled, codes, streams, lengths):
     return heights, distances
 
 
-def rooted(z, weight, outlets, nodata=None, connectivity=8, lengths=None):
-    """Next cell of each that drains to an outlet, None at outlets: Kruskal from the outlets."""
-    found = sorted(edges(z, weight, nodata, connectivity, lengths))
-    return hung(z.shape, outlets, [(cell, *FORWARD[d]) for _, cell, d in found])
+def rooted(z, weight, outlets, nodata=None, connectivity=8, lengths=None, low=()):
+    """Next cell of each that drains to an outlet, None at outlets: Kruskal from the outlets.
+
+    From each `low` cell an edge leads outwards, as high as the cell, without slope, and before all
+    others like that.
+    """
+    cols = z.shape[1]
+    found = edges(z, weight, nodata, connectivity, lengths)
+    for row, col in low:
+        found.append(((z[row, col].item(), 0), row * cols + col - z.size, None))
+    steps = [(v + z.size, 0, 0) if d is None else (v, *FORWARD[d]) for _, v, d in sorted(found)]
+    return hung(z.shape, outlets, steps)
 
 
 def hung(shape, outlets, edges):
     """As `rooted`: edges (cell, step down, step right) are taken where they close no cycle.
 
-    All outlets hang on one root outside by edges lighter than all others.
+    All outlets hang on one root outside by edges lighter than all others. No step leads outside.
     """
     rows, cols = shape
     parent = list(range(rows * cols + 1))
@@ -1069,7 +1086,7 @@ def hung(shape, outlets, edges):
     beside = {v: [] for v in range(rows * cols + 1)}
     outside = rows * cols
     chosen = [(outside, row * cols + col) for row, col in outlets]
-    chosen += [(cell, cell + dr * cols + dc) for cell, dr, dc in edges]
+    chosen += [(v, v + dr * cols + dc if dr or dc else outside) for v, dr, dc in edges]
     for u, v in chosen:
         a, b = find(u), find(v)
         if a != b:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .places import given_outlets, outlet_options
+from .places import outlet_options, outlets_of
 
 NAME = "accumulate"
 NEEDS = "accumulate"
@@ -17,7 +17,8 @@ HELP = """Sum the cells or areas that drain through each cell of STORE, or of a 
 spanning forest.
 
 The forest (compute-mst; of weight flow, if it has to be computed) is rooted at the outlets: by
-default, all cells on the raster's edge or beside nodata. The heaviest edge between two outlets is
+default, those cells on the raster's edge or beside nodata that have no lower neighbour or over
+which a depression spills (with weight max, all of them). The heaviest edge between two outlets is
 the divide. Each cell of the result is the sum over all cells upstream, itself included; 0 if no
 outlet is reached.
 
@@ -51,7 +52,9 @@ OPTIONS = [
 def run(store: Any, **settings: Any) -> Any:
     from ..drainage import accumulate
 
-    return accumulate(store, given_outlets(store.grid, settings), **settings)
+    ends = outlets_of(store, settings, inner_voids=True)
+    outlets, added = ends or (None, None)
+    return accumulate(store, outlets, add_outlets=added, **settings)
 
 
 def tell(found: Any) -> str:

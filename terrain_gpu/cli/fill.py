@@ -83,7 +83,8 @@ def provide(
 def run(store: TileStore, **settings: Any) -> Any:
     from ..drainage.flow import fill
 
-    for name in ("outlet", "outlet_rowcol", "outlets", "inner_voids"):
+    ends = "outlet", "outlet_rowcol", "outlets", "inner_voids", "add_outlets", "force_outward"
+    for name in ends:
         del settings[name]  # those of the directions
     return fill(store, **settings)
 

@@ -18,6 +18,7 @@ from .places import (
 )
 
 if TYPE_CHECKING:
+    from ..drainage.outlets import Asked
     from ..store import TileStore
 
 NAME = "flow-direction"
@@ -27,9 +28,10 @@ READS = ("burn",)
 HELP = """Compute the D8 flow direction of every cell of STORE, or of a raster (then give -o).
 
 Every cell drains to its steepest lower neighbour. Flats drain along the spanning tree, depressions
-are carved at their lowest passes: all ways end at outlets. By default, these are the cells at the
-raster's edge and beside voids that reach it. Codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64,
-NE 128; 0 at outlets, 255 (nodata) where none is reached.
+are carved at their lowest passes: all flow paths end at outlets. By default, these are cells on the
+raster's edge, or beside voids that reach it, that have no lower neighbour or over which a
+depression spills. Codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at outlets, 255
+(nodata) where none is reached.
 
 With --depressions fill, depressions are filled instead, and flats drain towards lower and away from
 higher cells (Barnes 2014). With breach, channels are cut first (terrain-gpu breach); what is left
@@ -157,7 +159,7 @@ def provide(
         )
         seconds |= provide_heights(store, breaching, show, **how)
         heights = breaching.into
-    given = {**settings, "outlets": "edge" if ends is None else ends}
+    given = {**settings, **_named(ends)}
     return {**seconds, **needs.flow_direction(store, show, how, given, heights)}
 
 
@@ -167,7 +169,15 @@ def run(store: TileStore, **settings: Any) -> Any:
     ends = outlets_of(store, settings)
     for name in ("burn", "burn_depth", "max_distance", "max_depth", "layer"):
         del settings[name]
-    return flow_direction(store, "edge" if ends is None else ends, **settings)
+    return flow_direction(store, **_named(ends), **settings)
+
+
+def _named(ends: Asked | None) -> dict[str, Any]:
+    """Outlets as arguments of `flow_direction`."""
+    from ..drainage.outlets import Asked
+
+    outlets, added = ends or Asked()
+    return {"outlets": outlets, "add_outlets": added}
 
 
 def tell(found: Any) -> str:

@@ -15,6 +15,7 @@ import click
 from ..arguments import Settling
 
 if TYPE_CHECKING:
+    from ..drainage.outlets import Asked
     from ..grid import GridSpec
     from ..io.places import Places
     from ..report import Report
@@ -123,13 +124,26 @@ def misplaced_of(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     )
 
 
-outlet_options = place_options(
-    "--outlet",
-    "An outlet: a point in the raster's CRS. Repeatable.  [default: the border of the data]",
-    "An outlet: a cell; rows and columns count from 0. Repeatable.",
-    "Outlets at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
-    "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
-)
+outlet_options = [
+    *place_options(
+        "--outlet",
+        "An outlet: a point in the raster's CRS. Repeatable.  [default: where water leaves the "
+        "data over its edge]",
+        "An outlet: a cell; rows and columns count from 0. Repeatable.",
+        "Outlets at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
+        "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
+    ),
+    click.option(
+        "--add-outlets",
+        is_flag=True,
+        help="Add these outlets to the default ones, instead of replacing them.",
+    ),
+    click.option(
+        "--force-outward",
+        is_flag=True,
+        help="Make every cell on the edge an outlet, even where the ground falls inwards.",
+    ),
+]
 
 
 def given_outlets(grid: GridSpec, settings: dict[str, Any]) -> Places | None:
@@ -147,12 +161,34 @@ inner_voids_option = click.option(
 )
 
 
-def outlets_of(store: TileStore, settings: dict[str, Any]) -> Any:
-    """Take the outlets of flow directions out of a command's settings; None if there are none."""
-    given, inner_voids = given_outlets(store.grid, settings), settings.pop("inner_voids")
-    if given is not None and inner_voids:
-        raise click.UsageError("--inner-voids: leave it out where outlets are given")
-    return "border" if inner_voids else given
+def outlets_of(
+    store: TileStore, settings: dict[str, Any], *, inner_voids: bool | None = None
+) -> Asked | None:
+    """Take the outlets of flow directions out of a command's settings; None if there are none.
+
+    `inner_voids` says whether cells beside these are outlets, for commands without the option.
+    """
+    from ..drainage.outlets import BORDER, EDGE, LOW_BORDER, LOW_EDGE, Asked
+
+    given = given_outlets(store.grid, settings)
+    add, forced = settings.pop("add_outlets"), settings.pop("force_outward")
+    inner = settings.pop("inner_voids") if inner_voids is None else inner_voids
+    if add and given is None:
+        raise click.UsageError(
+            "--add-outlets: there are none to add; give --outlet, --outlet-rowcol or --outlets"
+        )
+    if given is not None and not add:
+        chosen = {"--inner-voids": inner and inner_voids is None, "--force-outward": forced}
+        for option in (option for option, on in chosen.items() if on):
+            raise click.UsageError(
+                f"{option} is about the outlets on the edge, which the given ones replace; give "
+                "--add-outlets to keep both"
+            )
+        return Asked(given)
+    if given is None and not forced and inner == bool(inner_voids):
+        return None
+    low, all_cells = (LOW_BORDER, BORDER) if inner else (LOW_EDGE, EDGE)
+    return Asked(all_cells if forced else low, given)
 
 
 def not_negative(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:

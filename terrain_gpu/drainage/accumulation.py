@@ -20,7 +20,7 @@ from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Run, run
-from ..errors import InputError
+from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid
 from ..grid.lengths import Measured
 from ..io.labelled import StoreLike, opened_store, takes_dataarrays
@@ -34,7 +34,7 @@ from .block import Work, read_forest
 from .codes import ENCODING, NOWHERE
 from .completing import completed
 from .drain import VERTEX_BYTES, Flows, drain, outline, solve
-from .outlets import BORDER, Outlets, has_voids, refuse_missing
+from .outlets import BORDER, LOW_BORDER, Outlets, has_voids, is_low, refuse_missing
 from .plan import plan_blocks
 from .rims import BlockRim
 from .skeleton import Skeleton
@@ -122,8 +122,9 @@ def plan_accumulation(
 @completed(writes=("into", "directions"))
 def accumulate(  # noqa: PLR0913 - keyword-only
     store: StoreLike,
-    outlets: PlacesLike | None = None,
+    outlets: PlacesLike | str | None = None,
     *,
+    add_outlets: PlacesLike | None = None,
     areas: bool = False,
     into: str = LAYER,
     directions: str | None = None,
@@ -148,8 +149,11 @@ def accumulate(  # noqa: PLR0913 - keyword-only
         A store or a raster (a path), or a DataArray. "mst" of weight "flow" is computed if it is
         missing.
     outlets
-        Cells, in the forms that `shortest_paths` accepts as sources. Trees without an outlet drain
-        nowhere. None: all cells at the edge of the raster and next to cells without a value.
+        Cells, in the forms that `shortest_paths` accepts as sources, or a name, as for
+        `flow_direction`. Trees without an outlet drain nowhere. None: "low_border", or "border"
+        for a spanning forest of weight "max", whose edges have no slopes.
+    add_outlets
+        Cells that are outlets in addition to those of a name.
     areas
         Sum areas (map units squared, or square metres for a geographic CRS) instead of cells.
     into, directions
@@ -178,8 +182,8 @@ def accumulate(  # noqa: PLR0913 - keyword-only
         when the memory limit is too small, an outlet has no value, a result would replace one of
         its own inputs, or `verify` is set without `directions`.
     StoreError
-        when the weight of the spanning forest is "absdiff", it is stale or damaged, or the result
-        exists already.
+        when the weight of the spanning forest is "absdiff", or has no slopes for these outlets; it
+        is stale or damaged; or the result exists already.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
     VerificationError
@@ -193,7 +197,15 @@ def accumulate(  # noqa: PLR0913 - keyword-only
     """
     opened = opened_store(store)
     forest = open_drained(opened, "drainage")
-    ends = Outlets.of(forest.cells, BORDER if outlets is None else outlets)
+    if outlets is None:  # without slopes, no edge outwards has its place among the others
+        outlets = LOW_BORDER if forest.weight.slopes else BORDER
+    ends = Outlets.of(forest.cells, outlets, add_outlets)
+    if is_low(ends.digest) and not forest.weight.slopes:
+        raise StoreError(
+            f"{forest.edges.path}: outlets {outlets!r} need a spanning forest of weight flow, this "
+            f"has weight {forest.weight.name}; give 'edge' or 'border', or compute it again "
+            "(compute-mst --weight flow --overwrite)"
+        )
     operation = Accumulate(str(opened.path), ends.digest, areas, into, directions, ends.places)
     result = run(
         operation,
@@ -270,7 +282,9 @@ class Accumulate(Operation):
         return ("areas",) if self.areas else ()
 
     def settings(self) -> dict[str, Any]:
-        return {"outlets": self.digest, "areas": self.areas}
+        added = Outlets(self.digest, self.places).added(self.grid.cols)
+        more = {"added_outlets": added} if added else {}
+        return {"outlets": self.digest, **more, "areas": self.areas}
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
@@ -322,9 +336,7 @@ class Accumulate(Operation):
         if self.into is not None:
             values = block.valid[1:-1, 1:-1] * self.rule.units[window[0] : window[1], None]
         if not phase.writes:
-            return SolvedBlock(
-                known=(outline(block, outlets, values), len(block.order), len(outlets))
-            )
+            return SolvedBlock(known=(*outline(block, outlets, values), len(block.order)))
         shape = window[1] - window[0], block.width
         codes = out[-1] if self.directions is not None else work[1][: block.size].reshape(shape)
         total = drain(block, outlets, values, flows, codes.reshape(-1))
@@ -354,6 +366,7 @@ class Accumulate(Operation):
             self.areas,
             found,
             run.proof_limits,
+            Outlets(self.digest, self.places).added(self.grid.cols),
         )
         return {"verified_cells": self.grid.cells}
 
@@ -379,7 +392,7 @@ class _Drainage(State):
             assert self._voids is not None
             self._voids.add(at, known)
         elif known is not None:
-            outline, cells, outlets = known
+            outline, outlets, cells = known
             self._skeleton.add(outline)
             self._found["cells"] += cells
             self._found["outlets"] += outlets
@@ -391,6 +404,7 @@ class _Drainage(State):
             return
         refuse_missing(self._heights, self._found["cells"])
         self._flows = solve(self._skeleton.join(), self._blocks)
+        self._found["outlets"] -= len(self._flows.closed)
 
     def found(self) -> dict[str, Any]:
         return self._found

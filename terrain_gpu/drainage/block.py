@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba.extending import register_jitable
@@ -19,6 +20,9 @@ from ..grid.neighbours import COL_STEP, EDGE_OF, NE, NW, ROW_STEP, SE, SW, E, N,
 from ..mst.cpu.keys import edge_key, rule_at
 from ..mst.weights import Weight, valid_cells
 from .source import Forest
+
+if TYPE_CHECKING:
+    from .outlets import BlockOutlets
 
 _DIRECTION = np.array([0, 3, 2, 1, -1, -1, -1, -1])
 """Direction of the edge to a neighbour, -1 where the neighbour is the lower endpoint."""
@@ -165,6 +169,20 @@ class BlockForest:
         tree = self.trunk, work.code, work.parent
         rule = self.forest.weight.rule()
         parent_edges(self.operands, rule, corner, *tree, work.keys, work.ids)
+
+    def outward(self, outlets: BlockOutlets) -> tuple[np.ndarray, np.ndarray]:
+        """Return key and id of the edge outwards from each outlet.
+
+        That of a low one is as high as the cell and has no slope, so every edge to a lower cell
+        comes before it. Its id is less than those of other edges. Edges outwards from given outlets
+        come before all others.
+        """
+        row, col = outlets.cells // self.width, outlets.cells % self.width
+        here = self.operands[row + 1, col + 1]
+        keys = edge_key(here, here, rule_at(self.forest.weight.rule(), 0, self.window[0] + row))
+        ids = self.globally(outlets.cells) - self.forest.cells.grid.cells
+        low, first = outlets.low, np.iinfo(np.int64).min
+        return np.where(low, keys, 0).astype(self.work.keys.dtype), np.where(low, ids, first)
 
     def crossing_keys(self) -> np.ndarray:
         """Keys of the edges to other blocks, of the type of `Work.keys`."""

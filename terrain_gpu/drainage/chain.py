@@ -12,7 +12,6 @@ from ..engine.run import Here, run
 from ..errors import StoreError
 from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS, KNIGHT_BACKLINKS
 from ..io.labelled import HEIGHTS
-from ..io.places import PlacesLike
 from ..morphometry import LAYER as SLOPE
 from ..morphometry import slope
 from ..mst import LAYER as TREE
@@ -27,7 +26,7 @@ from .flow.accumulation import LAYER as ACCUMULATION
 from .flow.accumulation import flow_accumulation
 from .flow.fill import LAYER as FILLED
 from .flow.fill import fill
-from .outlets import EDGE, Outlets
+from .outlets import Asked, Outlets
 from .source import open_forest
 
 Show = Callable[[str], AbstractContextManager[Progress]]
@@ -242,16 +241,16 @@ def provide_directions(
     store: TileStore,
     name: str = DIRECTIONS,
     show: Show = lambda step: nullcontext(silent),
-    outlets: PlacesLike | str | None = None,
+    asked: Asked | None = None,
     **how: Any,
 ) -> dict[str, float]:
     """Compute flow directions over `heights_in`, unless there are some.
 
     Parameters
     ----------
-    outlets
-        Those that directions must have. None: the default ones, or those of the directions that are
-        there, or have another name than the default one.
+    asked
+        Outlets that directions must have. None: the default ones, or those of the directions that
+        are there, or have another name than the default one.
 
     Raises
     ------
@@ -261,24 +260,24 @@ def provide_directions(
         when there are none, and the spanning forest is of other heights.
     """
     if name in store:
-        if outlets is not None:
-            refuse_other_outlets(store, name, outlets)
+        if asked is not None:
+            refuse_other_outlets(store, name, asked)
         if name == DIRECTIONS:
             refuse_stale(store, name)
         return {}
-    if name != DIRECTIONS and outlets is None:
+    if name != DIRECTIONS and asked is None:
         return {}
     seconds = provide_tree(store, show, layer=heights_in(store).name, **how)
-    ends = EDGE if outlets is None else outlets
+    ends, added = asked or Asked()
     with show("flow-direction") as progress:
-        found = flow_direction(store, ends, into=name, progress=progress, **how)
+        found = flow_direction(store, ends, add_outlets=added, into=name, progress=progress, **how)
     return {**seconds, name: found.report.seconds["total"]}
 
 
 def provide_filled(
     store: TileStore,
     name: str = FILLED,
-    outlets: PlacesLike | str = EDGE,
+    asked: Asked = Asked(),  # noqa: B008 - immutable
     show: Show = lambda step: nullcontext(silent),
     *,
     layer: str | None = None,
@@ -292,7 +291,7 @@ def provide_filled(
     if name != FILLED:
         return {}
     seconds = provide_tree(store, show, layer=layer, replace=replace, **how) if layer else {}
-    if name in store and (layer is None or not (why := _refilled(store, name, layer, outlets))):
+    if name in store and (layer is None or not (why := _refilled(store, name, layer, asked))):
         return seconds
     if name in store and not replace:
         raise StoreError(f"{store.path / name}: {why}; --overwrite replaces it")
@@ -301,14 +300,21 @@ def provide_filled(
     how = _replacing(how, again)
     if TREE_DIRECTIONS not in store or again:
         with show("flow-direction --flats tree") as progress:
-            found = flow_direction(store, outlets, into=TREE_DIRECTIONS, progress=progress, **how)
+            found = flow_direction(
+                store,
+                asked.outlets,
+                add_outlets=asked.added,
+                into=TREE_DIRECTIONS,
+                progress=progress,
+                **how,
+            )
         seconds[TREE_DIRECTIONS] = found.report.seconds["total"]
     with show("fill") as progress:
         found = fill(store, directions=TREE_DIRECTIONS, progress=progress, **how)
     return {**seconds, FILLED: found.report.seconds["total"]}
 
 
-def _refilled(store: TileStore, name: str, layer: str, outlets: PlacesLike | str) -> str:
+def _refilled(store: TileStore, name: str, layer: str, asked: Asked) -> str:
     """Say why heights must be filled again: others, other outlets, or changed; empty if not."""
     changed = f"not filled from the heights that {layer} holds now"
     try:
@@ -322,7 +328,7 @@ def _refilled(store: TileStore, name: str, layer: str, outlets: PlacesLike | str
         theirs = codes.get("outlets", str)
     except StoreError:
         return changed
-    if theirs == Outlets.of(heights, outlets).digest:
+    if theirs == Outlets.of(heights, *asked).digest:
         return ""
     return f"filled for {named_outlets(theirs)}, and these are others"
 

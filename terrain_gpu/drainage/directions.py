@@ -21,7 +21,7 @@ from .completing import completed
 from .flats import GradientDirection
 from .flow.fill import LAYER as FILLED
 from .location import placed, refuse_cuda
-from .outlets import EDGE, NAMED, Outlets
+from .outlets import LOW_EDGE, Asked, Outlets, name_of
 from .source import open_drained, open_filled, open_forest
 
 
@@ -29,7 +29,7 @@ from .source import open_drained, open_filled, open_forest
 class FlowDirection(Accumulate):
     """The operation; fields are as of `Accumulate`."""
 
-    digest: str = EDGE
+    digest: str = LOW_EDGE
     into: None = None
     directions: str | None = DIRECTIONS
 
@@ -57,8 +57,9 @@ class FlowDirection(Accumulate):
 @completed(reads=("filled",), writes=("into",))
 def flow_direction(  # noqa: PLR0913 - keyword-only
     store: StoreLike,
-    outlets: PlacesLike | str = EDGE,
+    outlets: PlacesLike | str = LOW_EDGE,
     *,
+    add_outlets: PlacesLike | None = None,
     depressions: DepressionsMethod | None = None,
     flats: FlatsMethod | None = None,
     filled: str = FILLED,
@@ -90,10 +91,14 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
         are computed: "mst" of weight "flow"; with gradients "filled", along "flow_direction_tree";
         and with depressions "breach", where there is no tree, "breached" with the default limits.
     outlets
-        "edge": the cells at the raster's edge and beside voids (cells without a value, joined over
-        eight neighbours) that reach it. "border": beside inner voids too. Or cells, in the forms
-        that `shortest_paths` accepts as sources. With gradients, those for which the heights were
-        filled.
+        "low_edge": of the cells at the raster's edge and beside voids (cells without a value,
+        joined over eight neighbours) that reach it, those without a lower neighbour, and those over
+        which a depression spills; the others drain to their steepest lower neighbour. "low_border":
+        also of the cells beside inner voids. "edge" and "border": all of these cells, also where
+        the ground falls inwards. Or cells, in the forms that `shortest_paths` accepts as sources.
+        With gradients, those for which the heights were filled.
+    add_outlets
+        Cells that are outlets in addition to those of a name, in the same forms.
     depressions
         How water leaves depressions: "carve", along the spanning forest over their lowest passes;
         "fill", across the surface of filled heights; or "breach": the heights, from which the
@@ -177,7 +182,7 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     operation: FlowDirection | GradientDirection
     refuse_cuda(backend, why := only_on_cpu(flats))
     if flats == "gradient":
-        along = _along(opened, filled, outlets, depressions)
+        along = _along(opened, filled, Asked(outlets, add_outlets), depressions)
         if into == along:
             raise InputError(
                 f"{opened.path}: {filled} was filled along {into}, which must stay; give these "
@@ -187,7 +192,7 @@ def flow_direction(  # noqa: PLR0913 - keyword-only
     else:
         heights = open_drained(opened, "flow-direction", ("flow",)).cells
         _refuse_heights(heights, depressions)
-        ends = Outlets.of(heights, outlets)
+        ends = Outlets.of(heights, outlets, add_outlets)
         operation = FlowDirection(
             str(opened.path), ends.digest, directions=into, places=ends.places
         )
@@ -252,7 +257,7 @@ def _refuse_heights(heights: Layer, depressions: DepressionsMethod | None) -> No
 def _along(
     store: TileStore,
     filled: str,
-    outlets: PlacesLike | str,
+    asked: Asked,
     depressions: DepressionsMethod | None,
 ) -> str:
     """Return the directions along which heights were filled; refuse other outlets than theirs."""
@@ -260,7 +265,7 @@ def _along(
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("fill_of", str))
     _refuse_heights(heights, depressions)
-    ends = Outlets.of(heights, outlets)
+    ends = Outlets.of(heights, *asked)
     codes = recorded.input(recorded.get("directions", str))
     theirs = RunRecord(store, codes).get("outlets", str)
     if ends.digest != theirs:
@@ -271,8 +276,8 @@ def _along(
     return codes.name
 
 
-def refuse_other_outlets(store: TileStore, name: str, outlets: PlacesLike | str) -> None:
-    """Refuse a layer of flow directions that lead to others than given outlets.
+def refuse_other_outlets(store: TileStore, name: str, asked: Asked) -> None:
+    """Refuse a layer of flow directions that lead to others than these outlets.
 
     Raises
     ------
@@ -280,7 +285,7 @@ def refuse_other_outlets(store: TileStore, name: str, outlets: PlacesLike | str)
     """
     codes = open_directions(store, name)
     theirs = (codes.info.get("settings") or {}).get("outlets")
-    if theirs != Outlets.of(open_forest(store).cells, outlets).digest:
+    if theirs != Outlets.of(open_forest(store).cells, *asked).digest:
         raise InputError(
             f"{codes.path}: directions to {named_outlets(theirs)}, and these are others; give "
             "directions to these another name (--directions), for which they are computed along "
@@ -290,4 +295,6 @@ def refuse_other_outlets(store: TileStore, name: str, outlets: PlacesLike | str)
 
 def named_outlets(outlets: Any) -> str:
     """What messages call recorded outlets."""
-    return f"the outlets {outlets!r}" if outlets in NAMED else "given outlets"
+    name = name_of(str(outlets))
+    more = " and added ones" if name and name != outlets else ""
+    return f"the outlets {name!r}{more}" if name else "given outlets"

@@ -26,6 +26,10 @@ EXPONENTS: Mapping[str, float] = MappingProxyType({"mfd": 1.1, "quinn": 1.0})
 BITS = 30
 """Parts are whole multiples of 2^-30."""
 
+STEEPER = 1 + 2.0**-48
+"""Of two slopes one is steeper if it exceeds the other by more than this factor: less is rounding,
+which would decide ties."""
+
 _LN2, _ROOT_HALF = math.log(2), math.sqrt(0.5)
 
 # Coefficients of series, the last first.

@@ -17,6 +17,7 @@ from ..grid import Block, BlockGrid
 from ..grid.neighbours import DIRECTIONS
 from .block import BlockForest, d8_codes, fold
 from .codes import NOWHERE
+from .outlets import BlockOutlets
 from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
 from .tree import contract, gather, separate
 
@@ -24,22 +25,30 @@ VERTEX_BYTES = 110
 """Bytes per vertex of the skeleton while it is joined and solved."""
 
 
-def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray | None) -> Outline:
+def outline(
+    block: BlockForest, found: BlockOutlets, values: np.ndarray | None
+) -> tuple[Outline, int]:
     """Contract the forest of a block; `paths` holds key and id of each path's heaviest edge.
 
     Parameters
     ----------
-    outlets
-        int32, cells of the block.
+    found
+        The outlets of the block.
     values
         int64, shape (rows, cols): the value of each cell. None: no sums are wanted.
+
+    Returns
+    -------
+    outline, outlets
+        The outline, and how many outlets are open within the block.
     """
     work = block.work
-    block.root(np.concatenate((block.out_cell, outlets)))
+    block.root(np.concatenate((block.out_cell, found.cells)))
     block.weigh()
     tree = block.trunk, work.parent, work.keys, work.ids
-    if len(outlets) > 1:
-        separate(*tree, outlets, work.one, work.cut)
+    outward = block.outward(found)
+    opened = _separate(block, found, outward)
+    outlets = found.cells[opened]
     terminals = np.unique(block.out_cell)
     number = work.one[: block.size]
     number[block.trunk] = -1
@@ -63,16 +72,30 @@ def outline(block: BlockForest, outlets: np.ndarray, values: np.ndarray | None) 
     sums = np.empty(size, np.int64)
     sums[number[here]] = work.sums[here]
     mouths = number[outlets]
+    wanted = kept[mouths]
     crossing = Crossing.of(block)
-    return Outline(
+    found_outline = Outline(
         block.globally(terminals),
         sums[kept],
-        renumbered[mouths[kept[mouths]]],
+        renumbered[mouths[wanted]],
         renumbered[ends],
         (work.keys[heaviest], work.ids[heaviest]),
         crossing.cells,
         (block.crossing_keys()[crossing.own], crossing.ids),
+        (outward[0][opened][wanted], outward[1][opened][wanted]),
     )
+    return found_outline, len(outlets)
+
+
+def _separate(
+    block: BlockForest, outlets: BlockOutlets, outward: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """Cut a weighed forest between the outlets of its block; return which stay open."""
+    work, closed = block.work, np.zeros(len(outlets.cells), bool)
+    if len(outlets.cells) > 1:
+        tree = block.trunk, work.parent, work.keys, work.ids
+        separate(*tree, outlets.cells, *outward, work.one, work.cut, closed)
+    return ~closed
 
 
 def _fold(block: BlockForest, values: np.ndarray | None) -> None:
@@ -85,7 +108,7 @@ def _fold(block: BlockForest, values: np.ndarray | None) -> None:
         fold(block.branches, block.width, block.work.code, sums)
 
 
-BlockFlows = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
+BlockFlows = tuple[tuple[np.ndarray, ...], ...]
 
 
 @dataclass
@@ -100,26 +123,31 @@ class Flows:
         Cells that drain into another block, and the neighbour they drain to.
     entering
         Cells that receive flow from another block, and the amount; a cell may appear repeatedly.
+    closed
+        Outlets that are closed, because their cells drain to another one.
     """
 
     cuts: ByBlock
     leaving: ByBlock
     entering: ByBlock
+    closed: ByBlock
 
     def of(self, at: Block) -> BlockFlows:
-        """The three tables' rows of one block."""
-        return self.cuts.of(at), self.leaving.of(at), self.entering.of(at)
+        """The tables' rows of one block."""
+        return tuple(one.of(at) for one in (self.cuts, self.leaving, self.entering, self.closed))
 
 
 def solve(graph: Graph | None, blocks: BlockGrid) -> Flows:
     """Cut the skeleton between outlets, and drain it."""
-    severed = sources = sinks = sums = np.empty(0, np.int64)
+    severed = sources = sinks = sums = shut = np.empty(0, np.int64)
     if graph is not None:
         order, parent, (keys, ids) = graph.order, graph.parent, graph.paths
         cut = np.zeros(len(order), bool)
         into = np.empty(len(order), np.int32)
-        separate(order, parent, keys, ids, graph.marked, into, cut)
-        gather(order, parent, cut, graph.marked, graph.values, into)
+        closed = np.zeros(len(graph.marked), bool)
+        separate(order, parent, keys, ids, graph.marked, *graph.outward, into, cut, closed)
+        gather(order, parent, cut, graph.marked[~closed], graph.values, into)
+        shut = graph.outward[1][closed] + blocks.rows * blocks.cols
         severed = ids[cut & ~graph.crossing]
         source = np.flatnonzero(into >= 0)
         sink = into[source]
@@ -130,12 +158,13 @@ def solve(graph: Graph | None, blocks: BlockGrid) -> Flows:
         ByBlock(blocks, severed >> 2, severed),
         ByBlock(blocks, sources, neighbour(blocks.cols, sources, sinks)),
         ByBlock(blocks, sinks, sums),
+        ByBlock(blocks, shut),
     )
 
 
 def drain(
     block: BlockForest,
-    outlets: np.ndarray,
+    found: BlockOutlets,
     values: np.ndarray | None,
     flows: BlockFlows,
     codes: np.ndarray,
@@ -144,7 +173,7 @@ def drain(
 
     Parameters
     ----------
-    outlets, values
+    found, values
         As for `outline`.
     flows
         The block's rows of `Flows`.
@@ -159,12 +188,13 @@ def drain(
         until the next block.
     """
     work = block.work
-    block.root(np.concatenate((block.out_cell, outlets)))
+    block.root(np.concatenate((block.out_cell, found.cells)))
     trunk = block.trunk
-    if len(outlets) > 1:
+    if len(found.cells) > 1:
         block.weigh()
-        separate(trunk, work.parent, work.keys, work.ids, outlets, work.one, work.cut)
-    (cells, cuts), (left, steps), (entered, amounts) = flows
+    (cells, cuts), (left, steps), (entered, amounts), (closed,) = flows
+    outlets = found.cells[_separate(block, found, block.outward(found))]
+    outlets = outlets[~np.isin(outlets, block.locally(closed))]
     if len(cuts):
         across = np.array([down * block.width + right for down, right in DIRECTIONS])
         lower = block.locally(cells)

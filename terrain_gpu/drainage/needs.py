@@ -36,7 +36,7 @@ from .flow.fill import LAYER as FILLED
 from .flow.fill import only_on_cpu as filled_on_cpu
 from .flow.fill import refuse_epsilon
 from .location import refuse_cuda
-from .outlets import BORDER
+from .outlets import Asked, with_inner_voids
 
 Settings = dict[str, Any]
 Seconds = dict[str, float]
@@ -89,13 +89,13 @@ def flow_direction(
         if BREACHED in store:
             chain.refuse_stale(store, BREACHED)
         else:
-            heights, inner = chain.heights_in(store).name, settings["outlets"] == BORDER
+            heights, inner = chain.heights_in(store).name, with_inner_voids(settings["outlets"])
             breaching = breaching_of(store, inner_voids=inner, layer=heights)
             seconds |= chain.provide_heights(store, breaching, show, **how)
         seconds |= chain.provide_tree(store, show, layer=BREACHED, **how)
     if flats == "tree":
         return {**seconds, **chain.provide_tree(store, show, layer=layer, **how)}
-    named = settings["filled"], settings["outlets"]
+    named = settings["filled"], Asked(settings["outlets"], settings["add_outlets"])
     return {**seconds, **chain.provide_filled(store, *named, show, layer=layer, **how)}
 
 

@@ -1,13 +1,19 @@
 """Where water leaves the raster: `Outlets`.
 
 By name: "edge", the cells at the raster's edge and beside voids that reach it; or "border", those
-at the raster's edge and beside any void. Or given cells.
+at the raster's edge and beside any void. All of these are outlets; of "low_edge" and "low_border",
+only those from which nothing drains inwards. Or given cells, alone or in addition.
+
+An edge leads outwards from each of these cells. From low ones it is as high as the cell and has no
+slope, so water leaves where a cell has no lower neighbour, or where a depression spills; which
+these are follows from the spanning forest. See docs/design/drainage.md.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +24,22 @@ from ..io.places import Places, PlacesLike, as_places
 from ..io.settling import Ground, refuse_unusable
 from ..store import Layer
 
-EDGE, BORDER = "edge", "border"
-NAMED = (EDGE, BORDER)
+EDGE, BORDER, LOW_EDGE, LOW_BORDER = "edge", "border", "low_edge", "low_border"
+NAMED = (LOW_EDGE, LOW_BORDER, EDGE, BORDER)
+
+
+class Asked(NamedTuple):
+    """Outlets as arguments: a name or cells, and cells in addition to those of a name."""
+
+    outlets: PlacesLike | str = LOW_EDGE
+    added: PlacesLike | None = None
+
+
+class BlockOutlets(NamedTuple):
+    """Cells of a block from which an edge leads outwards, int32, and which of these are low."""
+
+    cells: np.ndarray
+    low: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -29,7 +49,7 @@ class Outlets:
     Attributes
     ----------
     digest
-        Their name, or a digest of the cells.
+        Their name, or a digest of the cells; or both, joined by "+".
     places
         The cells, None for those with a name.
     """
@@ -38,18 +58,23 @@ class Outlets:
     places: Places | None = None
 
     @classmethod
-    def of(cls, cells: Layer, given: PlacesLike | str) -> Outlets:
+    def of(cls, cells: Layer, given: PlacesLike | str, added: PlacesLike | None = None) -> Outlets:
         """Check outlets over a layer of heights.
 
         Raises
         ------
         InputError
-            when there are none, or one has no value.
+            when there are none, one has no value, or some are added to given ones.
         """
         if isinstance(given, str):
             if given not in NAMED:
                 raise InputError(f"outlets {given!r}: give cells, or one of {', '.join(NAMED)}")
-            return cls(given)
+            if added is None:
+                return cls(given)
+            more = cls.of(cells, added)
+            return cls(f"{given}+{more.digest}", more.places)
+        if added is not None:
+            raise InputError(f"add_outlets: these are added to one of {', '.join(NAMED)}")
         places = as_places(cells.grid, given, "outlets")
         if not len(places):
             raise InputError(f"there are no outlets; give some, or one of {', '.join(NAMED)}")
@@ -58,10 +83,16 @@ class Outlets:
         digest = hashlib.sha256(np.ascontiguousarray(places.places).tobytes()).hexdigest()
         return cls(digest, places)
 
+    def added(self, cols: int) -> list[int]:
+        """Return ids of the cells in addition to those of a name; `cols` of the raster."""
+        if self.places is None or name_of(self.digest) is None:
+            return []
+        return list(map(int, self.places.rows * cols + self.places.cols))
+
     def within(
         self, window: Window, valid: np.ndarray, outside: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return the outlets in a block, flat indices, int32.
+    ) -> BlockOutlets:
+        """Return the outlets in a block.
 
         Parameters
         ----------
@@ -69,20 +100,39 @@ class Outlets:
             Which cells of the block and one ring around it have a value.
         outside
             Which of these lie in voids that reach the raster's edge, or outside of it; needed for
-            "edge".
+            "edge" and "low_edge".
         """
-        if self.places is None:
-            beyond = ~valid if outside is None else outside
-            if not beyond.any():
-                return np.empty(0, np.int32)
-            return np.flatnonzero(valid[1:-1, 1:-1] & around(beyond)).astype(np.int32)
-        return cells_in(window, self.places)
+        given = np.empty(0, np.int32) if self.places is None else cells_in(window, self.places)
+        name, beyond = name_of(self.digest), ~valid if outside is None else outside
+        if name is None or not beyond.any():
+            return BlockOutlets(given, np.zeros(len(given), bool))
+        border = np.flatnonzero(valid[1:-1, 1:-1] & around(beyond)).astype(np.int32)
+        if len(given):
+            border = np.setdiff1d(border, given)
+        low = np.arange(len(border) + len(given)) < len(border) * is_low(name)
+        return BlockOutlets(np.concatenate((border, given)), low)
+
+
+def name_of(digest: str) -> str | None:
+    """The name of outlets, without those that were added; None for given ones."""
+    name = digest.split("+", maxsplit=1)[0]
+    return name if name in NAMED else None
+
+
+def is_low(digest: str) -> bool:
+    """Whether of these outlets only those count from which nothing drains inwards."""
+    return name_of(digest) in (LOW_EDGE, LOW_BORDER)
+
+
+def with_inner_voids(outlets: object) -> bool:
+    """Whether cells beside inner voids are among outlets of this name."""
+    return outlets in (BORDER, LOW_BORDER)
 
 
 def has_voids(outlets: str, cells: Layer) -> bool:
     """Whether it matters to these outlets which voids reach the edge of the raster."""
     possible = cells.nodata is not None or cells.dtype.kind == "f"
-    return outlets == EDGE and possible and not is_full(cells)
+    return name_of(outlets) in (EDGE, LOW_EDGE) and possible and not is_full(cells)
 
 
 def is_full(cells: Layer) -> bool:

@@ -74,6 +74,8 @@ class Outline:
         int64, shape (m, 2): cells at the ends of edges to other blocks.
     steps
         The same columns as `paths`, for these edges.
+    outward
+        Columns that describe the edge outwards from each marked vertex, for outlets.
     """
 
     cells: np.ndarray
@@ -83,6 +85,7 @@ class Outline:
     paths: Columns
     crossing: np.ndarray
     steps: Columns
+    outward: Columns = ()
 
 
 @dataclass
@@ -93,7 +96,7 @@ class Graph:
     ----------
     cell
         int64, the cell of each vertex at a block border, -1 for other vertices.
-    values, marked
+    values, marked, outward
         As in `Outline`.
     order, parent
         int32, see `root_graph`.
@@ -114,6 +117,7 @@ class Graph:
     paths: Columns
     turned: np.ndarray
     crossing: np.ndarray
+    outward: Columns
 
 
 class Skeleton:
@@ -181,6 +185,7 @@ class Skeleton:
             tuple(np.concatenate(several)[via] for several in zip(*columns, strict=True)),
             ends[via, 0] != np.arange(self.vertices, dtype=np.int32),
             via >= inside,
+            tuple(map(np.concatenate, zip(*(part.outward for part in parts), strict=True))),
         )
 
 
@@ -247,6 +252,9 @@ class ByBlock:
         order = np.argsort(block, kind="stable")
         self._block = block[order]
         self._columns = tuple(column[order] for column in (cells, *columns))
+
+    def __len__(self) -> int:
+        return len(self._block)
 
     def of(self, at: tuple[int, int]) -> Columns:
         """The rows of one block."""

@@ -23,17 +23,32 @@ UNREACHED = -2
 @register_jitable
 def _heavier(keys: Any, ids: Any, v: int, u: int) -> bool:
     """Whether the parent edge of `v` comes after the parent edge of `u` in the total order."""
-    return less(keys[u], keys[v]) or (keys[v] == keys[u] and ids[v] > ids[u])
+    return _is_after(keys[v], ids[v], keys[u], ids[u])
+
+
+@register_jitable
+def _is_after(key: Any, number: Any, than_key: Any, than_number: Any) -> bool:
+    """Whether an edge, by key and id, comes after another in the total order."""
+    return less(than_key, key) or (key == than_key and number > than_number)
+
+
+@register_jitable
+def _gate_edge(keys: Any, ids: Any, out_keys: Any, out_ids: Any, gate: int) -> tuple[Any, Any]:
+    """Key and id of the edge to the parent of a vertex, or of an outlet's edge outwards."""
+    if gate >= 0:
+        return keys[gate], ids[gate]
+    return out_keys[-2 - gate], out_ids[-2 - gate]
 
 
 @jit
-def separate(order, parent, keys, ids, outlets, gate, cut):
-    """Cut the heaviest edge of the path between any two outlets.
+def separate(order, parent, keys, ids, outlets, out_keys, out_ids, gate, cut, closed):
+    """Cut the heaviest edge of the path from outside to outside over any two outlets.
 
     The result is the minimum spanning forest relative to the outlets (J. Cousty, G. Bertrand,
     L. Najman, M. Couprie 2009, Watershed cuts, section 5): each tree has at most one outlet. An
     edge is cut exactly when it is the heaviest on the path between some two outlets. A subtree
-    therefore only needs to remember the outlet whose path has the lightest heaviest edge.
+    therefore only needs to remember the outlet whose path has the lightest heaviest edge. Where
+    this edge is the one that leads outwards from an outlet, that outlet is closed.
 
     Parameters
     ----------
@@ -44,30 +59,39 @@ def separate(order, parent, keys, ids, outlets, gate, cut):
         parent.
     outlets
         int32, vertices.
+    out_keys, out_ids
+        Key and id of the edge outwards from each outlet, see `BlockForest.outward`.
     gate
         int32 work space.
     cut
         bool, set where an edge to the parent is cut.
+    closed
+        bool, set where an outlet is closed.
     """
     for v in order:
         gate[v] = -1
-    for x in outlets:
-        gate[x] = -2
+    for i in range(len(outlets)):
+        gate[outlets[i]] = -2 - i
     for v in order:
         p = parent[v]
         if gate[v] == -1 or p < 0:
             continue
         way = gate[v]
-        if way == -2 or _heavier(keys, ids, v, way):
-            way = v
+        key, number = _gate_edge(keys, ids, out_keys, out_ids, way)
+        if _is_after(keys[v], ids[v], key, number):
+            way, key, number = v, keys[v], ids[v]
         other = gate[p]
         if other == -1:
             gate[p] = way
-        elif other == -2 or _heavier(keys, ids, way, other):
-            cut[way] = True
-        else:
+            continue
+        least, least_number = _gate_edge(keys, ids, out_keys, out_ids, other)
+        if _is_after(key, number, least, least_number):
+            way, other = other, way
+        gate[p] = way
+        if other >= 0:
             cut[other] = True
-            gate[p] = way
+        else:
+            closed[-2 - other] = True
 
 
 @jit

@@ -99,9 +99,18 @@ def border(good: np.ndarray, *, wrap: bool = False) -> list[tuple[int, int]]:
 
 
 def accumulated(
-    z: Truth, tree: dict[str, Any], outlets: list[tuple[int, int]], grid: GridSpec, *, areas: bool
+    z: Truth,
+    tree: dict[str, Any],
+    outlets: list[tuple[int, int]],
+    grid: GridSpec,
+    *,
+    areas: bool,
+    low: bool,
 ) -> tuple[Truth, Truth]:
-    """Sums and D8 codes downstream: Kruskal from a root beyond all outlets."""
+    """Sums and D8 codes downstream: Kruskal from a root beyond all outlets.
+
+    With `low`, edges to the root are as high as the outlets, and without slope.
+    """
     shape, cols = z.cells.shape, z.cells.shape[1]
     parent = list(range(z.cells.size + 1))
 
@@ -113,10 +122,17 @@ def accumulated(
 
     outside = z.cells.size
     beside: list[list[int]] = [[] for _ in parent]
-    chosen = [(outside, row * cols + col) for row, col in outlets]
+    ends = [row * cols + col for row, col in outlets]
+    chosen = [] if low else [(outside, cell) for cell in ends]
     how = tree["weight"], z.nodata, tree["connectivity"], step_lengths(grid)
-    for _, cell, d in sorted(reference.edges(z.cells, *how)):
-        chosen.append((cell, cell + reference.FORWARD[d][0] * cols + reference.FORWARD[d][1]))
+    edges: list[tuple[Any, int, Any]] = reference.edges(z.cells, *how)
+    if low:
+        edges += [((z.cells.flat[cell].item(), 0), cell - outside, None) for cell in ends]
+    for _, cell, d in sorted(edges):
+        if d is None:
+            chosen.append((outside, cell + outside))
+        else:
+            chosen.append((cell, cell + reference.FORWARD[d][0] * cols + reference.FORWARD[d][1]))
     for u, v in chosen:
         a, b = find(u), find(v)
         if a != b:

@@ -245,7 +245,9 @@ class World(Commands, Processes):
         if step.do == "accumulate":
             outlets = [point[:2] for point in points] or oracles.border(z.good)
             areas = bool(given.get("areas"))
-            sums, codes = oracles.accumulated(z, tree.options, outlets, grid, areas=areas)
+            low = not points and tree.options["weight"] == "flow"
+            how = {"areas": areas, "low": low}
+            sums, codes = oracles.accumulated(z, tree.options, outlets, grid, **how)
             return {"accumulation": sums} | ({"direction": codes} if "directions" in given else {})
         if given["by"] == "edge":
             edge = oracles.border(self.usable(given), wrap=oracles.joined(grid, given))

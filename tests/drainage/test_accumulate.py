@@ -64,9 +64,12 @@ class TestContractOfFlow(TestContract):
     def prepare(self, store):
         minimum_spanning_tree(store, weight="flow", backend="cpu")
 
+    def make(self, store):
+        return Accumulate(str(store), "low_border", directions="direction")
+
     def expected(self, data, nodata, grid):
-        outlets = border(reference.vertices(data, nodata))
-        tree = rooted(data, "flow", outlets, nodata, lengths=step_lengths(grid))
+        low = border(reference.vertices(data, nodata))
+        tree = rooted(data, "flow", [], nodata, lengths=step_lengths(grid), low=low)
         sums, codes = drained(data.shape, *tree, np.ones(len(data), int))
         return sums.astype(np.uint32), codes
 

@@ -62,10 +62,10 @@ def make_tree(path, data, nodata, block=64, **how):
     return store
 
 
-def chain(store, backend, outlets="edge", **how):
+def chain(store, backend, outlets="low_edge", added=None, **how):
     """Directions, sums, areas and levels, and what their reports say."""
     how = {"backend": backend, "verify": backend == "cuda", "overwrite": True, **how}
-    codes = flow_direction(store, outlets, **how)
+    codes = flow_direction(store, outlets, add_outlets=added, **how)
     runs = [
         codes,
         flow_accumulation(store, exclude_self=True, **how),
@@ -79,26 +79,26 @@ def chain(store, backend, outlets="edge", **how):
 
 @st.composite
 def problems(draw):
-    """A raster, and outlets by name or some of its cells."""
+    """A raster, and outlets by name or some of its cells, and cells to add to the former."""
     raster = draw(rasters(types, shapes(200, 9000)))
     good = np.argwhere(reference.vertices(raster.cells, raster.nodata))
-    outlets = draw(st.sampled_from(["edge", "border", "given"]))
-    if outlets != "given":
-        return raster, outlets
-    some = draw(st.lists(st.integers(0, 10**6), min_size=1, max_size=9))
-    found = sorted({tuple(good[k % len(good)].tolist()) for k in some}) if len(good) else "edge"
-    return raster, found
+    name = draw(st.sampled_from(["low_edge", "low_border", "edge", "border", "given"]))
+    some = draw(st.lists(st.integers(0, 10**6), min_size=name == "given", max_size=9))
+    cells = sorted({tuple(good[k % len(good)].tolist()) for k in some}) if len(good) else []
+    if name == "given":
+        return raster, cells or "edge", None
+    return raster, name, cells or None
 
 
 @settings(max_examples=examples(25))
 @given(problem=problems(), connectivity=st.sampled_from([8, 4]), block=st.sampled_from([64, 128]))
 def test_as_the_cpu(folders, problem, connectivity, block):
-    raster, outlets = problem
+    raster, *outlets = problem
     with folders() as folder:
         store = make_tree(
             folder / "s.zarr", raster.cells, raster.nodata, block, connectivity=connectivity
         )
-        cpu, gpu = (chain(store, backend, outlets) for backend in ("cpu", "cuda"))
+        cpu, gpu = (chain(store, backend, *outlets) for backend in ("cpu", "cuda"))
         assert all(map(same, cpu[0], gpu[0]))
         assert cpu[1:] == gpu[1:]
 
@@ -118,7 +118,7 @@ def test_kinds_of_terrain(tmp_path, kind, shape):
     }[kind].astype(np.float32)
     data[shape[0] // 3 : shape[0] // 3 + 9, shape[1] // 3 : shape[1] // 3 + 9] = np.nan
     store = make_tree(tmp_path / "s.zarr", data, None, 128)
-    for outlets in ("edge", [(0, 0)]):
+    for outlets in ("low_edge", [(0, 0)]):
         cpu, gpu = (chain(store, backend, outlets) for backend in ("cpu", "cuda"))
         assert all(map(same, cpu[0], gpu[0]))
         assert cpu[1:] == gpu[1:]

@@ -77,7 +77,7 @@ class TestFillAroundContract(AlongDirections):
 @given(
     raster=float_rasters(),
     connectivity=st.sampled_from([8, 4]),
-    ends=st.sampled_from(["edge", "border", "one"]),
+    ends=st.sampled_from(["low_edge", "edge", "border", "one"]),
     block=st.sampled_from([64, 128]),
     threads=st.integers(1, 3),
 )
@@ -340,7 +340,7 @@ def test_fill_to_given_outlets(dem, capsys):
     capsys.readouterr()
     assert call("fill s.zarr --outlet-rowcol 40,50 --into one") == 2
     error = capsys.readouterr().err
-    assert "flow_direction: directions to the outlets 'edge', and these are others; give" in error
+    assert "flow_direction: directions to the outlets 'low_edge', and these are others" in error
     words = "fill s.zarr --outlet-rowcol 40,50 --directions to_one --into one --json r.json"
     assert call(words) == 0
     seconds = json.loads(Path("r.json").read_text())["seconds"]
@@ -377,11 +377,11 @@ def test_fill_to_inner_voids_and_the_coast(tmp_path, capsys, monkeypatch):
     assert (inner[26, 60:70] > 25).sum() == 0 or (inner[26, 60:70] < plain[26, 60:70] + 1).all()
     good = ~np.isnan(data)
     codes = {name: whole(TileStore.open("s.zarr").layer(name)) for name in (DIRECTIONS, "all")}
-    assert reference.listed(codes[DIRECTIONS] == 0) == reference.edge(good)
-    assert (codes["all"][29, 40:90] == 0).all()
+    assert set(reference.listed(codes[DIRECTIONS] == 0)) < set(reference.edge(good))
+    assert (codes["all"][50, 41:89] == 0).all()
     for found, name in ((plain, DIRECTIONS), (inner, "all")):
         assert same(found, reference.filled(data, codes[name]))
     assert call("fill s.zarr --inner-voids --outlet-rowcol 3,60 --directions x --into y") == 2
-    assert "--inner-voids: leave it out where outlets are given" in capsys.readouterr().err
+    assert "--inner-voids is about the outlets on the edge" in capsys.readouterr().err
     with pytest.raises(StoreError, match="has no layer 'x' of flow directions"):
         fill("s.zarr", directions="x")

@@ -14,7 +14,7 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
-from test_flow import AlongDirections, call
+from test_flow import AlongDirections, call, right_codes
 
 import terrain_gpu
 from terrain_gpu import TileStore, fill_spill_merge, flow_direction
@@ -26,6 +26,7 @@ from terrain_gpu.drainage.verify import ponds as proof
 from terrain_gpu.engine.plan import COMPILED_BASELINE
 from terrain_gpu.engine.proof import Limits
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
+from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
 
 AREA = 200
@@ -56,9 +57,9 @@ class TestFillSpillMergeContract(AlongDirections):
         return FillSpillMerge(str(store), 3.0, table=str(store.parent / "t.csv"))
 
     def expected(self, data, nodata, grid):
-        good = reference.vertices(data, nodata)
         rain, lengths = np.full(data.shape, 3), step_lengths(grid)
-        return [reference.rested(data, reference.edge(good), rain, nodata, lengths=lengths)[0]]
+        outlets = reference.listed(right_codes(data, nodata, grid) == 0)
+        return [reference.rested(data, set(outlets), rain, nodata, lengths=lengths)[0]]
 
     def check(self, store):
         found = whole(TileStore.open(store).layer("water"))
@@ -79,7 +80,7 @@ def rows_of(table):
 @given(
     raster=small,
     connectivity=st.sampled_from([8, 4]),
-    ends=st.sampled_from(["edge", "one", "inner"]),
+    ends=st.sampled_from(["low_edge", "edge", "one"]),
     most=st.sampled_from([1, 3, 40]),
     threads=st.integers(1, 3),
 )
@@ -89,7 +90,7 @@ def test_depths_and_what_leaves(folders, raster, connectivity, ends, most, threa
     good = reference.vertices(data, nodata)
     cells = reference.listed(good)
     one = cells[len(cells) // 3 :][:1]
-    outlets = one if ends == "one" and one else reference.edge(good)
+    ends = (one or "edge") if ends == "one" else ends
     rain = np.random.default_rng(raster.seed).integers(0, most + 1, data.shape).astype(np.float32)
     rain[rain == most] = -1  # none
     made = []
@@ -98,7 +99,7 @@ def test_depths_and_what_leaves(folders, raster, connectivity, ends, most, threa
             store = make_store(folder / f"{block}.zarr", data, nodata, block)
             add_rain(store, rain)
             spanning_tree(store, weight="flow", connectivity=connectivity, backend="cpu")
-            flow_direction(store, one if outlets is one else "edge")
+            codes = whole(flow_direction(store, ends).layers["flow_direction"])
             table = folder / f"{block}.csv"
             found = fill_spill_merge(store, rain="rain", table=table, threads=threads, verify=True)
             made.append((whole(found.layers["water"]).tobytes(), found.found, table.read_text()))
@@ -106,7 +107,8 @@ def test_depths_and_what_leaves(folders, raster, connectivity, ends, most, threa
         lengths = step_lengths(TileStore.open(store).grid)
     assert made[0] == made[1]
     fell = np.where(good & (rain > 0), rain, 0)
-    right, left = reference.rested(data, set(outlets), fell, nodata, connectivity, lengths)
+    outlets = set(reference.listed(codes == 0))
+    right, left = reference.rested(data, outlets, fell, nodata, connectivity, lengths)
     assert close(depths, right)
     found = made[0][1]
     assert found["outflow"] == pytest.approx(float(left) * AREA, abs=1e-6)
@@ -157,7 +159,8 @@ def test_a_rain_of_a_raster(dem, tmp_path, capsys):
     assert "of the rain stands, up to" in capsys.readouterr().out
     report = json.loads((tmp_path / "r.json").read_text())["result"]
     assert report["rain"] == pytest.approx(float(rain.sum(dtype=float)) * 900)
-    right, _ = reference.rested(dem, reference.edge(np.ones(dem.shape, bool)), rain)
+    outlets = reference.listed(right_codes(dem, None, GridSpec(*dem.shape)) == 0)
+    right, _ = reference.rested(dem, set(outlets), rain)
     with rasterio.open("w.tif") as file:
         assert np.allclose(file.read(1), right, rtol=1e-5, atol=1e-6)
 

@@ -24,7 +24,7 @@ from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
 
 
-def prepare(store, outlets="edge", connectivity=8):
+def prepare(store, outlets="low_edge", connectivity=8):
     minimum_spanning_tree(store, weight="flow", backend="cpu", connectivity=connectivity)
     flow_direction(store, outlets, into=TREE_DIRECTIONS)
     return whole(fill(store, directions=TREE_DIRECTIONS).layers["filled"])
@@ -67,7 +67,7 @@ def lakes(draw):
     z=lakes(),
     block=st.sampled_from([64, 128, 512]),
     threads=st.integers(1, 3),
-    outlets=st.sampled_from(["edge", "border", "one"]),
+    outlets=st.sampled_from(["low_edge", "edge", "border", "one"]),
     connectivity=st.sampled_from([8, 4]),
 )
 def test_lakes_with_islands(folders, z, block, threads, outlets, connectivity):
@@ -219,7 +219,7 @@ def test_what_is_refused(tmp_path):
     with pytest.raises(InputError, match="flats"):
         flow_direction(store, flats="level")
     prepare(store)
-    with pytest.raises(InputError, match="filled: filled for the outlets 'edge', and these are"):
+    with pytest.raises(InputError, match="filled: filled for the outlets 'low_edge', and these"):
         flow_direction(store, "border", flats="gradient")
     flow_direction(store, flats="gradient")
     with pytest.raises(StoreError, match="flow_direction: made from filled heights"):
@@ -258,4 +258,4 @@ def test_from_a_raster(dem, capsys):
     out = capsys.readouterr().out
     assert "layer flow_direction verified, 15,000 cells drain to" in out
     assert call("flow-direction s.zarr --flats gradient --inner-voids --into x") == 2
-    assert "filled for the outlets 'edge'" in capsys.readouterr().err
+    assert "filled for the outlets 'low_edge'" in capsys.readouterr().err

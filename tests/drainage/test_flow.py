@@ -16,9 +16,17 @@ from contract import OperationContract, make_store, same, whole
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 from strategies import TERRAINS, has_no_largest, rasters, shapes
 
-from terrain_gpu import TileStore, accumulate, convert_dataset, create_layer, minimum_spanning_tree
+from terrain_gpu import (
+    TileStore,
+    accumulate,
+    convert_dataset,
+    create_layer,
+    minimum_spanning_tree,
+    watershed,
+)
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.drainage.codes import DIRECTIONS
@@ -46,8 +54,8 @@ def no_fsync_in_flow():
 # Hypothesis gives the contracts of all operations the same rasters.
 @reference.remembered(40)
 def right_codes(data, nodata, grid):
-    outlets = reference.edge(reference.vertices(data, nodata))
-    tree = reference.rooted(data, "flow", outlets, nodata, lengths=step_lengths(grid))
+    low = reference.edge(reference.vertices(data, nodata))
+    tree = reference.rooted(data, "flow", [], nodata, lengths=step_lengths(grid), low=low)
     return reference.drained(data.shape, *tree, np.ones(len(data), int))[1]
 
 
@@ -99,23 +107,55 @@ class TestFillContract(AlongDirections):
 
 @settings(max_examples=examples(60))
 @given(
-    raster=rasters(st.just(np.dtype("<i2")), shapes(200, 8000)),
+    raster=rasters(types, shapes(200, 6000)),
     connectivity=st.sampled_from([8, 4]),
     block=st.sampled_from([64, 128]),
+    name=st.sampled_from(["low_edge", "low_border", "edge", "border"]),
+    added=st.lists(st.integers(0, 10**6), max_size=3),
 )
-def test_the_coast_of_outer_voids(folders, raster, connectivity, block):
+def test_outlets_by_name_and_added_ones(folders, raster, connectivity, block, name, added):
     with folders() as folder:
         data, nodata = raster.cells, raster.nodata
         store = make_store(folder / "s.zarr", data, nodata, block)
         minimum_spanning_tree(store, weight="flow", connectivity=connectivity)
-        found = flow_direction(store, verify=True)
-        codes = whole(found.layers[DIRECTIONS])
         good = reference.vertices(data, nodata)
-        assert reference.listed(codes == 0) == reference.edge(good)
+        cells = reference.listed(good)
+        more = sorted({cells[k % len(cells)] for k in added}) if cells else []
+        found = flow_direction(store, name, add_outlets=more or None, verify=True)
+        codes = whole(found.layers[DIRECTIONS])
+        outlets, low = reference.named_outlets(name, good, more)
+        lengths = step_lengths(TileStore.open(store).grid)
+        tree = reference.rooted(data, "flow", outlets, nodata, connectivity, lengths, low)
+        assert same(codes, reference.drained(data.shape, *tree, np.ones(len(data), int))[1])
         assert found.found == {"cells": good.sum(), "outlets": (codes == 0).sum()}
         assert found.report.valid_cells == (codes != 255).sum()
         filled = whole(fill(store, verify=True).layers["filled"])
         assert same(filled, reference.filled(data, codes, nodata, connectivity))
+
+
+def test_a_dem_clipped_to_a_catchment_drains_to_its_mouth(tmp_path):
+    noise = np.random.default_rng(3).normal(size=(150, 140))
+    rough = ndimage.gaussian_filter(noise, 6).astype(np.float32)
+    whole_dem = make_store(tmp_path / "whole.zarr", rough, None, 64)
+    minimum_spanning_tree(whole_dem, weight="flow")
+    flow_direction(whole_dem)
+    smooth = whole(fill(whole_dem, epsilon=True).layers["filled"])  # without depressions
+    flow_direction(whole_dem, flats="gradient", into="down")
+    sums = whole(flow_accumulation(whole_dem, directions="down").layers["flow_accumulation"])
+    inner = sums[5:-5, 5:-5]
+    mouth = tuple(5 + one for one in np.unravel_index(inner.argmax(), inner.shape))
+    found = watershed(whole_dem, [mouth], directions="down")
+    inside = whole(found.layers["watershed"]) == 1
+    assert inside.sum() == sums[mouth] > 1000
+    clipped = np.where(inside, smooth, np.nan)
+    store = make_store(tmp_path / "s.zarr", clipped, None, 64)
+    minimum_spanning_tree(store, weight="flow")
+    for outlets, into, all_of_it in (("low_edge", "flow_direction", True), ("edge", "old", False)):
+        codes = whole(flow_direction(store, outlets, into=into, verify=True).layers[into])
+        sums = flow_accumulation(store, directions=into, into=f"{into}_sums")
+        at_mouth = whole(sums.layers[f"{into}_sums"])[mouth]
+        assert (at_mouth == inside.sum()) == all_of_it
+        assert (reference.listed(codes == 0) == [mouth]) == all_of_it
 
 
 def test_an_inner_void_is_an_outlet_only_if_asked(tmp_path):
@@ -132,10 +172,14 @@ def test_an_inner_void_is_an_outlet_only_if_asked(tmp_path):
     asked = flow_direction(store, "border", into="border", verify=True)
     codes = whole(asked.layers["border"])
     assert (codes[99, 60:130] == 0).all()
+    low = whole(flow_direction(store, "low_border", into="low", verify=True).layers["low"])
+    assert (low[99, 60:130] != 0).all()  # the ground falls to the north
+    assert (low[120, 61:129] == 0).all()
+    assert low[110, 100] == 0
     assert asked.report.valid_cells == asked.found["cells"]
     one = flow_direction(store, [(7, 3)], into="one")
     assert (whole(one.layers["one"]) == 0).sum() == 1
-    with pytest.raises(InputError, match="outlets 'sea': give cells, or one of edge, border"):
+    with pytest.raises(InputError, match="outlets 'sea': give cells, or one of low_edge, low_"):
         flow_direction(store, "sea")
 
 
@@ -370,7 +414,7 @@ def test_from_a_raster_to_a_raster(dem, tmp_path, capsys):
     assert set(os.listdir(tmp_path)) - before == {
         "fill.tif", "flow-direction.tif", "flow-accumulation.tif"
     }  # fmt: skip
-    assert "15,000 cells drain to 496 outlets, " in capsys.readouterr().out
+    assert "15,000 cells drain to 113 outlets, " in capsys.readouterr().out
     with rasterio.open("flow-direction.tif") as file:
         codes = file.read(1)
     with rasterio.open("fill.tif") as file:
@@ -580,6 +624,27 @@ def test_a_raster_without_values(dem, capsys):
     assert (whole(TileStore.open(store).layer("filled")) == -1).all()
 
 
+def test_options_of_outlets(dem, capsys):
+    assert call("convert-dataset dem.tif s.zarr -q") == 0
+    for words, count in (
+        ("flow-direction s.zarr --force-outward --into every", 496),
+        ("flow-direction s.zarr --outlet-rowcol 50,50 --add-outlets --into more", 114),
+        ("accumulate s.zarr --outlet-rowcol 50,50 --add-outlets --directions codes", 114),
+        ("accumulate s.zarr --force-outward --into forced", 496),
+        ("flow-direction s.zarr --depressions fill --into filled_way", 113),
+    ):
+        capsys.readouterr()
+        assert call(words) == 0
+        assert f"15,000 cells drain to {count} outlets" in capsys.readouterr().out
+    assert call("verify s.zarr") == 0
+    for words, message in (
+        ("--add-outlets", "--add-outlets: there are none to add; give --outlet"),
+        ("--outlet-rowcol 5,5 --force-outward", "--force-outward is about the outlets on the edge"),
+    ):
+        assert call(f"flow-direction s.zarr {words} --into x") == 2
+        assert message in capsys.readouterr().err
+
+
 def test_what_is_missing_is_computed(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr") == 0
     assert call("flow-accumulation s.zarr --json report.json") == 0
@@ -590,12 +655,12 @@ def test_what_is_missing_is_computed(dem, capsys):
     assert call("verify s.zarr") == 0
     out = capsys.readouterr().out
     assert "layer flow_accumulation verified, 15,000 cells that drain" in out
-    assert "layer flow_direction verified, 15,000 cells drain to 496 outlets" in out
+    assert "layer flow_direction verified, 15,000 cells drain to 113 outlets" in out
     assert call("fill s.zarr --directions other") == 2
     assert "has no layer 'other' of flow directions" in capsys.readouterr().err
     words = "flow-direction s.zarr --outlet-rowcol 5,5 --inner-voids --overwrite"
     assert call(words) == 2
-    assert "--inner-voids: leave it out where outlets are given" in capsys.readouterr().err
+    assert "--inner-voids is about the outlets on the edge" in capsys.readouterr().err
     assert call("flow-direction s.zarr --outlet-rowcol 5,5 --overwrite") == 0
     assert "15,000 cells drain to 1 outlet, " in capsys.readouterr().out
     assert call("verify s.zarr") == 2  # made from other directions

@@ -154,18 +154,20 @@ def test_components_that_share_a_label_are_found_wherever_they_are(block):
 class Drained:
     """A forest of small heights, its outlets and what drains, by plain Python."""
 
-    def __init__(self, heights, outlets, block):
+    def __init__(self, heights, outlets, block, weight="max"):
         self.heights, self.outlets, self.block = heights, outlets, block
-        self.edges = reference.kruskal(heights, "max", -1)[0]
+        self.cells = layer(heights, block, -1)
+        self.weight = Weight.on(self.cells.grid, weight, heights.dtype)
+        self.lengths = step_lengths(self.cells.grid)
+        self.edges = reference.kruskal(heights, weight, -1, lengths=self.lengths)[0]
         self.valid = reference.vertices(heights, -1)
 
     def along(self, into, order):
         return drained(self.heights.shape, into, order, np.ones(len(self.heights), int))
 
     def verify(self, sums, codes, outlets=None):
-        cells = layer(self.heights, self.block, -1)
-        forest = Forest(None, cells, layer(self.edges, self.block, name="mst"),
-                        Weight("max", cells.dtype))  # fmt: skip
+        edges = layer(self.edges, self.block, name="mst")
+        forest = Forest(None, self.cells, edges, self.weight)
         count = int((codes == 0).sum())
         expected = {"cells": int(self.valid.sum()), "outlets": count}
         if outlets is None:
@@ -229,6 +231,26 @@ def test_drainage_to_the_border(data):
     fewer = ends[:-1]
     sums, codes = world.along(*rooted(world.heights, "max", fewer, -1))
     assert refused(world.verify, sums, codes, "border") in ("outlet", "direction")
+
+
+@given(data=st.data())
+def test_drainage_to_low_outlets(data):
+    world, rng = drawn(data)
+    world = Drained(world.heights, [], world.block, "flow")
+    low = border(world.valid)
+
+    def along(outlets, low):
+        return world.along(*rooted(world.heights, "flow", outlets, -1, 8, world.lengths, low))
+
+    sums, codes = along([], low)
+    found = world.verify(sums, codes, "low_border")
+    assert found["reached"] == world.valid.sum()
+    one = low[rng.integers(len(low))]
+    others = [cell for cell in low if cell != one]
+    for outlets in ([one], []):  # an outlet too many, or one too few
+        other_sums, other_codes = along(outlets, others)
+        if not np.array_equal(other_codes, codes):
+            refused(world.verify, other_sums, other_codes, "low_border")
 
 
 @pytest.mark.parametrize("block", [2, 7, 64])

@@ -10,8 +10,17 @@
 typedef u32 Label;
 #include "rem.cuh"
 
-// What is known of a cell: the D8 direction in which it drains so far, or one of these.
-constexpr u8 ROOT = 8, OUTLET = 9, NOWHERE = 255;
+// What is known of a cell: the D8 direction in which it drains so far, or one of these. LOW: it
+// drains inwards if it has a lower neighbour. BESIDE is added where such a cell does so.
+constexpr u8 ROOT = 8, OUTLET = 9, LOW = 10, BESIDE = 16, NOWHERE = 255;
+
+__device__ __forceinline__ u8 bare(u8 step) { return step == NOWHERE ? step : step & (BESIDE - 1); }
+
+// The edge outwards from a low cell: as high as the cell and without slope. Its id is less than
+// those of other edges.
+__device__ __forceinline__ Key edge_outwards(const Region& g, Operand here, const Spot& s) {
+    return edge_key(g, here, here, 0, s.row);
+}
 
 // Counters that the host reads.
 enum { VALID, OUTLETS, EDGES, BAD, PITS };
@@ -36,31 +45,30 @@ extern "C" __global__ void join_voids(
 }
 
 // Find outlets: cells at the raster's edge and beside voids, with `parent` beside those joined to
-// `outside`; or with `given`, none.
+// `outside`. They are marked as `mark`, unless that is NOWHERE.
 extern "C" __global__ void find_outlets(
-    const Region* region, const Cell* cells, Cell nodata, int given, u32 outside, u32* parent,
+    const Region* region, const Cell* cells, Cell nodata, int mark, u32 outside, u32* parent,
     u8* steps, u64* notes
 ) {
     const Region g = *region;
-    u64 valid = 0, outlets = 0;
+    u64 valid = 0;
     each_cell(g, [&](const Spot& s, bool inside) {
         if (!inside) return;
         u8 found = NOWHERE;
         if (has_value<Cell>(cells[s.at], nodata, g.has_nodata)) {
             valid++;
             found = ROOT;
-            for (int k = 0; k < 8 && !given && found == ROOT; k++) {
+            for (int k = 0; k < 8 && mark != NOWHERE && found == ROOT; k++) {
                 Spot to;
-                if (!neighbour(g, s, k, to)) found = OUTLET;
+                if (!neighbour(g, s, k, to)) found = (u8)mark;
                 else if (has_value<Cell>(cells[to.at], nodata, g.has_nodata)) continue;
-                else if (!parent || to_root(parent, to.at) == to_root(parent, outside)) found = OUTLET;
+                else if (!parent || to_root(parent, to.at) == to_root(parent, outside))
+                    found = (u8)mark;
             }
-            outlets += found == OUTLET;
         }
         steps[s.at] = found;
     });
     add_up(valid, &notes[VALID]);
-    add_up(outlets, &notes[OUTLETS]);
 }
 
 extern "C" __global__ void place_outlets(
@@ -74,8 +82,8 @@ extern "C" __global__ void place_outlets(
 
 // -- catchments ------------------------------------------------------------------------------------
 
-// Point each cell along its least edge of the forest; count the edges, and those of cells without a
-// value or to such.
+// Point each cell along its least edge of the forest or outwards; count the edges, and those of
+// cells without a value or to such.
 extern "C" __global__ void descend(
     const Region* region, const Cell* cells, const u8* mask, u8* steps, u64* notes
 ) {
@@ -111,6 +119,8 @@ extern "C" __global__ void descend(
             least = key;
             found = (u8)k;
         }
+        if (own == LOW)
+            found = found == ROOT || least >= edge_outwards(g, here, s) ? OUTLET : found + BESIDE;
         if (own != OUTLET) steps[s.at] = found;
     });
     add_up(edges, &notes[EDGES]);
@@ -122,11 +132,11 @@ extern "C" __global__ void attach(const Region* region, const u8* steps, u32* pa
     const Region g = *region;
     each_cell(g, [&](const Spot& s, bool inside) {
         if (!inside) return;
-        const u8 k = steps[s.at];
+        const u8 k = bare(steps[s.at]);
         Spot to = s;
         if (k < ROOT) {
             neighbour(g, s, k, to);
-            if (steps[to.at] == opposite(k) && s.at < to.at) to = s;
+            if (bare(steps[to.at]) == opposite(k) && s.at < to.at) to = s;
         }
         parent[s.at] = (u32)to.at;
     });
@@ -149,16 +159,17 @@ extern "C" __global__ void number(const Region* region, u8* steps, u32* parent, 
         const i64 at = append(pit, &notes[PITS]);
         if (!root) return;
         parent[s.at] = pit ? (u32)at + 1 : 0;
-        if (pit) steps[s.at] = ROOT;
+        if (pit) steps[s.at] = ROOT + (steps[s.at] & BESIDE);
     });
 }
 
 __device__ __forceinline__ u32 catchment(const u8* steps, const u32* parent, i64 at) {
     const u32 up = parent[at];
-    return steps[at] == ROOT || steps[at] == OUTLET ? up : parent[up];
+    const u8 step = bare(steps[at]);
+    return step == ROOT || step == OUTLET ? up : parent[up];
 }
 
-// List the edges between catchments; without `keys`, only count them.
+// List the edges between catchments, and those outwards; without `keys`, only count them.
 extern "C" __global__ void list_edges(
     const Region* region, const Cell* cells, const u8* mask, const u8* steps, const u32* parent,
     u64* keys, i64* ids, u32* us, u32* vs, u64* count
@@ -166,7 +177,8 @@ extern "C" __global__ void list_edges(
     const Region g = *region;
     each_cell(g, [&](const Spot& s, bool inside) {
         const u32 bits = inside ? mask[s.at] : 0;
-        const u32 u = bits ? catchment(steps, parent, s.at) : 0;
+        const bool low = inside && steps[s.at] != NOWHERE && steps[s.at] >= BESIDE;
+        const u32 u = bits || low ? catchment(steps, parent, s.at) : 0;
         for (int k = 0; k < 4; k++) {
             const int d = edge_of(k);
             Spot to;
@@ -179,6 +191,12 @@ extern "C" __global__ void list_edges(
             us[at] = u;
             vs[at] = v;
         }
+        const i64 at = append(low && u != 0, count);
+        if (!low || u == 0 || !keys) return;
+        keys[at] = edge_outwards(g, operand(cells[s.at]), s);
+        ids[at] = (s.row - g.rows) * g.cols + s.col;
+        us[at] = u;
+        vs[at] = 0;
     });
 }
 
@@ -196,13 +214,13 @@ extern "C" __global__ void strand(
 }
 
 // Turn the way from the cell at which each catchment is left to its pit. An exit is twice the edge's
-// id, plus 1 if the catchment is at the edge's upper end.
+// id, plus 1 if the catchment is at the edge's upper end; less than 0 for an edge outwards.
 extern "C" __global__ void turn(const Region* region, const i64* exits, i64 count, u8* steps) {
     const Region g = *region;
     for (i64 e = blockIdx.x * (i64)blockDim.x + threadIdx.x; e < count;
          e += (i64)gridDim.x * blockDim.x) {
-        const i64 id = exits[e] >> 1, cell = id >> 2;
-        int k = edge_of((int)(id & 3));
+        const i64 id = exits[e] >> 1, cell = id < 0 ? id + g.rows * g.cols : id >> 2;
+        int k = id < 0 ? OUTLET : edge_of((int)(id & 3));
         Spot s{0, cell / g.cols, cell % g.cols};
         s.at = cell_at(g, s.row, s.col);
         if (exits[e] & 1) {
@@ -212,7 +230,7 @@ extern "C" __global__ void turn(const Region* region, const i64* exits, i64 coun
             k = opposite(k);
         }
         for (;;) {
-            const u8 before = steps[s.at];
+            const u8 before = bare(steps[s.at]);
             steps[s.at] = (u8)k;
             if (before >= ROOT) break;
             Spot to;
@@ -223,11 +241,14 @@ extern "C" __global__ void turn(const Region* region, const i64* exits, i64 coun
     }
 }
 
-// D8 codes in place.
-extern "C" __global__ void encode(const Region* region, u8* steps) {
+// D8 codes in place; count the outlets.
+extern "C" __global__ void encode(const Region* region, u8* steps, u64* notes) {
     const Region g = *region;
+    u64 outlets = 0;
     each_cell(g, [&](const Spot& s, bool inside) {
-        const u8 k = inside ? steps[s.at] : NOWHERE;
+        const u8 k = inside ? bare(steps[s.at]) : NOWHERE;
+        outlets += k == OUTLET;
         steps[s.at] = k < ROOT ? (u8)(1 << k) : (k == OUTLET ? 0 : NOWHERE);
     });
+    add_up(outlets, &notes[OUTLETS]);
 }

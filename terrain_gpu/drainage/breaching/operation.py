@@ -160,7 +160,7 @@ class Breach(Operation):
             return SolvedBlock(known=None if inner.all() else BlockRim.of(label_voids(~inner)[0]))
         window = self.blocks.window(*at)
         outer = None if given is None else outside(~inner, given)
-        outlets = Outlets(self.outlets).within(window, valid, outer)
+        outlets = Outlets(self.outlets).within(window, valid, outer).cells
         cols = self.grid.cols
         pits, rim = find_pits(heights, valid, outlets, window[0] * cols + window[2], cols)
         return SolvedBlock(known=(pits, outlets, rim))

@@ -1,8 +1,9 @@
 """Flow directions of a whole raster on a GPU: the spanning forest, rooted at the outlets.
 
-1. Each cell points along its least edge of the forest, which is its steepest descent, and outlets
-   nowhere. That leaves catchments of pits and of outlets.
-2. The edges between catchments are a graph in which all outlets are one vertex, the sea. Boruvka's
+1. Each cell points along its least edge of the forest, which is its steepest descent, or outwards,
+   where that comes first: then it is an outlet. That leaves catchments of pits and of outlets.
+2. The edges between catchments, and outwards from other cells at the border, are a graph in which
+   all outlets are one vertex, the sea. Boruvka's
    rounds over it, in which the component of the sea picks no edge, give its minimum spanning
    forest: relative to the outlets, each catchment has one edge towards the sea.
 3. An Euler tour from the sea finds this edge, at which the catchment is left, and the way from
@@ -27,7 +28,7 @@ from ...mst.cuda.plan import macros as tree_macros
 from ...mst.cuda.regions import NULL, EdgeList
 from ...mst.weights import Weight, weights_of
 from ...primitives.euler import root_tree
-from ..outlets import refuse_missing
+from ..outlets import is_low, name_of, refuse_missing
 from .raster import ResidentRaster, plan_resident, resident
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 VALID, OUTLETS, EDGES, BAD, PITS = range(5)
 """Counters of ``cuda/kernels/directions.cu``."""
+
+OUTLET, LOW, NOWHERE = 9, 10, 255
+"""Marks of its kernels."""
 
 GRAPH_BYTES = 16
 """GPU memory for the graph of catchments, in bytes per cell: about 150 per pit. More pits than one
@@ -105,8 +109,6 @@ def _root(
     launch("flatten", steps, parent)
     launch("number", steps, parent, notes)
     found = notes.get().tolist()
-    if operation.places is not None:
-        found[OUTLETS] = len(operation.places)
     _check(operation, found)
     vertices, count = found[PITS] + 1, cupy.zeros(1, np.uint64)
     launch("list_edges", heights, mask, steps, parent, *[NULL] * 4, count)
@@ -118,7 +120,8 @@ def _root(
     if not reached.all():
         launch("strand", reached, parent, steps)
     raster.launch_list("turn", len(exits), exits, np.int64(len(exits)), steps)
-    launch("encode", steps)
+    launch("encode", steps, notes)
+    found[OUTLETS] = int(notes[OUTLETS])
     return steps, found
 
 
@@ -136,8 +139,9 @@ def _find_outlets(
     voids = parent if operation.has_voids else NULL
     if operation.has_voids:
         raster.launch("join_voids", heights, nodata, outside, parent)
-    given = np.int32(places is not None)
-    raster.launch("find_outlets", heights, nodata, given, outside, voids, steps, notes)
+    digest = operation.digest
+    mark = np.int32(LOW if is_low(digest) else OUTLET if name_of(digest) else NOWHERE)
+    raster.launch("find_outlets", heights, nodata, mark, outside, voids, steps, notes)
     if places is not None:
         at = [cupy.asarray(a.astype(np.int64)) for a in (places.rows, places.cols)]
         raster.launch_list("place_outlets", len(places), *at, np.int64(len(places)), steps)

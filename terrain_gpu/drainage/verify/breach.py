@@ -38,7 +38,7 @@ from ...store import Layer, TileStore
 from ...store.files import output_errors
 from ...store.scratch import scratch_folder
 from ..breach_rule import NO_VALUE, OUTLET, PIT, PLAIN, BreachRule
-from ..outlets import NAMED, has_voids
+from ..outlets import BORDER, EDGE, has_voids
 from .breach_kernels import lower_again
 from .voids import VOID_BYTES, BlockVoids, Floods, flooded, floods_bytes, lists_of, spread
 
@@ -112,7 +112,7 @@ def verify_stored_breach(store: TileStore, layer: Layer, limits: Limits) -> dict
     heights = recorded.input(recorded.get("breach_of", str))
     outlets, reach = recorded.get("outlets", str), recorded.get("max_distance", int)
     depth = recorded.settings.get("max_depth")
-    if outlets not in NAMED:
+    if outlets not in (EDGE, BORDER):
         raise recorded.damaged("outlets", outlets)
     if not 1 <= reach <= 10_000:
         raise recorded.damaged("max_distance", reach)

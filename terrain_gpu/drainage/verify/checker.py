@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -26,11 +26,12 @@ from ...grid.neighbours import symmetric
 from ...mst.weights import Weight
 from ...store import Layer, TileStore
 from ...wide import DTYPE as TWO_WORDS
-from ..outlets import BORDER, EDGE, has_voids
+from ..outlets import has_voids, is_low, name_of
 from ..source import Forest, open_forest
 from ..sums import SumRule
 from .kernels import (
     FAULTS,
+    OUTWARDS,
     check_codes,
     check_divides,
     crossing_edges,
@@ -44,7 +45,7 @@ from .kernels import (
 )
 from .sums import plan_sums, verify_sums
 from .voids import VOID_BYTES, BlockVoids, Floods, floods_bytes
-from .ways import ways_between
+from .ways import entering, ways_between
 
 _NAMES = ("E", "SE", "S", "SW", "W", "NW", "N", "NE")
 _MOST = {"u": np.iinfo(np.uint64).max, "c": np.inf}
@@ -59,6 +60,7 @@ def verify_drainage(
     areas: bool,
     expected: Mapping[str, Any],
     limits: Limits,
+    added: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Check the direction of every cell, and its sum.
 
@@ -71,11 +73,13 @@ def verify_drainage(
     sums
         The layer of sums, int64 cells or float64 areas; None if there is none.
     outlets
-        "border" or "edge", see `drainage.outlets`, or a digest, see `outlets_digest`.
+        A name, see `drainage.outlets`, or a digest, see `outlets_digest`, or both.
     areas
         Whether areas are summed.
     expected
         The recorded "cells" and "outlets".
+    added
+        Ids of outlets in addition to those of a name.
 
     Returns
     -------
@@ -91,7 +95,7 @@ def verify_drainage(
     StoreError
         when a layer is damaged.
     """
-    checker = _DrainageChecker(forest, codes, outlets, expected)
+    checker = _DrainageChecker(forest, codes, outlets, expected, added)
     checker.run(limits)
     if sums is not None:
         verify_sums(codes, sums, SumRule.of(forest.cells.grid, areas), limits)
@@ -114,7 +118,14 @@ def verify_stored_drainage(
     for one, dtype in ((codes, "uint8"), (sums, kind)):
         if one is not None and (one.dtype.name != dtype or one.blocks != forest.cells.blocks):
             raise RunRecord(store, one).damaged("data_type", one.dtype.name)
-    return verify_drainage(forest, codes, sums, outlets, areas, recorded.result, limits)
+    added = recorded.settings.get("added_outlets", [])
+    good = isinstance(added, list) and all(
+        type(one) is int and 0 <= one < codes.grid.cells for one in added
+    )
+    digests = [outlets_digest(np.array(added), codes.grid.cols)] if good and added else []
+    if not good or digests != (outlets.split("+")[1:] if name_of(outlets) else []):
+        raise recorded.damaged("added_outlets", added)
+    return verify_drainage(forest, codes, sums, outlets, areas, recorded.result, limits, added)
 
 
 def outlets_digest(cells: np.ndarray, cols: int) -> str:
@@ -186,11 +197,20 @@ def _reads(forest: Forest, codes: Any) -> list[Read]:
 
 
 class _BlockDrainage(NamedTuple):
-    """Checks blocks; can be sent to workers. `border`: whether outlets are those at the border."""
+    """Checks blocks; can be sent to workers.
+
+    Attributes
+    ----------
+    named
+        Name of the outlets, None for given ones, which are listed.
+    added
+        Sorted ids of outlets in addition to those of a name.
+    """
 
     forest: Forest
     codes: Any
-    border: bool
+    named: str | None
+    added: np.ndarray
 
     def voids(self, at: Block, data: list[np.ndarray]) -> Any:
         """Look at the voids of a block."""
@@ -205,12 +225,9 @@ class _BlockDrainage(NamedTuple):
         r0, _, c0, _ = self.codes.blocks.window(*at)
         ring = self._valid(at, heights)
         valid = ring[1:-1, 1:-1]
-        outlets = valid
-        if self.border:
-            outside = ~ring if voids is None else voids.outside(at, ~ring)
-            outlets = valid & around(outside)
+        needed, possible, low = self._outlets(at, ring, voids)
         links = symmetric(forward)
-        fault, cell = check_codes(codes, links, valid, outlets, self.border)
+        fault, cell = check_codes(codes, links, valid, needed, possible, low)
         if fault:
             kind = "outlet" if fault in (3, 4) else "direction"
             self._wrong(at, codes, cell, FAULTS[fault], kind)
@@ -229,14 +246,13 @@ class _BlockDrainage(NamedTuple):
         exits, tops = np.empty(size, np.int32), np.empty(size, key)
         numbers = np.empty(size, np.int64)
         leave = ways_out(target, order, exits)
-        heaviest_edges(cells, corner, codes, target, order, tops, numbers)
+        heaviest_edges(cells, corner, codes, low, target, order, tops, numbers)
         least = np.full(leave, _MOST[key.kind], key), np.full(leave, np.iinfo(np.int64).max)
-        ways = links, order, exits, tops, numbers
+        ways = links, low, order, exits, tops, numbers
         cell, k = check_divides(cells, corner, codes, *ways, *least)
         if cell >= 0:
-            what = (
-                f"drains over a heavier edge than the one to the {_NAMES[k]}, which is the divide"
-            )
+            other = "outwards" if k == 8 else f"to the {_NAMES[k]}"
+            what = f"drains over a heavier edge than the one {other}, which is the divide"
             self._wrong(at, codes, cell, what, "minimal")
         mouths = self._globally(at, np.flatnonzero(codes[1:-1, 1:-1] == 0))
         leaving, over, number = np.empty((3, leave), np.int64)
@@ -258,8 +274,26 @@ class _BlockDrainage(NamedTuple):
             numbers[into],
         )
         # Cells at the border of the data are not compared with others.
-        listed = mouths[:0] if self.border else mouths
+        listed = mouths[:0] if self.named else mouths
         return int(valid.sum()), len(mouths), listed, count, known
+
+    def _outlets(
+        self, at: Block, ring: np.ndarray, voids: BlockVoids | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which cells must be outlets, which can be, and which of these are low ones.
+
+        `ring`: which cells have a value, with one ring.
+        """
+        valid = ring[1:-1, 1:-1]
+        added = np.zeros(valid.shape, bool)
+        if self.named is None:
+            return added, valid, added
+        added.ravel()[entering(self.codes.blocks, at, self.added)[1]] = True
+        outside = ~ring if voids is None else voids.outside(at, ~ring)
+        border = valid & around(outside) & ~added
+        if is_low(self.named):
+            return added, border | added, border
+        return border | added, border | added, np.zeros_like(added)
 
     def _valid(self, at: Block, heights: np.ndarray) -> np.ndarray:
         """Which cells have a value, with one ring."""
@@ -291,14 +325,16 @@ class _DrainageChecker:
         codes: Any,
         outlets: str,
         expected: Mapping[str, Any],
+        added: Sequence[int],
     ) -> None:
         self.forest, self.codes = forest, codes
         self.blocks, self.grid = forest.cells.blocks, forest.cells.grid
-        self.border, self.digest = outlets in (BORDER, EDGE), outlets
+        self.named, self.digest = name_of(outlets), outlets
+        self.added = np.sort(np.array(added, np.int64))
         self.floods = Floods(self.blocks) if has_voids(outlets, forest.cells) else None
         self.expected = expected.get("outlets")
-        self.most = 0
-        if not self.border and type(self.expected) is int:
+        self.most = len(added)
+        if not self.named and type(self.expected) is int:
             self.most = min(self.expected, self.grid.cells)
         self.cells = self.outlets = self.reached = 0
         self._mouths: list[np.ndarray] = []
@@ -307,7 +343,7 @@ class _DrainageChecker:
     def run(self, limits: Limits) -> None:
         """One pass, and one before it over voids if it matters which of them are outer."""
         forest, blocks, floods = self.forest, self.blocks, self.floods
-        of = _BlockDrainage(forest, self.codes, self.border)
+        of = _BlockDrainage(forest, self.codes, self.named, self.added)
         (self._plan,) = plan_passes(
             forest, self.codes, None, limits, outlets=self.most, voids=floods is not None
         )
@@ -321,7 +357,7 @@ class _DrainageChecker:
             floods.join()
         reads, given = _reads(forest, self.codes), None if floods is None else floods.near
         check_blocks(self._plan, blocks, reads, of.check, self._add, limits, given=given)
-        if not self.border:
+        if not self.named:
             self._check_outlets()
         self._join()
 
@@ -330,7 +366,7 @@ class _DrainageChecker:
         self.cells += cells
         self.reached += reached
         self.outlets += outlets
-        if not self.border:
+        if not self.named:
             self._mouths.append(mouths)
             if type(self.expected) is int and self.outlets > self.expected:
                 wrong_totals(self.codes, "outlets or more", self.outlets, self.expected)
@@ -369,7 +405,8 @@ class _DrainageChecker:
         less = ~_heavier(joined.least, joined.least_number, top, number)
         less &= joined.least_number < np.iinfo(np.int64).max
         for x in np.flatnonzero(less)[:1].tolist():
-            row, col = divmod(int(joined.least_number[x]) >> 2, cols)
+            least = int(joined.least_number[x])
+            row, col = divmod(least + OUTWARDS if least < 0 else least >> 2, cols)
             what = "an edge that is a divide, and a way from it to an outlet has a heavier one"
             wrong(self.codes, what, "minimal", row, col)
 

@@ -23,7 +23,12 @@ FAULTS = (
     "is that of an outlet, and it is none",
     "leads along no edge of the forest",
     "and a neighbour in the forest: one drains to an outlet, the other to none",
+    "is that of a cell that reaches no outlet, and water can leave there",
 )
+
+
+OUTWARDS = 2**62
+"""Ids of edges outwards are those of their cells less this number."""
 
 
 @jit
@@ -36,7 +41,7 @@ def _step(code):
 
 
 @jit
-def check_codes(codes, links, valid, outlets, border):
+def check_codes(codes, links, valid, needed, possible, low):
     """Look at the directions of a block; see the package for what must hold.
 
     Parameters
@@ -45,10 +50,9 @@ def check_codes(codes, links, valid, outlets, border):
         uint8, shape (rows + 2, cols + 2).
     links
         uint8, shape (rows, cols): D8 bits of a cell's edges in the forest.
-    valid, outlets
-        bool, shape (rows, cols).
-    border
-        Whether `outlets` are known.
+    valid, needed, possible, low
+        bool, shape (rows, cols): which cells have a value, which must be outlets, which can be, and
+        which of these are low ones.
 
     Returns
     -------
@@ -66,8 +70,12 @@ def check_codes(codes, links, valid, outlets, border):
                 if code != NOWHERE:
                     return 2, at
                 continue
-            if border and outlets[row, col] != (code == 0):
-                return (3 if outlets[row, col] else 4), at
+            if needed[row, col] and code != 0:
+                return 3, at
+            if code == 0 and not possible[row, col]:
+                return 4, at
+            if low[row, col] and code == NOWHERE:
+                return 7, at
             if k >= 0 and not links[row, col] >> k & 1:
                 return 5, at
             for k in range(8):
@@ -166,6 +174,16 @@ def _joined_of(high, rest):
 
 
 @jit
+def edge_outwards(cells, corner, row, col):
+    """Key and id of the edge outwards from a low outlet: as high as the cell, without a slope.
+
+    It comes before edges between cells with the same key.
+    """
+    key = _joined(cells[0][row + 1, col + 1], np.uint64(2**31 - 1))
+    return key, (corner[0] + row) * corner[2] + corner[1] + col - OUTWARDS
+
+
+@jit
 def heavier(key, number, than_key, than_number):
     """Whether an edge comes after another in the total order."""
     return less(than_key, key) or (key == than_key and number > than_number)
@@ -214,11 +232,13 @@ def crossings(codes, corner, target, exits, leaving, over):
 
 
 @jit
-def heaviest_edges(cells, corner, codes, target, order, tops, numbers):
+def heaviest_edges(cells, corner, codes, low, target, order, tops, numbers):
     """The heaviest edge on the way from each cell until it ends or leaves the block.
 
     Parameters
     ----------
+    low
+        As for `check_codes`: where ways end over an edge outwards that counts.
     tops, numbers
         uint64 (complex128 for two words) and int64, receive key and id of the edge; 0 and -1 where
         there is none.
@@ -227,10 +247,12 @@ def heaviest_edges(cells, corner, codes, target, order, tops, numbers):
     for i in range(len(order) - 1, -1, -1):
         at = order[i]
         to = target[at]
+        row, col = at // cols, at % cols
         if to < 0:
             tops[at], numbers[at] = 0, -1
+            if to == -1 and low[row, col]:
+                tops[at], numbers[at] = edge_outwards(cells, corner, row, col)
             continue
-        row, col = at // cols, at % cols
         key, number = edge(cells, corner, row, col, _step(codes[row + 1, col + 1]))
         tops[at], numbers[at] = tops[to], numbers[to]
         if heavier(key, number, tops[at], numbers[at]):
@@ -238,11 +260,15 @@ def heaviest_edges(cells, corner, codes, target, order, tops, numbers):
 
 
 @jit
-def check_divides(cells, corner, codes, links, order, exits, tops, numbers, least, least_numbers):
+def check_divides(  # noqa: PLR0913 - a kernel
+    cells, corner, codes, links, low, order, exits, tops, numbers, least, least_numbers
+):
     """Compare each edge along which nothing drains with the way from each of its ends.
 
     Parameters
     ----------
+    low
+        As for `check_codes`.
     least, least_numbers
         uint64 and int64, for each cell at which ways leave the block: receive the lightest such
         edge at the cells from which they come.
@@ -250,17 +276,22 @@ def check_divides(cells, corner, codes, links, order, exits, tops, numbers, leas
     Returns
     -------
     int, int
-        A cell whose way has a heavier edge, -1 when there is none, and the neighbour.
+        A cell whose way has a heavier edge, -1 when there is none, and the neighbour; 8 for none.
     """
     cols = codes.shape[1] - 2
     for at in order:
         row, col = at // cols, at % cols
-        for k in range(8):
-            if not links[row, col] >> k & 1 or codes[row + 1, col + 1] == 1 << k:
-                continue
-            if codes[row + 1 + ROW_STEP[k], col + 1 + COL_STEP[k]] == 1 << (k + 4 & 7):
-                continue
-            key, number = edge(cells, corner, row, col, k)
+        for k in range(9):
+            if k == 8:
+                if not low[row, col] or codes[row + 1, col + 1] == 0:
+                    continue
+                key, number = edge_outwards(cells, corner, row, col)
+            else:
+                if not links[row, col] >> k & 1 or codes[row + 1, col + 1] == 1 << k:
+                    continue
+                if codes[row + 1 + ROW_STEP[k], col + 1 + COL_STEP[k]] == 1 << (k + 4 & 7):
+                    continue
+                key, number = edge(cells, corner, row, col, k)
             if not heavier(key, number, tops[at], numbers[at]):
                 return at, k
             x = exits[at]
