@@ -30,7 +30,7 @@ heights = dtypes().filter(lambda dtype: dtype.kind == "f" or dtype.itemsize <= 4
 METHODS = ("dinf", "mfd", "quinn")
 
 
-def prepare(store, outlets="edge", gradient=False):
+def prepare(store, outlets="low_edge", gradient=False):
     """Filled heights and directions."""
     minimum_spanning_tree(store, weight="flow", backend="cpu")
     flow_direction(store, outlets, into="tree" if gradient else "flow_direction")
@@ -74,7 +74,7 @@ class TestMultipleFlowContract(OperationContract):
     z=lakes(),
     block=st.sampled_from([64, 128, 512]),
     method=st.sampled_from(METHODS),
-    outlets=st.sampled_from(["edge", "border"]),
+    outlets=st.sampled_from(["low_edge", "low_border", "edge"]),
     gradient=st.booleans(),
 )
 def test_lakes_with_islands_divide_their_flow(folders, z, block, method, outlets, gradient):
@@ -119,15 +119,15 @@ def plane(degrees, size=9):
     return (1000 - col * math.cos(angle) + row * math.sin(angle)).astype(np.float32)
 
 
-def square_store(folder, z):
-    """A store of heights in square cells of 1."""
-    grid = GridSpec(*z.shape, (1.0, 0, 0, 0, -1.0, 0), "", "")
+def square_store(folder, z, cell=1.0):
+    """A store of heights in square cells."""
+    grid = GridSpec(*z.shape, (cell, 0, 0, 0, -cell, 0), "", "")
     return store_of_codes(folder / "s.zarr", z, 64, None, grid, "elevation")
 
 
-def spread_of(folder, z, method, outlets="edge", **how):
+def spread_of(folder, z, method, outlets="edge", cell=1.0, **how):
     """What one unit at the middle of a raster becomes, in the neighbours."""
-    store = square_store(folder, z)
+    store = square_store(folder, z, cell)
     prepare(store, outlets)
     source = np.zeros(z.shape)
     middle = tuple(n // 2 for n in z.shape)
@@ -164,6 +164,17 @@ def test_of_equal_triangles_the_first_as_tarboton_numbers_them(tmp_path):
     found = spread_of(tmp_path / "divided", z, "dinf", outlets)
     part = math.atan(0.5) / (math.pi / 4)
     assert found == pytest.approx([1 - part, 0, 0, 0, 0, 0, 0, part], abs=1e-8)
+
+
+@pytest.mark.parametrize("cell", [7.0, 30.0])
+def test_rounding_does_not_part_equal_triangles(tmp_path, cell):
+    """Slopes of 5 by the cell: straight, and of 4 and 3 by the cell between two neighbours."""
+    outlets = [at for at in np.ndindex(3, 3) if at != (1, 1)]
+    z = np.array([[20, 20, 20], [6, 10, 5], [3, 20, 20]], np.float32)
+    assert spread_of(tmp_path / "east", z, "dinf", outlets, cell) == [1, 0, 0, 0, 0, 0, 0, 0]
+    z = np.array([[20, 20, 3], [5, 10, 6], [20, 20, 20]], np.float32)
+    found = spread_of(tmp_path / "north_east", z, "dinf", outlets, cell)
+    assert found[0] + found[7] == 1 > found[7] > 0.8
 
 
 @pytest.mark.parametrize(

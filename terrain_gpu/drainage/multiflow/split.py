@@ -9,7 +9,7 @@ import numpy as np
 from ...compiled import jit
 from ...wide import difference
 from ..codes import NOWHERE, OUTLET
-from ..division import BITS, DINF, QUINN, arctan, power
+from ..division import BITS, DINF, QUINN, STEEPER, arctan, power
 
 
 @jit
@@ -107,12 +107,13 @@ def _steepest_facet(z, code, at, step, lengths, row, only, parts):
         if has_first and has_second:
             two = difference(z[first], z[second]) / lengths[across, row]
         slope, towards, beside, tangent = one, near, -1, 0.0
-        if has_second and (not has_first or two * lengths[near, row] >= one * lengths[across, row]):
+        far_enough = two * lengths[near, row] * STEEPER >= one * lengths[across, row]
+        if has_second and (not has_first or far_enough):
             slope = difference(z[at], z[second]) / lengths[far, row]
             towards = far
         elif two > 0:
             slope, beside, tangent = math.sqrt(one * one + two * two), far, two / one
-        if slope > most:
+        if slope > most * STEEPER:
             most, straight, other, ratio = slope, towards, beside, tangent
     if straight < 0 or not most < np.inf:
         return False

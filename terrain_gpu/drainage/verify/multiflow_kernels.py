@@ -11,7 +11,7 @@ from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...wide import difference
 from ..above import NODATA
 from ..codes import NOWHERE, OUTLET
-from ..division import BITS, DINF, QUINN, arctan, power
+from ..division import BITS, DINF, QUINN, STEEPER, arctan, power
 
 
 @jit
@@ -184,11 +184,12 @@ def _weigh_facets(around, drains, steps, weights):
             end = around[1 + ROW_STEP[diagonal], 1 + COL_STEP[diagonal]]
             s2 = difference(side, end) / steps[turned]
         slope, turn = s1, 0.0
-        if not np.isnan(corner) and (np.isnan(drop) or s2 * steps[straight] >= s1 * steps[turned]):
+        beyond = s2 * steps[straight] * STEEPER >= s1 * steps[turned]
+        if not np.isnan(corner) and (np.isnan(drop) or beyond):
             slope, turn = corner / steps[diagonal], np.inf
         elif s2 > 0:
             slope, turn = math.sqrt(s1 * s1 + s2 * s2), s2 / s1
-        if slope > steepest:
+        if slope > steepest * STEEPER:
             steepest, chosen, tangent = slope, facet, turn
     if steepest == 0 or np.isinf(steepest):
         return False
