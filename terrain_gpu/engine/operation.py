@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -413,7 +413,7 @@ class Operation(ABC):
 
     # Sources stored in strips are read several blocks at a time.
 
-    def groups(self, plan: StreamPlan, blocks: Iterator[Block]) -> Iterator[list[Block]]:
+    def groups(self, plan: StreamPlan, blocks: Iterator[Block]) -> Iterator[Iterable[Block]]:
         """Group the blocks that are read together; by default, each is alone."""
         return ([at] for at in blocks)
 
@@ -421,7 +421,9 @@ class Operation(ABC):
         """Allocate a buffer for a group, see `new_buffer`."""
         return self.new_buffer()
 
-    def read_group(self, group: list[Block], buffer: list[np.ndarray]) -> list[list[np.ndarray]]:
+    def read_group(
+        self, group: Iterable[Block], buffer: list[np.ndarray]
+    ) -> Iterable[list[np.ndarray]]:
         """Read each block of a group, see `read`."""
         return [self.read(at, buffer) for at in group]
 

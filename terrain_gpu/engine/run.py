@@ -125,18 +125,20 @@ class Threads:
                 local.work = operation.new_work()
             return operation.solve_read(phase, at, cells, state.given(phase, at), local.work)
 
-        def solve_group(group: list[Block], data: list[list[np.ndarray]]) -> list[SolvedBlock]:
+        def solve_group(
+            group: Iterable[Block], data: Iterable[list[np.ndarray]]
+        ) -> list[SolvedBlock]:
             return list(map(solve, group, data))
 
-        def take(group: list[Block], solved: list[SolvedBlock]) -> None:
+        def take(group: Iterable[Block], solved: list[SolvedBlock]) -> None:
             for at, block in zip(group, solved, strict=True):
                 run.take(phase, state, at, block)
 
-        def solve_and_take(group: list[Block], data: list[list[np.ndarray]]) -> None:
+        def solve_and_take(group: Iterable[Block], data: Iterable[list[np.ndarray]]) -> None:
             for at, cells in zip(group, data, strict=True):
                 run.take(phase, state, at, solve(at, cells))
 
-        def done(group: list[Block]) -> None:
+        def done(group: Iterable[Block]) -> None:
             for at in group:
                 run.tick(at)
 

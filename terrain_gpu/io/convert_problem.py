@@ -6,10 +6,10 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -209,10 +209,11 @@ class Convert(Operation):
         for unit in plan.units():
             yield from plan.blocks_of(unit)
 
-    def groups(self, plan: StreamPlan, blocks: Iterator[Block]) -> Iterator[list[Block]]:
+    def groups(self, plan: StreamPlan, blocks: Iterator[Block]) -> Iterator[_Group]:
         down, across = (ceil_div(n, plan.block_size) for n in (plan.unit_rows, plan.unit_cols))
-        for _, unit in groupby(blocks, lambda at: (at[0] // down, at[1] // across)):
-            yield list(unit)
+        for (i, j), unit in groupby(blocks, lambda at: (at[0] // down, at[1] // across)):
+            left = j * across
+            yield _Group.of((i * down, left), min(across, self.blocks.shape[1] - left), unit)
 
     def group_buffer(self, plan: StreamPlan) -> list[np.ndarray]:
         return [np.empty(plan.unit_rows * plan.unit_cols, self.mosaic.dtype)]
@@ -221,13 +222,17 @@ class Convert(Operation):
         rows, cols = (min(self.blocks.block, side) for side in self.grid.shape)
         return [np.empty(rows * cols, self.mosaic.dtype)]
 
-    def read_group(self, group: list[Block], buffer: list[np.ndarray]) -> list[list[np.ndarray]]:
-        windows = [self.window(at) for at in group]
-        tops, bottoms, lefts, rights = zip(*windows, strict=True)
-        top, bottom, left, right = min(tops), max(bottoms), min(lefts), max(rights)
+    def read_group(
+        self, group: Iterable[Block], buffer: list[np.ndarray]
+    ) -> Iterator[list[np.ndarray]]:
+        first, last = (most(i for i, _ in group) for most in (min, max))
+        start, end = (most(j for _, j in group) for most in (min, max))
+        top, _, left, _ = self.window((first, start))
+        _, bottom, _, right = self.window((last, end))
         data = buffer[0][: (bottom - top) * (right - left)].reshape(bottom - top, right - left)
         self.mosaic.read((top, bottom, left, right), data)
-        return [[data[a - top : b - top, c - left : d - left]] for a, b, c, d in windows]
+        windows = map(self.window, group)
+        return ([data[a - top : b - top, c - left : d - left]] for a, b, c, d in windows)
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
         (data,) = self.read_group([at], buffer)
@@ -338,6 +343,38 @@ class Convert(Operation):
 
     def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         return {"sources": attributes.get("sources", [])}
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Blocks of a unit, row by row. One strip may have millions, so only runs of them are held.
+
+    Attributes
+    ----------
+    corner, across
+        First block of the unit, and blocks in each of its rows.
+    runs
+        Positions in the unit.
+    """
+
+    corner: Block
+    across: int
+    runs: list[range]
+
+    @classmethod
+    def of(cls, corner: Block, across: int, blocks: Iterable[Block]) -> _Group:
+        runs: list[range] = []
+        for i, j in blocks:
+            k = (i - corner[0]) * across + j - corner[1]
+            if runs and runs[-1].stop == k:
+                runs[-1] = range(runs[-1].start, k + 1)
+            else:
+                runs.append(range(k, k + 1))
+        return cls(corner, across, runs)
+
+    def __iter__(self) -> Iterator[Block]:
+        for k in chain.from_iterable(self.runs):
+            yield self.corner[0] + k // self.across, self.corner[1] + k % self.across
 
 
 class _LostCells(State):

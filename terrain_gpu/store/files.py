@@ -8,6 +8,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +160,12 @@ def sync_files(paths: Iterable[Path]) -> None:
         with output_errors(path), open(path, "rb") as file:
             os.fsync(file.fileno())
 
+    left = iter(paths)
     with ThreadPoolExecutor(16) as pool:
-        for _ in pool.map(sync, paths):
-            pass
+        # All at once would take a kilobyte for each.
+        while some := list(islice(left, 1024)):
+            for _ in pool.map(sync, some):
+                pass
 
 
 def sync_tree(path: Path) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import struct
+import tracemalloc
 from pathlib import Path
 
 import memory
@@ -22,6 +23,8 @@ from rasterio.crs import CRS
 
 import terrain_gpu
 from terrain_gpu.cells import DTYPES
+from terrain_gpu.io.convert_problem import Convert
+from terrain_gpu.store.files import sync_files
 
 TRANSFORM = (10.0, 0.0, 500000.0, 0.0, -10.0, 5500000.0)
 ALWAYS = "--threads 2 --overwrite -q"
@@ -206,6 +209,46 @@ def test_a_small_file_of_a_long_raster_keeps_the_limit(tmp_path):
         assert code == 0, err
         assert peak <= 300 * MB
     assert (tmp_path / "x.tif").stat().st_size < MB
+
+
+def test_blocks_of_one_strip_are_not_held(tmp_path):
+    """A small block may be smaller than what Python keeps of it."""
+    cells = np.ones((1, 64 * 20_000), np.uint8)
+    how = {"driver": "GTiff", "count": 1, "dtype": "uint8", "blockysize": 1}
+    how |= {"height": 1, "width": cells.size, "crs": "EPSG:32633"}
+    with rasterio.open(
+        tmp_path / "p.tif", "w", transform=rasterio.Affine(*TRANSFORM), **how
+    ) as file:
+        file.write(cells, 1)
+    work = Convert(str(tmp_path / "s.zarr"), (str(tmp_path / "p.tif"),), block_size=64)
+    plan = work.plan(300 * MB, 1)
+    buffer = work.group_buffer(plan)
+    tracemalloc.start()
+    try:
+        (group,) = work.groups(plan, work.order(plan))
+        seen = sum(
+            int(data.sum())
+            for _, (data,) in zip(group, work.read_group(group, buffer), strict=True)
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        work.close()
+    assert seen == cells.size
+    assert peak < 20_000 * 8
+    some = [(0, j) for j in range(20_000) if j not in (0, 7, 8)]  # a resumed run
+    assert [list(group) for group in work.groups(plan, iter(some))] == [some]
+
+
+def test_many_small_files_are_synced_a_few_at_a_time(tmp_path):
+    (tmp_path / "one").touch()
+    tracemalloc.start()
+    try:
+        sync_files(tmp_path / "one" for _ in range(10_000))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * MB
 
 
 @pytest.mark.parametrize("file", ["many.geojson", "many.gpkg"])
