@@ -47,7 +47,8 @@ class Rain:
         if not math.isfinite(most):
             raise InputError(f"rain {largest}: the sum is more than a float64 holds; give less")
         scale = math.ldexp(1.0, min(BITS - math.frexp(most)[1], 1000)) if most else 1.0
-        if not isinstance(self.depth, float) and scale * float(self.areas.max()) * COARSEST < 1:
+        coarse = scale * float(self.areas.max()) * COARSEST < 1
+        if most and coarse and not isinstance(self.depth, float):
             raise InputError(
                 f"{named_largest(self.depth)} is so large that rain of {COARSEST:g} on other cells "
                 f"would be lost next to it. {FILL_VALUE}"

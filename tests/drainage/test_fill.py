@@ -25,6 +25,7 @@ from terrain_gpu.drainage.flow.epsilon import EpsilonFill
 from terrain_gpu.drainage.flow.steps import heights_of, ordinals
 from terrain_gpu.drainage.hierarchy.filling import FillAround
 from terrain_gpu.errors import InputError, StoreError
+from terrain_gpu.grid import GridSpec
 
 FIVE = np.float32(5).view(np.int32)
 
@@ -202,10 +203,10 @@ def test_epsilon_from_a_raster(dem, tmp_path, capsys):
         file.write(dem.astype(np.float32), 1)
     assert call("fill f.tif --epsilon -o out.tif --verify --json r.json") == 0
     assert " above plain fill by up to " in capsys.readouterr().out
-    codes = np.full(dem.shape, 1, np.uint8)
-    codes[[0, -1]] = codes[:, [0, -1]] = 0
+    heights = dem.astype(np.float32)
+    codes = right_codes(heights, -1, GridSpec(*dem.shape))
     with rasterio.open("out.tif") as file:
-        assert same(file.read(1), reference.filled_with_epsilon(dem.astype(np.float32), codes, -1))
+        assert same(file.read(1), reference.filled_with_epsilon(heights, codes, -1))
     result = json.loads(Path("r.json").read_text())["result"]
     assert result["raised_above_fill"] > 0 < result["largest_rise"]
     assert result["block_visits"] >= 1
