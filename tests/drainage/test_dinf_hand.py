@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from strategies import rasters, shapes
 from test_flats import lakes
 from test_flow import call, right_codes, small
-from test_multiflow import beside, plane, prepare, small_types, square_store
+from test_multiflow import beside, plane, prepare, square_store
+from test_multiflow import heights as types
 
 from terrain_gpu import TileStore, flow_accumulation, flow_direction, hand
 from terrain_gpu.drainage.multiflow import DinfHand, base
@@ -91,7 +92,7 @@ def test_lakes_with_islands(folders, z, block, outlets, gradient, share):
 
 
 @settings(max_examples=examples(8))
-@given(raster=rasters(small_types, shapes(150, 1500)), tall=st.booleans())
+@given(raster=rasters(types, shapes(150, 1500)), tall=st.booleans())
 def test_any_heights(folders, raster, tall):
     """The largest and the least numbers that there are; and others to measure than those filled."""
     with folders() as folder:
