@@ -198,7 +198,7 @@ def plan_corridor(
     PlanError
         when the limit is too small.
     """
-    size, shape = blocks.block**2, (blocks.rows, blocks.cols)
+    size, tiled, shape = blocks.largest(), blocks.largest(tiled=True), (blocks.rows, blocks.cols)
     read = sum(kind.itemsize for kind in kinds)
     if stored is None:
         stored = sum(layer_bytes(*shape, kind.itemsize, blocks.block) for kind in kinds)
@@ -208,7 +208,7 @@ def plan_corridor(
         "for the corridor of",
         buffer=size * (read + 8),
         worker=min(size, 2 * _STRIP) * (9 * len(kinds) + 64),
-        scratch=size * (read + 8) + 64 * blocks.rows,
+        scratch=tiled * (read + 8) + 64 * blocks.rows,
         held=200 * math.comb(len(kinds), 2),
         passes=2,
         bytes_read=2 * stored,

@@ -271,7 +271,12 @@ def plan_calc(
     PlanError
         when the limit is too small.
     """
-    size, shape, out = blocks.block**2, (blocks.rows, blocks.cols), target.itemsize
+    size, tiled, shape, out = (
+        blocks.largest(),
+        blocks.largest(tiled=True),
+        (blocks.rows, blocks.cols),
+        target.itemsize,
+    )
     read = sum(kind.itemsize for kind in kinds)
     if stored is None:
         stored = sum(layer_bytes(*shape, kind.itemsize, blocks.block) for kind in kinds)
@@ -282,7 +287,7 @@ def plan_calc(
         buffer=size * (read + out),
         # Values and masks of every part, and temporaries of one.
         worker=min(size, 2 * _STRIP) * (10 * parts + 64),
-        scratch=size * (read + out) + 64 * blocks.rows,
+        scratch=tiled * (read + out) + 64 * blocks.rows,
         held=32 * classes,
         bytes_read=stored,
         bytes_written=layer_bytes(*shape, out, blocks.block),

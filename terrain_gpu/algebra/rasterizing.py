@@ -171,7 +171,7 @@ def plan_rasterize(
     PlanError
         when the limit is too small.
     """
-    size, both = blocks.block**2, kind.itemsize + target.itemsize
+    size, both = blocks.largest(), kind.itemsize + target.itemsize
     whole = layer_bytes(blocks.rows, blocks.cols, target.itemsize, blocks.block)
     return fit_blocks(
         blocks,
@@ -179,7 +179,7 @@ def plan_rasterize(
         "to rasterize features into",
         buffer=size * both,
         worker=40 * min(cells, size),
-        scratch=size * both + 64 * blocks.rows,
+        scratch=blocks.largest(tiled=True) * both + 64 * blocks.rows,
         held=16 * cells + 250 * blocks.count,
         bytes_read=whole if onto else 0,
         bytes_written=whole,

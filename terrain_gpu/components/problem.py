@@ -89,10 +89,11 @@ def plan_components(
     PlanError
         when the limit is too small.
     """
-    blocks, cells = BlockGrid(rows, cols, block), block * block
+    blocks = BlockGrid(rows, cols, block)
+    cells = blocks.largest()
     label = label_dtype(rows, cols, connectivity).itemsize
     itemsizes = [dtype.itemsize for dtype in dtypes]
-    most = _most(block, block, connectivity == 8)
+    most = _most(min(block, rows), min(block, cols), connectivity == 8)
     buffer = cells * (sum(itemsizes) + label)
     if table:  # the measures, until they are written to the table
         buffer += most * (8 * MEASURES + 12)
@@ -109,7 +110,7 @@ def plan_components(
         buffer=buffer,
         worker=work,
         # The reader and the writer; areas of cells.
-        scratch=cells * (sum(itemsizes) + 2 * label) + 16 * rows,
+        scratch=blocks.largest(tiled=True) * (sum(itemsizes) + 2 * label) + 16 * rows,
         held=held,
         advice=other_blocks("smaller" if work > held else "larger", block),
         passes=2,
@@ -248,7 +249,7 @@ class LabelComponents(Operation):
         return area_units(self.grid)
 
     def new_work(self) -> Any:
-        cells = self.blocks.block**2
+        cells = self.blocks.largest()
         return np.empty(cells, bool), np.empty(cells, np.int32)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:

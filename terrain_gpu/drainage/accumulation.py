@@ -308,7 +308,7 @@ class Accumulate(Operation):
 
     def new_work(self) -> Any:
         work = Work(self.blocks, self.forest.weight)
-        return work, np.empty(self.blocks.block**2, np.uint8)
+        return work, np.empty(self.blocks.largest(), np.uint8)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         if not known_types(contract):

@@ -53,7 +53,7 @@ class Work:
     """
 
     def __init__(self, blocks: BlockGrid, weight: Weight | None = None) -> None:
-        n = min(blocks.block, blocks.rows) * min(blocks.block, blocks.cols)
+        n = blocks.largest()
         key = np.uint64 if weight is None or not weight.two_words else weight.key_dtype
         self.links, self.code = np.empty(n, np.uint8), np.empty(n, np.uint8)
         self.order, self.parent = np.empty(n + 1, np.int32), np.empty(n, np.int32)
@@ -62,11 +62,11 @@ class Work:
         self.cut, self.sums = np.empty(n, np.bool_), np.empty(n, np.int64)
 
 
-def work_bytes(block: int, cell: np.dtype, key: np.dtype) -> int:
+def work_bytes(blocks: BlockGrid, cell: np.dtype, key: np.dtype) -> int:
     """Bytes a thread needs for a block: `Work`, operands, validity and their temporaries."""
     own = 1 + 1 + 4 + 4 + max(8, key.itemsize) + 8 + 12 + 1 + 8
     operand = max(cell.itemsize, min(8, key.itemsize))
-    return (block + 2) ** 2 * (own + operand + cell.itemsize + 16)
+    return blocks.largest(1) * (own + operand + cell.itemsize + 16)
 
 
 @dataclass

@@ -170,7 +170,8 @@ def plan_burn(
     PlanError
         when the limit is too small.
     """
-    blocks, size = BlockGrid(rows, cols, block), block * block
+    blocks = BlockGrid(rows, cols, block)
+    size, tiled = blocks.largest(), blocks.largest(tiled=True)
     whole = layer_bytes(rows, cols, dtype.itemsize, block)
     return fit_blocks(
         blocks,
@@ -178,7 +179,7 @@ def plan_burn(
         "to burn streams into",
         buffer=2 * size * dtype.itemsize,
         worker=CELL_BYTES * min(cells, size),
-        scratch=2 * size * dtype.itemsize + 64 * rows,
+        scratch=2 * tiled * dtype.itemsize + 64 * rows,
         held=8 * cells,
         bytes_read=whole,
         bytes_written=whole,

@@ -151,13 +151,14 @@ def plan_indices(
         when the limit is too small.
     """
     read, written = sum(dtype.itemsize for dtype in types), DTYPE.itemsize * outputs
+    blocks = BlockGrid(rows, cols, block)
     return fit_blocks(
-        BlockGrid(rows, cols, block),
+        blocks,
         ", ".join(dtype.name for dtype in types),
         "for terrain-indices of",
-        buffer=block * block * (read + written),
-        worker=8 * block * block,
-        scratch=block * block * (read + 2 * written) + 64 * rows,
+        buffer=blocks.largest() * (read + written),
+        worker=8 * blocks.largest(),
+        scratch=blocks.largest(tiled=True) * (read + 2 * written) + 64 * rows,
         bytes_read=sum(layer_bytes(rows, cols, dtype.itemsize, block) for dtype in types),
         bytes_written=layer_bytes(rows, cols, DTYPE.itemsize, block) * outputs,
         memory_limit=memory_limit,

@@ -51,7 +51,7 @@ def plan_blocks(  # noqa: PLR0913 - keyword-only
         when the limit is too small.
     """
     rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, dtype.itemsize
-    ring = (block + 2) ** 2
+    ring = blocks.largest(1)
     # About half of the cells along a border have an edge across it. Count both ends, and branches.
     vertices = 5 * blocks.line_cells // 2
     key = Weight("flow", dtype).key_dtype
@@ -61,8 +61,8 @@ def plan_blocks(  # noqa: PLR0913 - keyword-only
         dtype.name,
         f"to {what}",
         buffer=ring * (item + 1 + results),
-        worker=work_bytes(block, dtype, key) + ring * work,
-        scratch=block * block * (item + 2 * results),
+        worker=work_bytes(blocks, dtype, key) + ring * work,
+        scratch=blocks.largest(tiled=True) * (item + 2 * results),
         held=max(vertices * (OUTLINE_BYTES + more) + beside, before),
         joined=vertices * (vertex + 3 * more) + beside,
         passes=2,

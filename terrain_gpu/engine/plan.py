@@ -27,6 +27,9 @@ BASELINE = 160 * MB
 GDAL_CACHE = 48 * MB
 """GDAL's block cache, part of `BASELINE`."""
 
+RECORD_BYTES = 64
+"""Bytes per block while the records of all blocks are joined, at the end of a run."""
+
 COMPILED_BASELINE = 280 * MB
 """The baseline with numba and its compiled kernels."""
 
@@ -307,7 +310,7 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
             streaming = workers * worker + buffers * buffer + lanes * scratch
             streaming = max(streaming, held) if cluster_overhead else streaming + held
             own = always + workers * (worker + buffer) + scratch
-            memory = always + max(streaming, joined)
+            memory = always + max(streaming, joined, RECORD_BYTES * blocks.count)
             if memory <= limit:
                 return StreamPlan.of_blocks(
                     blocks,
@@ -368,14 +371,14 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
     PlanError
         when the limit is too small for the blocks, or for the borders of the largest levels.
     """
-    blocks, cells = BlockGrid(rows, cols, block), block * block
+    blocks = BlockGrid(rows, cols, block)
     plan = fit_blocks(
         blocks,
         dtype.name,
         "for the spanning tree of",
-        buffer=cells * (dtype.itemsize + 1),
+        buffer=blocks.largest() * (dtype.itemsize + 1),
         worker=work,
-        scratch=2 * cells * max(dtype.itemsize, 2),
+        scratch=2 * blocks.largest(tiled=True) * max(dtype.itemsize, 2),
         held=beside,
         joined=levels + beside,
         advice=other_blocks("smaller", block) if work > levels else "",
@@ -435,8 +438,8 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
         when the limit is too small for one field and the rims of all blocks.
     """
     limit, threads = limit_of(memory_limit), threads_of(threads)
-    count = BlockGrid(rows, cols, block).count
-    cells, item = (block + 2 * halo) ** 2, distance.itemsize
+    blocks, item = BlockGrid(rows, cols, block), distance.itemsize
+    count, cells = blocks.count, blocks.largest(halo, tiled=True)
     field = cells * (2 * item + 1 + 8 * (friction is not None))
     if "backlink" in layers:
         field += cells * (4 + halo)  # hops and masks of flats
@@ -473,7 +476,7 @@ def plan_paths(  # noqa: PLR0913 - keyword-only
         read += 2 * size(1)  # backlinks are followed twice
     results = {"distance": item, "backlink": 1, "allocation": 4}
     return StreamPlan.of_blocks(
-        BlockGrid(rows, cols, block),
+        blocks,
         dtype.name,
         buffers=fields,
         readers=1,

@@ -16,6 +16,7 @@ from .plan import (
     GDAL_CACHE,
     MAX_SHARDS,
     MB,
+    RECORD_BYTES,
     StreamPlan,
     format_size,
     layer_bytes,
@@ -102,20 +103,22 @@ def plan_stream(
             unit = _unit(rows, cols, block, source.chunk, whole_rows=whole_rows)
             unit_bytes = unit[0] * unit[1] * source.itemsize
             units = ceil_div(rows, unit[0]) * ceil_div(cols, unit[1])
+            blocks = BlockGrid(rows, cols, block)
+            padded, ending = blocks.largest(tiled=True), base + RECORD_BYTES * blocks.count
             for most, writers in dict.fromkeys(pools):
                 readers = min(most, wanted, units)
                 # Each writer holds a padded block, its tiles and, for sparse blocks, a copy.
                 fixed = (
                     base
                     + source.beside
-                    + 3 * writers * block * block * dtype.itemsize
+                    + 3 * writers * padded * dtype.itemsize
                     + readers * (source.extra * unit_bytes + source.work)
                     + max(0, readers * source.decoding - GDAL_CACHE)
                     + objects_bytes(block)
                 )
                 buffers = min((limit - fixed) // unit_bytes, wanted, units)
-                least = min(least or 2**63, fixed + steps[-1][0] * unit_bytes)
-                if buffers >= min(enough, units):
+                least = min(least or 2**63, max(fixed + steps[-1][0] * unit_bytes, ending))
+                if buffers >= min(enough, units) and ending <= limit:
                     return _stream_plan(
                         (rows, cols),
                         dtype,
@@ -124,7 +127,7 @@ def plan_stream(
                         source,
                         limit,
                         (buffers, min(readers, buffers), writers),
-                        fixed,
+                        (fixed, ending),
                     )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small for {rows} x {cols} cells of "
@@ -161,11 +164,12 @@ def _stream_plan(
     source: SourceShape,
     limit: int,
     pool: tuple[int, int, int],
-    fixed: int,
+    bytes_held: tuple[int, int],
 ) -> StreamPlan:
     rows, cols = shape
     buffers, readers, writers = pool
-    memory = fixed + buffers * unit[0] * unit[1] * source.itemsize
+    fixed, ending = bytes_held
+    memory = max(fixed + buffers * unit[0] * unit[1] * source.itemsize, ending)
     passes = ceil_div(min(source.chunk[1], cols), unit[1])
     return StreamPlan(
         rows=rows,

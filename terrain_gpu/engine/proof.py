@@ -74,7 +74,7 @@ def plan_proof(
     PlanError
         when the limit is too small.
     """
-    sizes = [(blocks.block + 2 * halo) ** 2 * layer.dtype.itemsize for layer, halo in reads]
+    sizes = [blocks.largest(halo, tiled=True) * layer.dtype.itemsize for layer, halo in reads]
     cluster = limits.cluster
     with nullcontext() if cluster is None else cluster.planning():
         return fit_blocks(

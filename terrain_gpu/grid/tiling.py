@@ -92,6 +92,26 @@ class BlockGrid:
         return down * across
 
     @property
+    def sides(self) -> tuple[int, int]:
+        """Rows and columns of the largest block, which ends where the raster does."""
+        return min(self.block, self.rows), min(self.block, self.cols)
+
+    def largest(self, halo: int = 0, *, tiled: bool = False) -> int:
+        """Return the cells of the largest block.
+
+        Parameters
+        ----------
+        halo
+            Number of rings of cells around it.
+        tiled
+            Whether it is padded to whole tiles.
+        """
+        rows, cols = self.sides
+        if tiled:
+            rows, cols = round_up(rows, TILE), round_up(cols, TILE)
+        return (rows + 2 * halo) * (cols + 2 * halo)
+
+    @property
     def line_cells(self) -> int:
         """Number of cells along the lines between blocks, counted on one side of each line."""
         down, across = self.shape

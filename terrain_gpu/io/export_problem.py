@@ -167,7 +167,7 @@ class Export(Operation):
         return plan.blocks_of(self.part)
 
     def new_buffer(self) -> list[np.ndarray]:
-        return [np.empty((self.blocks.block, self.blocks.block), self.source.dtype)]
+        return [np.empty(self.blocks.largest(), self.source.dtype)]
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
         part = self.window(at)
@@ -175,7 +175,8 @@ class Export(Operation):
             return [symmetric(self.source.read_ring(part))]
         if self.bands == 2:
             return [self.source.read_ring(part)]
-        out = buffer[0][: part[1] - part[0], : part[3] - part[2]]
+        rows, cols = part[1] - part[0], part[3] - part[2]
+        out = buffer[0][: rows * cols].reshape(rows, cols)
         return [self.source.read_window(*part, out=out)]
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:

@@ -159,14 +159,15 @@ def plan_slope(
     PlanError
         when the limit is too small.
     """
-    blocks, ring, results = BlockGrid(rows, cols, block), (block + 2) ** 2, 4 * (1 + aspect)
+    blocks, results = BlockGrid(rows, cols, block), 4 * (1 + aspect)
+    ring = blocks.largest(1)
     return fit_blocks(
         blocks,
         dtype.name,
         "for the slope of",
-        buffer=ring * dtype.itemsize + block * block * results,
+        buffer=ring * dtype.itemsize + blocks.largest() * results,
         worker=2 * ring,
-        scratch=block * block * (dtype.itemsize + 2 * results) + 64 * rows,
+        scratch=blocks.largest(tiled=True) * (dtype.itemsize + 2 * results) + 64 * rows,
         bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
         bytes_written=layer_bytes(rows, cols, 4, block) * (1 + aspect),
         memory_limit=memory_limit,

@@ -77,8 +77,9 @@ class Solver:
     def solve(self, window: Window, data: np.ndarray, mask: np.ndarray) -> Solved:
         """Solve a block; `mask` receives its final edges."""
         if not hasattr(self._local, "work"):
-            self._local.work = self.method.new_work(self.block, self.weight)
-            self._local.cells = np.empty(self.block**2, self.weight.operand_dtype)
+            blocks = BlockGrid(*self.shape, self.block)
+            self._local.work = self.method.new_work(blocks.sides, self.weight)
+            self._local.cells = np.empty(blocks.largest(), self.weight.operand_dtype)
         work = self._local.work
         rows, cols = self.shape
         open_sides = (window[0] > 0, window[1] < rows, window[2] > 0, window[3] < cols)

@@ -386,7 +386,7 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
         dtype,
         block_size,
         # Operands and their temporary, validity, and the method's work arrays.
-        work=block_size**2 * (2 * key.itemsize + 2) + module.work_bytes(block_size, key),
+        work=blocks.largest() * (2 * key.itemsize + 2) + module.work_bytes(blocks.sides, key),
         levels=(rows + cols) * module.levels_per_side(key),
         spill=spill(blocks),
         source_bytes=source_bytes,

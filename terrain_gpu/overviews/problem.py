@@ -128,7 +128,7 @@ class Overview(Operation):
             "for overviews of",
             buffer=5 * rows * cols * size,
             worker=16 * STRIP * cols * (size + 24),
-            scratch=2 * block * block * size + 64 * fine.grid.rows,
+            scratch=2 * self.blocks.largest(tiled=True) * size + 64 * fine.grid.rows,
             bytes_read=layer_bytes(*fine.grid.shape, size, block),
             bytes_written=layer_bytes(*self.grid.shape, size, block),
             memory_limit=memory_limit,

@@ -101,9 +101,9 @@ class TiedSteps(RecordedSteps):
             self.blocks,
             self.layers[0].dtype.name,
             "for the ties of",
-            buffer=block * block,
+            buffer=self.blocks.largest(),
             worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * TILE * TILE,
-            scratch=block * block * 4 + 64 * self.grid.rows,
+            scratch=4 * self.blocks.largest(tiled=True) + 64 * self.grid.rows,
             bytes_read=sum(size),
             bytes_written=layer_bytes(*self.grid.shape, 1, block),
             memory_limit=memory_limit,
@@ -135,7 +135,7 @@ class TiedSteps(RecordedSteps):
         return {"verified_ties": proven["cells"]}
 
     def new_buffer(self) -> list[np.ndarray]:
-        return [np.empty(self.blocks.block**2, np.uint8)]
+        return [np.empty(self.blocks.largest(), np.uint8)]
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
         r0, r1, c0, c1 = self.window(at)

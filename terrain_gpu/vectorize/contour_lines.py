@@ -141,7 +141,7 @@ class Lines(LinePieces):
         )  # fmt: skip
         own = plan.worker_memory or plan.memory
         workers = max(plan.workers, 1)
-        self._given = (plan.block_size**2, own, plan.memory_limit, workers)
+        self._given = (plan.unit_rows * plan.unit_cols, own, plan.memory_limit, workers)
         self._operation = operation
         self._found = {"lines": 0, "levels": 0, "closed": 0}
 
@@ -278,7 +278,8 @@ def plan_contours(
     PlanError
         when the limit is too small.
     """
-    blocks, ring = BlockGrid(rows, cols, block), (block + 2) ** 2
+    blocks = BlockGrid(rows, cols, block)
+    ring = blocks.largest(1)
     return fit_blocks(
         blocks,
         dtype.name,
@@ -286,7 +287,7 @@ def plan_contours(
         buffer=ring * dtype.itemsize,
         # Classes, crossings before each side, masks; and a crossing for every cell.
         worker=(8 + 16 + 3 + CROSSING_BYTES) * ring,
-        scratch=block * block * dtype.itemsize,
+        scratch=blocks.largest(tiled=True) * dtype.itemsize,
         held=(held := WRITING + library_bytes(path)),
         joined=held + JOINING,
         advice=other_blocks("smaller", block),

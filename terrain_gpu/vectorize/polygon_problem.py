@@ -218,7 +218,7 @@ class LabelPolygons(Drawing):
         return 16 * self.grid.rows + super().held
 
     def new_work(self) -> Any:
-        return np.empty((self.blocks.block + 2) ** 2, np.uint8)
+        return np.empty(self.blocks.largest(1), np.uint8)
 
     def solve(
         self,
@@ -435,16 +435,17 @@ def plan_polygons(
     PlanError
         when the limit is too small.
     """
-    blocks, ring = BlockGrid(rows, cols, block), (block + 2) ** 2
+    blocks = BlockGrid(rows, cols, block)
+    cells, ring = blocks.largest(), blocks.largest(1)
     # Of a cell: directions of four edges; the head of a ring, and its label.
-    traced = block * block * (4 + 12 + (8 if labels else dtype.itemsize)) * max(labels, 1)
+    traced = cells * (4 + 12 + (8 if labels else dtype.itemsize)) * max(labels, 1)
     return fit_blocks(
         blocks,
         dtype.name,
         "for the polygons of",
         buffer=ring * dtype.itemsize + traced,
-        worker=3 * ring + 12 * block * block + (40 * ring + traced if labels else 0),
-        scratch=block * block * dtype.itemsize,
+        worker=3 * ring + 12 * cells + (40 * ring + traced if labels else 0),
+        scratch=blocks.largest(tiled=True) * dtype.itemsize,
         held=(held := 16 * rows + WRITING + library_bytes(path)),
         joined=held + JOINING,
         advice=other_blocks("smaller", block),

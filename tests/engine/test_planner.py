@@ -8,10 +8,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from terrain_gpu.arguments import parse_size
+from terrain_gpu.cli.plan import PURPOSES
+from terrain_gpu.cli.plan import command as plan_command
 from terrain_gpu.components import plan_components
 from terrain_gpu.engine import machine
 from terrain_gpu.engine.plan import (
@@ -125,12 +128,27 @@ def test_plans_of_spanning_trees_keep_their_limit(shape, dtype, block, method, l
         limit = parse_size(re.search("give at least ([0-9]+ MB)", str(error))[1])
         plan = plan_for(memory_limit=limit)
     assert plan.memory <= limit
-    assert COMPILED_BASELINE + plan.workers * block**2 * dtype.itemsize <= plan.memory
+    assert (
+        COMPILED_BASELINE + plan.workers * plan.unit_rows * plan.unit_cols * dtype.itemsize
+        <= plan.memory
+    )
     assert 1 <= plan.workers <= threads
     assert 1 <= plan.buffers <= plan.workers + 2 * plan.writers
     assert 1 <= plan.readers <= plan.writers <= max(2, -(-plan.workers // 4))
     assert plan.bytes_read >= shape[0] * shape[1] * dtype.itemsize
     assert plan.bytes_written >= shape[0] * shape[1]
+
+
+_PLACES = "cost-matrix", "least-cost-network", "index"  # bound by what they keep of a tile
+
+
+@pytest.mark.parametrize("shape", ["20x20000", "20000x20"])
+@pytest.mark.parametrize("purpose", [one for one in PURPOSES if one not in _PLACES])
+def test_blocks_are_planned_no_larger_than_the_raster(purpose, shape):
+    """Whole blocks of 4096 x 4096 cells would take gigabytes."""
+    words = f"{shape} --for {purpose} --block-size 4096 --memory-limit 450MB --threads 1 -q"
+    done = CliRunner().invoke(plan_command, words.split(), standalone_mode=False)
+    assert done.exception is None, done.exception
 
 
 results = st.sampled_from(
@@ -173,7 +191,7 @@ def test_plans_of_shortest_paths_keep_their_limit(
     assert 1 <= plan.workers <= min(threads, plan.buffers)
     assert plan.buffers <= plan.blocks
     # A field holds heights, as wide as distances, and distances.
-    field = block**2 * (2 * distance.itemsize + 8 * (friction is not None))
+    field = plan.unit_rows * plan.unit_cols * (2 * distance.itemsize + 8 * (friction is not None))
     assert COMPILED_BASELINE + plan.buffers * field <= plan.memory
     area = shape[0] * shape[1]
     read = dtype.itemsize + (friction.itemsize if friction else 0) + 2 * (len(layers) == 3)
@@ -284,9 +302,16 @@ def test_wide_strips_get_smaller_blocks_before_a_second_pass():
     assert plan.passes == 1
     assert plan.block_size < 1024
     very_wide = SourceShape((1, 2**30), 4, 100)
-    plan = plan_stream(2**30, 2**30, dtype, very_wide, memory_limit=512 * 10**6, threads=2)
+    plan = plan_stream(4096, 2**30, dtype, very_wide, memory_limit=512 * 10**6, threads=2)
     assert plan.passes > 1
     assert plan.bytes_read == 100 * plan.passes
+
+
+def test_the_records_of_all_blocks_are_planned():
+    plan = partial(plan_for_shape, 1, 2**31 - 1, np.dtype("uint8"), block_size=64)
+    with pytest.raises(PlanError, match=r"give at least 23[0-9]{2} MB"):
+        plan(memory_limit=10**9)
+    assert plan(memory_limit=24 * 10**8).blocks == 2**25
 
 
 def test_huge_rasters_get_larger_blocks_when_memory_allows():

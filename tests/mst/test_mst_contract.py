@@ -101,7 +101,7 @@ def test_edges_precede_by_key_then_id(edges):
 def solved(z, weight="max", connectivity=8, nodata=None, sides=OPEN, method=contract, block=None):
     """Mask of final edges, their number and weight, and candidates of a block."""
     kind = Weight.on(GridSpec(*z.shape), weight, z.dtype)
-    work = method.new_work(block or 64 * -(-max(z.shape) // 64), kind)
+    work = method.new_work((block or 64 * -(-max(z.shape) // 64),) * 2, kind)
     mask, sums = np.zeros(z.shape, np.uint8), kind.new_sums()
     edges, candidates = method.solve_block(
         kind.operands(z),
@@ -228,8 +228,8 @@ def test_work_is_clean_for_every_block():
     for shape in ((64, 64), (1, 64), (64, 3), (17, 64), (64, 64)):
         z = rng.integers(0, 4, shape).astype(np.uint16)
         results = []
-        for one in (work, contract.new_work(64, kind)):
-            work = one or contract.new_work(64, kind)
+        for one in (work, contract.new_work((64, 64), kind)):
+            work = one or contract.new_work((64, 64), kind)
             mask, sums = np.zeros(shape, np.uint8), kind.new_sums()
             edges, candidates = contract.solve_block(
                 kind.operands(z), z != 3, kind.rule(), True, OPEN, work, mask, sums, kind.sum_mode

@@ -17,13 +17,13 @@ def arrays(work):
     return [a for part in work for a in arrays(part)] if isinstance(work, tuple) else [work]
 
 
-@pytest.mark.parametrize("block", [64, 128, 256, 1024])
-def test_work_takes_what_the_plan_says(block):
+@pytest.mark.parametrize("sides", [(64, 64), (128, 128), (256, 3), (1, 1024), (1024, 1024)])
+def test_work_takes_what_the_plan_says(sides):
     for dtype in map(np.dtype, TYPES):
         for name in weights_of(dtype):
             weight = Weight(name, dtype)
-            taken = sum(array.nbytes for array in arrays(frozen.new_work(block, weight)))
-            assert taken <= frozen.work_bytes(block, weight.key_dtype)
+            taken = sum(array.nbytes for array in arrays(frozen.new_work(sides, weight)))
+            assert taken <= frozen.work_bytes(sides, weight.key_dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.float32, np.float64])

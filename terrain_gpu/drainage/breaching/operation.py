@@ -317,21 +317,22 @@ def plan_breach(
     PlanError
         when the limit is too small.
     """
-    blocks, cells = BlockGrid(rows, cols, block), (block + 2) ** 2
+    blocks = BlockGrid(rows, cols, block)
+    cells, tiled = blocks.largest(1), blocks.largest(tiled=True)
     lines = beside is not None
     reach = reach_of((rows, cols), max_distance)
-    ring = (block + (2 if lines else 4) * reach) ** 2
+    ring = blocks.largest(reach if lines else 2 * reach)
     held = low_bytes(blocks, dtype.itemsize) + voids * voids_bytes(blocks) // 24
     held += lines * 16 * rows * blocks.shape[1]  # lines and steps of each row of each block
     return fit_blocks(
         blocks,
         dtype.name,
         "to breach",
-        buffer=ring * dtype.itemsize + block * block * dtype.itemsize,
+        buffer=(ring + blocks.largest()) * dtype.itemsize,
         # Masks of the rings; the search; low cells, labels, lists of pits and outlets as numbers
         # and bytes.
         worker=4 * ring + 29 * (2 * reach + 1) ** 2 + cells * (40 + dtype.itemsize),
-        scratch=ring * dtype.itemsize + 2 * block * block * dtype.itemsize + 64 * rows,
+        scratch=(ring + 2 * tiled) * dtype.itemsize + 64 * rows,
         held=held,
         joined=held + max(voids * voids_bytes(blocks), beside or 0),
         passes=2 + voids,

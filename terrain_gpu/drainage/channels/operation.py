@@ -102,8 +102,7 @@ class OnChannels(Operation):
         return whole_lengths(self.grid, step_lengths(self.grid))
 
     def new_work(self) -> np.ndarray:
-        rows, cols = (min(self.blocks.block, side) for side in self.grid.shape)
-        return np.empty(rows * cols, np.uint8)
+        return np.empty(self.blocks.largest(), np.uint8)
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
@@ -202,7 +201,7 @@ def plan_blocks(
     PlanError
         when the limit is too small.
     """
-    cells, ring = blocks.block**2, (blocks.block + 2) ** 2
+    cells, ring = blocks.largest(), blocks.largest(1)
     read = sum(dtype.itemsize for dtype in dtypes)
     results = sum(dtype.itemsize for dtype in written)
     shape = blocks.rows, blocks.cols
@@ -212,7 +211,7 @@ def plan_blocks(
         "for the streams of",
         buffer=ring * read + cells * results + pieces,
         worker=2 * cells + 64 * _CHUNK,
-        scratch=cells * (read + 2 * results) + 128 * blocks.rows,
+        scratch=blocks.largest(tiled=True) * (read + 2 * results) + 128 * blocks.rows,
         held=_HELD + beside,
         joined=_HELD + beside,
         passes=1 + bool(written),

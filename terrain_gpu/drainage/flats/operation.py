@@ -216,7 +216,7 @@ def plan_flats(
     PlanError
         when the limit is too small.
     """
-    rows, cols, ring = blocks.rows, blocks.cols, (blocks.block + 2) ** 2
+    rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
     down, across = blocks.shape
     hops = hops_dtype(blocks).itemsize
     read = heights.itemsize + 1
@@ -226,7 +226,7 @@ def plan_flats(
         "for the directions of",
         buffer=ring * (read + 1),
         worker=ring * (9 + 2 * hops),
-        scratch=ring * (read + 2) + 64 * rows,
+        scratch=blocks.largest(1, tiled=True) * (read + 2) + 64 * rows,
         held=2 * (down * cols + across * rows) * (heights.itemsize + 2 * hops),
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, n, blocks.block) for n in (read - 1, 1)),

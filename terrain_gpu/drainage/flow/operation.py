@@ -117,7 +117,7 @@ def plan_flow(
     PlanError
         when the limit is too small.
     """
-    rows, cols, ring = blocks.rows, blocks.cols, (blocks.block + 2) ** 2
+    rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
     entries = most_entries(blocks) * ENTRY_BYTES
     return fit_blocks(
         blocks,
@@ -125,7 +125,7 @@ def plan_flow(
         f"for {command} of",
         buffer=ring * (sum(read) + sum(written)),
         worker=ring * (FlowWork.BYTES + worker),
-        scratch=ring * (sum(read) + 2 * sum(written)) + 64 * rows,
+        scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)) + 64 * rows,
         held=entries // 3 + held,
         joined=entries + held,
         passes=passes,

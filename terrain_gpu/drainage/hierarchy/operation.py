@@ -252,7 +252,7 @@ def plan_depressions(
     PlanError
         when the limit is too small.
     """
-    rows, cols, ring = blocks.rows, blocks.cols, (blocks.block + 2) ** 2
+    rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
     read, nodes = [dtype.itemsize, 1, 1], 2 * blocks.line_cells * NODE_BYTES
     key = Weight("max", dtype).key_dtype
     return fit_blocks(
@@ -260,8 +260,8 @@ def plan_depressions(
         dtype.name,
         "to find depressions",
         buffer=ring * (sum(read) + sum(written)),
-        worker=work_bytes(blocks.block, dtype, key) + ring * WORK_BYTES,
-        scratch=ring * (sum(read) + 2 * sum(written)) + 64 * rows,
+        worker=work_bytes(blocks, dtype, key) + ring * WORK_BYTES,
+        scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)) + 64 * rows,
         held=nodes,
         joined=nodes,
         passes=3,

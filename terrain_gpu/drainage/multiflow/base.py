@@ -145,7 +145,7 @@ class DividedFlow(Operation):
 
     def _find_rims(self, run: Run, state: FlowRims) -> None:
         sizes = [layer.dtype.itemsize for layer in self.layers[: self.held]]
-        one = (self.blocks.block + 2 * RINGS) ** 2 * (sum(sizes) + self.kept.size)
+        one = self.blocks.largest(RINGS) * (sum(sizes) + self.kept.size)
         spare = max(run.plan.memory_limit - run.plan.memory, 0)
         visits: FlowDispatch | FlowVisits
         if run.engine.remote:
@@ -297,7 +297,7 @@ def plan_divided(
     PlanError
         when the limit is too small.
     """
-    rows, cols, ring = blocks.rows, blocks.cols, (blocks.block + 2 * RINGS) ** 2
+    rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(RINGS)
     down, across = blocks.shape
     sizes = [dtype.itemsize for dtype in read]
     worker = ring * (kept.size + 4 + working)
@@ -308,7 +308,7 @@ def plan_divided(
         f"for {command} of",
         buffer=ring * (sum(sizes) + 8 * written),
         worker=worker,
-        scratch=ring * (max(sizes) + 16 * written) + 256 * rows,
+        scratch=blocks.largest(RINGS, tiled=True) * (max(sizes) + 16 * written) + 256 * rows,
         held=rims,
         joined=rims + worker + ring * (sum(sizes) + kept.size) + 256 * rows,
         passes=2,

@@ -202,7 +202,7 @@ def plan_fill_spill_merge(
     PlanError
         when the limit is too small.
     """
-    rows, cols, ring = blocks.rows, blocks.cols, (blocks.block + 2) ** 2
+    rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
     read, known = [dtype.itemsize, 1, 1, *rain], 2 * blocks.line_cells * ROW_BYTES
     key = Weight("flow", dtype).key_dtype
     return fit_blocks(
@@ -210,8 +210,8 @@ def plan_fill_spill_merge(
         dtype.name,
         "to find where water rests",
         buffer=ring * (sum(read) + 4),
-        worker=work_bytes(blocks.block, dtype, key) + ring * (WORK_BYTES + 16),
-        scratch=ring * (sum(read) + 8) + 64 * rows,
+        worker=work_bytes(blocks, dtype, key) + ring * (WORK_BYTES + 16),
+        scratch=blocks.largest(1, tiled=True) * (sum(read) + 8) + 64 * rows,
         held=known,
         joined=known,
         passes=3,

@@ -14,9 +14,9 @@ from .seams import separators, vertex
 from .tile import RING, new_tile_work, ring_cell, tile_forest
 
 
-def new_block_work(block: int, weight: Weight) -> tuple:
-    """Allocate the work arrays of `block_forest` for blocks of side `block`."""
-    tiles = ceil_div(block, SIDE) ** 2
+def new_block_work(sides: tuple[int, int], weight: Weight) -> tuple:
+    """Allocate the work arrays of `block_forest` for blocks of so many rows and columns."""
+    tiles = ceil_div(sides[0], SIDE) * ceil_div(sides[1], SIDE)
     # A tile has fewer candidates than rim cells. 3 separator edges per rim cell and 1 more per
     # corner count each of these edges at least once.
     edges = tiles * (RING + 3 * RING + 4)

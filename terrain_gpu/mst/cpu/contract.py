@@ -71,9 +71,9 @@ def new_forest(vertices: int, key: np.dtype) -> tuple[np.ndarray, ...]:
 # -- blocks --------------------------------------------------------------------------------
 
 
-def work_bytes(block: int, key: np.dtype) -> int:
+def work_bytes(sides: tuple[int, int], key: np.dtype) -> int:
     """Bytes of `new_work`."""
-    return block**2 * (45 + key.itemsize)
+    return sides[0] * sides[1] * (45 + key.itemsize)
 
 
 def levels_per_side(key: np.dtype) -> int:
@@ -86,12 +86,12 @@ def most_candidates(rim: int) -> int:
     return 2 * rim
 
 
-def new_work(block: int, weight: Weight) -> tuple:
-    """Allocate the work arrays of `solve_block` for blocks of side `block`."""
-    cells = block * block
+def new_work(sides: tuple[int, int], weight: Weight) -> tuple:
+    """Allocate the work arrays of `solve_block` for blocks of so many rows and columns."""
+    cells = sides[0] * sides[1]
     # A tree with b leaves has fewer than b branching vertices, hence fewer than 2 b paths.
     key = weight.key_dtype
-    return new_forest(cells, key), new_tree(cells), new_edges(8 * block, key)
+    return new_forest(cells, key), new_tree(cells), new_edges(4 * sum(sides), key)
 
 
 def solve_block(

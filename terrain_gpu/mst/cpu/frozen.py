@@ -18,10 +18,12 @@ WORK_OF_TILE = 3_200_000
 """Bytes of `tile.new_tile_work`, at most."""
 
 
-def work_bytes(block: int, key: np.dtype) -> int:
+def work_bytes(sides: tuple[int, int], key: np.dtype) -> int:
     """Bytes of `new_work`: of a tile, and of the list of edges between tiles."""
     of_list = 17 + (key.itemsize + 32) * (4 + 4 / RING)
-    return WORK_OF_TILE + math.ceil(ceil_div(block, SIDE) ** 2 * RING * of_list)
+    return WORK_OF_TILE + math.ceil(
+        ceil_div(sides[0], SIDE) * ceil_div(sides[1], SIDE) * RING * of_list
+    )
 
 
 def levels_per_side(key: np.dtype) -> int:
