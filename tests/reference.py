@@ -654,8 +654,11 @@ def slope(z, nodata, lengths):
         for c in range(1, cols - 1):
             if not valid[r - 1 : r + 2, c - 1 : c + 2].all():
                 continue
+            # float64 does not hold all integers of 64 bits, but differences of close ones.
+            from_here = z[r, c].item() if z.dtype.kind in "iu" and z.itemsize == 8 else 0
             (nw, n, ne), (w, _, e), (sw, s, se) = (
-                z[r - 1 : r + 2, c - 1 : c + 2].astype(float).tolist()
+                [float(v - from_here) for v in row]
+                for row in z[r - 1 : r + 2, c - 1 : c + 2].tolist()
             )
             right = ((ne + 2 * e + se) - (nw + 2 * w + sw)) / (8 * float(lengths[0, r]))
             below = ((sw + 2 * s + se) - (nw + 2 * n + ne)) / (

@@ -111,8 +111,8 @@ OPTIONS = {
     "terrain-gpu label-components": "where connectivity into table output cog compress store "
     "memory-limit threads workers scheduler verify compress-layers resume scratch overwrite "
     "progress json quiet verbose help",
-    "terrain-gpu accumulate": "outlet outlet-rowcol outlets areas into directions output cog "
-    "compress store memory-limit threads workers scheduler verify compress-layers resume "
+    "terrain-gpu accumulate": "outlet outlet-rowcol outlets add-outlets force-outward areas into "
+    "directions output cog compress store memory-limit threads workers scheduler verify compress-layers resume "
     "scratch overwrite progress json quiet verbose help",
     "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler "
     "verify scratch overwrite progress json quiet verbose help",
@@ -697,7 +697,7 @@ def test_warnings_and_more(world):
     done = forked("convert-dataset odd.tif a.zarr")
     assert done.returncode == 0
     assert re.fullmatch(
-        r"WARNING: odd\.tif: nodata value 1\.5 does not fit uint8 and is ignored\n", done.stderr
+        r"WARNING: odd\.tif: nodata value 1\.5 does not fit uint8 and is read as 1\n", done.stderr
     )
     assert forked("convert-dataset odd.tif b.zarr -q").stderr == ""
     done = forked("convert-dataset odd.tif c.zarr -v")

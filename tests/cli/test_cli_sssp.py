@@ -858,7 +858,11 @@ WRONG = (
     Wrong("s.zarr --sources a.geojson", ("--sources: a.geojson: not GeoJSON",), text("a.geojson")),
     Wrong("s.zarr --sources a.gpkg", ("--sources: a.gpkg: not a vector file",), text("a.gpkg")),
     Wrong("s.zarr --sources a.csv", ("--sources: a.csv: ",), text("a.csv")),
-    Wrong("s.zarr --sources far.geojson", ("far.geojson: 1 of 2", "feature 2"), far_points),
+    Wrong(
+        "s.zarr --sources far.geojson --outside error",
+        ("far.geojson: 1 of 2", "feature 2"),
+        far_points,
+    ),
     Wrong("s.zarr --sources shifted.tif", ("shifted.tif: covers x -490.0", "warp"), shifted),
     Wrong("s.zarr --sources negative.tif", ("negative.tif: has value -3 at row 0",), negative_ids),
     Wrong("s.zarr --sources empty.tif", ("empty.tif: every cell is 0 or nodata",), empty_marks),

@@ -457,10 +457,8 @@ def test_a_corridor_between_places(monkeypatch, reverse):
 
 
 def test_messages_name_the_dataarray():
-    with pytest.raises(
-        InputError, match=r"^DataArray 'dem': weight flow needs cells of at most 32"
-    ):
-        array(HEIGHTS.astype(np.float64)).rename("dem").pipe(terrain_gpu.flow_direction)
+    with pytest.raises(InputError, match=r"^DataArray 'dem': heights are int64, and epsilon"):
+        array(HEIGHTS.astype(np.int64)).rename("dem").pipe(terrain_gpu.fill, epsilon=True)
 
 
 def test_results_are_shown_without_their_cells():
