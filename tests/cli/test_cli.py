@@ -112,8 +112,8 @@ OPTIONS = {
     "memory-limit threads workers scheduler verify compress-layers resume scratch overwrite "
     "progress json quiet verbose help",
     "terrain-gpu accumulate": "outlet outlet-rowcol outlets add-outlets force-outward areas into "
-    "directions output cog compress store memory-limit threads workers scheduler verify compress-layers resume "
-    "scratch overwrite progress json quiet verbose help",
+    "directions output cog compress store memory-limit threads workers scheduler verify "
+    "compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu network": "min-length keep store memory-limit threads workers scheduler "
     "verify scratch overwrite progress json quiet verbose help",
     "compute-sssp": "source source-rowcol sources source-edge cost friction barriers parameter "
