@@ -104,7 +104,7 @@ def plan_slopes(
     """How blocks stream; `results` need not exist yet."""
     blocks = heights.blocks
     reads = [Read(heights, 1), *(Read(layer) for layer in results)]
-    worker = 3 * (blocks.block + 2) ** 2 + 160 * (_STRIP + 2 * blocks.block)
+    worker = 3 * blocks.largest(1) + 160 * (_STRIP + 2 * blocks.block)
     return plan_proof(blocks, reads, limits, worker=worker), reads
 
 

@@ -75,7 +75,7 @@ def plan_averages(
     layers: Sequence[Any], results: Iterable[Any], blocks: BlockGrid, limits: Limits
 ) -> StreamPlan:
     """How the pass streams; the results need not exist yet."""
-    worker, held = (blocks.block + 2) ** 2 * 40, 128 * blocks.rows
+    worker, held = blocks.largest(1) * 40, 128 * blocks.rows
     return plan_proof(blocks, _reads(layers, results), limits, worker=worker, held=held)
 
 

@@ -117,7 +117,7 @@ def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:
     """How both passes stream; the layer of labels need not exist yet."""
     blocks = codes.blocks
     held = ways_bytes(blocks) + 4 * 8 * blocks.rows * blocks.shape[1]
-    worker = (blocks.block + 2) ** 2 * ORDER_BYTES
+    worker = blocks.largest(1) * ORDER_BYTES
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, labels)

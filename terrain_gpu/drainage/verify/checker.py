@@ -185,7 +185,7 @@ def plan_passes(
     held = (
         (_WAY_BYTES + 9 * wide) * ways_between(blocks) + 48 * outlets + floods_bytes(blocks) * voids
     )
-    ring, key = (blocks.block + 2) ** 2, forest.weight.key_dtype.itemsize
+    ring, key = blocks.largest(1), forest.weight.key_dtype.itemsize
     reads = _reads(forest, codes)
     worker = ring * (key + 60 + wide + VOID_BYTES * voids)
     first = plan_proof(blocks, reads, limits, worker=worker, held=held)

@@ -111,7 +111,7 @@ def plan_fill(
     blocks: BlockGrid, codes: Any, heights: Any, levels: Any, limits: Limits
 ) -> list[StreamPlan]:
     """How both passes stream; the layers need not exist yet."""
-    worker, held = (blocks.block + 2) ** 2 * ORDER_BYTES, ways_bytes(blocks)
+    worker, held = blocks.largest(1) * ORDER_BYTES, ways_bytes(blocks)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, heights, levels)
@@ -173,7 +173,7 @@ def plan_epsilon(codes: Any, heights: Any, levels: Any, limits: Limits) -> Strea
     """How the pass streams; the layer of levels need not exist yet."""
     blocks: BlockGrid = codes.blocks
     reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
-    worker = (blocks.block + 2) ** 2 * (8 + 7 * heights.dtype.itemsize)
+    worker = blocks.largest(1) * (8 + 7 * heights.dtype.itemsize)
     return plan_proof(blocks, reads, limits, worker=worker)
 
 

@@ -96,7 +96,7 @@ def plan_gradient(heights: Any, along: Any, codes: Any, limits: Limits) -> Strea
     down, across = blocks.shape
     # A third of the cells at rims lie beside one of the same height, planned.
     held = _RIM_BYTES * 2 * (down * blocks.cols + across * blocks.rows) // 3
-    worker = (blocks.block + 2) ** 2 * (2 * hops_dtype(blocks).itemsize + 16)
+    worker = blocks.largest(1) * (2 * hops_dtype(blocks).itemsize + 16)
     reads = [Read(heights, 1), Read(along, 1), Read(codes)]
     return plan_proof(blocks, reads, limits, worker=worker, held=held)
 

@@ -69,7 +69,7 @@ def plan_above(
 ) -> list[StreamPlan]:
     """How both passes stream; the layers need not exist yet."""
     blocks = _blocks(codes, rule)
-    worker, held = (blocks.block + 2) ** 2 * (ORDER_BYTES + 48), 3 * ways_bytes(blocks)
+    worker, held = blocks.largest(1) * (ORDER_BYTES + 48), 3 * ways_bytes(blocks)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, rule, results)

@@ -96,7 +96,7 @@ def plan_network_proof(forest: Forest, limits: Limits) -> StreamPlan:
     held = nodes * _NODE_BYTES + _FILE_BYTES + VECTOR_BYTES + 32 * blocks.rows + 8 * blocks.count
     # For each cell the reach of eight edges, ends, work space; cells of lines, as read and checked.
     one = 64 + 24 + 2 * (_RECORD.itemsize + 20 + forest.cells.dtype.itemsize)
-    worker = (blocks.block + 2) ** 2 * one
+    worker = blocks.largest(1) * one
     return plan_proof(blocks, _reads(forest), limits, worker=worker, held=held)
 
 

@@ -126,7 +126,7 @@ def _check(
 
 def plan_water(heights: Any, depths: Any, rain: Rain, limits: Limits) -> StreamPlan:
     """How the pass streams; the layer of depths need not exist yet."""
-    worker = (heights.blocks.block + 2) ** 2 * WORKER_BYTES
+    worker = heights.blocks.largest(1) * WORKER_BYTES
     return plan_proof(heights.blocks, _reads(heights, depths, rain), limits, worker=worker)
 
 

@@ -67,7 +67,7 @@ def plan_sums(
     """How both passes stream; the layers need not exist yet. No rule: of cells or areas."""
     weights = None if rule is None else rule.weights
     more = 0 if rule is None or weights is None else 32 + 24 * rule.columns
-    worker, held = (blocks.block + 2) ** 2 * (ORDER_BYTES + more), 2 * ways_bytes(blocks)
+    worker, held = blocks.largest(1) * (ORDER_BYTES + more), 2 * ways_bytes(blocks)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, sums, weights)

@@ -126,7 +126,7 @@ def plan_watershed(
 ) -> list[StreamPlan]:
     """How both passes stream; the layers that are made need not exist yet."""
     blocks = _blocks(codes, marks)
-    worker = (blocks.block + 2) ** 2 * (ORDER_BYTES + 8)
+    worker = blocks.largest(1) * (ORDER_BYTES + 8)
     held = ways_bytes(blocks) + _POINT_BYTES * points
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
