@@ -53,7 +53,7 @@ compute-sssp {store} {b} --into from_b --cost tobler --connectivity 16 --path {o
 compute-sssp {store} {a} --into ties --all-ties {out}/ties.tif
 compute-sssp {store} {b} --into by_friction --cost friction --friction friction --overwrite
 corridor {store} from_a by_friction --within 5% -o {out}/corridor.tif
-corridor {store} {a} {to} --friction friction --cost friction --into between -o {out}/between.tif
+corridor {store} {b} {to} --friction friction --cost friction --into between -o {out}/between.tif
 cost-matrix {store} {a} {b} --path {out}/ways.geojson -o {out}/matrix.csv
 least-cost-network {store} {a} {b} --pairs delaunay -o {out}/net.geojson --table {out}/net.csv
 build-index {store}

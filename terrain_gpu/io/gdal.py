@@ -399,7 +399,7 @@ def _nodata(value: float | int | None, dtype: np.dtype, path: str) -> float | in
         # GDAL's drivers keep such values. No cell can have this value, so no cell is nodata.
         log.warning("%s: nodata value %s does not fit %s and is ignored", name, value, dtype.name)
         return None
-    if taken != value:
+    if taken != value and not math.isnan(value):
         log.warning(
             "%s: nodata value %s does not fit %s and is read as %s", name, value, dtype.name, taken
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
 import os
 from array import array
 from dataclasses import dataclass
@@ -153,7 +152,9 @@ class RasterOutput(FileWriter):
         self._data: Any = None
         self._grid, self._crs = grid, None
         self._parts = [self.output.folder / name for name in ("a.tif", "b.tif")]
-        options |= layout | {"bigtiff": "if_safer", "sparse_ok": _can_omit(dtype, nodata)}
+        # Tiles of nodata are written, too: GDAL 3.10 copies files that lack some into compressed
+        # strips with arbitrary cells.
+        options |= layout | {"bigtiff": "if_safer"}
         try:
             self._crs = coded_crs(grid) if grid.crs_wkt else None
             place = {"crs": self._crs, "transform": rasterio.Affine(*grid.transform)}
@@ -322,11 +323,6 @@ def _create_exact(
     if place["crs"]:
         data.crs = place["crs"]
     return data
-
-
-def _can_omit(dtype: np.dtype, nodata: float | int | None) -> bool:
-    """Whether GDAL may omit tiles of nodata: to it, -0.0 is 0.0, and all NaNs are the same."""
-    return nodata is not None and (dtype.kind != "f" or not (math.isnan(nodata) or nodata == 0))
 
 
 def _crc(data: np.ndarray, crc: int = 0) -> int:

@@ -104,7 +104,9 @@ def test_only_quantities_are_averaged(sample, tmp_path):
     shutil.copytree(sample[0]["store"], store := tmp_path / "s.zarr")
     opened = TileStore.open(store)
     codes = {name for name, layer in opened.each() if is_coded(layer)}
-    assert codes - {"from_a_backlink", "from_a_allocation", "ties_ties"} == CODED & {*opened.layers}
+    beside = ("_backlink", "_allocation", "_ties", "_tree")
+    assert codes == {name for name in opened.layers if name in CODED or name.endswith(beside)}
+    shutil.rmtree(store / "classes")  # int64: its averages would not be exact
     made = build_overviews(store, resampling="average").result["layers"]
     for name in opened.layers:
         assert (made[name]["resampling"] == "average") == (name not in codes)

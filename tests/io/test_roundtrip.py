@@ -1037,8 +1037,7 @@ def test_a_coordinate_system_for_inputs_that_name_none(tmp_path, name):
 def test_thin_rasters_are_exported_in_few_bytes(tmp_path, no_fsync, shape, dtype, nodata):
     full = (np.arange(math.prod(shape)) % 99 + 1).astype(dtype).reshape(shape)
     full[0, 0] = 1
-    omitted = 0.1 if dtype == "uint8" or nodata < 0 else 1.7
-    for name, data, most in (("f", full, 1.7), ("e", np.full(shape, nodata, dtype), omitted)):
+    for name, data in (("f", full), ("e", np.full(shape, nodata, dtype))):
         with create_layer(
             tmp_path / name, "elevation", GridSpec(*shape), data.dtype, nodata=nodata
         ) as writer:
@@ -1048,8 +1047,12 @@ def test_thin_rasters_are_exported_in_few_bytes(tmp_path, no_fsync, shape, dtype
             writer.commit()
         target = tmp_path / f"{name}.tif"
         export_layer(tmp_path / name, target, verify=True)
-        assert target.stat().st_size < most * data.nbytes + 1000
+        assert target.stat().st_size < 1.7 * data.nbytes + 1000
         with rasterio.open(target) as back:
+            assert same_bits(back.read(1), data)
+        # GDAL copies a file without its tiles of nodata into strips of arbitrary cells.
+        rasterio.shutil.copy(target, tmp_path / "copy.tif", driver="GTiff", compress="deflate")
+        with rasterio.open(tmp_path / "copy.tif") as back:
             assert same_bits(back.read(1), data)
     export_layer(tmp_path / "f", tmp_path / "c.tif", cog=True, compress="none", verify=True)
     with rasterio.open(tmp_path / "c.tif") as back:
