@@ -6,6 +6,7 @@ power of two, or the ranks of values.
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +18,11 @@ from ..cells import is_nodata, stats
 from ..errors import InputError, StoreError
 from ..grid import GridSpec, Window, units
 from ..grid.lengths import cell_areas
+from ..io.fills import FILLS
 from .codes import NOWHERE
 from .sums import EXACT_BITS, SumRule
+
+log = logging.getLogger(__name__)
 
 NONE = np.iinfo(np.int64).min
 """Rank of a cell without a weight."""
@@ -27,6 +31,9 @@ FILL_VALUE = "If it is a fill value, declare it as nodata (convert-dataset --nod
 
 NEAR_LARGEST = 16
 """Weights down to this part of the largest may be fill values, too."""
+
+HUGE = 1e15
+"""Larger than weights are in any unit; fill values such as 1e20 and 9.97e36 are."""
 
 SMALLEST = -1000
 """Least exponent of a unit, so that it and its reciprocal are ordinary float64."""
@@ -105,7 +112,7 @@ class WeightRule:
         return np.array([np.count_nonzero(low), np.count_nonzero(between)])
 
     def refuse_lost(self, few: int, between: int) -> None:
-        """Refuse weights most of which are lost next to the largest, as next to a fill value.
+        """Refuse weights most of which are lost next to a fill value; warn of other losses.
 
         Some may be: noise of 1e-20 in a raster of rain. But then more lie between.
 
@@ -117,11 +124,14 @@ class WeightRule:
         if few <= between:
             return
         least = self._few * self.units[1]
-        raise InputError(
+        lost = (
             f"{named_largest(self.weights)} is so large that {few:,} weights are lost next to it: "
-            f"sums over {self.weights.grid.cells:,} cells cannot hold weights below {least:.3g} "
-            f"too. {FILL_VALUE}; if not, set negligible weights to 0"
+            f"sums over {self.weights.grid.cells:,} cells cannot hold weights below {least:.3g} too"
         )
+        largest = largest_weight(self.weights)
+        if largest >= HUGE or largest in map(abs, FILLS):
+            raise InputError(f"{lost}. {FILL_VALUE}; if not, set negligible weights to 0")
+        log.warning("%s", lost)
 
     @property
     def _few(self) -> int:

@@ -15,15 +15,16 @@ _PIECE, _LINE = 1 << 20, 1 << 16
 _HEADER = re.compile(rb"\s*(?!nan)[a-z]\w*\s+\S+\s*$", re.IGNORECASE)
 _NUMBER = (
     rb"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
-    rb"|[+-]?(?:[nN][aA][nN]|1\.#(?:IND|QNAN|SNAN|NAN)0*)"
+    # GDAL takes other spellings of NaN for 0 or 1.
+    rb"|\+?nan|NaN|-1\.#IND0*|-?1\.#QNAN0*|1\.#SNAN0*"
 )
 _WRONG = re.compile(rb"(?<!\S)(?!(?:%b)(?!\S))\S+" % _NUMBER)
 _REAL, _LARGE = re.compile(rb"[.,eEnN]"), re.compile(rb"[0-9]{10}")
 _ONE = re.compile(_NUMBER)
 _BLANKS = bytes.maketrans(b",;", b"  ")
 _NAME = re.compile(rb'"?(x|y|z|lon|lat|east|north|alt|height|elev)', re.IGNORECASE)
-_NOT_OURS = re.compile(rb"[_iI]")
-"""In numbers that only Python reads: 1_000, inf."""
+_NOT_OURS = re.compile(rb"[_iInN]")
+"""In numbers that Python reads, and GDAL may not: 1_000, inf, -nan."""
 _END = b"\x00\x1a"
 """What some programs write after the last value."""
 

@@ -534,7 +534,20 @@ INPUTS = [
                     word,
                     f"bad.asc: line 7: {re.escape(repr(word))}, at row 1, column 2.*NODATA_value",
                 )
-                for word in ("#VALUE!", "x", "*", "1.5.2", "0x10", "1_0", "inf", "null", "2e")
+                for word in (
+                    "#VALUE!",
+                    "x",
+                    "*",
+                    "1.5.2",
+                    "0x10",
+                    "1_0",
+                    "inf",
+                    "null",
+                    "2e",
+                    "-nan",
+                    "NAN",
+                    "1.#IND",
+                )
             ),
         )
     ),

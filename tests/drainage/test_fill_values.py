@@ -7,7 +7,7 @@ from shutil import copytree
 
 import numpy as np
 import pytest
-from contract import make_store
+from contract import make_store, whole
 
 from terrain_gpu import TileStore, minimum_spanning_tree
 from terrain_gpu.drainage import breach, depressions, fill_spill_merge, flow_accumulation
@@ -54,6 +54,15 @@ def test_noise_in_weights_is_no_reason_to_refuse(made, store, how):
     rates = np.where(made[1] == 0, 1e-40, made[1])
     make_store(store, rates, None, 64, name="rates")
     flow_accumulation(store, weights="rates", into="noisy", verify=True, **how)
+
+
+def test_small_weights_without_a_fill_value_are_only_told(made, store, caplog):
+    """Of probabilities, decays and residues of 1e-17, nothing that is lost matters."""
+    rates = np.where(made[1] == 0, 1.0, 1e-17)
+    make_store(store, rates, None, 64, name="rates")
+    found = flow_accumulation(store, weights="rates", into="sums", verify=True)
+    assert "weights are lost next to it: sums over" in caplog.text
+    assert np.nanmax(whole(found.layers["sums"])) > 1
 
 
 def test_rain_lost_next_to_a_fill_value_is_refused(store):

@@ -35,6 +35,7 @@ from terrain_gpu.drainage.flow import FlowAccumulation
 from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas
+from terrain_gpu.io.fills import FILLS
 
 
 def listed_upstream(z, codes, nodata, unit=None):
@@ -57,14 +58,16 @@ def unit_of(z, nodata):
 
 
 def mostly_lost(z, codes, nodata, unit):
-    """Whether more weights have less than 1024 units than lie between these and the largest."""
+    """Whether more weights have less than 1024 units than lie between these and a huge one."""
     good = reference.vertices(z, nodata)
     if z.dtype.kind != "f" and max((abs(int(one)) for one in z[good]), default=0) * z.size < 2**62:
         return False
     largest = max((abs(Fraction(one)) for one in z[good].tolist()), default=0) / unit
     units = [abs(Fraction(one)) / unit for one in z[good & (codes != 255)].tolist() if one]
     few = sum(round(one) < 1024 for one in units)
-    return few > sum(1024 <= round(one) < largest / 16 for one in units)
+    between = sum(1024 <= round(one) < largest / 16 for one in units)
+    fill = largest * unit >= 10**15 or largest * unit in map(abs, FILLS)
+    return few > between and fill
 
 
 def right_sums(codes, lists, unit, *, mean=False):
