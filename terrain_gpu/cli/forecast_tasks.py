@@ -93,7 +93,7 @@ FILES = 4e9
 """Bytes of files that a host keeps in memory for each worker: the measured ones have 8 GB for each
 processor, and workers leave most of it."""
 
-JOB, WRITING_JOB, OUTPUT, BLOCK, ANSWER, EDGE, VISIT = 760, 3100, 1000, 20, 50, 8, 3500
+JOB, WRITING_JOB, OUTPUT, BLOCK, ANSWER, EDGE, VISIT = 760, 2100, 1000, 20, 50, 8, 3500
 """Bytes of a task, of one that writes a layer, of each further layer, of a block in a task, of what
 returns, of a final edge, and of a task of visits."""
 

@@ -24,12 +24,14 @@ _NO_MEANING = {"$schema", "id", "ids", "scope", "area", "bbox", "usages", "remar
 
 
 def placed(grid: GridSpec, crs: CRS) -> GridSpec:
-    """Attach a coordinate system to a grid, as its code defines it if it has one."""
-    code = crs_code(crs)
-    if code is not None:
-        return replace(grid, crs_wkt=_wkt(CRS.from_user_input(code)), crs_code=code)
-    # An id contradicts the rest of the WKT, and GDAL would trust the id.
-    return replace(grid, crs_wkt=_OWN_ID.sub("]", _wkt(crs)), crs_code=None)
+    """Attach a coordinate system to a grid, with its code if it has one."""
+    code, wkt = crs_code(crs), _wkt(crs)
+    if code is None:
+        # The id contradicts the rest of the WKT, and GDAL would trust the id.
+        wkt = _OWN_ID.sub("]", wkt)
+    elif (coded := CRS.from_user_input(code)) != crs:  # such as that of an Esri .prj
+        wkt = _wkt(coded)
+    return replace(grid, crs_wkt=wkt, crs_code=code)
 
 
 def coded_crs(grid: GridSpec) -> CRS:
