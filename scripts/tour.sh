@@ -254,6 +254,8 @@ def lines(axis, file, **how):
         found = json.load(opened)
     axis.set_autoscale_on(False)
     for feature in found["features"]:
+        if not feature["geometry"]:  # a stream of one cell
+            continue
         shape = transform_geom("EPSG:4326", crs, feature["geometry"])
         parts = shape["coordinates"] if "Multi" in shape["type"] else [shape["coordinates"]]
         for part in parts:
