@@ -263,8 +263,7 @@ class TileStore(Described):
         root = absolute(arguments.store("store", path))
         if not isinstance(root, ObjectPath):
             recover(beside(root, "incomplete"), root, beside(root, "replaced"))
-            for old in root.glob(".incomplete/*.replaced"):
-                recover(old.with_suffix(""), root / old.stem, old)
+            _complete_swaps(root)
         attributes = attributes_of(open_group(root))
         own = attributes.get(KEY)
         if not isinstance(own, dict):
@@ -418,8 +417,15 @@ class TileStore(Described):
         StoreError
             when its metadata is damaged.
         """
+        if not _may_be_layer(name):
+            return None
+        path = self.path / name
         # If reading is not permitted, opening says so.
-        if not _may_be_layer(name) or (array := find_array(path := self.path / name)) is None:
+        array = find_array(path)
+        if array is None and not isinstance(self.path, ObjectPath):
+            _complete_swaps(self.path)  # another process may be between its two renames
+            array = find_array(path)
+        if array is None:
             return None
         try:
             return _checked_layer(path, self.grid, array)
@@ -439,6 +445,13 @@ class TileStore(Described):
                 found = error
             if found is not None:
                 yield name, found
+
+
+def _complete_swaps(root: Path) -> None:
+    """Complete replacements of layers that were interrupted, or are seen in progress."""
+    with contextlib.suppress(FileNotFoundError):  # the folder goes with the last run
+        for old in root.glob(".incomplete/*.replaced"):
+            recover(old.with_suffix(""), root / old.stem, old)
 
 
 def _may_be_layer(name: str) -> bool:

@@ -80,7 +80,13 @@ def find_array(path: Path) -> Any:
             return None
     elif not _has_metadata(path):
         return None
-    return _open(path, zarr.open_array, metadata)
+    try:
+        return _open(path, zarr.open_array, metadata)
+    except StoreError as error:
+        # Gone since: another process is replacing it.
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
 
 
 def _open(path: Path, opener: Any, metadata: bytes | None) -> Any:
