@@ -208,7 +208,6 @@ def test_a_small_file_of_a_long_raster_keeps_the_limit(tmp_path):
         code, peak, err = memory.measured(tmp_path, limited, 300 * MB)
         assert code == 0, err
         assert peak <= 300 * MB
-    assert (tmp_path / "x.tif").stat().st_size < MB
 
 
 def test_blocks_of_one_strip_are_not_held(tmp_path):
