@@ -1,4 +1,4 @@
-"""Sizes that a reader can take in, names that mean one thing, no circular imports."""
+"""Names that mean one thing, no circular imports."""
 
 from __future__ import annotations
 
@@ -17,24 +17,6 @@ MODULES = {
     name.removesuffix(".__init__"): (file, ast.parse(file.read_text()))
     for name, file in zip(NAMES, FILES, strict=True)
 }
-FUNCTIONS = [
-    (module, node)
-    for module, (_, tree) in MODULES.items()
-    for node in ast.walk(tree)
-    if isinstance(node, ast.FunctionDef)
-]
-
-MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 600, 80, 10
-
-LONG_MODULES: dict[str, int] = {}
-"""Their lines at most; these may only become less."""
-
-LONG_FUNCTIONS: dict[str, int] = {}
-"""Likewise."""
-
-REASON = "Long because"
-"""How the docstring of a long function, or a comment in it, begins to say why."""
-
 SHARED_NAMES = {"Batches": 2, "Level": 2}
 """Classes of one name, and how many; these, too, may only become less."""
 
@@ -51,45 +33,11 @@ def test_folders_of_tests_are_packages():
     assert folders <= packages
 
 
-def test_no_module_is_long():
-    lines = {m: len(file.read_text().splitlines()) for m, (file, _) in MODULES.items()}
-    within({m: n for m, n in lines.items() if n > MOST_LINES}, LONG_MODULES)
-
-
-def code_lines(function):
-    """Lines of a function without its docstring."""
-    first, lines = function.body[0], function.end_lineno - function.lineno + 1
-    described = ast.get_docstring(function) is not None
-    return lines - (first.end_lineno - first.lineno + 1) * described
-
-
-def test_no_function_is_long_without_a_reason():
-    found = {}
-    for module, function in FUNCTIONS:
-        source = MODULES[module][0].read_text().splitlines()
-        text = source[function.lineno - 1 : function.end_lineno]
-        if code_lines(function) > MOST_FUNCTION_LINES and not any(REASON in t for t in text):
-            found[f"{module}.{function.name}"] = code_lines(function)
-    within(found, LONG_FUNCTIONS)
-
-
 def kernel_modules():
     """Those that numba types, as mypy is told."""
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
     (modules,) = (t["module"] for t in told if "disallow_untyped_defs" in t)
     return modules
-
-
-def test_few_parameters():
-    """Functions that others call may have more, by name only; kernels take what they need."""
-    kernels, found = kernel_modules(), []
-    for module, function in FUNCTIONS:
-        given = function.args
-        placed = len(given.posonlyargs) + len(given.args)
-        most = placed if not function.name.startswith("_") else placed + len(given.kwonlyargs)
-        if most > MOST_PARAMETERS and module not in kernels:
-            found.append(f"{module}.{function.name}")
-    assert not found
 
 
 def test_kernel_modules_hold_kernels():

@@ -82,7 +82,7 @@ def new_registers(formula, width):
 def run(code, r):
     """Run a program; the inputs are in the first of the registers `r`.
 
-    Long because it holds a loop for each operation. Rows of `r` are not taken out of it, because
+    It holds a loop for each operation. Rows of `r` are not taken out of it, because
     numba would count references to each.
     """
     width = r.shape[1]
