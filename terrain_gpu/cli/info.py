@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..engine.plan import format_size
+from ..grid import wkt_name
 from . import options
 
 
@@ -38,7 +39,7 @@ def _text(found: dict[str, Any]) -> str:
         f"{found['store']}",
         f"  grid      {found['rows']} x {found['cols']} = {found['cells']:,} cells of "
         f"{abs(a):.10g} x {abs(e):.10g}",
-        f"  crs       {found['crs_code'] or found['crs_wkt'][:60] or 'unknown'}",
+        f"  crs       {found['crs_code'] or wkt_name(found['crs_wkt']) or 'unknown'}",
         f"  bounds    west {west:.10g}, south {south:.10g}, east {east:.10g}, north {north:.10g}",
     ]
     for name, layer in found["layers"].items():

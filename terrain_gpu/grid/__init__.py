@@ -1,6 +1,6 @@
 """The grid of a raster: shape, georeferencing, tiles and blocks. No file access here."""
 
-from .spec import MAX_SIDE, GridSpec, cell_centres
+from .spec import MAX_SIDE, GridSpec, cell_centres, wkt_name
 from .tiling import (
     MAX_BLOCK,
     MIN_BLOCK,
@@ -33,5 +33,6 @@ __all__ = [
     "clip",
     "is_empty",
     "round_up",
+    "wkt_name",
     "z_rank_table",
 ]

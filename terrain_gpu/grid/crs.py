@@ -1,14 +1,18 @@
-"""The coordinate system of a grid."""
+"""The coordinate system of a grid, and whether two mean the same."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .spec import GridSpec
+from .spec import GridSpec, wkt_name
 
 if TYPE_CHECKING:
     from rasterio.crs import CRS
+
+
+_NO_MEANING = {"$schema", "id", "ids", "scope", "area", "bbox", "usages", "remarks"}
+"""What PROJJSON says about a system beside its definition."""
 
 
 def grid_crs(grid: GridSpec) -> CRS:
@@ -26,6 +30,54 @@ def grid_crs(grid: GridSpec) -> CRS:
         return CRS.from_wkt(grid.crs_wkt)
     except CRSError as error:
         raise InputError(
-            f"the raster's coordinate system {grid.crs_wkt[:60]!r} cannot be read: {error}; "
+            f"the raster's coordinate system {wkt_name(grid.crs_wkt)!r} cannot be read: {error}; "
             "convert the raster again with --crs"
         ) from None
+
+
+def same_crs(wkt: str, other: str) -> bool:
+    """Whether two WKT texts mean the same coordinate system; an empty one matches any other."""
+    if not wkt or not other or wkt == other:
+        return True
+    from rasterio.crs import CRS
+    from rasterio.errors import CRSError
+
+    try:
+        return equal(CRS.from_wkt(wkt), CRS.from_wkt(other))
+    except CRSError:
+        return False
+
+
+def equal(one: CRS | None, other: CRS | None) -> bool:
+    """Whether two coordinate systems mean the same to rasters, which have x or longitude first.
+
+    rasterio's own comparison also compares the order of axes, which files of ESRI and GeoTIFF
+    do not record.
+    """
+    if not one or not other:
+        return not one and not other
+    if one == other:
+        return True
+    from rasterio.crs import CRS
+    from rasterio.errors import CRSError
+
+    try:
+        first, second = (_meaning(crs.to_dict(projjson=True)) for crs in (one, other))
+        return first == second or bool(CRS.from_dict(first) == CRS.from_dict(second))
+    except CRSError:
+        return False
+
+
+def _meaning(value: Any) -> Any:
+    """PROJJSON without ids, remarks and names of axes, and with east before north."""
+    if isinstance(value, list):
+        return [_meaning(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _meaning(one) for key, one in value.items() if key not in _NO_MEANING}
+    if axes := found.get("axis"):
+        if [axis["direction"] for axis in axes[:2]] == ["north", "east"]:
+            axes[:2] = axes[1::-1]
+        for axis in axes:
+            axis |= {"name": axis["direction"], "abbreviation": ""}
+    return found

@@ -14,6 +14,7 @@ from ..errors import InputError
 from . import GridSpec
 from .crs import grid_crs
 from .neighbours import COL_STEP_16, DIRECTIONS, ROW_STEP_16
+from .spec import wkt_name
 
 log = logging.getLogger(__name__)
 
@@ -232,13 +233,13 @@ def _ellipsoid(wkt: str) -> tuple[float, float]:
     found = _ELLIPSOID.search(wkt)
     if found is None or "BASEGEO" in wkt:
         raise InputError(
-            f"the latitudes of {wkt[:60]!r} are not on an ellipsoid; "
+            f"the latitudes of {wkt_name(wkt)!r} are not on an ellipsoid; "
             "warp the raster to a plain geographic or a projected CRS first (gdalwarp -t_srs)"
         )
     axis, inverse, metres = map(float, found.groups())
     if not (0 < axis * metres < math.inf and (inverse == 0 or inverse > 1)):
         raise InputError(
-            f"the ellipsoid of {wkt[:60]!r} is impossible: semi-major axis {axis}, inverse "
+            f"the ellipsoid of {wkt_name(wkt)!r} is impossible: semi-major axis {axis}, inverse "
             f"flattening {inverse}; give the raster its correct CRS (rio edit-info --crs)"
         )
     return axis * metres, 1 / inverse if inverse else 0.0

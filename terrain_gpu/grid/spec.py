@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,12 @@ from .tiling import Window, clip, is_empty
 
 MAX_SIDE = 2**31 - 1
 """Most rows or columns: GDAL's limit, and that of a Morton code in an int64."""
+
+
+def wkt_name(wkt: str) -> str:
+    """The name of a coordinate system in its WKT, or the beginning of one without a name."""
+    named = re.match(r'\s*\w+\["(?!unknown"|unnamed")([^"]+)"', wkt)
+    return named[1] if named else shorten(wkt.replace(",", ", "), 60, placeholder=" ...")
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,6 +109,11 @@ class GridSpec(Described):
         a, _, c, _, e, f = self.transform
         x1, y1 = c + a * self.cols, f + e * self.rows
         return min(c, x1), min(f, y1), max(c, x1), max(f, y1)
+
+    @property
+    def crs_name(self) -> str:
+        """The code of the coordinate system, or else its name; "" without one."""
+        return self.crs_code or wkt_name(self.crs_wkt)
 
     def x_centres(self) -> np.ndarray:
         """Return the x coordinates of column centres, float64, length cols."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ..errors import InputError
 from ..grid import GridSpec
+from ..grid.crs import same_crs
 from .covered import bounds
-from .crs import same_crs
 from .gdal import gdal_environment
 from .mosaic import Mosaic
 

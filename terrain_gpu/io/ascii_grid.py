@@ -11,8 +11,14 @@ from ..errors import InputError
 DRIVERS = "AAIGrid", "ISG"
 """GDAL's names of the formats; both have a header of lines, and then numbers."""
 
-_PIECE, _LINE = 1 << 20, 1 << 16
-_HEADER = re.compile(rb"\s*(?!nan)[a-z]\w*\s+\S+\s*$", re.IGNORECASE)
+_PIECE = 1 << 20
+_KNOWN = rb"ncols|nrows|[xy]llcorner|[xy]llcenter|cellsize|d[xy]|nodata_value"
+_HEADER = re.compile(
+    rb"begin_of_head.*?\send_of_head\b[^\r\n]*"
+    # GDAL also reads a header of one line.
+    rb"|(?:\s*(?:(?:%b)\s+\S+(?=\s)|(?!nan)[a-z]\w*[ \t]+\S+(?=[ \t]*[\r\n])))*" % _KNOWN,
+    re.IGNORECASE | re.DOTALL,
+)
 _NUMBER = (
     rb"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
     # GDAL takes other spellings of NaN for 0 or 1.
@@ -51,7 +57,7 @@ def check_text(path: str, rows: int, cols: int) -> AsciiCells:
             before, word = text[: wrong.start()], wrong[0][:40].decode("latin-1")
             row, col = divmod(count + len(before.split()), cols)
             raise InputError(
-                f"{path}: line {line + before.count(10)}: {word!r}, at row {row}, column {col}, is "
+                f"{path}: line {line + _ends(before)}: {word!r}, at row {row}, column {col}, is "
                 "not a number; correct it, or write the NODATA_value there"
             )
         count += len(words)
@@ -72,8 +78,9 @@ def check_points(path: str) -> None:
         naming the first coordinate or value that is not a number.
     """
     columns, begun = [0, 1, 2], False
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
+    with open(path, encoding="latin-1") as file:  # as text: lines may end in CR only
+        for number, text in enumerate(file, 1):
+            line = text.encode("latin-1")
             words, wrong = line.translate(_BLANKS).split(), []
             if not _plain(line, words):
                 used = [k for k in columns if k < len(words)]
@@ -102,19 +109,19 @@ def _plain(text: bytes, words: list[bytes]) -> bool:
 def _pieces(path: str) -> Iterator[tuple[int, bytes]]:
     """The text after the header in pieces of whole words, and the line where each starts."""
     with open(path, "rb") as file:
-        line, start = 1, 0
-        first = file.readline(_LINE)
-        isg = first.startswith(b"begin_of_head")
-        while isg or _HEADER.match(first):
-            isg = isg and bool(first) and not first.startswith(b"end_of_head")
-            line, start = line + 1, start + len(first)
-            first = file.readline(_LINE)
-        file.seek(start)
-        rest = b""
+        header = _HEADER.match(file.read(_PIECE))
+        head = header[0] if header else b""
+        file.seek(len(head))
+        line, rest = 1 + _ends(head), b""
         while piece := file.read(_PIECE):
             text = rest + piece
             cut = max(text.rfind(space) for space in (b" ", b"\n", b"\t", b"\r")) + 1
             rest = text[cut:]
             yield line, text[:cut]
-            line += text.count(b"\n", 0, cut)
+            line += _ends(text[:cut])
         yield line, rest.rstrip(_END)
+
+
+def _ends(text: bytes) -> int:
+    """The number of lines that end in a text: by LF, CR or both."""
+    return max(text.count(b"\n"), text.count(b"\r"))

@@ -24,13 +24,14 @@ from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import CellError, ClusterError, InputError, without_secrets
 from ..grid import Block, BlockGrid, GridSpec, ceil_div
+from ..grid.crs import same_crs
 from ..grid.neighbours import BACKLINK_ENCODINGS, BACKLINKS, FLOW_DIRECTIONS
 from ..report import return_large_arrays
 from ..store import TileStore
 from ..store.checksums import checksum, checksum_of_part, crc_of_json, joined_crc
 from ..store.objects import has_store, is_url, named
 from ..store.swap import absolute
-from .crs import crs_name, same_crs
+from .crs import crs_name
 from .encodings import encoding_of
 from .fills import warn_of_fills
 from .gdal import bound_cache, gdal_environment
@@ -133,8 +134,7 @@ class Convert(Operation):
         if self.others:
             raise InputError(
                 f"{self.mosaic.inputs[0].path} and {self.store}: coordinate systems differ "
-                f"({crs_name(self.mosaic.crs)} and "
-                f"{there.grid.crs_code or there.grid.crs_wkt[:60]})"
+                f"({crs_name(self.mosaic.crs)} and {there.grid.crs_name})"
             )
         return grid
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arguments import Settling
 from ..errors import InputError, OutsideError
-from ..grid import GridSpec
+from ..grid import MAX_SIDE, GridSpec
 from .wkb import Part
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,9 @@ MOST_SNAP = 1000
 
 NAMED = 5
 """A message names at most this many points, cells or features."""
+
+_CROSSED = 1 << 20
+"""Most crossings of edges with rows among which a centre is looked for at a time."""
 
 NO_CELLS = np.empty((0, 2), np.int64)
 
@@ -43,7 +46,8 @@ def named(which: np.ndarray, name: Callable[[int], str]) -> str:
 def covered_cells(part: Part, all_touched: bool, shape: Shape = ANYWHERE) -> np.ndarray:
     """Cells (row, column) that a part covers; its positions are fractional (column, row).
 
-    Only those within (rows, columns); the part may reach far beyond.
+    A polygon covers the cells whose centre it contains, or if it contains none at all, even outside
+    of `shape`, those that it touches. Only cells within `shape`; the part may reach far beyond.
     """
     kind, rings = part
     inner = NO_CELLS
@@ -51,7 +55,7 @@ def covered_cells(part: Part, all_touched: bool, shape: Shape = ANYWHERE) -> np.
         return _within(rings[0], shape)
     if kind == "Polygon":
         inner = _centres(rings, shape)
-        if len(inner) and not all_touched:
+        if not all_touched and (len(inner) or _has_centre(rings)):
             return inner
     return np.concatenate([inner, *(_touched(ring, shape) for ring in rings)])
 
@@ -65,9 +69,7 @@ def most_cells(part: Part, shape: Shape = ANYWHERE) -> int:
         way = np.abs(np.diff(inside, axis=0))
         count += float(way.sum()) + 3 * len(ring)
         if kind == "Polygon":
-            x, y = (ring - ring[0]).T
-            area = abs(float(x[:-1] @ y[1:] - x[1:] @ y[:-1])) / 2
-            count += min(area, float(np.prod(np.ptp(inside, axis=0) + 1)))
+            count += min(_area(ring), float(np.prod(np.ptp(inside, axis=0) + 1)))
     return math.ceil(count)
 
 
@@ -103,10 +105,38 @@ def _touched(line: np.ndarray, shape: Shape) -> np.ndarray:
 
 
 def _centres(rings: list[np.ndarray], shape: Shape) -> np.ndarray:
-    """Cells (row, column) whose centre lies in a polygon, by the even-odd rule.
+    """Cells (row, column) whose centre lies in a polygon."""
+    row, first, last = _spans(rings, shape)
+    span, cols = _ranges(first, last - first)
+    return np.stack((row[span], cols), axis=1).astype(np.int64)
 
-    A centre on an edge belongs to the polygon below or to the right of the edge, so where polygons
-    share an edge, each cell belongs to only one of them.
+
+def _has_centre(rings: list[np.ndarray]) -> bool:
+    """Whether the centre of any cell lies in a polygon, however far it reaches."""
+    # V. Jarnik: centres differ from the area by less than the length of the outline.
+    outer, *holes = map(_area, rings)
+    steps = np.concatenate([np.diff(ring, axis=0) for ring in rings])
+    if outer - sum(holes) > np.hypot(*steps.T).sum():
+        return True
+    rows = np.clip(np.concatenate(rings)[:, 1], -MAX_SIDE, 2 * MAX_SIDE)
+    step = max(_CROSSED // len(steps), 1)
+    for top in range(math.floor(rows.min()), math.ceil(rows.max()), step):
+        _, first, last = _spans(rings, ((top, -math.inf), (top + step, math.inf)))
+        if np.any(first < last):
+            return True
+    return False
+
+
+def _area(ring: np.ndarray) -> float:
+    x, y = (ring - ring[0]).T
+    return abs(float(x[:-1] @ y[1:] - x[1:] @ y[:-1])) / 2
+
+
+def _spans(rings: list[np.ndarray], shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, and the columns from which to which a polygon contains the centres of their cells.
+
+    By the even-odd rule. A centre on an edge belongs to the polygon below or to the right of the
+    edge, so where polygons share an edge, each cell belongs to only one of them.
     """
     start = np.concatenate([ring[:-1] for ring in rings])
     end = np.concatenate([ring[1:] for ring in rings])
@@ -118,8 +148,7 @@ def _centres(rings: list[np.ndarray], shape: Shape) -> np.ndarray:
     x = x + (row + 0.5 - y) / height * width
     order = np.lexsort((x, row))
     row, col = row[order], np.clip(np.ceil(x[order] - 0.5), left, right)
-    span, cols = _ranges(col[::2], col[1::2] - col[::2])
-    return np.stack((row[::2][span], cols), axis=1).astype(np.int64)
+    return row[::2], col[::2], col[1::2]
 
 
 def _ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,17 +10,14 @@ from typing import Any
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
-from ..grid import GridSpec
-from ..grid.crs import grid_crs
+from ..grid import GridSpec, wkt_name
+from ..grid.crs import equal, grid_crs
 
 _OWN_ID = re.compile(r',ID\["[^"]*",[^\[\]]*\]\]$')
 """The id of a CRS itself, at the end of its WKT2."""
 
 _EPSG = {"OGC:CRS84": "EPSG:4326", "OGC:CRS83": "EPSG:4269", "OGC:CRS27": "EPSG:4267"}
 """Codes of systems that differ only in the order of axes."""
-
-_NO_MEANING = {"$schema", "id", "ids", "scope", "area", "bbox", "usages", "remarks"}
-"""What PROJJSON says about a system beside its definition."""
 
 
 def placed(grid: GridSpec, crs: CRS) -> GridSpec:
@@ -63,7 +60,7 @@ def read_crs(text: Any) -> CRS:
 
 def crs_name(crs: Any) -> str:
     """Short name of a rasterio CRS for messages."""
-    return crs_code(crs) or crs.to_wkt()[:60] if crs else "none"
+    return crs_code(crs) or wkt_name(crs.to_wkt()) if crs else "none"
 
 
 def crs_code(crs: CRS) -> str | None:
@@ -77,48 +74,6 @@ def crs_code(crs: CRS) -> str | None:
             code = _EPSG.get(code, code)
             return code if equal(CRS.from_user_input(code), crs) else None
     return None
-
-
-def same_crs(wkt: str, other: str) -> bool:
-    """Whether two WKT texts mean the same coordinate system; an empty one matches any other."""
-    if not wkt or not other or wkt == other:
-        return True
-    try:
-        return equal(CRS.from_wkt(wkt), CRS.from_wkt(other))
-    except CRSError:
-        return False
-
-
-def equal(one: CRS | None, other: CRS | None) -> bool:
-    """Whether two coordinate systems mean the same to rasters, which have x or longitude first.
-
-    rasterio's own comparison also compares the order of axes, which files of ESRI and GeoTIFF
-    do not record.
-    """
-    if not one or not other:
-        return not one and not other
-    if one == other:
-        return True
-    try:
-        first, second = (_meaning(crs.to_dict(projjson=True)) for crs in (one, other))
-        return first == second or bool(CRS.from_dict(first) == CRS.from_dict(second))
-    except CRSError:
-        return False
-
-
-def _meaning(value: Any) -> Any:
-    """PROJJSON without ids, remarks and names of axes, and with east before north."""
-    if isinstance(value, list):
-        return [_meaning(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    found = {key: _meaning(one) for key, one in value.items() if key not in _NO_MEANING}
-    if axes := found.get("axis"):
-        if [axis["direction"] for axis in axes[:2]] == ["north", "east"]:
-            axes[:2] = axes[1::-1]
-        for axis in axes:
-            axis |= {"name": axis["direction"], "abbreviation": ""}
-    return found
 
 
 def _wkt(crs: CRS) -> str:

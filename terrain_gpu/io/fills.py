@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -21,79 +22,89 @@ _LARGE = 1e20, 9.969209968386869e36, 3.4028234663852886e38, 1.7976931348623157e3
 FILLS = (*_INTEGERS, *_LARGE, *(-value for value in _LARGE))
 """What programs write where there is no value."""
 
+_TAG = 5e-7
+"""Precision of fill values; a tag often holds fewer digits than the cells."""
 _STRIP = 1 << 20
 _MOST = 1 << 26
 """Cells that are read again, at most, to count fill values; without one, none are."""
 
 
-class _Seen(NamedTuple):
-    """Cells of a fill value, whether they are all, and the range of the others."""
+class _UndeclaredFills(NamedTuple):
+    """Fill values and how many cells have them, whether these are all, and the others' range."""
 
-    cells: int
+    counts: dict[float | int, int]
     all: bool
     low: float | int
     high: float | int
 
 
 def warn_of_fills(writer: LayerWriter, name: str) -> None:
-    """Warn of a least or greatest value that is a usual fill value, far from all others.
-
-    The records of the written blocks, with their ranges, show whether there is one.
+    """Warn of each usual fill value that cells have, if no other value is within a tenth of it.
 
     Parameters
     ----------
     name
         What the warning calls the layer.
     """
-    low, high = math.inf, -math.inf
-    for _, least, most in writer.ranges():
-        low, high = min(low, least), max(high, most)
-    found = [value for value in dict.fromkeys((low, high)) if _fill(value, writer.dtype)]
-    for value in found:
-        seen = _look(writer, found, value)
-        far = min(abs(value - seen.low), abs(value - seen.high))
-        if not seen.low <= seen.high or far <= seen.high - seen.low:
-            continue
+    found, name = _found(writer), without_secrets(name)
+    others = f"; the others are {found.low} to {found.high}" if found.low <= found.high else ""
+    for value, count in found.counts.items():
         log.warning(
-            "%s: %s%s cells have the value %s, far from all others (%s to %s), which is not "
-            "declared as nodata; if they have no value, convert with --nodata=%s",
-            without_secrets(name),
-            "" if seen.all else "at least ",
-            f"{seen.cells:,}",
+            "%s: %s%s cells have the value %s, a usual fill value far from all others, which is "
+            "not declared as nodata%s; if they have no value: terrain-gpu convert-dataset %s "
+            "dem.zarr --nodata=%s",
+            name,
+            "" if found.all else "at least ",
+            f"{count:,}",
             value,
-            seen.low,
-            seen.high,
+            others,
+            shlex.quote(name),
             value,
         )
 
 
-def _fill(value: float | int, dtype: np.dtype) -> bool:
-    one = np.array([value], dtype) if math.isfinite(value) else np.empty(0, dtype)
-    return any(cells.fits(fill, dtype) and cells.near(one, fill).any() for fill in FILLS)
+def _found(writer: LayerWriter) -> _UndeclaredFills:
+    """Read the blocks whose range includes a fill value, first those where it ends the range."""
+    dtype, records = writer.dtype, list(writer.ranges())
+    ends = np.array([span for _, *span in records], dtype).reshape(-1, 2)
+    usual = dict.fromkeys(cells.as_scalar(v, dtype) for v in FILLS if cells.fits(v, dtype))
+    at_end = {v: _within(ends, v, _TAG).any(axis=1) for v in usual}
+    within = {v: at_end[v] | (ends[:, 0] <= v) & (v <= ends[:, 1]) for v in usual}
+    counts = {v: 0 for v in usual if within[v].any()}
+    low, high, left, complete = math.inf, -math.inf, _MOST, True
 
+    def see(data: np.ndarray, *, count: bool = True) -> None:
+        nonlocal low, high
+        same = {v: _within(data, v, _TAG) for v in counts}
+        others = data[~np.logical_or.reduce([*same.values(), np.zeros(data.shape, bool)])]
+        if others.size:
+            low, high = min(low, others.min().item()), max(high, others.max().item())
+        for v, those in same.items():
+            if _within(others, v, 0.1).any():
+                del counts[v]
+            elif count:
+                counts[v] += int(np.count_nonzero(those))
 
-def _look(writer: LayerWriter, fills: list[float | int], value: float | int) -> _Seen:
-    """Read blocks that have the value; of the others, the range is known."""
-    count, left, complete, low, high = 0, _MOST, True, math.inf, -math.inf
-    for at, least, most in writer.ranges():
-        window = writer.block_window(*at)
-        if not {least, most} & {*fills}:
-            low, high = min(low, least), max(high, most)
-        elif left <= 0:
+    see(ends, count=False)
+    for k in np.argsort(~np.logical_or.reduce([*at_end.values()]), kind="stable").tolist():
+        if not any(within[v][k] for v in counts):
+            continue
+        if left <= 0:
             complete = False
-        else:
-            for part in _strips(window):
-                data = writer.read_window(*part)
-                rest = ~cells.is_nodata(data, writer.nodata)
-                for fill in fills:
-                    same = cells.near(data, fill) & rest
-                    count += int(np.count_nonzero(same)) if fill == value else 0
-                    rest &= ~same
-                if rest.any():
-                    some = data[rest]
-                    low, high = min(low, some.min().item()), max(high, some.max().item())
-            left -= (window[1] - window[0]) * (window[3] - window[2])
-    return _Seen(count, complete, low, high)
+            break
+        window = writer.block_window(*records[k][0])
+        for part in _strips(window):
+            data = writer.read_window(*part)
+            see(data[~cells.is_nodata(data, writer.nodata)])
+        left -= (window[1] - window[0]) * (window[3] - window[2])
+    return _UndeclaredFills({v: n for v, n in counts.items() if n}, complete, low, high)
+
+
+def _within(data: np.ndarray, value: float | int, part: float) -> np.ndarray:
+    """Where cells differ from a value by no more than this part of it."""
+    margin = abs(value) * part
+    with np.errstate(over="ignore"):
+        return (data >= value - margin) & (data <= value + margin)
 
 
 def _strips(window: Window) -> Iterator[Window]:

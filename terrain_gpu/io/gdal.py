@@ -392,7 +392,14 @@ def _nodata(value: float | int | None, dtype: np.dtype, path: str) -> float | in
     name, taken = without_secrets(path), value
     if dtype.kind == "f" and math.isinf(value):
         most = math.copysign(float(np.finfo(dtype).max), value)
-        log.warning("%s: nodata value %s; cells of %s are nodata as well", name, value, most)
+        log.warning(
+            "%s: its nodata value is %s, as GDAL reads numbers beyond float64 such as "
+            "%s1.79769313486232e+308; cells of %s are nodata as well",
+            name,
+            value,
+            "-" if value < 0 else "",
+            most,
+        )
     elif dtype.kind != "f" and math.isfinite(value) and cells.fits(math.trunc(value), dtype):
         taken = math.trunc(value)
     if not cells.fits(taken, dtype):

@@ -20,9 +20,10 @@ from rasterio.windows import Window as GdalWindow
 from ..engine.plan import GDAL_CACHE, MB, format_size
 from ..errors import InputError, OutputError, TerrainError
 from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip, round_up
+from ..grid.crs import equal
 from ..store.file_writer import FileWriter
 from ..store.outputs import NOTHING, free_space, output_error
-from .crs import coded_crs, crs_name, equal
+from .crs import coded_crs, crs_name
 from .gdal import ENCODING_TAG, GDAL_ERRORS
 
 log = logging.getLogger(__name__)

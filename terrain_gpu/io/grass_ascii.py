@@ -137,7 +137,7 @@ class GrassAscii:
         pieces = [self._rest]
         while not tokens:
             piece = self._file.read(_CHUNK)
-            cut = max(piece.rfind(b" "), piece.rfind(b"\n"), piece.rfind(b"\t")) + 1
+            cut = max(piece.rfind(blank) for blank in (b" ", b"\n", b"\t", b"\r")) + 1
             if piece and not cut:
                 pieces.append(piece)
                 continue
@@ -198,15 +198,16 @@ def _is_number(text: bytes) -> bool:
 
 def _read_header(path: str) -> tuple[dict[str, str], int]:
     header: dict[str, str] = {}
+    start = 0
     with open(path, "rb") as file:
-        start = 0
-        while True:
-            line = file.readline(4096)
-            key, colon, value = line.decode("latin-1").partition(":")
-            if not colon or not key.strip().isalpha():
-                return header, start
-            header[key.strip().lower()] = value.strip()
-            start = file.tell()
+        lines = file.read(_CHUNK).splitlines(keepends=True)  # lines may end in CR only
+    for line in lines:
+        key, colon, value = line.decode("latin-1").partition(":")
+        if not colon or not key.strip().isalpha():
+            break
+        header[key.strip().lower()] = value.strip()
+        start += len(line)
+    return header, start
 
 
 def _count(header: dict[str, str], field: str) -> int:

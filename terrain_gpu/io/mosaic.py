@@ -14,7 +14,8 @@ from rasterio.errors import CRSError
 from .. import cells
 from ..errors import CellError, InputError
 from ..grid import GridSpec, Window, clip, is_empty
-from .crs import crs_name, equal, placed, read_crs
+from ..grid.crs import equal
+from .crs import crs_name, placed, read_crs
 from .inputs import SEQUENTIAL, open_input
 from .layer_input import LayerInput
 

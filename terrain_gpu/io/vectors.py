@@ -25,10 +25,10 @@ from ..engine import plan as planner
 from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError, without_secrets
 from ..grid import GridSpec
-from ..grid.crs import grid_crs
+from ..grid.crs import equal, grid_crs
 from ..store.objects import refuse_url
 from .covered import named
-from .crs import crs_name, equal, read_crs
+from .crs import crs_name, read_crs
 from .fields import costs_of, ids_of, is_number, is_used, named_ids
 from .geo_objects import GeoObject
 from .wkb import Part, parts_of_wkb
@@ -280,7 +280,7 @@ def _first_failing(features: Features, crs: CRS, target: CRS) -> int:
 
 
 def _grid_name(grid: GridSpec) -> str:
-    return grid.crs_code or crs_name(grid_crs(grid))
+    return grid.crs_name
 
 
 Source = Path | GeoObject

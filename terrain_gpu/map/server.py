@@ -258,7 +258,7 @@ class MapServer:
                 "rows": grid.rows,
                 "cols": grid.cols,
                 "transform": list(grid.transform),
-                "crs": grid.crs_code or next(iter(re.findall(r'"([^"]+)"', grid.crs_wkt)), None),
+                "crs": grid.crs_name or None,
                 "metres": _in_metres(grid),
                 "aspect": self.source.aspect,
                 "tile": SIDE,

@@ -245,7 +245,7 @@ class TileStore(Described):
         return {
             "path": str(self.path),
             "cells": f"{grid.rows} x {grid.cols}",
-            "crs": grid.crs_code or grid.crs_wkt[:40],
+            "crs": grid.crs_name,
             "layers": ", ".join(self.layers),
         }
 

@@ -17,6 +17,7 @@ import numpy as np
 from .. import arguments, cells
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
+from ..grid.crs import same_crs
 from .checksums import DIGESTS, sealed_line, unsealed_line
 from .codecs import NAMES
 from .coordinates import write_group
@@ -318,6 +319,8 @@ def create_layer(  # noqa: PLR0913 - keyword-only
         if resumed == "finished":
             there = TileStore.open(target.base).layer(name)
             return LayerWriter(target, there, finished=True)
+        if resumed and (target.base / "zarr.json").exists():
+            layer.grid = TileStore.open(target.base).grid  # with the same text of its CRS
         try:
             target.start(layer, header, resumed=bool(resumed))
             return LayerWriter(target, layer, finished=False)
@@ -428,7 +431,8 @@ def _same_grid(root: Any, grid: GridSpec, origin: str) -> GridSpec:
 
 
 def _is_same(there: GridSpec, grid: GridSpec) -> bool:
-    return there.same_place(grid) and grid.crs_wkt in ("", there.crs_wkt)
+    known = bool(there.crs_wkt) or not grid.crs_wkt
+    return known and there.same_place(grid) and same_crs(there.crs_wkt, grid.crs_wkt)
 
 
 def _other_grid(root: Path, there: GridSpec, grid: GridSpec, origin: str) -> str:
@@ -457,8 +461,8 @@ def _replaces(root: Path, name: str, grid: GridSpec, origin: str, *, overwrite: 
 
 
 def _describe(grid: GridSpec) -> str:
-    crs = grid.crs_code or (grid.crs_wkt[:40] if grid.crs_wkt else "no CRS")
-    return f"{grid.rows} x {grid.cols}, transform {list(grid.transform)}, {crs}"
+    place = f"{grid.rows} x {grid.cols}, transform {list(grid.transform)}"
+    return f"{place}, {grid.crs_name or 'no CRS'}"
 
 
 def _header(
@@ -543,7 +547,7 @@ def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
         for key in sorted(
             keys, key=lambda key: (key == "of", key in layers, key not in new, key not in old)
         ):
-            if old.get(key) == new.get(key):
+            if old.get(key) == new.get(key) or (key == "crs" and _mean_same(old, new)):
                 continue
             if key == "inputs":
                 changed = [f[0] for f in new.get(key) or [] if f not in (old.get(key) or [])]
@@ -564,6 +568,12 @@ def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
                 f"{new.get(key)!r}; use the same, or --overwrite to start again"
             )
     return ""
+
+
+def _mean_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether two headers name the same CRS: PROJ's text of a code may differ between runs."""
+    was, now = old.get("crs"), new["crs"]
+    return isinstance(was, str) and bool(was) == bool(now) and same_crs(was, now)
 
 
 def check_layer_name(root: Path, name: str) -> None:

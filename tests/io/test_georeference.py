@@ -30,9 +30,9 @@ from terrain_gpu import (
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.proof import Limits
 from terrain_gpu.grid import BlockGrid, GridSpec
-from terrain_gpu.grid.crs import grid_crs
+from terrain_gpu.grid.crs import equal, grid_crs
 from terrain_gpu.io.aligned import must_align
-from terrain_gpu.io.crs import crs_code, equal, placed
+from terrain_gpu.io.crs import crs_code, placed
 from terrain_gpu.io.gdal import gdal_environment
 from terrain_gpu.io.geotiff import OutputProfile, RasterOutput
 from terrain_gpu.io.verify.raster import verify_exported

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 import warnings
 import zipfile
 from pathlib import Path
@@ -168,7 +170,9 @@ def test_a_tag_that_overflows_masks_the_largest_numbers(tmp_path, caplog):
     found, layer = stored(tmp_path / "s")
     assert np.array_equal(found, [[1, -np.inf, 2]])
     assert (layer.nodata, layer.info["valid_cells"]) == (-np.inf, 2)
-    assert "a.tif: nodata value -inf; cells of -1.797" in caplog.text
+    assert re.search(
+        r"a.tif: its nodata value is -inf, .* -1.7976\S*8; cells of -1.797", caplog.text
+    )
 
 
 @pytest.mark.parametrize("value", [-9999, -32768, 1e20, 9.969209968386869e36, LOWEST])
@@ -182,14 +186,41 @@ def test_a_fill_value_that_is_not_declared_is_counted(tmp_path, caplog, value, d
     says = [one.getMessage() for one in caplog.records]
     assert len(says) == 1
     assert "a.tif: 5 cells have the value" in says[0]
-    option = says[0].rsplit("--nodata=", 1)[1]
+    command = shlex.split(says[0].split("no value: ", 1)[1].replace("dem.zarr", f"{tmp_path}/t"))
+    assert command[:3] == ["terrain-gpu", "convert-dataset", str(path)]
     caplog.clear()
-    convert_dataset([path], tmp_path / "t", nodata=float(option))
+    group.main(command[1:], "terrain-gpu", standalone_mode=False)
     assert not caplog.records
     assert stored(tmp_path / "t")[1].info["valid_cells"] == data.size - 5 - (declared is not None)
 
 
-@pytest.mark.parametrize("span", [(-9999, 3000), (-32768, 32767), (-10900, 8800), (-9999, -9999)])
+@pytest.mark.parametrize(
+    ("fills", "spikes"),
+    [
+        ({-9999: 3, -32768: 2}, []),
+        ({-9999: 3, LOWEST: 1, -LOWEST: 2}, []),
+        ({-9999: 4}, [-20000.0, 1e6]),
+        ({-9999: 4}, [-6000.0]),
+        ({-9999: 30 * 40}, []),
+    ],
+)
+@pytest.mark.parametrize("block", [64, 4096])
+def test_each_fill_value_is_counted_alone(tmp_path, caplog, fills, spikes, block):
+    data = np.random.default_rng(1).normal(500, 100, (30, 40)).astype(np.float32)
+    at = iter(np.random.default_rng(2).permutation(data.size))
+    for value, count in [*fills.items(), *((spike, 1) for spike in spikes)]:
+        data.flat[[next(at) for _ in range(count)]] = value
+    convert_dataset([write(tmp_path / "a.tif", data)], tmp_path / "s", block_size=block)
+    says = [
+        re.search(r"a.tif: (.*) cells have the value (\S+),", r.message) for r in caplog.records
+    ]
+    assert {float(say[2]): int(say[1].replace(",", "")) for say in says} == fills
+    others = data[~np.isin(data, np.array([*fills], np.float32))]
+    range_ = f"the others are {others.min()} to {others.max()};" if others.size else "far from"
+    assert all(range_ in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize("span", [(-9999, 3000), (-32768, 32767), (-10900, 8800)])
 def test_a_range_that_ends_at_a_fill_value_is_no_fill_value(tmp_path, caplog, span):
     data = np.linspace(*span, 6000).astype(np.int16).reshape(60, 100)
     convert_dataset([write(tmp_path / "a.tif", data)], tmp_path / "s")
@@ -236,3 +267,24 @@ def test_text_that_cannot_be_checked_is_told(tmp_path, caplog):
     convert_dataset([f"/vsizip/{tmp_path}/a.zip/a.asc"], tmp_path / "s")
     assert stored(tmp_path / "s")[0].tolist() == [[1, 2, 3]]
     assert "a.asc: its text cannot be checked where it is" in caplog.text
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r", "\r\n"])
+def test_text_grids_of_any_line_ends_are_read_as_gdal_does(tmp_path, ends):
+    place = "ncols 3|nrows 2|xllcorner 0|yllcorner 0|cellsize 1|"
+    grids = {
+        "a.asc": place + "1 2 3|4 5 {}|",
+        "b.asc": place.replace("|", " ") + "NODATA_value -1|1 2 3|4 5 {}|",
+        "a.xyz": "x y z n|0 1 1 a|1 1 2 b|2 1 3 c|0 0 4 d|1 0 5 e|2 0 {} f|",
+        "a.txt": "north: 2|south: 0|east: 3|west: 0|rows: 2|cols: 3|1 2 3|4 5 {}|",
+    }
+    for name, lines in grids.items():
+        path = tmp_path / name
+        path.write_bytes(lines.replace("|", ends).format(6).encode())
+        convert_dataset([path], tmp_path / "s", overwrite=True, verify=True)
+        with rasterio.open(path) as file:
+            assert stored(tmp_path / "s")[0].tolist() == file.read(1).tolist()
+        path.write_bytes(lines.replace("|", ends).format("#N/A").encode())
+        line = "near row 1" if name == "a.txt" else f"line {3 if name == 'b.asc' else 7}: "
+        with pytest.raises(InputError, match=f"{line}.*'#N/A'"):
+            convert_dataset([path], tmp_path / "t")

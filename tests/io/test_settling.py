@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from effort import examples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from rasterio.features import rasterize
 from test_paths_sources import GRID, at, box, line, point, polygon, rows_of, save
 
 from terrain_gpu.errors import InputError
@@ -196,8 +197,20 @@ def test_clipped_features_cover_the_same_cells_of_the_raster(ring, kind, all_tou
     inside = cells[np.all((cells >= 0) & (cells < shape), axis=1)]
     found = covered_cells(part, all_touched, ((0, 0), shape))
     assert len(found) <= most_cells(part, ((0, 0), shape))
-    if len(inside) or not len(cells):
-        assert {*map(tuple, found.tolist())} == {*map(tuple, inside.tolist())}
+    assert {*map(tuple, found.tolist())} == {*map(tuple, inside.tolist())}
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(polygons(12), st.integers(0, 30))
+@example(np.array([[-9, -9], [0.2, -9], [0.2, 20], [-9, 20], [-9, -9]], float), 0)
+def test_cells_of_polygons_are_those_that_gdal_burns(ring, wide):
+    """If GDAL burns none of all cells, a polygon covers what it touches."""
+    ring = ring * [1, 1 + wide] + [1.37e-4, 2.91e-4]  # so that no centre is on an edge
+    outline = {"type": "Polygon", "coordinates": [(ring + 400).tolist()]}
+    burnt = rasterize([outline], (830, 830))
+    found = covered_cells(("Polygon", [ring]), False, ((0, 0), (7, 9)))
+    if burnt.any():
+        assert np.array_equal(found, np.argwhere(burnt[400:407, 400:409]))
 
 
 def test_features_that_reach_far_beyond_take_no_more_memory(tmp_path):

@@ -2190,3 +2190,18 @@ def test_a_file_whose_temporary_folder_was_withdrawn_leaves_nothing(tmp_path):
         file.write(b"late")
         withdraw(tmp_path / "lent")
     assert not any(tmp_path.iterdir())
+
+
+def test_a_crs_written_otherwise_is_the_same(path):
+    """PROJ may name the datum of a code, or its ensemble of datums."""
+    plain = CRS.from_wkt(CRS.from_wkt(UTM).to_wkt()).to_wkt(version="WKT2_2019")
+    one, two = (GridSpec(*DENSE.shape, crs_wkt=wkt) for wkt in (UTM, plain))
+    assert one.crs_wkt != two.crs_wkt
+    with begin(path, DENSE, grid=one) as writer:
+        fill(writer, DENSE.cells, [(0, 0)])
+    with begin(path, DENSE, grid=two, resume=True) as writer:
+        assert writer.done[0, 0]
+        fill(writer, DENSE.cells)
+        writer.commit()
+    write(path, OTHER, "b", grid=two)
+    assert TileStore.open(path).grid == one

@@ -23,11 +23,12 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
 from ...errors import StoreError, VerificationError
 from ...grid import GridSpec, Window, clip, is_empty
+from ...grid.crs import same_crs
 from ...grid.neighbours import ENCODINGS
 from ...report import return_large_arrays
 from ...store import Layer
 from ...store.checksums import checksum
-from ..crs import placed, same_crs
+from ..crs import placed
 from ..gdal import bound_cache, gdal_environment
 from ..grass_ascii import GrassAscii
 from ..inputs import SEQUENTIAL, open_input

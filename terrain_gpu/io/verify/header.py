@@ -9,7 +9,8 @@ import numpy as np
 
 from ...errors import VerificationError
 from ...grid import GridSpec
-from ..crs import crs_name, same_crs
+from ...grid.crs import same_crs
+from ..crs import crs_name
 from ..gdal import GdalInput
 from .windows import same_value
 
@@ -47,5 +48,5 @@ def check_header(
     if not same_value(file.nodata, nodata):
         raise refused(path, f"its nodata value is {file.nodata}, not {nodata}", "nodata")
     if bool(file.crs) != bool(grid.crs_wkt) or not same_crs(file.grid.crs_wkt, grid.crs_wkt):
-        is_in, belongs = crs_name(file.crs), grid.crs_code or grid.crs_wkt[:60] or "none"
+        is_in, belongs = crs_name(file.crs), grid.crs_name or "none"
         raise refused(path, f"its coordinate system is {is_in}, not {belongs}", "crs")

@@ -40,11 +40,13 @@ def _numbers(path: str) -> Iterator[list[float]]:
     """The numbers after the header, NaN for null, a few thousand at a time."""
     nulls, start = {b"*"}, 0
     with open(path, "rb") as file:
-        while b":" in (line := file.readline(4096)):
-            name, _, value = line.partition(b":")
+        for line in file.read(_PIECE).splitlines(keepends=True):  # lines may end in CR only
+            name, colon, value = line.partition(b":")
+            if not colon:
+                break
             if name.strip().lower() == b"null":
                 nulls.add(value.strip())
-            start = file.tell()
+            start += len(line)
         file.seek(start)
         rest = b""
         while piece := file.read(_PIECE):
