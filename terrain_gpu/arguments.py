@@ -538,6 +538,7 @@ _CHECKS: dict[str, Check] = {
     "device": device,
     "directions": text,
     "distance": text,
+    "edge_cells": flag,
     "epsilon": flag,
     "exclude_self": flag,
     "expression": text,

@@ -823,6 +823,16 @@ def upstream(codes, values):
     return found
 
 
+def edge_cells(codes):
+    """Which cells drain inwards at the edge of the raster, or next to one that does not drain."""
+    outer = np.pad(codes, 1, constant_values=255)
+    found = np.zeros(codes.shape, bool)
+    for r, c in listed(codes != 255):
+        beside = (outer[r : r + 3, c : c + 3] == 255).any()
+        found[r, c] = beside and downstream(codes, r, c) is not None
+    return found
+
+
 def terrain_indices(slopes, areas, widths, min_slope):
     """TWI, SPI and LS, float32; -9999 without a slope or an area. Widths are of rows."""
     twi, spi, ls = (np.full(slopes.shape, -9999, np.float32) for _ in range(3))

@@ -28,6 +28,7 @@ contours (quinn, Quinn 1991). Heights are filled first (fill); flats follow the 
 \b
 terrain-gpu flow-accumulation dem.zarr --areas
 terrain-gpu flow-accumulation dem.zarr --weights rain --statistic mean
+terrain-gpu flow-accumulation dem.zarr --edge-cells
 terrain-gpu flow-accumulation dem.tif -o accumulation.tif
 terrain-gpu flow-accumulation dem.tif --method dinf --areas -o areas.tif
 """
@@ -79,9 +80,16 @@ OPTIONS = [
         "cells or areas, but 0 except at and below cells whose weight is not 0.",
     ),
     click.option(
+        "--edge-cells",
+        is_flag=True,
+        help="Instead, count the cells upstream that lie on the edge of the data and drain "
+        "inwards. Where there are any, water may come in from beyond the edge.",
+    ),
+    click.option(
         "--into",
         metavar="NAME",
-        help="Layer to write to.  [default: flow_accumulation, or upstream_STATISTIC of weights]",
+        help="Layer to write to.  [default: flow_accumulation, upstream_STATISTIC of weights, or "
+        "upstream_edge_cells]",
     ),
 ]
 
@@ -92,8 +100,7 @@ def refuse(settings: dict[str, Any]) -> None:
 
     if settings["exponent"] is not None:
         positive("exponent", settings["exponent"])
-    names = "method", "exponent", "statistic", "weights", "backend"
-    refuse_arguments(*(settings[name] for name in names))
+    refuse_arguments(settings)
 
 
 def run(store: TileStore, **settings: Any) -> Any:

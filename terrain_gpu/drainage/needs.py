@@ -113,8 +113,7 @@ def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Sec
 
 def flow_accumulation(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `drainage.flow_accumulation`."""
-    names = "method", "exponent", "statistic", "weights", "backend"
-    sums.refuse_arguments(*(settings[name] for name in names))
+    sums.refuse_arguments(settings)
     return _surface(store, show, how, settings)
 
 

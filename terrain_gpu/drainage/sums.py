@@ -102,3 +102,42 @@ class SumRule:
             out[...] = sums
         if self.exclude_self:
             out[codes == NOWHERE] = self.nodata
+
+
+@dataclass(frozen=True)
+class EdgeRule:
+    """How many cells upstream lie on the edge of the data and drain inwards.
+
+    Which these are takes the place of weights.
+    """
+
+    dtype: np.dtype
+
+    adds: ClassVar = True
+    empty: ClassVar = 0
+    columns: ClassVar = 1
+    weights: ClassVar = None
+    nodata: ClassVar = -1
+    sums_dtype: ClassVar = np.dtype(np.int64)
+
+    @classmethod
+    def of(cls, grid: GridSpec) -> EdgeRule:
+        return cls(np.dtype(np.int32 if grid.cells < 2**31 else np.int64))
+
+    def own(
+        self, window: Window, codes: np.ndarray, edge: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Which cells of a window drain, and 1 for those on the edge."""
+        return codes != NOWHERE, [edge.astype(np.int64)]
+
+    def write(
+        self,
+        window: Window,
+        codes: np.ndarray,
+        edge: np.ndarray,
+        values: list[np.ndarray],
+        out: np.ndarray,
+    ) -> None:
+        """Write the counts of a window's cells to `out`."""
+        out[...] = values[0]
+        out[codes == NOWHERE] = self.nodata

@@ -20,7 +20,7 @@ from ..grid import GridSpec, Window, units
 from ..grid.lengths import cell_areas
 from ..io.fills import FILLS
 from .codes import NOWHERE
-from .sums import EXACT_BITS, SumRule
+from .sums import EXACT_BITS, EdgeRule, SumRule
 
 log = logging.getLogger(__name__)
 
@@ -310,7 +310,7 @@ class BelowRule:
         out[marks == 0] = 0
 
 
-Rule = SumRule | WeightRule | ExtremeRule | BelowRule
+Rule = SumRule | EdgeRule | WeightRule | ExtremeRule | BelowRule
 
 
 def rule_of(

@@ -72,8 +72,8 @@ def test_the_table(folders, codes):
             tables.add((folder / f"{block}.csv").read_text())
     (text,) = tables
     names, *lines = csv.reader(text.splitlines())
-    assert names == ["basin", "row", "col", "x", "y", "cells", "area"]
-    table = np.array(lines, float).reshape(-1, 7)
+    assert names == ["basin", "row", "col", "x", "y", "cells", "area", "edge_cells"]
+    table = np.array(lines, float).reshape(-1, 8)
     assert [(int(row), int(col)) for row, col in table[:, 1:3]] == outlets
     assert np.array_equal(table[:, 0], np.arange(1, len(outlets) + 1))
     assert np.array_equal(table[:, 5], np.bincount(labels.ravel(), minlength=1)[1:])
@@ -82,6 +82,8 @@ def test_the_table(folders, codes):
     per_row = np.array([np.bincount(row, minlength=len(outlets) + 1) for row in labels])
     areas = (per_row * cell_areas(grid)[:, None]).sum(axis=0)[1:]
     np.testing.assert_allclose(table[:, 6], areas, rtol=1e-10)
+    inwards = labels[reference.edge_cells(codes)]
+    assert np.array_equal(table[:, 7], np.bincount(inwards, minlength=len(outlets) + 1)[1:])
 
 
 def test_tables_of_other_kinds(dem, tmp_path, capsys):
@@ -94,8 +96,10 @@ def test_tables_of_other_kinds(dem, tmp_path, capsys):
     xy = warp.transform("EPSG:32633", "EPSG:4326", [5e5 + 30 * col + 15], [5e6 - 30 * row - 15])
     assert features[7]["geometry"]["type"] == "Point"
     assert features[7]["geometry"]["coordinates"] == pytest.approx(np.ravel(xy), abs=1e-8)
-    cells = int((reference.basins(codes) == 8).sum())
-    properties = {"basin": 8, "row": row, "col": col, "cells": cells, "area": 900.0 * cells}
+    own, edge = reference.basins(codes) == 8, reference.edge_cells(codes)
+    cells, inwards = int(own.sum()), int((own & edge).sum())
+    properties = {"basin": 8, "row": row, "col": col, "cells": cells}
+    properties |= {"area": 900.0 * cells, "edge_cells": inwards}
     assert features[7]["properties"] == properties
     assert call("basins s.zarr --table t.geojson --overwrite -o t.geojson") == 2
     assert call("basins s.zarr --table t.txt --overwrite") == 2
@@ -109,8 +113,8 @@ def test_tables_of_other_kinds(dem, tmp_path, capsys):
     with gdal_environment():
         meta, _, points, fields = import_pyogrio(tmp_path).raw.read("t.gpkg")
     assert (meta["crs"], meta["geometry_type"]) == ("EPSG:32633", "Point")
-    assert list(meta["fields"]) == ["basin", "row", "col", "cells", "area"]
-    assert [one[7] for one in fields] == [8, row, col, cells, 900.0 * cells]
+    assert list(meta["fields"]) == ["basin", "row", "col", "cells", "area", "edge_cells"]
+    assert [one[7] for one in fields] == list(properties.values())
     assert struct.unpack("<dd", points[7][5:]) == (5e5 + 30 * col + 15, 5e6 - 30 * row - 15)
     assert call("basins s.zarr --table t.gpkg --overwrite") == 0
     parquet = pytest.importorskip("pyarrow.parquet")

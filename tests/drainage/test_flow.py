@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import rasterio
 import reference
-from contract import OperationContract, make_store, same, whole
+from contract import OperationContract, make_store, same, verify, whole
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -263,6 +263,27 @@ def test_accumulation_along_given_directions(folders, codes, block, threads, exc
         sums = reference.flow_sums(codes, np.ones(len(codes), int)).astype(np.int64)
         right = np.where(codes == 255, -1, sums - 1) if exclude else sums.astype(np.uint32)
         assert same(whole(found.layers["flow_accumulation"]), right)
+
+
+@settings(max_examples=examples(40))
+@given(codes=acyclic_codes(), block=st.sampled_from([64, 128, 256]), threads=st.integers(1, 3))
+def test_counts_of_edge_cells_upstream(folders, codes, block, threads):
+    how = {"directions": "codes", "edge_cells": True, "threads": threads, "verify": True}
+    with folders() as folder:
+        store = store_of_codes(folder / "s.zarr", codes, block)
+        found = flow_accumulation(store, **how).layers["upstream_edge_cells"]
+        right = reference.flow_sums(codes, np.ones(len(codes), int), reference.edge_cells(codes))
+        assert same(whole(found), np.where(codes == 255, -1, right.astype(np.int32)))
+        assert verify(store) == (0, {"upstream_edge_cells"})
+
+
+def test_edge_cells_are_counted_alone(tmp_path):
+    store = make_store(tmp_path / "s.zarr", np.zeros((70, 80), np.int16), None, 64)
+    others = {"method": "dinf", "weights": "elevation", "statistic": "mean", "areas": True}
+    for key, value in {**others, "exclude_self": True}.items():
+        with pytest.raises(InputError, match="edge_cells counts cells along D8 directions"):
+            flow_accumulation(store, edge_cells=True, **{key: value})
+    assert TileStore.open(store).layers == ["elevation"]
 
 
 def test_areas_on_the_ellipsoid(tmp_path):

@@ -364,7 +364,7 @@ def test_the_proof_counts_cells_without_a_weight(plain):
     assert verify(plain)[0] == StoreError.exit_code
 
 
-@pytest.mark.parametrize("statistic", ["mean", "max", "min", "below"])
+@pytest.mark.parametrize("statistic", ["mean", "max", "min", "below", "edge_cells"])
 @pytest.mark.parametrize("cell", [(20, 20), (63, 64), (50, 40)])
 def test_the_proof_refuses_a_wrong_bit(tmp_path, monkeypatch, statistic, cell):
     codes = np.full((70, 80), 1, np.uint8)
@@ -372,7 +372,9 @@ def test_the_proof_refuses_a_wrong_bit(tmp_path, monkeypatch, statistic, cell):
     store = store_of_codes(tmp_path / "s.zarr", codes)
     rain = np.random.default_rng(6).random(codes.shape).astype(np.float32)
     store_of_codes(store, rain, 64, None, name="rain")
-    how = {"directions": "codes", "weights": "rain", "statistic": statistic, "verify": True}
+    weighted = {"weights": "rain", "statistic": statistic}
+    how = {"edge_cells": True} if statistic == "edge_cells" else weighted
+    how |= {"directions": "codes", "verify": True}
     flow_accumulation(store, **how)
     change(monkeypatch, FlowAccumulation, f"upstream_{statistic}", cell)
     with pytest.raises(VerificationError, match=f"row {cell[0]}, column {cell[1]}: "):

@@ -111,6 +111,7 @@ def test_watersheds_of_links(folders, codes, block, dtype, seed):
         assert same(whole(found.layers["watershed"]), right)
         assert list(found.layers) == ["watershed"]
         rows = rows_of(table)
+    edge = reference.edge_cells(codes)
     assert [row["label"] for row in rows] == np.unique(right[right != 0]).tolist()
     for row in rows:
         beyond = {}  # the next label after each cell that leads out of the link
@@ -129,6 +130,7 @@ def test_watersheds_of_links(folders, codes, block, dtype, seed):
             "y": -last[0] - 0.5,
             "cells": count,
             "area": count,
+            "edge_cells": (edge & (right == row["label"])).sum(),
             "downstream": beyond[last],
         }
 
@@ -160,7 +162,7 @@ def test_the_table_of_pour_points(folders, codes, data):
         found = rows_of(folder / "64.csv")
     assert len(tables) == 1
     areas = cell_areas(grid)
-    own = reference.watersheds(codes, labels)
+    own, edge = reference.watersheds(codes, labels), reference.edge_cells(codes)
     for k, (cell, row) in enumerate(zip(cells, found, strict=True), 1):
         upstream = [one for one in draining if cell in reference.way(codes, one)]
         beyond = reference.downstream(codes, *cell)
@@ -175,8 +177,10 @@ def test_the_table_of_pour_points(folders, codes, data):
             "y": 59.995 - 0.01 * cell[0],
             "cells": (own == labels[cell]).sum(),
             "area": ((own == labels[cell]).sum(axis=1) * areas).sum(),
+            "edge_cells": (edge & (own == labels[cell])).sum(),
             "total_cells": len(upstream),
             "total_area": sum(areas[row] for row, _ in upstream),
+            "total_edge_cells": sum(edge[one] for one in upstream),
             "downstream": 0 if beyond is None else own[beyond],
         }
         assert list(row) == list(right)
@@ -514,7 +518,7 @@ def test_too_many_links_for_the_limit():
     layer = SimpleNamespace(path="links")
     rows, labels = LinkRows(layer, layer, COMPILED_BASELINE + 900), np.arange(3)
     with pytest.raises(PlanError, match=r"links: a memory limit of .* give more than \d+ MB"):
-        rows.add(labels, np.ones((3, 4), np.int64), labels, labels, labels + 1)
+        rows.add(labels, np.ones((3, 5), np.int64), labels, labels, labels + 1)
 
 
 def test_other_points_than_were_given_are_noticed(tmp_path, capsys):

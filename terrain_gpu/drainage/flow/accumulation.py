@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from ..completing import completed
 from ..division import EXPONENTS
 from ..location import placed, refuse_cuda
 from ..multiflow import MultipleFlow, open_surface
+from ..sums import EdgeRule, SumRule
 from ..verify.sums import plan_sums, verify_sums
 from ..weights import Rule, WeightRule, described_sums, rule_of
 from .block import FlowBlock
@@ -45,6 +47,7 @@ class FlowAccumulation(AlongFlow):
     into: str = LAYER
     weights: str | None = None
     statistic: str = "sum"
+    edge_cells: bool = False
 
     command = "flow-accumulation"
     mark = "accumulation_of"
@@ -52,7 +55,8 @@ class FlowAccumulation(AlongFlow):
 
     @property
     def worker_bytes(self) -> int:
-        return 8 if self.weights is None else 40 + 24 * self.rule.columns
+        plain = isinstance(self.rule, SumRule)
+        return 8 if plain else 40 + 24 * self.rule.columns
 
     @property
     def held_bytes(self) -> int:
@@ -74,6 +78,8 @@ class FlowAccumulation(AlongFlow):
         return ("areas",) if self.areas else ()
 
     def settings(self) -> dict[str, Any]:
+        if self.edge_cells:
+            return {"accumulation_of": self.directions, "edge_cells": True}
         weighted = {"weights": self.weights, "statistic": self.statistic}
         return {
             "accumulation_of": self.directions,
@@ -84,6 +90,8 @@ class FlowAccumulation(AlongFlow):
 
     @cached_property
     def rule(self) -> Rule:
+        if self.edge_cells:
+            return EdgeRule.of(self.grid)
         weights = None if self.weights is None else self.layers[1]
         return rule_of(self.grid, weights, self.statistic, self.areas, self.exclude_self)
 
@@ -120,7 +128,7 @@ class FlowAccumulation(AlongFlow):
     ) -> None:
         _, drained = self._drained(block, cells, given)
         values = [one[1:-1, 1:-1] for one in drained]
-        self.rule.write(block.window, *_inner(block, cells), values, out[0])
+        self.rule.write(block.window, *self._inner(block, cells), values, out[0])
 
     def _drained(
         self, block: FlowBlock, cells: list[np.ndarray], inflow: Any = None
@@ -129,7 +137,7 @@ class FlowAccumulation(AlongFlow):
 
         They are those of cells without a weight, and those of `WeightRule.few_units`.
         """
-        rule, (codes, weights) = self.rule, _inner(block, cells)
+        rule, (codes, weights) = self.rule, self._inner(block, cells)
         known, columns = rule.own(block.window, codes, weights)
         join = np.add if rule.adds else np.maximum
         drained = []
@@ -143,11 +151,16 @@ class FlowAccumulation(AlongFlow):
             block.pass_on(sums, rule.adds)
             drained.append(sums)
         counts = np.zeros(3, np.int64)
-        if weights is not None and inflow is None:
+        if rule.weights is not None and inflow is None:
             counts[0] = np.count_nonzero(codes != NOWHERE) - np.count_nonzero(known)
             if isinstance(rule, WeightRule):
                 counts[1:] = rule.few_units(weights, known, columns[0])
         return counts, drained
+
+    def _inner(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
+        """Directions of the block without its ring, and weights, or which cells are on the edge."""
+        weights = block.edge if self.edge_cells else cells[0][1:-1, 1:-1] if cells else None
+        return block.codes[1:-1, 1:-1], weights
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         limits = Limits(memory_limit, threads)
@@ -159,32 +172,35 @@ class FlowAccumulation(AlongFlow):
         return {"verified_cells": self.grid.cells}
 
 
-def refuse_arguments(
-    method: str, exponent: float | None, statistic: str, weights: str | None, backend: str
-) -> None:
+def refuse_arguments(settings: Mapping[str, Any]) -> None:
     """Refuse arguments of `flow_accumulation` that contradict each other.
 
     Raises
     ------
     InputError
     """
+    method, exponent, statistic = (settings[key] for key in ("method", "exponent", "statistic"))
+    weights, edge_cells = settings["weights"], settings["edge_cells"]
     if exponent is not None and method not in EXPONENTS:
         raise InputError(f"exponent {exponent}: leave it out, {method} takes no power of slopes")
-    refuse_cuda(backend, only_on_cpu(method, weights))
+    others = weights is not None or settings["areas"] or settings["exclude_self"]
+    if edge_cells and (method != "d8" or statistic != "sum" or others):
+        raise InputError(
+            "edge_cells counts cells along D8 directions; it cannot be combined with another "
+            "method, weights, a statistic, areas or exclude_self"
+        )
+    refuse_cuda(settings["backend"], only_on_cpu(method, weights, edge_cells))
     if method != "d8" and statistic != "sum":
         raise InputError(f"statistic {statistic!r}: give method d8, others sum only")
 
 
-def only_on_cpu(method: str, weights: str | None) -> str | None:
+def only_on_cpu(method: str, weights: str | None, edge_cells: bool) -> str | None:
     """Return what of this runs on the CPU alone, see `placed`."""
     if method != "d8":
         return f"method {method} runs"
+    if edge_cells:
+        return "counts of edge cells run"
     return None if weights is None else "sums of weights run"
-
-
-def _inner(block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
-    """Directions and weights of the block without its ring."""
-    return block.codes[1:-1, 1:-1], cells[0][1:-1, 1:-1] if cells else None
 
 
 @takes_dataarrays
@@ -201,6 +217,7 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     exclude_self: bool = False,
     weights: str | None = None,
     statistic: UpstreamStatistic = "sum",
+    edge_cells: bool = False,
     into: str | None = None,
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -250,21 +267,25 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
         itself. The minimum of elevations is the carved DEM: no cell is higher than what drains
         into it. "below": cells, or areas, at and below the cells of which the weight is neither 0
         nor nodata, and 0 elsewhere. Streams of these sums begin at such cells.
+    edge_cells
+        Instead, count the cells upstream, and the cell itself, that lie on the edge of the data (at
+        the raster's edge or next to nodata) and drain inwards. Where there are any, water may come
+        in from beyond the edge, and sums may be too small (edge contamination). Only for "d8",
+        without weights, `areas` and `exclude_self`.
     into
-        Layer to write; None for "flow_accumulation", or with weights "upstream_sum",
-        "upstream_mean" and so on. Cells are uint32 (int64 for rasters of 2^32 cells or more, and
-        with `exclude_self`), areas float64; those that do not drain are nodata, 0, or -1 with
-        `exclude_self`; so are those "below". Sums and means of weights: float64, nodata is NaN.
+        Layer to write; None for "flow_accumulation", with weights "upstream_sum", "upstream_mean"
+        and so on, and "upstream_edge_cells". Cells are uint32 (int64 for rasters of 2^32 cells or
+        more, and with `exclude_self`), areas float64; those that do not drain are nodata, 0, or -1
+        with `exclude_self`; so are those "below". Sums and means of weights: float64, nodata NaN.
         Extremes: the type and nodata value of the weights; cells that do not drain keep their
-        values.
+        values. Edge cells are int32 (int64 for rasters of 2^31 cells or more), nodata is -1.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
         Number of threads; all processors when None.
     backend
         "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory; for D8 without
-        weights. The results have
-        the same bits.
+        weights and `edge_cells`. The results have the same bits.
     device
         Number of the GPU.
     gpu_memory_limit
@@ -326,11 +347,12 @@ def flow_accumulation(  # noqa: PLR0913 - keyword-only
     opened = opened_store(store)
     if into is None:
         into = LAYER if weights is None else f"upstream_{statistic}"
+        into = "upstream_edge_cells" if edge_cells else into
     operation: FlowAccumulation | MultipleFlow
-    why = only_on_cpu(method, weights)
+    why = only_on_cpu(method, weights, edge_cells)
     if method == "d8":
         open_directions(opened, directions)
-        names = directions, areas, exclude_self, into, weights, statistic
+        names = directions, areas, exclude_self, into, weights, statistic, edge_cells
         operation = FlowAccumulation(str(opened.path), *names)
     else:
         open_surface(opened, filled, directions)

@@ -11,9 +11,10 @@ import numpy as np
 
 from ...errors import StoreError
 from ...grid import GridSpec, cell_centres
+from .block import FlowBlock
 
-ROW, COL, CELLS, UNITS = range(4)
-_ROW_BYTES = 8 * 4
+ROW, COL, CELLS, UNITS, EDGE = range(5)
+_ROW_BYTES = 8 * 5
 _ROWS = 1 << 15
 """Rows read at a time."""
 
@@ -38,8 +39,8 @@ class BasinRows:
         labels
             In ascending order, without repetitions.
         figures
-            int64, shape (n, 4): row and column of the outlet, if it lies in the block, else 0;
-            number of cells and of units of area in the block.
+            int64, shape (n, 5): row and column of the outlet, if it lies in the block, else 0;
+            number of cells, of units of area and of edge cells in the block.
         """
         breaks = (np.flatnonzero(np.diff(labels) != 1) + 1).tolist()
         with self._lock:
@@ -51,7 +52,7 @@ class BasinRows:
 
     def _read(self, first: int, count: int) -> np.ndarray:
         raw = os.pread(self._file, count * _ROW_BYTES, first * _ROW_BYTES)
-        return np.frombuffer(raw, np.int64).reshape(count, 4)
+        return np.frombuffer(raw, np.int64).reshape(count, 5)
 
     def _write(self, found: np.ndarray, offset: int) -> None:
         left = found.data.cast("B")
@@ -74,34 +75,36 @@ class BasinRows:
                 "y": y,
                 "cells": found[:, CELLS],
                 "area": found[:, UNITS] * unit,
+                "edge_cells": found[:, EDGE],
             }
 
 
 def figures(
-    labels: np.ndarray, outlets: np.ndarray, corner: tuple[int, int], units: np.ndarray
+    block: FlowBlock, labels: np.ndarray, outlets: np.ndarray | None, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the arguments of `BasinRows.add` for a block.
 
     Parameters
     ----------
     labels, outlets
-        Of its cells: the basin, 0 for none; and whether they are outlets.
-    corner
-        Its first row and column.
+        Of its cells: the basin, 0 for none; and whether they are outlets, None for not asked.
     units
-        int64, shape (rows,): area of a cell.
+        int64, shape (rows of the raster,): area of a cell.
     """
     flat, cols = labels.ravel(), labels.shape[1]
+    r0, r1, c0, _ = block.window
     new = np.append(True, flat[1:] != flat[:-1])
     new[::cols] = True
     starts = np.flatnonzero(new)  # of runs along rows, which are fewer than cells
     lengths = np.diff(starts, append=len(flat))
     ids, which = np.unique(flat[starts], return_inverse=True)
-    found = np.zeros((len(ids), 4), np.int64)
+    found = np.zeros((len(ids), 5), np.int64)
     np.add.at(found[:, CELLS], which, lengths)
-    np.add.at(found[:, UNITS], which, lengths * units[starts // cols])
-    row, col = np.nonzero(outlets)
-    at = np.searchsorted(ids, labels[row, col])
-    found[at, ROW], found[at, COL] = row + corner[0], col + corner[1]
+    np.add.at(found[:, UNITS], which, lengths * units[r0:r1][starts // cols])
+    np.add.at(found[:, EDGE], np.searchsorted(ids, labels[block.edge]), 1)
+    if outlets is not None:
+        row, col = np.nonzero(outlets)
+        at = np.searchsorted(ids, labels[row, col])
+        found[at, ROW], found[at, COL] = row + r0, col + c0
     some = int(ids[0] == 0)
     return ids[some:], found[some:]

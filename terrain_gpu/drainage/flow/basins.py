@@ -75,8 +75,7 @@ class Basins(FlowLabels):
         out[0][...] = found[1:-1, 1:-1]
         if self.table is None:
             return None
-        r0, r1, c0, _ = block.window
-        return figures(out[0], outlets, (r0, c0), self.units[0][r0:r1])
+        return figures(block, out[0], outlets, self.units[0])
 
     def plan_verify(self, memory_limit: int, threads: int | None) -> None:
         plan_basins(self.layers[0], self.outputs[0], Limits(memory_limit, threads))
@@ -193,7 +192,8 @@ def basins(  # noqa: PLR0913 - keyword-only
     table
         Also write a table of the basins to .csv, .parquet, .geojson, .gpkg or .fgb: basin, row,
         col, x and y of the outlet, cells, area (in square metres on the ellipsoid for a geographic
-        CRS, else in square map units).
+        CRS, else in square map units), edge_cells (those on the edge of the data that drain
+        inwards; if there are any, the basin may extend beyond the data).
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ...engine.proof import around
 from ...grid import BlockGrid, GridSpec, Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer
@@ -99,6 +100,12 @@ class FlowBlock:
     def outlets(self) -> np.ndarray:
         """Which cells of the block are outlets."""
         return self.codes[1:-1, 1:-1] == OUTLET
+
+    @property
+    def edge(self) -> np.ndarray:
+        """Which cells of the block lie on the edge of the data and drain inwards."""
+        inner = self.codes[1:-1, 1:-1]
+        return around(self.codes == NOWHERE) & (inner != NOWHERE) & (inner != OUTLET)
 
     @property
     def ring(self) -> np.ndarray:

@@ -38,7 +38,7 @@ from .watershed_table import LinkRows, PointRows
 
 LAYER = "watershed"
 
-_POINT_BYTES = 120
+_POINT_BYTES = 140
 """Of a pour point, with its row of the table."""
 
 
@@ -137,11 +137,9 @@ class Watershed(FlowLabels):
         out[0][...] = inner if names is None else names[inner]
         if self.table is None:
             return None
-        r0, r1, c0, _ = block.window
-        labels, none = inner.astype(np.int64), np.zeros(inner.shape, bool)
         after = block.after(ends)
         beyond = np.where(after < 0, 0, found.ravel()[np.maximum(after, 0)].astype(np.int64))
-        rows = figures(labels, none, (r0, c0), self.units[0][r0:r1])
+        rows = figures(block, inner.astype(np.int64), None, self.units[0])
         return *rows, own, block.globally(ends), beyond
 
     def _own(self, block: FlowBlock, cells: list[np.ndarray]) -> np.ndarray:

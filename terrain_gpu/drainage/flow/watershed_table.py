@@ -12,10 +12,10 @@ from ...grid import GridSpec, ceil_div, cell_centres
 from ...store import Layer
 from ..loops import circle
 from ..pour_points import PourPoints
-from .basin_table import CELLS, UNITS
+from .basin_table import CELLS, EDGE, UNITS
 from .kernels import join_upstream
 
-_LINK_BYTES = 250
+_LINK_BYTES = 280
 """Of a link in a block, while all are joined."""
 
 _ROWS = 1 << 15
@@ -36,7 +36,7 @@ class PointRows:
     def __init__(self, layer: Layer, points: PourPoints) -> None:
         self._layer, self._points = layer, points
         count = len(points.places)
-        self._sums = np.zeros((2, count), np.int64)
+        self._sums = np.zeros((3, count), np.int64)
         self._following = np.full(count, -1)
 
     def add(
@@ -56,7 +56,7 @@ class PointRows:
         ends, cells, beyond
             Numbers of the pour points in the block, their ids, and the numbers of the next ones.
         """
-        self._sums[:, numbers - 1] += found[:, [CELLS, UNITS]].T
+        self._sums[:, numbers - 1] += found[:, [CELLS, UNITS, EDGE]].T
         self._following[ends - 1] = beyond - 1
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
@@ -84,8 +84,10 @@ class PointRows:
                 "y": at[1],
                 "cells": own[0],
                 "area": own[1] * unit,
+                "edge_cells": own[2],
                 "total_cells": whole[0],
                 "total_area": whole[1] * unit,
+                "total_edge_cells": whole[2],
                 "downstream": labels[self._following[which]],
             }
 
@@ -105,7 +107,7 @@ class LinkRows:
         self._links, self._codes = links, codes
         self._limit, self._count = memory_limit, 0
         none = np.empty(0, np.int64)
-        self._parts, self._ends = [(none, none, none)], [(none, none, none)]
+        self._parts, self._ends = [(none,) * 4], [(none,) * 3]
 
     def add(
         self,
@@ -125,7 +127,7 @@ class LinkRows:
             Labels of cells of links in the block, their ids, and the labels of the next cells.
         """
         some, last = labels != 0, beyond != ends
-        self._parts.append((labels[some], found[some, CELLS], found[some, UNITS]))
+        self._parts.append((labels[some], *found[some][:, [CELLS, UNITS, EDGE]].T))
         self._ends.append((ends[last], cells[last], beyond[last]))
         self._count += int(some.sum()) + int(last.sum())
         needed = COMPILED_BASELINE + self._count * _LINK_BYTES
@@ -139,7 +141,7 @@ class LinkRows:
         """Yield the table, some rows at a time; at least once, even without rows."""
         several, *counts = map(np.concatenate, zip(*self._parts, strict=True))
         labels, which = np.unique(several, return_inverse=True)
-        sums = np.zeros((2, len(labels)), np.int64)
+        sums = np.zeros((3, len(labels)), np.int64)
         for total, own in zip(sums, counts, strict=True):
             np.add.at(total, which, own)
         ends, cells, beyond = map(np.concatenate, zip(*self._ends, strict=True))
@@ -160,6 +162,7 @@ class LinkRows:
                 "y": y,
                 "cells": sums[0, here],
                 "area": sums[1, here] * unit,
+                "edge_cells": sums[2, here],
                 "downstream": beyond[last[here]],
             }
 

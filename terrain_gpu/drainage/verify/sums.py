@@ -16,10 +16,20 @@ import numpy as np
 
 from ...arguments import UpstreamStatistic
 from ...engine.plan import StreamPlan
-from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
-from ...grid import Block, BlockGrid
+from ...engine.proof import (
+    Limits,
+    Read,
+    RunRecord,
+    around,
+    check_blocks,
+    plan_proof,
+    wrong,
+    wrong_totals,
+)
+from ...grid import Block, BlockGrid, GridSpec
 from ...store import Layer, TileStore
-from ..codes import open_directions
+from ..codes import NOWHERE, open_directions
+from ..sums import EdgeRule, SumRule
 from ..weights import Rule, rule_of
 from .kernels import add_up, carry_down
 from .ways import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, entering, ways_bytes
@@ -66,7 +76,7 @@ def plan_sums(
 ) -> list[StreamPlan]:
     """How both passes stream; the layers need not exist yet. No rule: of cells or areas."""
     weights = None if rule is None else rule.weights
-    more = 0 if rule is None or weights is None else 32 + 24 * rule.columns
+    more = 0 if rule is None or isinstance(rule, SumRule) else 32 + 24 * rule.columns
     worker, held = blocks.largest(1) * (ORDER_BYTES + more), 2 * ways_bytes(blocks)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
@@ -79,22 +89,23 @@ def verify_stored_sums(store: TileStore, layer: Layer, limits: Limits) -> dict[s
     recorded = RunRecord(store, layer)
     codes = recorded.input(recorded.get("accumulation_of", str))
     open_directions(store, codes.name)
+    rule = _recorded_rule(layer.grid, recorded)
+    if layer.dtype != rule.dtype or layer.blocks != _blocks(codes, rule):
+        raise recorded.damaged("data_type", layer.dtype.name)
+    return verify_sums(codes, layer, rule, limits, recorded.result)
+
+
+def _recorded_rule(grid: GridSpec, recorded: RunRecord) -> Rule:
+    if "edge_cells" in recorded.settings:
+        return EdgeRule.of(grid)
     weights, statistic = None, "sum"
     if "weights" in recorded.settings:
         weights = recorded.input(recorded.get("weights", str))
         statistic = recorded.get("statistic", str)
         if statistic not in get_args(UpstreamStatistic):
             raise recorded.damaged("statistic", statistic)
-    rule = rule_of(
-        layer.grid,
-        weights,
-        statistic,
-        recorded.get("areas", bool),
-        recorded.get("exclude_self", bool),
-    )
-    if layer.dtype != rule.dtype or layer.blocks != _blocks(codes, rule):
-        raise recorded.damaged("data_type", layer.dtype.name)
-    return verify_sums(codes, layer, rule, limits, recorded.result)
+    areas, exclude_self = (recorded.get(key, bool) for key in ("areas", "exclude_self"))
+    return rule_of(grid, weights, statistic, areas, exclude_self)
 
 
 def _blocks(codes: Any, rule: Rule) -> BlockGrid:
@@ -119,9 +130,14 @@ class _BlockSums(NamedTuple):
     def add_up(self) -> Any:
         return add_up if self.rule.adds else carry_down
 
-    def own(self, at: Block, codes: np.ndarray, more: list[np.ndarray]) -> tuple[Any, ...]:
+    def own(
+        self, at: Block, codes: np.ndarray, target: np.ndarray, more: list[np.ndarray]
+    ) -> tuple[Any, ...]:
         """Weights of a block, which cells count, and what each contributes."""
         weights: Any = None if self.rule.weights is None else more[0]
+        if isinstance(self.rule, EdgeRule):  # next to what does not drain, and the path continues
+            beside = around(codes == NOWHERE)
+            weights = beside & ((target >= 0) | (target == -2)).reshape(beside.shape)
         known, columns = self.rule.own(self.ways.blocks.window(*at), codes[1:-1, 1:-1], weights)
         return weights, known, [np.require(own.ravel(), requirements="W") for own in columns]
 
@@ -129,7 +145,7 @@ class _BlockSums(NamedTuple):
         """What is known of a block: cells, those without a weight, sums that leave it, ways."""
         codes, *more = data
         target, order = self.ways.within(at, codes)
-        _, known, columns = self.own(at, codes, more)
+        _, known, columns = self.own(at, codes, target, more)
         for sums in columns:
             self.add_up(target, order, sums)
         leaving, ways = self.ways.look(at, codes, target, order)
@@ -142,7 +158,7 @@ class _BlockSums(NamedTuple):
         into, amounts = given
         window = self.ways.blocks.window(*at)
         target, order = self.ways.within(at, codes)
-        weights, _, columns = self.own(at, codes, more)
+        weights, _, columns = self.own(at, codes, target, more)
         join = np.add if self.rule.adds else np.maximum
         for sums, brought in zip(columns, amounts, strict=True):
             join.at(sums, into, brought)
