@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import rasterio
 from contract import whole
+from kills import die_at
 
-from terrain_gpu import TileStore
+from terrain_gpu import TileStore, basins, flow_accumulation, hand, streams, watershed
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 
@@ -107,3 +108,52 @@ def test_values_that_are_no_code_are_an_error(encoding, value, capsys):
         file.write(np.array([[4, 4], [4, value]], "int16"), 1)
     assert call(f"convert-dataset x.tif s.zarr --layer codes --encoding {encoding}") == 2
     assert f"row 1, column 1: value {value} is not a direction in" in capsys.readouterr().err
+
+
+LINES = {
+    "sums": "flow-accumulation s.zarr --into sums",
+    "basins": "basins s.zarr",
+    "watershed": "watershed s.zarr --pour-point 500025,5499975",
+    "streams": "streams s.zarr --accumulation sums --threshold 9 --order link",
+    "hand": "hand s.zarr --streams streams --distance far",
+}
+"""Commands over sinks that cross the edges of blocks, and the layer that each writes."""
+
+
+def sinks_of_many_blocks():
+    write("uint8", 247, np.tile(CODES, (28, 27)))
+    assert call("convert-dataset x.tif s.zarr --layer codes --encoding esri --block-size 64") == 0
+    assert call("calc s.zarr codes*0+1 --into elevation") == 0
+
+
+def of_many_blocks():
+    """What the commands make of them, and whether the layers are proven."""
+    store = TileStore.open("s.zarr")
+    found = {name: whole(store.layer(name)) for name in (*LINES, "far")}
+    assert np.array_equal(found["sums"], np.tile(SUMS, (28, 27)))
+    assert np.array_equal(found["basins"] == 0, np.tile(CODES, (28, 27)) == 247)
+    assert len(np.unique(found["basins"])) == 1 + 2 * 28 * 27
+    return found
+
+
+def test_inland_sinks_on_workers(cluster):
+    sinks_of_many_blocks()
+    for words in LINES.values():
+        assert call(f"{words} --directions codes") == 0
+    one = of_many_blocks()
+    how = {"directions": "codes", "overwrite": True, "client": cluster, "verify": True}
+    flow_accumulation("s.zarr", into="sums", **how)
+    basins("s.zarr", **how)
+    watershed("s.zarr", [(2, 2)], **how)
+    streams("s.zarr", 9, accumulation="sums", order="link", **how)
+    hand("s.zarr", streams="streams", distance="far", **how)
+    assert all(np.array_equal(one[name], layer) for name, layer in of_many_blocks().items())
+
+
+def test_inland_sinks_after_a_kill(tmp_path, no_fsync):
+    sinks_of_many_blocks()
+    for count, (name, words) in enumerate(LINES.items(), 8):
+        assert die_at(2 * count, tmp_path, lambda line=words: call(f"{line} --directions codes"))
+        assert name not in TileStore.open("s.zarr").layers
+        assert call(f"{words} --directions codes --resume --verify") == 0
+    of_many_blocks()

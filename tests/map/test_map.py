@@ -179,6 +179,19 @@ def test_tiles_have_north_on_top(tmp_path, what, x, y):
     assert apart.max() <= (4 if what == "shade" else 0)  # of sums in another order
 
 
+def test_a_hillshade_is_the_same_in_feet(tmp_path):
+    """Heights are exaggerated to one mean slope, so their unit does not matter."""
+    shades = []
+    for unit, factor in (("m", 1), ("ft", 1 / 0.3048)):
+        store, data = tmp_path / unit, heights()[:200, :230].astype(np.float64)
+        grid = GridSpec(*data.shape, GRID.transform)
+        make_layers(store, grid, {"elevation": np.where(data == -1, -1, data * factor)})
+        source = tiles.Source(TileStore.open(store), 1, data.shape, {})
+        png = source.shown("elevation").tile("shade", 1, 0, 0)
+        shades.append(np.asarray(Image.open(io.BytesIO(png)).convert("RGBA")).astype(int))
+    assert np.abs(shades[0] - shades[1]).max() <= 1
+
+
 def test_slopes_towards_the_light_are_bright():
     row, col = np.mgrid[:5, :5].astype(float)
     shades = {

@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from strategies import without_checksums
 
 from terrain_gpu import GridSpec, TileStore, create_layer
 from terrain_gpu.cli import options
@@ -133,3 +134,21 @@ def test_verify_data_finds_what_misleads_other_programs(tmp_path, monkeypatch, n
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(data)
     TileStore.open("s.zarr").layer("elevation")
+
+
+def test_a_store_of_an_earlier_version(tmp_path, no_fsync, capfd):
+    """Without checksums, and with coordinates in one chunk: it is read, proven and added to."""
+    zarr, path = pytest.importorskip("zarr"), tmp_path / "s.zarr"
+    grid = made(path, 3, 2**18 + 5, block=8192)
+    without_checksums(TileStore.open(path).layer("elevation"))
+    group = zarr.open_group(path, mode="r+")
+    for name, data in (("x", grid.x_centres()), ("y", grid.y_centres())):
+        about = dict(group[name].attrs)
+        how = {"chunks": data.shape, "compressors": None, "dimension_names": [name]}
+        group.create_array(name, data=data, attributes=about, fill_value=0, overwrite=True, **how)
+    assert not (path / "x" / "c" / "1").exists()
+    for command in ("verify {} --data", "slope {} --verify", "verify {} --data", "info {}"):
+        code, _, said = call(capfd, command.format(path))
+        assert code == 0, said
+    assert call(capfd, f"export {path} {tmp_path}/o.tif --layer slope --verify")[0] == 0
+    assert (TileStore.open(path).layer("elevation").read_window(0, 3, 0, 9) == 1).all()
