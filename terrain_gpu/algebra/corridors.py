@@ -19,7 +19,7 @@ import numpy as np
 from ..arguments import LayerCompression, checked, real, wrong
 from ..cells import is_nodata
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, plain_baseline
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
@@ -208,7 +208,8 @@ def plan_corridor(
         "for the corridor of",
         buffer=size * (read + 8),
         worker=min(size, 2 * _STRIP) * (9 * len(kinds) + 64),
-        scratch=tiled * (read + 8) + 64 * blocks.rows,
+        scratch=tiled * (read + 8),
+        baseline=plain_baseline(),
         held=200 * math.comb(len(kinds), 2),
         passes=2,
         bytes_read=2 * stored,

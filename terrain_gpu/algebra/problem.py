@@ -15,7 +15,7 @@ import numpy as np
 from ..arguments import LayerCompression, cell_type, checked, real_or_word
 from ..cells import as_scalar, exact, layer_dtype
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, plain_baseline
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError, StoreError
@@ -287,7 +287,8 @@ def plan_calc(
         buffer=size * (read + out),
         # Values and masks of every part, and temporaries of one.
         worker=min(size, 2 * _STRIP) * (10 * parts + 64),
-        scratch=tiled * (read + out) + 64 * blocks.rows,
+        scratch=tiled * (read + out),
+        baseline=plain_baseline(),
         held=32 * classes,
         bytes_read=stored,
         bytes_written=layer_bytes(*shape, out, blocks.block),

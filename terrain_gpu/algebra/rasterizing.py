@@ -12,7 +12,7 @@ import numpy as np
 from ..arguments import LayerCompression, checked, real_or_word
 from ..cells import exact, fits
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, plain_baseline
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..errors import InputError
@@ -179,7 +179,8 @@ def plan_rasterize(
         "to rasterize features into",
         buffer=size * both,
         worker=40 * min(cells, size),
-        scratch=blocks.largest(tiled=True) * both + 64 * blocks.rows,
+        scratch=blocks.largest(tiled=True) * both,
+        baseline=plain_baseline(),
         held=16 * cells + 250 * blocks.count,
         bytes_read=whole if onto else 0,
         bytes_written=whole,

@@ -411,9 +411,9 @@ def _plan(
     limits: dict[str, Any],
 ) -> Plan:
     """Plan what `--for` names."""
-    from ..io.convert import plan_for_shape
-
     if purpose == "convert" or not block_size:
+        from ..io.convert import plan_for_shape
+
         plan: StreamPlan = plan_for_shape(rows, cols, cells, block_size=block_size, **limits)
         block_size = plan.block_size
     if purpose == "mst":
@@ -515,19 +515,24 @@ def _plan_flow(
 ) -> StreamPlan:
     """Plan what follows flow directions: flow-accumulation, fill, hand, basins, watershed."""
     from ..drainage.flow.operation import plan_flow
+    from ..engine.plan import PER_ROW
 
-    worker, held = 8, 0
+    worker, held, row_bytes = 8, 0, 0
     read, written = [1], [labels]
     if purpose == "fill":
         read, written = [1, cells.itemsize], [cells.itemsize]
     elif purpose == "hand":  # of accumulation, with distances
         height = 4 if np.can_cast(cells, np.float32) else 8
         read, written, worker = [1, cells.itemsize, labels], [height, 8], 64
+        row_bytes = PER_ROW
     elif purpose == "basins":
         worker, held = 40, 3 * 8 * blocks.rows * blocks.shape[1]
     elif purpose == "watershed":
         written, worker = [4, 4], 40
-    return plan_flow(blocks, purpose, read, written, worker=worker, held=held, **limits)
+    else:
+        row_bytes = 16
+    how = {"worker": worker, "held": held, "row_bytes": row_bytes}
+    return plan_flow(blocks, purpose, read, written, **how, **limits)
 
 
 def _plan_export(

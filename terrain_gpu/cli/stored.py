@@ -78,7 +78,7 @@ def _data(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]
         nonlocal tiles
         tiles += found
 
-    one = layer.block_size**2 * layer.dtype.itemsize
+    one = layer.blocks.largest(tiled=True) * layer.dtype.itemsize
     plan = plan_threads(layer.blocks, layer.dtype.name, limits.checkers, one, limits)
     check_blocks(plan, layer.blocks, [], partial(_tiles, layer), add, limits)
     found = {"tiles": tiles, "digest": layer.info.get("digest")}

@@ -109,8 +109,8 @@ def plan_components(
         "for the components of",
         buffer=buffer,
         worker=work,
-        # The reader and the writer; areas of cells.
-        scratch=blocks.largest(tiled=True) * (sum(itemsizes) + 2 * label) + 16 * rows,
+        scratch=blocks.largest(tiled=True) * (sum(itemsizes) + 2 * label),
+        common=16 * rows,
         held=held,
         advice=other_blocks("smaller" if work > held else "larger", block),
         passes=2,

@@ -179,7 +179,7 @@ def plan_burn(
         "to burn streams into",
         buffer=2 * size * dtype.itemsize,
         worker=CELL_BYTES * min(cells, size),
-        scratch=2 * tiled * dtype.itemsize + 64 * rows,
+        scratch=2 * tiled * dtype.itemsize,
         held=8 * cells,
         bytes_read=whole,
         bytes_written=whole,

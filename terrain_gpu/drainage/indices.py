@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arguments import LayerCompression, checked
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..grid import Block, BlockGrid
@@ -158,7 +158,8 @@ def plan_indices(
         "for terrain-indices of",
         buffer=blocks.largest() * (read + written),
         worker=8 * blocks.largest(),
-        scratch=blocks.largest(tiled=True) * (read + 2 * written) + 64 * rows,
+        scratch=blocks.largest(tiled=True) * (read + 2 * written),
+        common=PER_ROW * rows,
         bytes_read=sum(layer_bytes(rows, cols, dtype.itemsize, block) for dtype in types),
         bytes_written=layer_bytes(rows, cols, DTYPE.itemsize, block) * outputs,
         memory_limit=memory_limit,

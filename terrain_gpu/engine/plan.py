@@ -27,6 +27,9 @@ BASELINE = 160 * MB
 GDAL_CACHE = 48 * MB
 """GDAL's block cache, part of `BASELINE`."""
 
+PER_ROW = 64
+"""Bytes per row where lengths of steps or areas of cells are known, and while they are computed."""
+
 RECORD_BYTES = 64
 """Bytes per block while the records of all blocks are joined, at the end of a run."""
 
@@ -131,6 +134,13 @@ def objects_bytes(block: int) -> int:
     from ..store.objects import bytes_held  # start-up time counts
 
     return bytes_held(block)
+
+
+def plain_baseline() -> int:
+    """Return the baseline without compiled kernels, if no earlier step has loaded numba or GDAL."""
+    if not whole_process or "numba" in sys.modules:
+        return COMPILED_BASELINE
+    return BASELINE if "rasterio" in sys.modules else BASELINE - GDAL_CACHE
 
 
 def other_blocks(size: str, block: int) -> str:
@@ -271,8 +281,10 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     buffer: int,
     worker: int,
     scratch: int = 0,
+    common: int = 0,
     held: int = 0,
     joined: int = 0,
+    baseline: int | None = None,
     advice: str = "",
     passes: int = 1,
     bytes_read: int = 0,
@@ -289,11 +301,15 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     buffer, worker
         Bytes of a buffer, and of a worker's additional memory.
     scratch
-        Bytes of a reader and a writer, and of data that every process holds.
+        Bytes of a reader and a writer.
+    common
+        Bytes that every process holds, such as `PER_ROW` of all rows.
     held
         Bytes of knowledge about all blocks, held while they stream.
     joined
         Most bytes needed while no blocks stream.
+    baseline
+        Bytes of the process before it reads a cell; None for `COMPILED_BASELINE`.
     advice
         The end of the message when the limit is too small.
 
@@ -303,7 +319,8 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
         when the limit is too small, with one that suffices.
     """
     limit = limit_of(memory_limit)
-    always = COMPILED_BASELINE + loaded(blocks.block)
+    always = COMPILED_BASELINE if baseline is None else baseline
+    always += loaded(blocks.block) + common
     for workers in range(min(threads_of(threads), blocks.count), 0, -1):
         for lanes, spare in _lanes(workers):
             buffers = min(workers + spare, blocks.count)
@@ -343,6 +360,7 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
     levels: int,
     spill: int,
     source_bytes: int,
+    common: int = 0,
     beside: int = 0,
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -363,6 +381,8 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
         Most bytes spilled for the levels: written, and read again.
     source_bytes
         Size of the shards that are read.
+    common
+        Bytes that every process holds.
     beside
         Further bytes held.
 
@@ -379,6 +399,7 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
         buffer=blocks.largest() * (dtype.itemsize + 1),
         worker=work,
         scratch=2 * blocks.largest(tiled=True) * max(dtype.itemsize, 2),
+        common=common,
         held=beside,
         joined=levels + beside,
         advice=other_blocks("smaller", block) if work > levels else "",

@@ -17,7 +17,16 @@ from ..errors import StoreError, VerificationError
 from ..grid import Block, BlockGrid
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
-from .plan import COMPILED_BASELINE, StreamPlan, fit_blocks, limit_of, loaded, threads_of
+from .plan import (
+    COMPILED_BASELINE,
+    PER_ROW,
+    StreamPlan,
+    fit_blocks,
+    limit_of,
+    loaded,
+    plain_baseline,
+    threads_of,
+)
 from .schedule import stream
 
 if TYPE_CHECKING:
@@ -60,7 +69,14 @@ class Limits(NamedTuple):
 
 
 def plan_proof(
-    blocks: BlockGrid, reads: Sequence[Read], limits: Limits, *, worker: int, held: int = 0
+    blocks: BlockGrid,
+    reads: Sequence[Read],
+    limits: Limits,
+    *,
+    worker: int,
+    held: int = 0,
+    measures: bool = True,
+    compiled: bool = True,
 ) -> StreamPlan:
     """How blocks stream through a check.
 
@@ -68,6 +84,10 @@ def plan_proof(
     ----------
     worker, held
         Bytes of a thread beside what it is given, and of what is known of all blocks.
+    measures
+        Whether lengths of steps or areas of cells are known.
+    compiled
+        Whether it has compiled kernels.
 
     Raises
     ------
@@ -83,8 +103,10 @@ def plan_proof(
             "to verify",
             buffer=sum(sizes),
             worker=worker,
-            scratch=max(sizes) + 64 * blocks.rows,
+            scratch=max(sizes),
+            common=PER_ROW * blocks.rows * measures,
             held=held,
+            baseline=None if compiled else plain_baseline(),
             memory_limit=limits.memory_limit,
             threads=limits.checkers,
         )

@@ -161,7 +161,7 @@ class Threads:
         writer = run.writers[name]
         baseline = COMPILED_BASELINE + (CUDA_BASELINE if run.gpu is not None else 0)
         # Three copies per thread: the block as read, with its bits set, and as written.
-        room = (run.plan.memory_limit - baseline) // (3 * writer.block_size**2)
+        room = (run.plan.memory_limit - baseline) // (3 * run.operation.blocks.largest(tiled=True))
         patchers = max(min(max(PATCHERS, run.threads), room), 1)
         stream(
             patches,

@@ -77,6 +77,12 @@ def step_lengths(grid: GridSpec, connectivity: int = 8) -> np.ndarray:
     return np.repeat(np.array(steps)[:, None], grid.rows, axis=1)
 
 
+def refuse_without_lengths(grid: GridSpec) -> None:
+    """Refuse a grid that `step_lengths` refuses, without computing them."""
+    if found := _geographic(grid):
+        _refuse_beyond_pole(grid, *found[:2])
+
+
 def whole_lengths(grid: GridSpec, lengths: np.ndarray) -> tuple[np.ndarray, float]:
     """Convert step lengths to integers (int64) of a unit, a power of two; no path overflows.
 
@@ -246,12 +252,12 @@ def _ellipsoid(wkt: str) -> tuple[float, float]:
 
 
 def _refuse_beyond_pole(grid: GridSpec, unit: str, radians: float) -> None:
-    y = grid.y_centres()
     pole = math.pi / 2 / radians
     for row in (0, grid.rows - 1):
-        if abs(y[row]) > pole + 1e-6 * abs(grid.transform[4]):  # as on the pole in window_of
+        y = float(grid.centres("y", row, row + 1)[0])
+        if abs(y) > pole + 1e-6 * abs(grid.transform[4]):  # as on the pole in window_of
             raise InputError(
-                f"row {row} is at latitude {y[row]:.12g} {unit}, beyond the pole; "
+                f"row {row} is at latitude {y:.12g} {unit}, beyond the pole; "
                 "crop the raster, or correct its transform or CRS"
             )
 

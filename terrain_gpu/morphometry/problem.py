@@ -13,7 +13,7 @@ import numpy as np
 from ..arguments import LayerCompression, checked
 from ..cells import is_nodata
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..grid import Block, BlockGrid, units
@@ -167,7 +167,8 @@ def plan_slope(
         "for the slope of",
         buffer=ring * dtype.itemsize + blocks.largest() * results,
         worker=2 * ring,
-        scratch=blocks.largest(tiled=True) * (dtype.itemsize + 2 * results) + 64 * rows,
+        scratch=blocks.largest(tiled=True) * (dtype.itemsize + 2 * results),
+        common=PER_ROW * rows,
         bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
         bytes_written=layer_bytes(rows, cols, 4, block) * (1 + aspect),
         memory_limit=memory_limit,

@@ -159,7 +159,8 @@ class DiskSpill:
     """Solved blocks in files, one per block, so that a killed run can resume.
 
     The folder must exist: after the end of a run, a late worker must not write. A file is an int64
-    header (window, edges, vertices, sums, candidates) followed by the bytes of the arrays.
+    header (window, edges, vertices, sums, candidates, sides of the border) followed by the bytes of
+    the arrays.
     """
 
     def __init__(self, folder: Path, weight: Weight) -> None:
@@ -182,7 +183,7 @@ class DiskSpill:
         region = solved.region
         counts = solved.edges, solved.vertices, solved.sums.size, region.candidates[0].size
         arrays = (
-            np.array([*region.window, *counts], np.int64),
+            np.array([*region.window, *counts, *map(len, region.border.cells)], np.int64),
             solved.sums,
             *region.candidates,
             *region.border.cells,
@@ -201,15 +202,16 @@ class DiskSpill:
             return found
 
         def sides(dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-            width, height = c1 - c0, r1 - r0
-            return take(width, dtype), take(width, dtype), take(height, dtype), take(height, dtype)
+            top, bottom, left, right = (take(size, dtype) for size in sizes)
+            return top, bottom, left, right
 
-        r0, r1, c0, c1, edges, vertices, n_sums, count = take(8, np.int64).tolist()
+        *window, edges, vertices, n_sums, count = take(8, np.int64).tolist()
+        sizes = take(4, np.int64).tolist()
         sums = take(n_sums, np.int64)
         keys = take(count, self._weight.key_dtype)
         candidates = keys, take(count, np.int64), take(count, np.int64), take(count, np.int64)
         border = Border(sides(self._weight.operand_dtype), sides(np.bool_))
-        return Solved(Region((r0, r1, c0, c1), border, candidates), edges, vertices, sums)
+        return Solved(Region(tuple(window), border, candidates), edges, vertices, sums)
 
 
 @dataclass
@@ -236,7 +238,7 @@ def spill_bytes(blocks: BlockGrid, weight: Weight, method: ModuleType) -> int:
     # Above the blocks, fewer edges become final than there are candidates: 8 bytes each.
     candidates = method.most_candidates(rim) * (weight.key_dtype.itemsize + 24 + 8)
     border = rim * (weight.operand_dtype.itemsize + 1)
-    return blocks.count * (64 + weight.new_sums().nbytes + candidates + border)
+    return blocks.count * (96 + weight.new_sums().nbytes + candidates + border)
 
 
 def join_levels(

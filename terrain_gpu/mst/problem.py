@@ -24,13 +24,14 @@ from ..compiled import tell_compiling
 from ..cuda.backend import Gpu
 from ..engine.arrays import ArrayLayer
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import StreamPlan, layer_bytes, limit_of, plan_forest, threads_of
+from ..engine.plan import PER_ROW, StreamPlan, layer_bytes, limit_of, plan_forest, threads_of
 from ..engine.run import Run
 from ..engine.schedule import missing
 from ..errors import CellError, InputError
 from ..grid import TILE, Block, BlockGrid, RegionGrid
-from ..grid.lengths import Measured
+from ..grid.lengths import Measured, refuse_without_lengths
 from ..grid.neighbours import FORWARD_EDGES
+from .cpu.merge import most_vertices
 from .levels import (
     METHODS,
     DiskSpill,
@@ -87,19 +88,27 @@ class SpanningForest(Operation):
         """The layer of heights, or an array wrapped as one."""
         return self.layers[0]
 
-    @property
-    def kind(self) -> Weight:
+    @cached_property
+    def bare(self) -> Weight:
+        """The weight without lengths of steps, which are planned before they are computed."""
         try:
-            return Weight.on(self.grid, self.weight, self.source.dtype)
+            found = Weight(self.weight, self.source.dtype)
+            if found.slopes:
+                refuse_without_lengths(self.grid)
         except InputError as error:
             if isinstance(self.source, ArrayLayer):
                 raise
             raise InputError(f"{self.source.path}: {error}") from None
+        return found
+
+    @cached_property
+    def kind(self) -> Weight:
+        return Weight.on(self.grid, self.bare.name, self.bare.dtype)
 
     @property
     def solved_by(self) -> str:
         """The method; tiles of "frozen" have no keys of two words."""
-        return "contract" if self.kind.two_words else self.method
+        return "contract" if self.bare.two_words else self.method
 
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
@@ -113,7 +122,7 @@ class SpanningForest(Operation):
             *self.grid.shape,
             source.dtype,
             source.block_size,
-            weight=self.kind.name,
+            weight=self.bare.name,
             method=self.solved_by,
             source_bytes=stored,
             held=held,
@@ -228,7 +237,8 @@ class SpanningForest(Operation):
     @cached_property
     def digest(self) -> str:
         """Part of the folders' names: a late worker of another run must not write into this one."""
-        return hashlib.sha256(json.dumps(self.fingerprint()).encode()).hexdigest()[:16]
+        of = {**self.fingerprint(), "files": 2}  # with the sides of borders
+        return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16]
 
     def solver_on(self, gpu: Gpu, plan: StreamPlan) -> Any:
         """Return a `GpuSolver` for regions."""
@@ -363,6 +373,7 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
     spill = partial(spill_bytes, weight=kind, method=module)
     blocks = BlockGrid(rows, cols, block_size)
     beside = 0 if held is None else held + spill(blocks)
+    lengths = PER_ROW * rows * kind.slopes
     if gpu is not None:
         from .cuda.plan import keeps_cells, plan_regions
 
@@ -374,10 +385,10 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
             kind,
             block_size,
             spill=spill,
-            levels=(rows + cols) * module.levels_per_side(key),
+            levels=most_vertices(blocks) * module.levels_per_vertex(key),
             source_bytes=source_bytes,
             threads=threads_of(threads),
-            memory_limit=limit_of(memory_limit) - beside,
+            memory_limit=limit_of(memory_limit) - beside - lengths,
             gpu=gpu,
         )
     return plan_forest(
@@ -387,9 +398,10 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
         block_size,
         # Operands and their temporary, validity, and the method's work arrays.
         work=blocks.largest() * (2 * key.itemsize + 2) + module.work_bytes(blocks.sides, key),
-        levels=(rows + cols) * module.levels_per_side(key),
+        levels=most_vertices(blocks) * module.levels_per_vertex(key),
         spill=spill(blocks),
         source_bytes=source_bytes,
+        common=lengths,
         beside=beside,
         memory_limit=memory_limit,
         threads=threads,

@@ -15,7 +15,7 @@ import numpy as np
 from .. import arguments
 from ..arguments import Resampling, checked
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock
-from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.plan import StreamPlan, fit_blocks, layer_bytes, plain_baseline
 from ..engine.run import Here, Run, run
 from ..errors import InputError, StoreError
 from ..grid import Block, BlockGrid, GridSpec, Window, clip
@@ -128,7 +128,8 @@ class Overview(Operation):
             "for overviews of",
             buffer=5 * rows * cols * size,
             worker=16 * STRIP * cols * (size + 24),
-            scratch=2 * self.blocks.largest(tiled=True) * size + 64 * fine.grid.rows,
+            scratch=2 * self.blocks.largest(tiled=True) * size,
+            baseline=plain_baseline(),
             bytes_read=layer_bytes(*fine.grid.shape, size, block),
             bytes_written=layer_bytes(*self.grid.shape, size, block),
             memory_limit=memory_limit,

@@ -36,6 +36,7 @@ from ..engine.plan import (
 from ..engine.run import Run, run_in_memory
 from ..errors import InputError
 from ..grid import TILE, Block, BlockGrid, GridSpec, units
+from ..grid.lengths import refuse_without_lengths
 from ..grid.neighbours import BACKLINKS, KNIGHT_BACKLINKS
 from ..io.places import NO_PLACES, Places
 from ..report import trim
@@ -50,6 +51,7 @@ from .cpu.solve import Phases, solve_on_cpu
 from .graph import CostGraph
 from .ground import Terrain
 from .index import Index, rims_bytes
+from .knights import halo_of
 from .steps import RESULTS, UNREACHED, layer_named, unreached
 from .verify import RingAcrossSeam, ring_of, threads_within, upper_limit, verify_paths
 
@@ -216,6 +218,7 @@ class CostDistance(CostGraph):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
     ) -> StreamPlan:
+        refuse_without_lengths(self.grid)  # which are not computed yet
         friction, barriers = self.rasters["friction"], self.rasters["barriers"]
         there = gpu is not None and bool(gpu.workers)  # the driver has the rims, no fields
         plan = plan_paths(
@@ -226,7 +229,7 @@ class CostDistance(CostGraph):
             friction=None if friction is None else friction.dtype,
             barriers=None if barriers is None else barriers.dtype,
             layers=self.names,
-            halo=self.ground.halo,
+            halo=halo_of(self.options),
             beside=self._held + self._needs(threads_of(threads)),
             memory_limit=memory_limit,
             threads=1 if there else threads,
@@ -282,7 +285,7 @@ class CostDistance(CostGraph):
         """Return the number of threads that verify, given the bytes that are held already."""
         limits = plan.memory_limit, plan.workers, held + self._held
         least = plan.workers if plan.worker_memory else 1  # all threads of a worker
-        return threads_within(self.blocks, 8, *limits, halo=self.ground.halo, least=least)
+        return threads_within(self.blocks, 8, *limits, halo=halo_of(self.options), least=least)
 
     # -- the phases -----------------------------------------------------------------------------
 

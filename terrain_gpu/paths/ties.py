@@ -16,7 +16,7 @@ import numpy as np
 from ..arguments import LayerCompression, checked, text
 from ..compiled import jit
 from ..engine.operation import OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ..engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ..engine.proof import Limits
 from ..engine.run import Here, Result, Run, run
 from ..grid import TILE, Block
@@ -103,7 +103,8 @@ class TiedSteps(RecordedSteps):
             "for the ties of",
             buffer=self.blocks.largest(),
             worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * TILE * TILE,
-            scratch=4 * self.blocks.largest(tiled=True) + 64 * self.grid.rows,
+            scratch=4 * self.blocks.largest(tiled=True),
+            common=PER_ROW * self.grid.rows,
             bytes_read=sum(size),
             bytes_written=layer_bytes(*self.grid.shape, 1, block),
             memory_limit=memory_limit,

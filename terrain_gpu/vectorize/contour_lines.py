@@ -163,23 +163,24 @@ class Lines(LinePieces):
             at, vertices, np.diff(starts), side[starts[:-1]], after, least, number
         )  # fmt: skip
 
-    def features(self) -> Iterator[list[Feature]]:
-        """Yield batches of lines, by level, and where they begin."""
-        for group in self.groups():
-            yield from self._lines(*group)
-
     def name_of(self, key: int) -> str:
         return f"level {self._operation.levels.of(key):g}"
 
-    def _lines(
-        self,
-        places: np.ndarray,
-        counts: np.ndarray,
-        first: np.ndarray,
-        after: np.ndarray,
-        least: np.ndarray,
-        number: np.ndarray,
-    ) -> Iterator[list[Feature]]:
+    def largest(self, enough: int, *columns: np.ndarray) -> tuple[int, str]:
+        _, counts, first, after, _, number = columns
+        levels, rank = np.unique(number, return_inverse=True)
+        sizes, of = np.zeros(len(levels), np.int64), np.arange(len(levels))
+        np.add.at(sizes, rank, counts)  # of all lines of a level
+        if int(sizes.max()) > enough:
+            pieces, starts, _ = _joined(first, after, rank * (2 * self._operation.grid.cells))
+            sizes, of = np.add.reduceat(counts[pieces], starts[:-1]), rank[pieces[starts[:-1]]]
+        most = int(sizes.argmax())
+        level = self._operation.levels.of(int(levels[of[most]]))
+        return int(sizes[most]), f"a contour of level {level:g} with {sizes[most]:,} vertices"
+
+    def draw(self, *columns: np.ndarray) -> Iterator[list[Feature]]:
+        """Yield batches of lines, by level, and where they begin."""
+        places, counts, first, after, least, number = columns
         levels, rank = np.unique(number, return_inverse=True)
         level = [self._operation.levels.of(int(k)) for k in levels]
         rings = after < 0  # of one block
@@ -188,12 +189,6 @@ class Lines(LinePieces):
         begin = np.where(closed, np.minimum.reduceat(least[pieces], starts[:-1]), first[heads])
         order = np.lexsort((begin, rank[heads]))
         sizes = np.add.reduceat(counts[pieces], starts[:-1])[order]
-        self.refuse(
-            sizes,
-            lambda k: (
-                f"a contour of level {level[rank[heads[order[k]]]]:g} with {sizes[k]:,} vertices"
-            ),
-        )
         before, used = np.append(0, np.cumsum(sizes)), set()
         for a, b in batches(np.arange(1, len(order) + 1), before):
             found: list[Feature] = []

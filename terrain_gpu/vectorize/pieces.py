@@ -161,30 +161,65 @@ class LinePieces(State, ABC):
         self._written += len(items)
         self._rows += len(rows)
 
-    @abstractmethod
     def features(self) -> Iterator[list[Feature]]:
-        """Join the pieces and yield batches of features."""
+        """Join the pieces and yield batches of features, by level or label, and place.
+
+        Raises
+        ------
+        PlanError
+            before the first one, with a limit that suffices for all.
+        """
+        with self._writer.errors():
+            ranges = self._grouped_ranges()
+        if not ranges:
+            return
+        count, last = max((count, last) for last, count in ranges)
+        self._require(count * PIECE_BYTES, f"the {count:,} {self._what} of {self.name_of(last)}")
+        needed, name = 0, ""
+        for count, columns in self._groups(ranges):
+            room = self._limit - self._always - count * PIECE_BYTES
+            size, what = self.largest(_BATCH + room // self._each, *columns)
+            more = count * PIECE_BYTES + max(size - _BATCH, 0) * self._each
+            if more > needed:
+                needed, name = more, what
+        self._require(needed, name)
+        for _, columns in self._groups(ranges):
+            yield from self.draw(*columns)
+
+    def _require(self, needed: int, what: str) -> None:
+        require(self._always + needed, self._limit, f"for {what}")
+
+    @abstractmethod
+    def largest(self, enough: int, *columns: np.ndarray) -> tuple[int, str]:
+        """Return the elements of the largest line, or label, of a group, and what it is.
+
+        A bound on them suffices if it is at most `enough`.
+        """
+
+    @abstractmethod
+    def draw(self, *columns: np.ndarray) -> Iterator[list[Feature]]:
+        """Join the pieces of a group and yield batches of features."""
 
     def keep(self, items: np.ndarray) -> None:
         """Store the elements of a block."""
         self._file.write(items.data)
 
-    def groups(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yield the columns of the pieces of a few levels or labels, in ascending order."""
-        with self._writer.errors():
-            self._file.flush()
-            self._table.flush()
-            ranges = list(self._ranges()) if self._count else []
-            self._group(np.array([last for last, _ in ranges]), [n for _, n in ranges])
+    def _grouped_ranges(self) -> list[tuple[int, int]]:
+        """Group the pieces; return the last key, and the number, of each group's pieces."""
+        self._file.flush()
+        self._table.flush()
+        ranges = list(self._ranges()) if self._count else []
+        self._group(np.array([last for last, _ in ranges]), [n for _, n in ranges])
+        return ranges
+
+    def _groups(
+        self, ranges: list[tuple[int, int]]
+    ) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
+        """Yield the number of each group's pieces, and their columns, in ascending order."""
         start = 0
-        for last, count in ranges:
-            require(
-                self._always + count * PIECE_BYTES,
-                self._limit,
-                f"for the {count:,} {self._what} of {self.name_of(last)}",
-            )
-            self._now = count
-            yield tuple(np.ascontiguousarray(self._read_rows(self._grouped, start, count).T))
+        for _, count in ranges:
+            rows = self._read_rows(self._grouped, start, count)
+            yield count, tuple(np.ascontiguousarray(rows.T))
             start += count
 
     @abstractmethod
@@ -243,19 +278,6 @@ class LinePieces(State, ABC):
                 self._grouped.write(rows[part].data)
                 fill[group[part[0]]] += len(part)
         self._grouped.flush()
-
-    def refuse(self, sizes: np.ndarray, name: Any) -> None:
-        """Refuse a line or group of so many elements that it does not fit memory.
-
-        Parameters
-        ----------
-        name
-            Called with the number of the largest; returns what it is.
-        """
-        most = int(sizes.argmax())
-        more = self._now * PIECE_BYTES + max(int(sizes[most]) - _BATCH, 0) * self._each
-        if self._always + more > self._limit:
-            require(self._always + more, self._limit, f"for {name(most)}")
 
     def read(self, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the elements of some pieces, one behind the other."""

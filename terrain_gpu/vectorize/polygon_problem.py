@@ -319,22 +319,20 @@ class Outlines(LinePieces):
         cell = (row.astype(np.int64) + r0) * self._operation.grid.cols + col + c0
         return 4 * cell + (local & 3)
 
-    def features(self) -> Iterator[list[Feature]]:
-        """Yield batches of labels, each with its polygons and attributes."""
-        for group in self.groups():
-            yield from self._polygons(*group)
-
     def name_of(self, key: int) -> str:
         return f"label {key}"
 
-    def _polygons(
-        self,
-        places: np.ndarray,
-        counts: np.ndarray,
-        first: np.ndarray,
-        after: np.ndarray,
-        label: np.ndarray,
-    ) -> Iterator[list[Feature]]:
+    def largest(self, enough: int, *columns: np.ndarray) -> tuple[int, str]:
+        labels, which = np.unique(columns[-1], return_inverse=True)
+        sizes = np.zeros(len(labels), np.int64)
+        np.add.at(sizes, which, columns[1])
+        most = int(sizes.argmax())
+        what = f"the polygons of label {labels[most]}, with outlines of {sizes[most]:,} edges"
+        return int(sizes[most]), what
+
+    def draw(self, *columns: np.ndarray) -> Iterator[list[Feature]]:
+        """Yield batches of labels, each with its polygons and attributes."""
+        places, counts, first, after, label = columns
         following = successors(first, after, path=self._operation.layers[0].path)
         rings = following < 0
         following[rings] = np.flatnonzero(rings)
@@ -346,13 +344,6 @@ class Outlines(LinePieces):
         edges = np.add.reduceat(counts[pieces], starts[:-1])[order]
         ends = np.flatnonzero(np.append(own[1:] != own[:-1], True)) + 1  # of labels
         before = np.append(0, np.cumsum(edges))
-        sizes = np.diff(before[ends], prepend=0)
-        self.refuse(
-            sizes,
-            lambda k: (
-                f"the polygons of label {own[ends[k] - 1]}, with outlines of {sizes[k]:,} edges"
-            ),
-        )
         for begin, end in batches(ends, before):
             several = [pieces[starts[k] : starts[k + 1]] for k in order[begin:end].tolist()]
             whole = np.concatenate(several)

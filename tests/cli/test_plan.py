@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from terrain_gpu import (
 )
 from terrain_gpu.cli.plan import NEEDS, PURPOSES, command
 from terrain_gpu.errors import PlanError
+from terrain_gpu.mst import plan_spanning_tree
 
 LIMITS = {"memory_limit": 10**9, "threads": 2}
 
@@ -99,3 +101,21 @@ def test_every_shape_has_a_plan_or_none(purpose, shape):
         more = ["--points", points] if points else []
         done = CliRunner().invoke(command, [*words, *more], standalone_mode=False)
         assert done.exception is None or isinstance(done.exception, PlanError)
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_blocks_are_planned_no_larger_than_the_raster(purpose):
+    def least(shape, block):
+        words = [shape, "--for", purpose, "--block-size", str(block), "--threads", "1"]
+        more = ["--points", "9"] if purpose in NEEDS["points"] else []
+        done = CliRunner().invoke(command, [*words, *more, "--memory-limit", "1B"])
+        return int(re.search(r"give (?:at least|more than) (\d+) MB", str(done.exception))[1])
+
+    for shape in ("500x20", "20x500"):
+        assert least(shape, 8192) <= least(shape, 512) + 1
+
+
+def test_long_rasters_have_no_borders_beside_their_edges():
+    for shape in (1, 30_000_000), (30_000_000, 1):
+        plan = plan_spanning_tree(*shape, np.dtype(np.float32), 1024, threads=1)
+        assert plan.memory < 300e6

@@ -54,8 +54,10 @@ def test_border_cells_have_numbers_of_their_own(drawn):
     row, col = (np.array(a) for a in zip(*np.ndindex(z.shape), strict=True))
     bounds = [np.cumsum([0, *sizes]) for sizes in (heights, widths)]
     rim = np.zeros(len(row), bool)
-    for at, ends in zip((row, col), bounds, strict=True):
-        rim |= np.isin(at, ends[:-1]) | np.isin(at, ends[1:] - 1)
+    for at, ends, first, size in zip((row, col), bounds, corner, shape, strict=True):
+        starts = ends[:-1] if first else ends[1:-1]
+        stops = ends[1:] if first + ends[-1] < size else ends[1:-1]
+        rim |= np.isin(at, starts) | np.isin(at, stops - 1)
     cells = (corner[0] + row[rim]) * shape[1] + corner[1] + col[rim]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge, "_STRIP", 7)

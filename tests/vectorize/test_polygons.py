@@ -313,13 +313,16 @@ def test_outlines_are_joined_some_labels_at_a_time(tmp_path, monkeypatch):
         assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_too_long_outlines(tmp_path):
+def test_too_long_outlines(tmp_path, monkeypatch):
+    """Refused for the longest of all labels, before any is written."""
+    monkeypatch.setattr(pieces, "JOINING", 100 * pieces.PIECE_BYTES)
     grid = GridSpec(1500, 1500, (1.0, 0, 0, 0, -1.0, 0))
     comb = np.ones((1500, 1500), np.uint8)
     comb[1:, ::2] = 0
+    comb[:, 500:] *= 2
     store = write(tmp_path / "c.zarr", comb, grid, block=256)
     with pytest.raises(
-        PlanError, match=r"label 1, with outlines of 2,\d+,\d+ edges; give at least"
+        PlanError, match=r"label 2, with outlines of 1,\d+,\d+ edges; give at least"
     ):
         polygons(store, tmp_path / "p.geojson", layer="labels", memory_limit="500MB")
     assert not (tmp_path / "p.geojson").exists()

@@ -132,7 +132,9 @@ def plan_corridor_proof(
     reads = [Read(corridor), *map(Read, distances)]
     worker = (9 * len(distances) + 64) * (_STRIP + blocks.block)
     held = 200 * math.comb(len(distances), 2)
-    return plan_proof(blocks, reads, limits, worker=worker, held=held), reads
+    return plan_proof(
+        blocks, reads, limits, worker=worker, held=held, measures=False, compiled=False
+    ), reads
 
 
 def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:

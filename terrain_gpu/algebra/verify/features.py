@@ -83,7 +83,8 @@ def plan_rasterized_proof(
 ) -> tuple[StreamPlan, list[Read]]:
     """How blocks stream; `rasterized` need not exist yet."""
     reads = [Read(rasterized), *([] if source is None else [Read(source)])]
-    return plan_proof(blocks, reads, limits, worker=80 * (_STRIP + blocks.block)), reads
+    worker = 80 * (_STRIP + blocks.block)
+    return plan_proof(blocks, reads, limits, worker=worker, measures=False, compiled=False), reads
 
 
 def verify_stored_rasterized(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:

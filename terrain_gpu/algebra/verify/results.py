@@ -128,7 +128,7 @@ def plan_calc_proof(
     """How blocks stream; `results` need not exist yet."""
     reads = [Read(results), *map(Read, sources)]
     worker = 18 * (parts + 8) * (_STRIP + blocks.block)
-    return plan_proof(blocks, reads, limits, worker=worker), reads
+    return plan_proof(blocks, reads, limits, worker=worker, measures=False, compiled=False), reads
 
 
 def verify_stored_calc(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def plan_labels(
     reads = [Read(labels), *map(Read, sources)]
     lines = blocks.rows * blocks.shape[1] + blocks.cols * blocks.shape[0]
     held = 32 * lines + 16 * blocks.rows * blocks.shape[1]
-    worker = 6 * blocks.block**2 + 32 * _STRIP * len(reads) + 200 * blocks.block
+    worker = 6 * blocks.largest() + 32 * _STRIP * len(reads) + 100 * sum(blocks.sides)
     return plan_proof(blocks, reads, limits, worker=worker, held=held), reads
 
 

@@ -22,7 +22,7 @@ from ...arguments import LayerCompression, checked
 from ...cells import differences, is_nodata, to_json
 from ...compiled import known_types, tell_compiling
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
@@ -332,7 +332,8 @@ def plan_breach(
         # Masks of the rings; the search; low cells, labels, lists of pits and outlets as numbers
         # and bytes.
         worker=4 * ring + 29 * (2 * reach + 1) ** 2 + cells * (40 + dtype.itemsize),
-        scratch=(ring + 2 * tiled) * dtype.itemsize + 64 * rows,
+        scratch=(ring + 2 * tiled) * dtype.itemsize,
+        common=PER_ROW * rows,
         held=held,
         joined=held + max(voids * voids_bytes(blocks), beside or 0),
         passes=2 + voids,

@@ -51,13 +51,14 @@ class Room(NamedTuple):
             )
 
 
-def most_pieces(block: int, cells: int) -> int:
+def most_pieces(blocks: BlockGrid, cells: int) -> int:
     """How many pieces a block can have at most, if a head drains so many cells.
 
     A head takes these from the block, or takes in flow from beyond its rim. Where links meet or
     enter, others begin.
     """
-    return min(block**2, 2 * (block**2 // max(cells, 1)) + 16 * block)
+    size = blocks.largest()
+    return min(size, 2 * (size // max(cells, 1)) + 8 * sum(blocks.sides))
 
 
 class OnChannels(Operation):
@@ -94,7 +95,7 @@ class OnChannels(Operation):
             cells = int(self.least / float(cell_areas(self.grid).max()))
         else:
             cells = int(self.least)
-        return most_pieces(self.blocks.block, cells)
+        return most_pieces(self.blocks, cells)
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:

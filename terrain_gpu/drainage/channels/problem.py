@@ -60,7 +60,7 @@ def plan_streams(
     """
     dtypes = np.dtype(np.uint8), count_dtype(rows * cols)
     blocks = BlockGrid(rows, cols, block)
-    pieces = PIECE.itemsize * most_pieces(block, threshold)
+    pieces = PIECE.itemsize * most_pieces(blocks, threshold)
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     return plan_blocks(blocks, dtypes, dtypes[:1], pieces=pieces, **how)
 

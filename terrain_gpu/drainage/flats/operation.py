@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import StoreError
@@ -226,7 +226,8 @@ def plan_flats(
         "for the directions of",
         buffer=ring * (read + 1),
         worker=ring * (9 + 2 * hops),
-        scratch=blocks.largest(1, tiled=True) * (read + 2) + 64 * rows,
+        scratch=blocks.largest(1, tiled=True) * (read + 2),
+        common=PER_ROW * rows,
         held=2 * (down * cols + across * rows) * (heights.itemsize + 2 * hops),
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, n, blocks.block) for n in (read - 1, 1)),

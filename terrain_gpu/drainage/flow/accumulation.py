@@ -13,7 +13,7 @@ import numpy as np
 from ...arguments import Backend, FlowMethod, LayerCompression, UpstreamStatistic, checked, word
 from ...cuda.backend import Gpu
 from ...engine.operation import OutputLayer, State
-from ...engine.plan import StreamPlan
+from ...engine.plan import PER_ROW, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Result, Run, run
 from ...errors import InputError
@@ -72,6 +72,10 @@ class FlowAccumulation(AlongFlow):
         weights = None if self.weights is None else self.layers[1]
         described = described_sums(self.grid, weights, self.statistic, self.areas)
         return (OutputLayer(self.into, *like, described=described),)
+
+    @property
+    def row_bytes(self) -> int:
+        return PER_ROW if self.areas or self.weights is not None else 16
 
     @property
     def measures(self) -> tuple[Measured, ...]:

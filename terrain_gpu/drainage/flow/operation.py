@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...grid import Block, BlockGrid
 from .block import FlowBlock, FlowWork, read_flow
 from .entries import ENTRY_BYTES, most_entries
@@ -39,6 +39,11 @@ class AlongFlow(Operation):
         return 0
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes that are known about each row of the raster."""
+        return PER_ROW if self.measures else 0
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         return (self.directions,)
 
@@ -56,6 +61,7 @@ class AlongFlow(Operation):
             [output.dtype.itemsize for output in self.layers_out],
             worker=self.worker_bytes,
             held=self.held_bytes,
+            row_bytes=self.row_bytes,
             memory_limit=memory_limit,
             threads=threads,
         )
@@ -97,6 +103,7 @@ def plan_flow(
     *,
     worker: int = 8,
     held: int = 0,
+    row_bytes: int = 0,
     passes: int = 2,
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -111,6 +118,8 @@ def plan_flow(
         Bytes per cell that a worker needs beside `FlowWork`.
     held
         Bytes that the state needs beside the entries.
+    row_bytes
+        Bytes that are known about each row of the raster.
 
     Raises
     ------
@@ -125,7 +134,8 @@ def plan_flow(
         f"for {command} of",
         buffer=ring * (sum(read) + sum(written)),
         worker=ring * (FlowWork.BYTES + worker),
-        scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)) + 64 * rows,
+        scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)),
+        common=row_bytes * rows,
         held=entries // 3 + held,
         joined=entries + held,
         passes=passes,

@@ -19,7 +19,7 @@ from ...engine.operation import (
     State,
     refuse_without_table,
 )
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Here, Result, Run, run
 from ...errors import StoreError
@@ -261,7 +261,8 @@ def plan_depressions(
         "to find depressions",
         buffer=ring * (sum(read) + sum(written)),
         worker=work_bytes(blocks, dtype, key) + ring * WORK_BYTES,
-        scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)) + 64 * rows,
+        scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)),
+        common=PER_ROW * rows,
         held=nodes,
         joined=nodes,
         passes=3,

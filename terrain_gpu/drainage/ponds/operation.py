@@ -20,7 +20,7 @@ from ...engine.operation import (
     State,
     refuse_without_table,
 )
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Here, Result, Run, run
 from ...errors import StoreError
@@ -211,7 +211,8 @@ def plan_fill_spill_merge(
         "to find where water rests",
         buffer=ring * (sum(read) + 4),
         worker=work_bytes(blocks, dtype, key) + ring * (WORK_BYTES + 16),
-        scratch=blocks.largest(1, tiled=True) * (sum(read) + 8) + 64 * rows,
+        scratch=blocks.largest(1, tiled=True) * (sum(read) + 8),
+        common=PER_ROW * rows,
         held=known,
         joined=known,
         passes=3,

@@ -93,7 +93,7 @@ def plan_breach_proof(
 ) -> list[StreamPlan]:
     """How the passes stream; `lowered` need not exist yet."""
     blocks: BlockGrid = heights.blocks
-    cells, ring = (blocks.block + 2) ** 2, (blocks.block + 4 * rule.reach) ** 2
+    cells, ring = blocks.largest(1), blocks.largest(2 * rule.reach)
     # Low cells at rims, like voids, and their heights.
     held = voids * floods_bytes(blocks) + 2 * floods_bytes(blocks)
     near = cells * (64 + heights.dtype.itemsize + VOID_BYTES)

@@ -30,10 +30,10 @@ from ...store import Layer, TileStore
 
 def plan_burn_proof(heights: Any, burned: Any, cells: int, limits: Limits) -> StreamPlan:
     """How blocks stream, with so many lowered cells; `burned` need not exist yet."""
-    size = heights.blocks.block**2
+    size = heights.blocks.largest()
     reads = [Read(heights), Read(burned)]
     worker = 2 * size + 48 * min(cells, size)
-    return plan_proof(heights.blocks, reads, limits, worker=worker, held=16 * cells)
+    return plan_proof(heights.blocks, reads, limits, worker=worker, held=16 * cells, measures=False)
 
 
 def verify_burn(

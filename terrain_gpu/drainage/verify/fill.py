@@ -113,7 +113,7 @@ def plan_fill(
     """How both passes stream; the layers need not exist yet."""
     worker, held = blocks.largest(1) * ORDER_BYTES, ways_bytes(blocks)
     return [
-        plan_proof(blocks, reads, limits, worker=worker, held=held)
+        plan_proof(blocks, reads, limits, worker=worker, held=held, measures=False)
         for reads in _reads(codes, heights, levels)
     ]
 
@@ -174,7 +174,7 @@ def plan_epsilon(codes: Any, heights: Any, levels: Any, limits: Limits) -> Strea
     blocks: BlockGrid = codes.blocks
     reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
     worker = blocks.largest(1) * (8 + 7 * heights.dtype.itemsize)
-    return plan_proof(blocks, reads, limits, worker=worker)
+    return plan_proof(blocks, reads, limits, worker=worker, measures=False)
 
 
 def verify_stored_fill(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def plan_division(
     layers: Sequence[Any], sums: Any, blocks: BlockGrid, limits: Limits
 ) -> StreamPlan:
     """How the pass streams; the layer of sums need not exist yet."""
-    worker = (blocks.block + 4) ** 2 * (64 if len(layers) < 3 else 104)
+    worker = blocks.largest(2) * (64 if len(layers) < 3 else 104)
     held = 128 * blocks.rows
     return plan_proof(blocks, _reads(layers, sums), limits, worker=worker, held=held)
 

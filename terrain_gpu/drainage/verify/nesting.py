@@ -109,7 +109,7 @@ def verify_depressions(
 def plan_depressions_proof(rule: DepressionRule, limits: Limits) -> StreamPlan:
     """How the passes stream; the results need not exist yet."""
     blocks: BlockGrid = rule.codes.blocks
-    worker = blocks.block**2 * (_CELL_BYTES + rule.heights.dtype.itemsize)
+    worker = blocks.largest() * (_CELL_BYTES + rule.heights.dtype.itemsize)
     results = [Read(_Like(label_dtype(rule.heights.grid))), Read(_Like(rule.heights.dtype))]
     reads = [Read(rule.codes), Read(rule.heights), *results]
     return plan_proof(

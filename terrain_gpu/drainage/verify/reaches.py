@@ -63,7 +63,7 @@ class BlockReaches(NamedTuple):
         state = np.empty((r1 - r0, c1 - c0), np.uint8)
         find_reaches(codes, sums, least, state)
         count = int(np.count_nonzero(state >= ENTERED))
-        beyond = max(count - self.plan.block_size**2 // SHARE, 0) * FOLLOWED_BYTES
+        beyond = max(count - self.codes.blocks.largest() // SHARE, 0) * FOLLOWED_BYTES
         needed = self.plan.memory + beyond * self.plan.buffers
         require(needed, self.plan.memory_limit, "to verify orders of so many links in a block")
         found = np.zeros(count, REACH)

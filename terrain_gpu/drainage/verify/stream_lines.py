@@ -109,7 +109,7 @@ def plan_lines_proof(channels: Channels, path: str, limits: Limits) -> StreamPla
     """
     blocks = channels.blocks
     held = HELD + _FILE_BYTES + library_bytes(path) + 128 * blocks.rows + 8 * blocks.count
-    worker = 3 * blocks.block**2 + _CELLS * _CELL_BYTES
+    worker = 3 * blocks.largest() + _CELLS * _CELL_BYTES
     return plan_proof(blocks, channels.reads, limits, worker=worker, held=held)
 
 

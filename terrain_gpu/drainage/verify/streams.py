@@ -60,7 +60,7 @@ def plan_orders(codes: Any, sums: Any, streams: Any, order: str, limits: Limits)
     """
     reads = [Read(layer, 1) for layer in (codes, sums, streams)]
     horton = order == "horton"
-    cells = codes.blocks.block**2
+    cells = codes.blocks.largest()
     runs = 2 * codes.blocks.block * codes.blocks.shape[1]
     held = HELD if horton else _RUN_BYTES * runs * (order == "link")
     worker = cells + horton * (cells + cells // SHARE * FOLLOWED_BYTES)

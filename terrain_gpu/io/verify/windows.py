@@ -18,7 +18,7 @@ from ...engine.plan_stream import SourceShape, plan_stream
 from ...engine.proof import Limits
 from ...engine.schedule import stream
 from ...errors import InputError
-from ...grid import GridSpec, Window
+from ...grid import BlockGrid, GridSpec, Window
 from ..gdal import GdalInput, gdal_thread
 
 _PIECE = 1 << 16
@@ -53,7 +53,7 @@ def plan_windows(
         when the limit is too small.
     """
     # Reading cells of a shard may read all of it.
-    work = block**2 * layer.itemsize + _TEMPORARIES
+    work = BlockGrid(*grid.shape, block).largest(tiled=True) * layer.itemsize + _TEMPORARIES
     # `terrain-gpu verify` has loaded the proofs of other layers.
     compiled = planner.whole_process and "numba" in sys.modules
     beside = (COMPILED_BASELINE - BASELINE) * compiled

@@ -37,7 +37,7 @@ from .merge import Children, Frame
 
 __all__ = [
     "kernel",
-    "levels_per_side",
+    "levels_per_vertex",
     "merge",
     "most_candidates",
     "new_work",
@@ -76,9 +76,9 @@ def work_bytes(sides: tuple[int, int], key: np.dtype) -> int:
     return sides[0] * sides[1] * (45 + key.itemsize)
 
 
-def levels_per_side(key: np.dtype) -> int:
-    """Bytes of the largest `merge` and its input, per row and column of the raster."""
-    return 64 * (key.itemsize + 24)
+def levels_per_vertex(key: np.dtype) -> int:
+    """Bytes of the largest `merge` and its input, per vertex."""
+    return 32 * (key.itemsize + 24)
 
 
 def most_candidates(rim: int) -> int:

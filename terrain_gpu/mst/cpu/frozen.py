@@ -26,9 +26,9 @@ def work_bytes(sides: tuple[int, int], key: np.dtype) -> int:
     )
 
 
-def levels_per_side(key: np.dtype) -> int:
-    """Bytes of the largest `merge` and its input, per row and column of the raster."""
-    return 28 * (key.itemsize + 24)
+def levels_per_vertex(key: np.dtype) -> int:
+    """Bytes of the largest `merge` and its input, per vertex."""
+    return 14 * (key.itemsize + 24)
 
 
 def most_candidates(rim: int) -> int:
@@ -38,7 +38,7 @@ def most_candidates(rim: int) -> int:
 
 __all__ = [
     "kernel",
-    "levels_per_side",
+    "levels_per_vertex",
     "merge",
     "most_candidates",
     "new_work",

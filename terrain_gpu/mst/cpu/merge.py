@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...grid import Window
+from ...grid import BlockGrid, Window
 from ..region import Border, Edges, Region
 from .keys import edge_key, rule_at
 from .kruskal import contract, new_list_work
@@ -65,9 +65,10 @@ class Frame:
     window
         The window of all siblings together.
     cells
-        Global cell of each vertex. Border cells lie on at most four rows and four columns. Those
-        rows are numbered first, from end to end, then the columns; where a column crosses a row,
-        the cell has a second vertex without edges.
+        Global cell of each vertex: of the rows and columns along the cuts, and along the window
+        where the raster goes on; at most four each. Those rows are numbered first, from end to
+        end, then the columns; where a column crosses a row, the cell has a second vertex without
+        edges.
     """
 
     def __init__(self, children: Children, shape: tuple[int, int]) -> None:
@@ -76,8 +77,8 @@ class Frame:
         col1 = children[0, 1].window[3] if (0, 1) in children else col_cut
         self.window: Window = row0, row1, col0, col1
         self._children, self._shape, self._cuts = children, shape, (row_cut, col_cut)
-        self._rows = np.unique([row0, row_cut - 1, min(row_cut, row1 - 1), row1 - 1])
-        self._cols = np.unique([col0, col_cut - 1, min(col_cut, col1 - 1), col1 - 1])
+        self._rows = _lines(row0, row_cut, row1, shape[0])
+        self._cols = _lines(col0, col_cut, col1, shape[1])
         self.cells = np.concatenate(
             (
                 (self._rows[:, None] * shape[1] + np.arange(col0, col1)).ravel(),
@@ -89,17 +90,16 @@ class Frame:
         """Return the vertices of border cells."""
         row0, row1, col0, col1 = self.window
         height, width = row1 - row0, col1 - col0
-        of_row, of_col = np.full(height, -1), np.full(width, -1)
-        of_row[self._rows - row0] = width * np.arange(self._rows.size)
-        of_col[self._cols - col0] = width * self._rows.size + height * np.arange(self._cols.size)
         numbers = np.empty_like(cells)
         for start in range(0, cells.size, _STRIP):
-            part = cells[start : start + _STRIP]
+            part, found = cells[start : start + _STRIP], numbers[start : start + _STRIP]
             row = part // self._shape[1]
-            col = part - row * self._shape[1] - col0
-            row -= row0
-            first = of_row[row]
-            numbers[start : start + _STRIP] = np.where(first >= 0, first + col, of_col[col] + row)
+            col = part - row * self._shape[1]
+            for k, line in enumerate(self._cols.tolist()):
+                first = width * self._rows.size + height * k - row0
+                np.add(row, first, out=found, where=col == line)
+            for k, line in enumerate(self._rows.tolist()):
+                np.add(col, width * k - col0, out=found, where=row == line)
         return numbers
 
     def is_open(self, cells: np.ndarray) -> np.ndarray:
@@ -119,7 +119,8 @@ class Frame:
         """Bound on the number of `edges`."""
         row0, row1, col0, col1 = self.window
         inherited = sum(child.candidates[0].size for child in self._children.values())
-        return inherited + 3 * (row1 - row0 + col1 - col0)
+        across = ((0, 1) in self._children) * (row1 - row0)
+        return inherited + 3 * (across + ((1, 0) in self._children) * (col1 - col0))
 
     def edges(self, rule: np.unsignedinteger | np.ndarray, diagonal: bool) -> Edges:
         """Return the siblings' candidates and the edges across the cuts; ends are global cells."""
@@ -142,7 +143,9 @@ class Frame:
         return keys, ids, us, vs
 
     def region(self, candidates: Edges) -> Region:
-        """Return the joined region."""
+        """Return the joined region; its border has no cells where the raster ends."""
+        row0, row1, col0, col1 = self.window
+        rows, cols = self._shape
         bottom = 1 if (1, 0) in self._children else 0
         right = 1 if (0, 1) in self._children else 0
         lines = (
@@ -151,7 +154,12 @@ class Frame:
             self._line((0, 0), (1, 0), 2),
             self._line((0, right), (1, right), 3),
         )
-        border = Border(tuple(x[0] for x in lines), tuple(x[1] for x in lines))  # type: ignore[arg-type]
+        goes_on = row0 > 0, row1 < rows, col0 > 0, col1 < cols
+        kept = [
+            line if more else (line[0][:0].copy(), line[1][:0].copy())
+            for line, more in zip(lines, goes_on, strict=True)
+        ]
+        border = Border(tuple(x[0] for x in kept), tuple(x[1] for x in kept))  # type: ignore[arg-type]
         return Region(self.window, border, candidates)
 
     def _line(
@@ -163,6 +171,24 @@ class Frame:
             np.concatenate([b.cells[side] for b in found]),
             np.concatenate([b.valid[side] for b in found]),
         )
+
+
+def _lines(start: int, cut: int, end: int, size: int) -> np.ndarray:
+    """Rows, or columns, along a cut, and at ends where the raster of this size goes on."""
+    found = [cut - 1, cut] if cut < end else []
+    return np.unique([*[start][: start > 0], *found, *[end - 1][: end < size]]).astype(np.int64)
+
+
+def most_vertices(blocks: BlockGrid) -> int:
+    """Bound on the vertices of a `Frame` while the regions of a raster are joined."""
+    most, half = 0, blocks.block
+    while half < max(blocks.rows, blocks.cols):
+        found, side = 0, 2 * half
+        for size, other in ((blocks.rows, blocks.cols), (blocks.cols, blocks.rows)):
+            lines = 2 * (half < size) + (side < size) + (2 * side < size)
+            found += lines * min(other, side)
+        most, half = max(most, found), side
+    return most
 
 
 Line = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -41,6 +41,7 @@ from ...engine.plan import (
     CUDA_BASELINE,
     MB,
     NO_LIMIT,
+    PER_ROW,
     StreamPlan,
     format_size,
     limit_of,
@@ -214,7 +215,8 @@ def _prove(
     """Verify on the GPU, or on the CPU."""
 
     def pool(limit: int, cuda: int = 0) -> tuple[int, int]:
-        return _pool(cells, checker.weight, limit, how.threads, how.held, cuda)
+        held = how.held + PER_ROW * cells.blocks.rows * checker.weight.slopes
+        return _pool(cells, checker.weight, limit, how.threads, held, cuda)
 
     def room() -> tuple[int, int]:
         if checker.weight.two_words:
@@ -339,7 +341,7 @@ def plan_workers(cells: Any, weight: Weight, cluster: Cluster, limits: Limits) -
         if BlockGrid(blocks.rows, blocks.cols, side * blocks.block).count >= 8 * cluster.slots
         or side == 1
     )
-    one = _square(blocks, weight) + 2 * blocks.block**2 * (cells.dtype.itemsize + 1)
+    one = _square(blocks, weight) + 2 * blocks.largest() * (cells.dtype.itemsize + 1)
     one += _joins(min(blocks.rows, blocks.cols, 2 * side * blocks.block), weight)
     plan = plan_threads(blocks, cells.dtype.name, cluster.threads, one, limits)
     memory = plan.memory - cluster.threads * one + _joins(min(blocks.rows, blocks.cols), weight)
@@ -422,7 +424,7 @@ def _pool(
 ) -> tuple[int, int]:
     """Return how many workers and buffers fit the limit beside `held` and `cuda` bytes."""
     blocks = source.blocks
-    block = blocks.block**2 * (source.dtype.itemsize + 1)
+    block = blocks.largest() * (source.dtype.itemsize + 1)
     joins = _joins(min(blocks.rows, blocks.cols), weight)
     square, most = _square(blocks, weight), threads_of(threads)
     for workers in range(min(most, blocks.count), 0, -1):

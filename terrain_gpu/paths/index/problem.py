@@ -18,6 +18,7 @@ from ...engine.plan import (
     COMPILED_BASELINE,
     CUDA_BASELINE,
     MB,
+    PER_ROW,
     StreamPlan,
     format_size,
     limit_of,
@@ -259,6 +260,7 @@ def plan_index(
     """
     blocks, limit, rows = index.blocks, limit_of(memory_limit), index.blocks.block
     baseline = COMPILED_BASELINE + (loaded() if gpu is None else CUDA_BASELINE)
+    baseline += PER_ROW * blocks.rows
     one = _thread_bytes(index, model)
     most = min(threads_of(threads), blocks.count, (limit - baseline) // one)
     if most < 1:
@@ -288,10 +290,10 @@ def plan_index(
 
 
 def _thread_bytes(index: Index, model: CostModel) -> int:
-    item, block = index.dtype.itemsize, index.blocks.block
+    item = index.dtype.itemsize
     # Heights, frictions and barriers, as read and in the dtypes of kernels; masks; a row of
     # tiles, and the same packed; what packs them; the lanes.
-    one = (block + 2) ** 2 * (2 * item + 16 * model.needs_friction + 8 + 3)
+    one = index.blocks.largest(1) * (2 * item + 16 * model.needs_friction + 8 + 3)
     one += 2 * index.file_bytes * is_url(index.path)  # an object is written with one request
-    row = 2 * (block // TILE) * entries_of(False) * item
+    row = 2 * index.chunk[1] * entries_of(False) * item
     return one + row + (2 * RING**2 + 2 * entries_of(False) + PADDED**2 * LANES) * item

@@ -17,7 +17,7 @@ from ... import arguments
 from ...arguments import checked, flag, path
 from ...compiled import known_types, tell_compiling
 from ...described import Described
-from ...engine.plan import COMPILED_BASELINE, limit_of, loaded, require
+from ...engine.plan import COMPILED_BASELINE, PER_ROW, limit_of, loaded, require
 from ...errors import InputError
 from ...grid import cell_centres
 from ...io.features import LINES, Feature, import_parquet, library_bytes, write_features
@@ -164,7 +164,7 @@ def query_index(
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
     traced = trace or lines is not None
     needed = COMPILED_BASELINE + loaded() + beside + state_bytes(operation.blocks, lines=traced)
-    needed += len(begin) * _PAIR_BYTES
+    needed += PER_ROW * operation.grid.rows + len(begin) * _PAIR_BYTES
     require(needed + _LEAST_ROOM, limit, "to search in this distance index")
     with report.measured(), together(), ExitStack() as stack:
         if is_url(store.path):

@@ -274,16 +274,17 @@ class MatrixProblem(CostGraph):
     def _plan(self, side: int, limit: int, threads: int, beside: int, apart: bool) -> BatchPlan:
         friction = self.friction is not None
         halo = halo_of(self.options)
-        count, cells = BlockGrid(*self.grid.shape, side).count, (side + 2 * halo) ** 2
+        blocks = BlockGrid(*self.grid.shape, side)
+        count, cells, longest = blocks.count, blocks.largest(halo, tiled=True), max(blocks.sides)
         held = 8 * (1 + friction) + 1
         # A lane with flats has its hops, their steps, and its own copy of the distances.
         field = cells * (8 * LANES + held + 5)
         passing = cells * (self.heights.dtype.itemsize + 8 + 24) + WORK_BYTES + 18 * TILE**2 * 8
-        keys = (side // TILE) ** 2 * (8 * LANES + 1)
-        rims = count * (4 * halo * side * (8 * LANES + 4) + keys + 2000)
+        keys = blocks.largest(tiled=True) // TILE**2 * (8 * LANES + 1)
+        rims = count * (4 * halo * longest * (8 * LANES + 4) + keys + 2000)
         if self.verified:  # a lane's distances, cells, masks; and what joins flats
             passing += cells * _PROOF_BYTES
-            rims += count * 4 * halo * side * 17
+            rims += count * 4 * halo * longest * 17
         room = limit - beside - rims
         if apart:
             room -= threads * passing + (threads - 1) * rims

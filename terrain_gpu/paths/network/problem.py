@@ -16,7 +16,7 @@ import numpy as np
 
 from ...compiled import known_types, tell_compiling
 from ...engine.operation import OutputFile, Phase, SolvedBlock, State
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, require
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes, require
 from ...engine.run import Run
 from ...errors import InputError, StoreError
 from ...grid import TILE, Block, BlockGrid
@@ -327,11 +327,12 @@ def plan_network(
     `halo` is how far steps reach: 2 for 16 neighbours, else 1.
     """
     block = blocks.block
-    ring, item = (block + 2 * halo + TILE) ** 2, distance.itemsize
+    ring, item = blocks.largest(halo, tiled=True), distance.itemsize
     raw = sum(kind.itemsize + 1 for kind in kinds)
-    steps = 4 * halo * TILE * block * link_dtype(distance).itemsize
+    steps = 4 * halo * TILE * max(blocks.sides) * link_dtype(distance).itemsize
     each = distance.itemsize, 1, 4, *(kind.itemsize for kind in kinds)
-    kept = KEPT_BLOCKS * block**2 * (1 + max(kind.itemsize for kind in kinds))
+    kept = min(KEPT_BLOCKS, blocks.count) * blocks.largest()
+    kept *= 1 + max(kind.itemsize for kind in kinds)
     library = sum(library_bytes(name) for name in files)
     return fit_blocks(
         blocks,
@@ -339,7 +340,8 @@ def plan_network(
         "for a network over",
         buffer=0,
         worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * halo * TILE * TILE + 4 * steps,
-        scratch=block * block * 4 + 64 * blocks.rows,
+        scratch=blocks.largest(tiled=True) * 4,
+        common=PER_ROW * blocks.rows,
         held=LINK_BYTES * 4 * places + library + kept,
         bytes_read=sum(layer_bytes(blocks.rows, blocks.cols, size, block) for size in each),
         memory_limit=memory_limit,

@@ -189,7 +189,7 @@ class RingAcrossSeam:
 
 def block_bytes(blocks: BlockGrid, item: int, halo: int) -> int:
     """Bytes of a thread that verifies distances of `item` bytes."""
-    cells = (blocks.block + 2 * halo) ** 2
+    cells = blocks.largest(halo)
     # Heights, frictions, two arrays of distances; cells as read; masks, codes, labels of flats.
     return cells * (4 * item + 16 + 22 + 2 * halo) + 10 * halo * TILE * TILE * 8
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from ...engine.plan import (
     COMPILED_BASELINE,
+    PER_ROW,
     StreamPlan,
     format_size,
     limit_of,
@@ -88,9 +89,9 @@ def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> Strea
     item, block, limit = index.dtype.itemsize, index.blocks.block, limit_of(limits.memory_limit)
     cluster = limits.cluster
     with nullcontext() if cluster is None else cluster.planning():
-        baseline = COMPILED_BASELINE + loaded(block)
+        baseline = COMPILED_BASELINE + loaded(block) + PER_ROW * index.blocks.rows
     # Heights, frictions and barriers, as read and as computed with; masks.
-    one = (block + 2) ** 2 * (2 * item + 16 * model.needs_friction + 8 + 3)
+    one = index.blocks.largest(1) * (2 * item + 16 * model.needs_friction + 8 + 3)
     # A row of tiles as read; what is read, computed and compared of one; distances and costs.
     one += (index.chunk[1] + 9) * index.entries * item + TILE**2 * (_LANES + 8) * item
     least = 1 if cluster is None else min(cluster.threads, index.blocks.count)

@@ -106,7 +106,7 @@ class NetworkProof:
         blocks = self.terrain.blocks
         halo = self.terrain.halo
         reads = [Read(self.layers.allocation, halo), Read(self.layers.distances, halo)]
-        worker, held = _CELL_BYTES * (blocks.block + TILE) ** 2, _LINK_BYTES * len(claims)
+        worker, held = _CELL_BYTES * blocks.largest(TILE // 2), _LINK_BYTES * len(claims)
         plan = plan_proof(blocks, reads, limits, worker=worker, held=held)
 
         def check(at: Block, cells: list[np.ndarray]) -> tuple[int, int]:

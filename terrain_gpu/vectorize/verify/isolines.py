@@ -342,8 +342,9 @@ class IsolineProof:
     @staticmethod
     def plan(layer: Layer, limits: Limits) -> StreamPlan:
         """How blocks stream through the check."""
-        how = {"worker": _worker_bytes(layer.blocks.block), "held": _BATCH * _VERTEX_BYTES}
-        return plan_proof(layer.blocks, [Read(layer, 1)], limits, **how)
+        worker, held = _worker_bytes(layer.blocks.block), _BATCH * _VERTEX_BYTES
+        reads = [Read(layer, 1)]
+        return plan_proof(layer.blocks, reads, limits, worker=worker, held=held, measures=False)
 
     def run(self, limits: Limits) -> dict[str, int]:
         """Check everything; return the number of lines and vertices.

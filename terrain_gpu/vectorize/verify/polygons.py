@@ -256,8 +256,8 @@ class PolygonProof:
     def plan(layer: Layer, limits: Limits, most: int = 1) -> StreamPlan:
         """How blocks stream through the check; a cell belongs to at most so many classes."""
         blocks = layer.blocks
-        rims = _LINK_BYTES * 4 * blocks.block * blocks.count * most + 16 * blocks.count
-        worker = _CELL_BYTES * (blocks.block + 2) ** 2
+        rims = _LINK_BYTES * 2 * sum(blocks.sides) * blocks.count * most + 16 * blocks.count
+        worker = _CELL_BYTES * blocks.largest(1)
         return plan_proof(blocks, [Read(layer, 1)], limits, worker=worker, held=rims)
 
     def run(self, limits: Limits) -> dict[str, int]:
