@@ -64,10 +64,11 @@ def main() -> int:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", NotGeoreferencedWarning)
     outcomes: dict[str, tuple[str, str]] = {}
-    for path in sorted(path for path in arguments.folder.rglob("*") if path.is_file()):
-        kind, text = outcomes[str(path.relative_to(arguments.folder))] = in_a_process(path)
-        if kind not in ("left out", "equal", "rejected"):
-            print(f"{kind}: {path}: {text}", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # the outcomes so far count
+        for path in sorted(path for path in arguments.folder.rglob("*") if path.is_file()):
+            kind, text = outcomes[str(path.relative_to(arguments.folder))] = in_a_process(path)
+            if kind not in ("left out", "equal", "rejected"):
+                print(f"{kind}: {path}: {text}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(outcomes, indent=1))
     counts = collections.Counter(kind for kind, _ in outcomes.values())
@@ -155,6 +156,8 @@ def read(path: str, band: int) -> tuple[dict[str, Any], int]:
         with rasterio.open(path) as data:
             if not data.count:
                 raise LeftOut("has no raster band")
+            if data.driver == "GRASSASCIIGrid":
+                raise LeftOut("GDAL reads its null cells as 0")
             if data.height * data.width > MOST_CELLS:
                 raise LeftOut(f"has {data.height * data.width} cells")
             cells = np.ma.array(data.read(band), mask=data.read_masks(band) == 0)

@@ -132,7 +132,7 @@ class Mosaic:
         if self.nodata is None and _has_gaps(self._places, self.grid):
             raise InputError(
                 f"{first.path} and the other inputs leave gaps between them; "
-                "choose the value of the gaps with --nodata"
+                "choose the value of the gaps with --nodata of convert-dataset"
             )
 
     def _crop(self, bounds: tuple[float, float, float, float] | None) -> None:

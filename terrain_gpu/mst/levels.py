@@ -124,7 +124,8 @@ class Solver:
             row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
             raise CellError(
                 f"row {window[0] + row}, column {window[2] + col}: {np.iinfo(dtype).max}, the "
-                f"largest {dtype.name}, cannot be a height; convert with --nodata of this value"
+                f"largest {dtype.name}, cannot be a height; declare it as nodata "
+                f"(convert-dataset --nodata={np.iinfo(dtype).max})"
             )
 
 

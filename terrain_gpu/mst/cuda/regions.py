@@ -422,8 +422,8 @@ class _Workspace:
         dtype = self.solver.weight.dtype
         raise CellError(
             f"row {self.window[0] + row}, column {self.window[2] + col}: "
-            f"{np.iinfo(dtype).max}, the largest {dtype.name}, cannot be a height; convert with "
-            "--nodata of this value"
+            f"{np.iinfo(dtype).max}, the largest {dtype.name}, cannot be a height; declare "
+            f"it as nodata (convert-dataset --nodata={np.iinfo(dtype).max})"
         )
 
 
