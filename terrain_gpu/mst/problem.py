@@ -373,7 +373,7 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
     spill = partial(spill_bytes, weight=kind, method=module)
     blocks = BlockGrid(rows, cols, block_size)
     beside = 0 if held is None else held + spill(blocks)
-    lengths = PER_ROW * rows * kind.slopes
+    lengths = (PER_ROW + 32) * rows * kind.slopes  # and their reciprocals, as measured
     if gpu is not None:
         from .cuda.plan import keeps_cells, plan_regions
 
