@@ -23,7 +23,7 @@ FILLS = (*_INTEGERS, *_LARGE, *(-value for value in _LARGE))
 """What programs write where there is no value."""
 
 _TAG = 5e-7
-"""Precision of fill values; a tag often holds fewer digits than the cells."""
+"""Precision of real fill values; a tag often holds fewer digits than the cells."""
 _STRIP = 1 << 20
 _MOST = 1 << 26
 """Cells that are read again, at most, to count fill values; without one, none are."""
@@ -50,32 +50,43 @@ def warn_of_fills(writer: LayerWriter, name: str) -> None:
     others = f"; the others are {found.low} to {found.high}" if found.low <= found.high else ""
     for value, count in found.counts.items():
         log.warning(
-            "%s: %s%s cells have the value %s, a usual fill value far from all others, which is "
+            "%s: %s%s the value %s, a usual fill value far from all others, which is "
             "not declared as nodata%s; if they have no value: terrain-gpu convert-dataset %s "
             "dem.zarr --nodata=%s",
             name,
             "" if found.all else "at least ",
-            f"{count:,}",
+            f"{count:,} cells have" if count > 1 else "1 cell has",
             value,
             others,
             shlex.quote(name),
             value,
+        )
+    if len(found.counts) > 1:
+        layer = f'"{writer.name}"' if "-" in writer.name else writer.name
+        each = " or ".join(f"{layer} == {value}" for value in found.counts)
+        log.warning(
+            "%s: --nodata takes only one of these %d values; to take out all of them: terrain-gpu "
+            "calc dem.zarr '%s' --into NAME",
+            name,
+            len(found.counts),
+            f"where({each}, 0 / 0, {layer})",
         )
 
 
 def _found(writer: LayerWriter) -> _UndeclaredFills:
     """Read the blocks whose range includes a fill value, first those where it ends the range."""
     dtype, records = writer.dtype, list(writer.ranges())
+    tag = _TAG if dtype.kind == "f" else 0
     ends = np.array([span for _, *span in records], dtype).reshape(-1, 2)
     usual = dict.fromkeys(cells.as_scalar(v, dtype) for v in FILLS if cells.fits(v, dtype))
-    at_end = {v: _within(ends, v, _TAG).any(axis=1) for v in usual}
+    at_end = {v: _within(ends, v, tag).any(axis=1) for v in usual}
     within = {v: at_end[v] | (ends[:, 0] <= v) & (v <= ends[:, 1]) for v in usual}
     counts = {v: 0 for v in usual if within[v].any()}
     low, high, left, complete = math.inf, -math.inf, _MOST, True
 
     def see(data: np.ndarray, *, count: bool = True) -> None:
         nonlocal low, high
-        same = {v: _within(data, v, _TAG) for v in counts}
+        same = {v: _within(data, v, tag) for v in counts}
         others = data[~np.logical_or.reduce([*same.values(), np.zeros(data.shape, bool)])]
         if others.size:
             low, high = min(low, others.min().item()), max(high, others.max().item())

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import arguments, cells
 from ..errors import InputError, StoreError
-from ..grid import GridSpec
+from ..grid import GridSpec, wkt_name
 from ..grid.crs import same_crs
 from .checksums import DIGESTS, sealed_line, unsealed_line
 from .codecs import NAMES
@@ -563,9 +563,12 @@ def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
                     f"{root}: cannot resume: layer {(changed or [''])[0]!r} differs from what the "
                     "unfinished run read; --overwrite starts again"
                 )
+            before, after = old.get(key), new.get(key)
+            if key == "crs" and isinstance(before, str) and wkt_name(before) != wkt_name(after):
+                before, after = wkt_name(before), wkt_name(after)
             return (
-                f"{root}: cannot resume: {key} was {old.get(key)!r} and is now "
-                f"{new.get(key)!r}; use the same, or --overwrite to start again"
+                f"{root}: cannot resume: {key} was {before!r} and is now {after!r}; "
+                "use the same, or --overwrite to start again"
             )
     return ""
 

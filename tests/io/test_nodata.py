@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rasterio.enums import ColorInterp
 
-from terrain_gpu import TileStore, cells, convert_dataset, create_layer, export_layer
+from terrain_gpu import TileStore, calc, cells, convert_dataset, create_layer, export_layer
 from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, VerificationError
@@ -211,13 +211,30 @@ def test_each_fill_value_is_counted_alone(tmp_path, caplog, fills, spikes, block
     for value, count in [*fills.items(), *((spike, 1) for spike in spikes)]:
         data.flat[[next(at) for _ in range(count)]] = value
     convert_dataset([write(tmp_path / "a.tif", data)], tmp_path / "s", block_size=block)
-    says = [
-        re.search(r"a.tif: (.*) cells have the value (\S+),", r.message) for r in caplog.records
+    says = [record.getMessage() for record in caplog.records]
+    parts = [
+        re.search(r"a.tif: (\S+) cells? ha(?:ve|s) the value (\S+),", one)
+        for one in says[: len(fills)]
     ]
-    assert {float(say[2]): int(say[1].replace(",", "")) for say in says} == fills
+    assert {float(part[2]): int(part[1].replace(",", "")) for part in parts} == fills
     others = data[~np.isin(data, np.array([*fills], np.float32))]
     range_ = f"the others are {others.min()} to {others.max()};" if others.size else "far from"
-    assert all(range_ in record.message for record in caplog.records)
+    assert all(range_ in one for one in says[: len(fills)])
+    assert len(says) == len(fills) + (len(fills) > 1)
+    if len(fills) > 1:
+        *words, option, name = shlex.split(says[-1].split("all of them: ", 1)[1])
+        assert (words[:3], option, name) == (["terrain-gpu", "calc", "dem.zarr"], "--into", "NAME")
+        calc(tmp_path / "s", words[3], into="rest")
+        layer = TileStore.open(tmp_path / "s").layer("rest")
+        found = layer.read_window(0, *data.shape[:1], 0, data.shape[1])
+        assert np.array_equal(np.sort(found[np.isfinite(found)]), np.sort(others))
+
+
+def test_integers_near_a_fill_value_are_elevations(tmp_path, caplog):
+    data = np.full((30, 40), 2**31 - 500, np.int32)
+    data[0] = 5
+    convert_dataset([write(tmp_path / "a.tif", data)], tmp_path / "s")
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("span", [(-9999, 3000), (-32768, 32767), (-10900, 8800)])

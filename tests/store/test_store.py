@@ -2199,6 +2199,10 @@ def test_a_crs_written_otherwise_is_the_same(path):
     assert one.crs_wkt != two.crs_wkt
     with begin(path, DENSE, grid=one) as writer:
         fill(writer, DENSE.cells, [(0, 0)])
+    other = GridSpec(*DENSE.shape, crs_wkt=CRS.from_epsg(32633).to_wkt())
+    names = "crs was 'WGS 84 / UTM zone 11N' and is now 'WGS 84 / UTM zone 33N'; use the same"
+    with pytest.raises(StoreError, match=names):
+        begin(path, DENSE, grid=other, resume=True)
     with begin(path, DENSE, grid=two, resume=True) as writer:
         assert writer.done[0, 0]
         fill(writer, DENSE.cells)

@@ -258,7 +258,7 @@ def plan_depressions(
     return fit_blocks(
         blocks,
         dtype.name,
-        "to find depressions",
+        "to find the depressions of",
         buffer=ring * (sum(read) + sum(written)),
         worker=work_bytes(blocks, dtype, key) + ring * WORK_BYTES,
         scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)),

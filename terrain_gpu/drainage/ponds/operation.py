@@ -208,7 +208,7 @@ def plan_fill_spill_merge(
     return fit_blocks(
         blocks,
         dtype.name,
-        "to find where water rests",
+        "to find where water rests on",
         buffer=ring * (sum(read) + 4),
         worker=work_bytes(blocks, dtype, key) + ring * (WORK_BYTES + 16),
         scratch=blocks.largest(1, tiled=True) * (sum(read) + 8),
