@@ -25,6 +25,7 @@ from terrain_gpu import (
     convert_dataset,
     create_layer,
     minimum_spanning_tree,
+    streams,
     watershed,
 )
 from terrain_gpu.cli import options
@@ -284,6 +285,16 @@ def test_edge_cells_are_counted_alone(tmp_path):
         with pytest.raises(InputError, match="edge_cells counts cells along D8 directions"):
             flow_accumulation(store, edge_cells=True, **{key: value})
     assert TileStore.open(store).layers == ["elevation"]
+
+
+def test_counts_of_edge_cells_are_no_sums(tmp_path):
+    store = store_of_codes(tmp_path / "s.zarr", np.full((70, 80), 1, np.uint8), 64)
+    flow_accumulation(store, directions="codes", edge_cells=True, into="counts")
+    how = {"directions": "codes", "accumulation": "counts"}
+    with pytest.raises(StoreError, match="counts: counts cells on the edge of the data"):
+        streams(store, 9, **how)
+    with pytest.raises(StoreError, match="counts: counts cells on the edge of the data"):
+        watershed(store, [(3, 3)], snap=2, **how)
 
 
 def test_areas_on_the_ellipsoid(tmp_path):

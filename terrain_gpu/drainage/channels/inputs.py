@@ -35,12 +35,17 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
     if name not in store:
         raise no_sums(store, name)
     layer = store.layer(name)
+    settings, own = (_settings(one) for one in (layer, codes))
+    if "edge_cells" in settings:
+        raise StoreError(
+            f"{layer.path}: counts cells on the edge of the data (--edge-cells), not cells or "
+            "areas upstream; name another layer, or make one (terrain-gpu flow-accumulation)"
+        )
     if layer.dtype.name not in ("uint32", "int64", "float64"):
         raise StoreError(
             f"{layer.path}: holds {layer.dtype.name}, but sums are uint32 or int64 cells, or "
             "float64 areas; terrain-gpu flow-accumulation makes them"
         )
-    settings, own = (_settings(one) for one in (layer, codes))
     if settings.get("statistic", "sum") not in ("sum", "below"):
         raise StoreError(
             f"{layer.path}: holds the {settings['statistic']} of what is upstream, which need not "
