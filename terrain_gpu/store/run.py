@@ -564,8 +564,9 @@ def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
                     "unfinished run read; --overwrite starts again"
                 )
             before, after = old.get(key), new.get(key)
-            if key == "crs" and isinstance(before, str) and wkt_name(before) != wkt_name(after):
-                before, after = wkt_name(before), wkt_name(after)
+            if key == "crs" and isinstance(before, str) and isinstance(after, str):
+                names = wkt_name(before), wkt_name(after)
+                before, after = names if names[0] != names[1] else (before, after)
             return (
                 f"{root}: cannot resume: {key} was {before!r} and is now {after!r}; "
                 "use the same, or --overwrite to start again"
@@ -575,8 +576,10 @@ def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
 
 def _mean_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
     """Whether two headers name the same CRS: PROJ's text of a code may differ between runs."""
-    was, now = old.get("crs"), new["crs"]
-    return isinstance(was, str) and bool(was) == bool(now) and same_crs(was, now)
+    was, now = old.get("crs"), new.get("crs")
+    if not isinstance(was, str) or not isinstance(now, str):
+        return False
+    return bool(was) == bool(now) and same_crs(was, now)
 
 
 def check_layer_name(root: Path, name: str) -> None:

@@ -2192,7 +2192,7 @@ def test_a_file_whose_temporary_folder_was_withdrawn_leaves_nothing(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_crs_written_otherwise_is_the_same(path):
+def test_a_crs_written_otherwise_is_the_same(path, tmp_path):
     """PROJ may name the datum of a code, or its ensemble of datums."""
     plain = CRS.from_wkt(CRS.from_wkt(UTM).to_wkt()).to_wkt(version="WKT2_2019")
     one, two = (GridSpec(*DENSE.shape, crs_wkt=wkt) for wkt in (UTM, plain))
@@ -2203,6 +2203,11 @@ def test_a_crs_written_otherwise_is_the_same(path):
     names = "crs was 'WGS 84 / UTM zone 11N' and is now 'WGS 84 / UTM zone 33N'; use the same"
     with pytest.raises(StoreError, match=names):
         begin(path, DENSE, grid=other, resume=True)
+    for was, now in (("EPSG:32611", None), (None, "EPSG:32611")):  # options
+        with begin(tmp_path / f"{was}", DENSE, settings={"crs": was}) as writer:
+            fill(writer, DENSE.cells, [(0, 0)])
+        with pytest.raises(StoreError, match=f"crs was {was!r} and is now {now!r};"):
+            begin(tmp_path / f"{was}", DENSE, settings={"crs": now}, resume=True)
     with begin(path, DENSE, grid=two, resume=True) as writer:
         assert writer.done[0, 0]
         fill(writer, DENSE.cells)
