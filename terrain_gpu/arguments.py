@@ -45,6 +45,7 @@ LayerCompression = Literal["none", "auto", "blosc-lz4", "blosc-zstd", "zstd"]
 Resampling = Literal["average", "nearest", "min", "max", "mode"]
 FileCompression = Literal["none", "deflate", "lzw", "zstd"]
 Settling = Literal["error", "skip", "snap"]
+RoundedType = Literal["int16", "uint16", "int32"]
 FlowEncoding = Literal["esri", "grass", "taudem", "whitebox", "saga", "ldd", "nextxy",
                        "esri-backlink", "esri-degrees", "r.cost"]  # fmt: skip
 FloatType = Literal["float64", "float32"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from ..arguments import RoundedType
 from ..engine.plan import format_size
 from ..grid.neighbours import ENCODINGS
 from . import options
@@ -39,6 +40,11 @@ class Number(click.ParamType):
     help="Side of a block in cells, a power of two.  [default: planned, at most 1024]",
 )
 @click.option("--round", "round_cells", is_flag=True, help="Round real cells to int32.")
+@click.option(
+    "--dtype",
+    type=click.Choice(get_args(RoundedType)),
+    help="Type of rounded cells.  [default: int32, for real cells]",
+)
 @click.option("--clamp-min", type=Number(), metavar="V", help="Raise lower values to V.")
 @click.option(
     "--nodata",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import arguments, cells
-from ..arguments import FlowEncoding, LayerCompression, checked, word
+from ..arguments import FlowEncoding, LayerCompression, RoundedType, checked, word
 from ..engine.plan import StreamPlan, format_size
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Here, run
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@checked(store=arguments.path, encoding=word(FlowEncoding))
+@checked(store=arguments.path, encoding=word(FlowEncoding), dtype=word(RoundedType))
 def convert_dataset(  # noqa: PLR0913 - keyword-only
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | xarray.DataArray | Layer,
     store: str | os.PathLike[str],
@@ -45,6 +45,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
     band: int | None = None,
     block_size: int | None = None,
     round_cells: bool = False,
+    dtype: RoundedType | None = None,
     clamp_min: float | None = None,
     nodata: float | int | None = None,
     bounds: tuple[float, float, float, float] | None = None,
@@ -80,6 +81,9 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         Side of a block in cells; chosen by the planner when None.
     round_cells
         Round real cells to the nearest integer, ties to even, and store int32.
+    dtype
+        With `round_cells`: store this type instead of int32, also for integer rasters: "int16",
+        "uint16" or "int32".
     clamp_min
         Raise smaller values to this one, after rounding.
     nodata
@@ -141,6 +145,7 @@ def convert_dataset(  # noqa: PLR0913 - keyword-only
         block_size,
         band=band,
         round_cells=round_cells,
+        dtype=dtype,
         clamp_min=clamp_min,
         nodata=nodata,
         bounds=bounds,

@@ -60,6 +60,7 @@ class Convert(Operation):
     block_size: int | None = None
     band: int | None = None
     round_cells: bool = False
+    dtype: str | None = None
     clamp_min: float | int | None = None
     nodata: float | int | None = None
     bounds: tuple[float, float, float, float] | None = None
@@ -96,7 +97,11 @@ class Convert(Operation):
     @cached_property
     def recode(self) -> Recode | RecodeDirections:
         if self.directions is not None:
-            for given, option in ((self.clamp_min, "--clamp-min"), (self.round_cells, "--round")):
+            for given, option in (
+                (self.clamp_min, "--clamp-min"),
+                (self.round_cells, "--round"),
+                (self.dtype, "--dtype"),
+            ):
                 if given not in (None, False):
                     raise InputError(
                         f"{self.mosaic.inputs[0].path}: holds flow directions; leave out {option}"
@@ -107,6 +112,7 @@ class Convert(Operation):
         return Recode.of(
             self.mosaic,
             round_cells=self.round_cells,
+            rounded=self.dtype,
             clamp_min=self.clamp_min,
             nodata=self.nodata,
         )
@@ -176,7 +182,8 @@ class Convert(Operation):
             "bounds": list(self.bounds) if self.bounds else None,
             "crs": self.crs,
         }
-        return found | ({"encoding": self.directions} if self.directions else {})
+        rare = {"encoding": self.directions, "dtype": self.dtype}
+        return found | {name: value for name, value in rare.items() if value is not None}
 
     def settings(self) -> dict[str, Any]:
         return self._settings

@@ -15,9 +15,6 @@ from .encodings import warn_of_sinks
 from .gdal import ENCODING_TAG
 from .mosaic import Mosaic
 
-ROUNDED = np.dtype("<i4")
-ROUNDED_NODATA = -(2**31)
-
 NEGATIVE = ("taudem", "saga", *DEGREES)
 """Encodings in which 255 or -1 is no direction, whatever the nodata value is."""
 
@@ -44,6 +41,7 @@ class Recode:
         mosaic: Mosaic,
         *,
         round_cells: bool,
+        rounded: str | None,
         clamp_min: float | None,
         nodata: float | int | None,
     ) -> Recode:
@@ -56,13 +54,16 @@ class Recode:
         """
         name = mosaic.inputs[0].path
         dtype, out = mosaic.dtype, mosaic.nodata
-        round_cells = round_cells and dtype.kind == "f"
+        if rounded is not None and not round_cells:
+            raise InputError(f"{name}: --dtype is the type of rounded cells; give --round, too")
+        round_cells = round_cells and (dtype.kind == "f" or rounded is not None)
         if round_cells:
-            dtype = ROUNDED
+            dtype = np.dtype(rounded or "int32").newbyteorder("<")
             if nodata is not None:
                 out = cells.as_scalar(nodata, dtype, f"{name}: --nodata")
             elif out is None or not cells.fits(out, dtype):
-                out = ROUNDED_NODATA
+                info = np.iinfo(dtype)
+                out = info.max if info.min == 0 else info.min
             else:
                 out = cells.as_scalar(out, dtype)
         if clamp_min is not None:
@@ -93,13 +94,14 @@ class Recode:
             empty |= ~np.isfinite(data)
         if self.source_nodata is not None:
             empty |= data == self.source_nodata
-        values = np.rint(data) if self.round_cells else data
+        values = np.rint(data) if self.round_cells and data.dtype.kind == "f" else data
         if self.clamp_min is not None:
             least = values.dtype.type(self.clamp_min)
             # Not np.maximum: which of 0.0 and -0.0 it returns depends on the vector lanes.
             values = np.where(values < least, least, values)
         if self.round_cells:
             info = np.iinfo(self.dtype)
+            wider = "" if self.dtype.name == "int32" else "choose a wider --dtype, or "
             # Not "> info.max": as float32, info.max is rounded up by one.
             wrong = ~empty & ((values < info.min) | (values >= info.max + 1))
             self._refuse(
@@ -107,7 +109,7 @@ class Recode:
                 data,
                 row0,
                 col0,
-                f"does not fit {self.dtype.name}; leave out --round",
+                f"does not fit {self.dtype.name}; {wider}leave out --round",
             )
         if self.nodata is not None:
             wrong = ~empty & (values == self.nodata)

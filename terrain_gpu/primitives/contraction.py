@@ -62,9 +62,7 @@ def contract_tree(
        each edge in its chain; once, with weights that sum to a difference of edge numbers, for the
        last edge of its chain.
 
-    Dead ends and paths follow H. Haverkort, and L. Arge, L. Toma and J. S. Vitter, "I/O-efficient
-    algorithms for problems on grid-based terrains" (ACM Journal of Experimental Algorithmics 6,
-    2001).
+    Dead ends and paths are H. Haverkort's, for spanning trees of grid graphs.
 
     Parameters
     ----------

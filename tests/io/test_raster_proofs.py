@@ -9,6 +9,7 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from terrain_gpu import (
     export_layer,
     minimum_spanning_tree,
 )
+from terrain_gpu.arguments import RoundedType
 from terrain_gpu.cells import Stats, is_nodata, stats
 from terrain_gpu.cli.main import group
 from terrain_gpu.cli.options import _guarded as guarded
@@ -281,7 +283,7 @@ def conversions(draw, folder):
     x, y = (sorted(draw(st.tuples(sides, sides))) for _ in range(2))
     bounds = (5e5 + x[0], 4e6 - y[1], 5e5 + x[1], 4e6 - y[0])
     return [str(file) for file in files], {
-        "round_cells": draw(st.booleans()),
+        **draw(rounding),
         "clamp_min": draw(st.one_of(st.none(), st.integers(0, 100))),
         "nodata": draw(numbers(dtype)),
         "bounds": draw(st.sampled_from([None, bounds])),
@@ -290,6 +292,10 @@ def conversions(draw, folder):
 
 
 GRASS = object()
+rounding = st.one_of(
+    st.booleans().map(lambda rounds: {"round_cells": rounds}),
+    st.sampled_from(get_args(RoundedType)).map(lambda name: {"round_cells": True, "dtype": name}),
+)
 
 
 def grass(path, raster, place):

@@ -647,15 +647,14 @@ def test_another_nodata_value(folders, raster, data):
         assert report.valid_cells == np.count_nonzero(~cells.is_nodata(expected, nodata))
 
 
-def plainly_recoded(raster, nodata, clamp, *, rounded):
+def plainly_recoded(raster, nodata, clamp, rounded):
     """Cell by cell in Python numbers: (cells, nodata), or None when a value must be refused."""
     dtype, source = raster.dtype, raster.nodata if nodata is None else nodata
-    rounded = rounded and dtype.kind == "f"
-    out_type = np.dtype("<i4") if rounded else dtype
+    out_type = rounded or dtype
     out = source
     if rounded:
         if out is None or not cells.fits(out, out_type):
-            out = -(2**31)
+            out = {"int16": -(2**15), "uint16": 2**16 - 1, "int32": -(2**31)}[rounded.name]
         out = int(out)
     if clamp is not None and not rounded:
         clamp = dtype.type(clamp).item()
@@ -676,24 +675,25 @@ def plainly_recoded(raster, nodata, clamp, *, rounded):
 
 @given(
     raster=rasters(shape=shapes(40), special=False, terrains=("hills", "ties", "steps", "bits")),
-    rounded=st.booleans(),
+    rounded=st.sampled_from([None, "int32", "int16", "uint16"]),
     data=st.data(),
 )
-@example(Raster(np.dtype("<f4"), (3, 4), terrain="flat"), True, None)
+@example(Raster(np.dtype("<f4"), (3, 4), terrain="flat"), "int32", None)
 @settings(max_examples=examples(50))
 def test_round_and_clamp_follow_plain_python(folders, raster, rounded, data):
     nodata = clamp = None
-    rounds = rounded and raster.dtype.kind == "f"
-    held = np.dtype("<i4") if rounds else raster.dtype
+    rounds = rounded is not None and (raster.dtype.kind == "f" or rounded != "int32")
+    held = np.dtype(rounded) if rounds else raster.dtype
     if data is not None:
         choice = st.sampled_from([None, -5, 0, 3, 100])
         nodata, clamp = data.draw(choice), data.draw(choice)
         assume(all(v is None or cells.fits(v, held) for v in (nodata, clamp)))
         assume(rounds or clamp is not None)
-    expected = plainly_recoded(raster, nodata, clamp, rounded=rounds)
+    expected = plainly_recoded(raster, nodata, clamp, held if rounds else None)
     with folders() as folder:
         source = save(folder / "a.tif", raster.cells, raster.nodata)
-        options = {"round_cells": rounded, "clamp_min": clamp, "nodata": nodata}
+        options = {"round_cells": rounded is not None, "clamp_min": clamp, "nodata": nodata}
+        options |= {"dtype": rounded} if rounds and rounded != "int32" else {}
         if expected is None:
             with pytest.raises(InputError, match=r"row \d+, column \d+: value .* (does|would)"):
                 convert_dataset([source], folder / "s", **options)

@@ -53,6 +53,7 @@ class Conversion(NamedTuple):
     rasters: Sequence[str]
     band: int | None = None
     round_cells: bool = False
+    dtype: str | None = None
     clamp_min: float | int | None = None
     nodata: float | int | None = None
     bounds: tuple[float, float, float, float] | None = None
@@ -72,6 +73,7 @@ class Conversion(NamedTuple):
             settings["rasters"],
             settings["band"],
             settings["round"],
+            settings.get("dtype"),
             cells.from_json(settings["clamp_min"]),
             cells.from_json(settings["nodata"]),
             tuple(bounds) if bounds else None,
@@ -284,11 +286,12 @@ class _Rule(NamedTuple):
         if how.directions is not None:
             codes = ENCODINGS[how.directions]
             return cls(dtype, np.dtype(np.uint8), nodata, 255, False, None, codes)
-        rounds = how.round_cells and dtype.kind == "f"
+        rounds = how.round_cells and (dtype.kind == "f" or how.dtype is not None)
         result, void = dtype, nodata
         if rounds:
-            result, wanted = np.dtype("<i4"), nodata if how.nodata is None else how.nodata
-            void = -(2**31)
+            result = np.dtype(how.dtype or "int32").newbyteorder("<")
+            wanted = nodata if how.nodata is None else how.nodata
+            void = {"int16": -(2**15), "uint16": 2**16 - 1, "int32": -(2**31)}[result.name]
             if wanted is not None and cells.fits(wanted, result):
                 void = int(wanted)
         least = how.clamp_min

@@ -1,8 +1,7 @@
 """The method "contract": the classical contraction, kept as a reference for the spanning tree.
 
-It follows the 2012 thesis that this project builds on, H. Haverkort, and L. Arge, L. Toma and
-J. S. Vitter, "I/O-efficient algorithms for problems on grid-based terrains" (ACM Journal of
-Experimental Algorithmics 6, 2001):
+It is H. Haverkort's algorithm for grid graphs, as chapter 2 of the 2012 thesis that this project
+builds on gives it (docs/design/origins.md):
 
 1. *Block MST*: compute the spanning tree of a block, including its boundary vertices.
 2. *Dead-end removal*: subtrees without a boundary vertex never lie on a cycle with an edge of
