@@ -72,6 +72,28 @@ def test_every_page_is_once_in_the_contents():
     assert set(guides) == {page for page in pages if page.startswith("how-to/")}
 
 
+def test_what_pages_name_is_there():
+    """Files and tests that a page names; those of origins.md with their functions."""
+    for page, text in PAGES.items():
+        for file, name in re.findall(
+            r"`((?:terrain_gpu|tests|scripts)/[\w/.]+\.\w+)(?:::(\w+))?`", text
+        ):
+            assert (ROOT / file).is_file(), (page, file)
+            assert f"def {name or ''}" in (ROOT / file).read_text() or not name, (page, file, name)
+    origins = PAGES["docs/design/origins.md"]
+    for names, file in re.findall(
+        r"\| ((?:`\w+`(?:, | to | in )?)+) ?`(terrain_gpu/[\w/.]+)`", origins
+    ):
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"\b{name}\(", (ROOT / file).read_text()), (file, name)
+    rows = [row for row in re.findall(r"^\| .* \|$", origins, re.M) if row.count("|") == 6]
+    assert all(
+        "left out" in row or "`tests/" in row
+        for row in rows
+        if not re.search(r"\| test \||---", row)
+    )
+
+
 def test_the_made_reference_is_whole():
     text = CONF["commands"]()
     for name, command in group.commands.items():
