@@ -11,8 +11,10 @@ from ..errors import InputError
 from .arrays import on_gpu, placed
 from .edge_components import INNER, edge_components
 from .grid_components import grid_components
+from .lists_cpu import each
 
-METHODS = ("auto", *INNER, "stages", "stages-rem", "stages-sv", "stages-cc", "hybrid")
+STAGES = ("stages", "stages-rem", "stages-sv", "stages-sv-updt", "stages-cc")
+METHODS = ("auto", *INNER, *STAGES, "hybrid")
 
 
 @checked(edges=array, n=lambda name, value: whole(name, value, 0, 2**40), method=text)
@@ -44,21 +46,28 @@ def connected_components(
             The fastest as measured: ``rem``.
         ``rem``
             M. Rem's union-find with splicing (E. W. Dijkstra 1976; M. Patwary, J. Blair and
-            F. Manne 2010), in one pass over the edges; on the GPU with compare-and-swap, as in
-            C. Hong, L. Dhulipala and J. Shun 2020. A mask is not converted to edges: the CPU
-            joins runs of rows, in parallel strips (L. He, Y. Chao and K. Suzuki 2008); the GPU
-            joins cells to the one or two neighbours that imply the others.
+            F. Manne 2010), in one pass over the edges, which the threads of the CPU or GPU share;
+            they splice by compare-and-swap, as in C. Hong, L. Dhulipala and J. Shun 2020. A mask is
+            not converted to edges: the CPU joins runs of rows, in parallel strips (L. He, Y. Chao
+            and K. Suzuki 2008); the GPU joins cells to the one or two neighbours that imply the
+            others.
         ``sv``
             Y. Shiloach and U. Vishkin 1982, in O(log n) rounds of the kernels SV0 to SV5 of
             F. Dehne and K. Yogaratnam 2010: SV0 start, SV1 shortcut and mark, SV2 hook on lesser
             trees, SV3 hook stagnant trees, SV4 shortcut, SV5 look for changes.
+        ``sv-updt``
+            ``sv`` with step 3 of ``cc-updt`` at the end of each round (G. Cong and P. Muzio 2014).
+        ``soman``
+            Shiloach and Vishkin with alternating hooking (J. Soman, K. Kothapalli and P. J.
+            Narayanan 2010): all roots are hooked onto greater labels in one round and onto lesser
+            ones in the next, then shortcut to stars. Edges inside a tree are dropped.
         ``cc``
             Graft and shortcut (D. Bader and G. Cong 2005), in rounds over all edges: 1. graft
             roots onto lesser ones, 2. shortcut to stars.
         ``cc-updt``
             ``cc`` with a third step: 3. replace the ends of edges by their roots, and drop edges
             inside a tree (G. Cong and P. Muzio 2014).
-        ``stages``, ``stages-rem``, ``stages-sv``, ``stages-cc``
+        ``stages``, ``stages-rem``, ``stages-sv``, ``stages-sv-updt``, ``stages-cc``
             Permute the edges and take them in groups as large as the number of vertices: each
             group is updated as in step 3 above, then solved by another method, ``cc-updt`` if
             none is named (G. Cong and P. Muzio 2014).
@@ -133,7 +142,7 @@ def _check_mask(mask: Any, n: int | None) -> None:
 
 def _count_vertices(edges: Any, n: int | None) -> int:
     """Return `n`, by default the least possible; raise `InputError` if an end is out of range."""
-    low, high = (int(edges.min()), int(edges.max())) if len(edges) else (0, -1)
+    low, high = _range(edges) if len(edges) else (0, -1)
     if n is None:
         n = high + 1
     elif not isinstance(n, int | np.integer) or n < 0:
@@ -144,6 +153,16 @@ def _count_vertices(edges: Any, n: int | None) -> int:
             f"the vertices, or give at least n {high + 1}"
         )
     return int(n)
+
+
+def _range(edges: Any) -> tuple[int, int]:
+    """Return the least and the greatest end; the CPU's threads share the edges."""
+
+    def of_part(begin: int, end: int) -> tuple[int, int]:
+        return int(edges[begin:end].min()), int(edges[begin:end].max())
+
+    parts = [of_part(0, len(edges))] if on_gpu(edges) else each(of_part, len(edges))
+    return min(low for low, _ in parts), max(high for _, high in parts)
 
 
 def mask_edges(xp: Any, mask: Any, diagonal: bool) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,7 +87,7 @@ def edge_components(edges: Any, n: int, method: str) -> Any:
     else:
         INNER[method](forest, edges)
     least = None
-    if method.endswith("sv"):  # its roots need not be the least vertices
+    if host.has_other_roots(method):
         least = cupy.full(n, n, label)
         forest.launch("least_vertices", n, n, forest.parent, least)
     labels = cupy.empty(n, np.int64)
@@ -127,28 +129,38 @@ class _Parents:
         return out[: int(count[0])]
 
 
-def _rem(forest: _Parents, edges: Any) -> None:
+# -- methods: they return their number of rounds ---------------------------------------------------
+
+
+def _rem(forest: _Parents, edges: Any) -> int:
     forest.over("rem", edges, 0, forest.parent)
     forest.shortcut()
+    return 1
 
 
-def _graft_and_shortcut(forest: _Parents, edges: Any) -> None:
-    again = True
+def _graft_and_shortcut(forest: _Parents, edges: Any) -> int:
+    rounds, again = 0, True
     while again:
         forest.flag.fill(0)
-        forest.over("graft", edges, forest.parent, forest.flag)
+        forest.over("graft", edges, np.int32(0), forest.parent, forest.flag)
         forest.shortcut()
         again = bool(forest.flag[0])
+        rounds += 1
+    return rounds
 
 
-def _graft_and_update(forest: _Parents, edges: Any) -> None:
+def _graft_and_update(forest: _Parents, edges: Any, both_ways: bool = False) -> int:
+    rounds = 0
     while len(edges):
-        forest.over("graft", edges, forest.parent, forest.flag)
+        up = np.int32(both_ways and rounds % 2 == 0)
+        forest.over("graft", edges, up, forest.parent, forest.flag)
         forest.shortcut()
         edges = forest.update(edges, 1, 0, len(edges))
+        rounds += 1
+    return rounds
 
 
-def _shiloach_vishkin(forest: _Parents, edges: Any) -> None:
+def _shiloach_vishkin(forest: _Parents, edges: Any, relabel: bool = False) -> int:
     import cupy
 
     n, before, flag = forest.n, forest.parent, forest.flag
@@ -162,8 +174,11 @@ def _shiloach_vishkin(forest: _Parents, edges: Any) -> None:
         forest.over("sv2", edges, before, now, stamp, turn)
         forest.over("sv3", edges, now, stamp, turn)
         forest.launch("sv4", n, n, now, before)
+        if relabel:
+            edges = forest.update(edges, 1, 0, len(edges))
         forest.launch("sv5", n, n, stamp, turn, flag)
         again = bool(flag[0])
+    return int(turn)
 
 
 def _hybrid(forest: _Parents, edges: Any) -> None:
@@ -221,9 +236,11 @@ def _one_for_each_pair(forest: _Parents, cross: Any) -> Any:
     return pairs[first]
 
 
-INNER = {
+INNER: dict[str, Callable[..., int]] = {
     "rem": _rem,
     "sv": _shiloach_vishkin,
+    "sv-updt": partial(_shiloach_vishkin, relabel=True),
+    "soman": partial(_graft_and_update, both_ways=True),
     "cc": _graft_and_shortcut,
     "cc-updt": _graft_and_update,
 }

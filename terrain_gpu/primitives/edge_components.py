@@ -1,19 +1,23 @@
 """Components of a list of edges on the CPU, in the same steps as ``cuda/kernels/components.cu``.
 
-Each kernel takes and leaves a `parent` whose trees are stars, as "stages" needs. Except in
-`shiloach_vishkin`, a root is the least vertex of its tree, and parents only decrease.
+Each method takes and leaves a `parent` whose trees are stars, as "stages" needs, and returns the
+number of its rounds. A root is the least vertex of its tree, except as in `has_other_roots`.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, register_jitable
 
 from ..compiled import jit
+from .lists_cpu import each
+from .union_find import find
 
 LEAST_GROUP = 1 << 16
 """Fewest edges of a group of "stages"; otherwise as many as there are vertices."""
@@ -29,7 +33,8 @@ def edge_components(edges: np.ndarray, n: int, method: str) -> np.ndarray:
 
     `edges` are (m, 2) integers with ends in range.
     """
-    edges = edges.astype(np.int64, copy=False)  # kernels are compiled for one type only
+    if method != "rem":  # its kernel reads int32, too
+        edges = edges.astype(np.int64, copy=False)
     parent = np.arange(n, dtype=label_dtype(n))
     if method == "hybrid":
         depth_first(edges, 0, parent)
@@ -37,8 +42,14 @@ def edge_components(edges: np.ndarray, n: int, method: str) -> np.ndarray:
         _stages(edges, parent, INNER[inner_method(method)])
     else:
         INNER[method](edges, parent)
-    least_vertices(parent)
+    if has_other_roots(method):
+        least_vertices(parent)
     return parent.astype(np.int64)
+
+
+def has_other_roots(method: str) -> bool:
+    """Return whether the roots of this method need not be the least vertices."""
+    return "sv" in method or method == "soman"
 
 
 def inner_method(method: str) -> str:
@@ -57,7 +68,7 @@ def stride(m: int) -> int:
     return step
 
 
-def _stages(edges: np.ndarray, parent: np.ndarray, inner: Callable[..., Any]) -> None:
+def _stages(edges: np.ndarray, parent: np.ndarray, inner: Callable[..., int]) -> None:
     """Solve groups of permuted edges in turn, each relabelled by the roots found so far."""
     m = len(edges)
     step, group = stride(m), max(len(parent), LEAST_GROUP)
@@ -87,31 +98,69 @@ def update(edges, step, first, stop, parent):
     return out[:count]
 
 
+@intrinsic
+def swap_if(typingctx, array, index, old, new):
+    """Set ``array[index]`` to `new` if it is `old`, atomically; return whether it was."""
+
+    def build(context, builder, signature, arguments):
+        kind = signature.args[0]
+        array, index, old, new = arguments
+        view = context.make_array(kind)(context, builder, array)
+        place = cgutils.get_item_pointer(context, builder, kind, view, [index], wraparound=False)
+        return builder.extract_value(builder.cmpxchg(place, old, new, "acq_rel", "monotonic"), 1)
+
+    return types.boolean(array, types.intp, array.dtype, array.dtype), build
+
+
+def rem(edges: np.ndarray, parent: np.ndarray) -> int:
+    """M. Rem's union-find, in one pass; threads share the edges, and join as in `rem.cuh`."""
+    each(_join, len(edges), edges, parent)
+    each(_to_roots, len(parent), parent)
+    return 1
+
+
 @jit
-def rem(edges, parent):
-    """M. Rem's union-find: climb both trees at once, splicing them on the way."""
-    for e in range(len(edges)):
-        u, v = edges[e, 0], edges[e, 1]
-        while parent[u] != parent[v]:
-            if parent[u] < parent[v]:
-                u, v = v, u
-            up = np.int64(parent[u])
-            parent[u] = parent[v]
-            if up == u:
+def _join(begin, end, edges, parent):
+    """Climb from both ends of each edge, splicing; by compare-and-swap unless alone."""
+    alone = end - begin == len(edges)
+    for e in range(begin, end):
+        u, v = np.int64(edges[e, 0]), np.int64(edges[e, 1])
+        while True:
+            up, other = np.int64(parent[u]), np.int64(parent[v])
+            if up == other:
+                break
+            if up < other:
+                u, v, up, other = v, u, other, up
+            done = True
+            if alone:
+                parent[u] = other
+            else:
+                done = swap_if(parent, u, up, other)
+            if u == up and done:
                 break
             u = up
-    shortcut(parent)
+
+
+@jit
+def _to_roots(begin, end, parent):
+    """Make the root of each vertex its parent."""
+    for v in range(begin, end):
+        up = parent[v]
+        while parent[up] != up:
+            up = parent[up]
+        parent[v] = up
 
 
 @register_jitable
-def _graft(edges, parent):
-    """Graft roots onto lesser labels across an edge; return whether any was grafted."""
+def _graft(edges, parent, up):
+    """Graft roots onto lesser (`up`: greater) labels across an edge; return whether any was."""
     grafted = False
     for e in range(len(edges)):
         u, v = parent[edges[e, 0]], parent[edges[e, 1]]
         low, high = min(u, v), max(u, v)
-        if low != high and parent[high] == high:
-            parent[high] = low
+        root, onto = (low, high) if up else (high, low)
+        if low != high and parent[root] == root:
+            parent[root] = onto
             grafted = True
     return grafted
 
@@ -119,22 +168,44 @@ def _graft(edges, parent):
 @jit
 def graft_and_shortcut(edges, parent):
     """Method cc: rounds of grafting and shortcutting over all edges."""
-    while _graft(edges, parent):
+    rounds = 1
+    while _graft(edges, parent, False):
         shortcut(parent)
+        rounds += 1
+    return rounds
 
 
 @jit
 def graft_and_update(edges, parent):
     """Method cc-updt: relabel edges after each round, and drop those inside a tree."""
+    rounds = 0
     while len(edges):
-        _graft(edges, parent)
+        _graft(edges, parent, False)
         shortcut(parent)
         edges = update(edges, 1, 0, len(edges), parent)
+        rounds += 1
+    return rounds
 
 
 @jit
-def shiloach_vishkin(edges, parent):
-    """Method sv: Y. Shiloach and U. Vishkin 1982, in the steps of Dehne and Yogaratnam."""
+def graft_both_ways(edges, parent):
+    """Method soman: as cc-updt, but onto greater and lesser roots in turn."""
+    rounds = 0
+    while len(edges):
+        _graft(edges, parent, rounds % 2 == 0)
+        for v in range(len(parent)):
+            parent[v] = find(parent, v)
+        edges = update(edges, 1, 0, len(edges), parent)
+        rounds += 1
+    return rounds
+
+
+@jit
+def shiloach_vishkin(edges, parent, relabel=False):
+    """Method sv: Y. Shiloach and U. Vishkin 1982, in the steps of Dehne and Yogaratnam.
+
+    Method sv-updt relabels edges after each round, as cc-updt does.
+    """
     n = len(parent)
     now = np.empty_like(parent)  # SV0
     stamp = np.zeros(n, parent.dtype)
@@ -159,9 +230,12 @@ def shiloach_vishkin(edges, parent):
                     now[root] = other
         for v in range(n):  # SV4: shortcut
             parent[v] = now[now[v]]
+        if relabel:
+            edges = update(edges, 1, 0, len(edges), parent)
         again = False
         for v in range(n):  # SV5: check for changes
             again |= stamp[v] == turn
+    return turn
 
 
 @jit
@@ -217,9 +291,11 @@ def least_vertices(parent):
         parent[v] = least[root]
 
 
-INNER: dict[str, Callable[..., Any]] = {
+INNER: dict[str, Callable[..., int]] = {
     "rem": rem,
     "sv": shiloach_vishkin,
+    "sv-updt": functools.partial(shiloach_vishkin, relabel=True),
+    "soman": graft_both_ways,
     "cc": graft_and_shortcut,
     "cc-updt": graft_and_update,
 }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
+from scipy.sparse import coo_array, csgraph
 
 from terrain_gpu.errors import InputError
-from terrain_gpu.primitives import edge_components, grid_components
+from terrain_gpu.primitives import edge_components, grid_components, lists_cpu
 from terrain_gpu.primitives.components import METHODS, connected_components
 
 
@@ -105,6 +107,45 @@ def test_ids_of_64_bits(monkeypatch, small_groups):
     edges, n = GRAPHS["sparse"]
     for method in ("rem", "stages-sv"):
         assert np.array_equal(connected_components(edges, n, method), plain(edges, n))
+
+
+def crossings(rng, n):
+    """Edges and vertices of graphs whose trees many threads join at once."""
+    path = rng.permutation(n)
+    yield "sparse", rng.integers(0, n, (n, 2)), n
+    yield "dense", rng.integers(0, n // 8, (n, 2)), n // 8
+    yield "path, shuffled", np.stack([path[:-1], path[1:]], 1), n
+    yield "path, reversed", np.stack([np.arange(1, n), np.arange(n - 1)], 1)[::-1], n
+    # Threads hook the same roots: together they run down the points of a star with the last centre.
+    points = np.arange(n)[::-1].reshape(-1, 4).T.ravel()
+    for _ in range(3):
+        yield "star", np.stack([points, np.full(n, n - 1)], 1), n
+
+
+@pytest.mark.parametrize("label", ["int32", "int64"])
+def test_threads_share_the_edges(label, monkeypatch):
+    monkeypatch.setattr(edge_components, "label_dtype", lambda n: np.dtype(label))
+    monkeypatch.setattr(lists_cpu, "available_threads", lambda: 4)
+    for name, edges, n in crossings(np.random.default_rng(9), 400_000):
+        ones = np.ones(len(edges), np.int8)
+        _, names = csgraph.connected_components(coo_array((ones, edges.T), shape=(n, n)), False)
+        _, first = np.unique(names, return_index=True)
+        for dtype in (label, "int64"):
+            found = connected_components(edges.astype(dtype), n)
+            assert np.array_equal(found, first[names]), name
+
+
+def test_compare_and_swap():
+    @numba.njit
+    def swap(array, index, old, new):
+        return edge_components.swap_if(array, index, old, new)
+
+    for dtype in (np.int32, np.int64):
+        array = np.array([5, 7, 9], dtype)
+        assert not swap(array, 1, 8, 3)
+        assert array.tolist() == [5, 7, 9]
+        assert swap(array, 1, 7, -3)
+        assert array.tolist() == [5, -3, 9]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "uint64", ">i8"])

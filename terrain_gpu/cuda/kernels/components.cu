@@ -1,6 +1,6 @@
 // Connected components of a list of edges, and of a mask. Macros: EDGE, the type of vertices in
-// edges, and LABEL, that of labels: int or long long. Parents only decrease, except with "sv", so
-// a root is the least vertex of its tree. A thread may read a stale parent: that is harmless,
+// edges, and LABEL, that of labels: int or long long. Parents only decrease, except with "sv" and
+// "soman", so a root is the least vertex of its tree. A thread may read a stale parent: that is harmless,
 // because every parent a vertex ever had is in its component.
 typedef unsigned char u8;
 typedef unsigned long long u64;
@@ -35,14 +35,16 @@ extern "C" __global__ void shortcut(i64 n, Label* parent) {
 
 // -- graft, shortcut, update -----------------------------------------------------------------------
 
-// Attach each root to the least smaller label across an edge.
-extern "C" __global__ void graft(const Ends* edges, i64 m, Label* parent, int* again) {
+// Attach each root to the least smaller label across an edge; if `up`, to the greatest larger one.
+extern "C" __global__ void graft(const Ends* edges, i64 m, int up, Label* parent, int* again) {
     for (i64 e = thread(); e < m; e += threads()) {
         const Ends ends = edges[e];
         const Label u = look(parent + ends.u), v = look(parent + ends.v);
         const Label low = u < v ? u : v, high = u < v ? v : u;
-        if (low == high || look(parent + high) != high) continue;
-        atomicMin(parent + high, low);
+        const Label root = up ? low : high;
+        if (low == high || look(parent + root) != root) continue;
+        if (up) atomicMax(parent + low, high);
+        else atomicMin(parent + high, low);
         if (!*(volatile int*)again) *again = 1;
     }
 }
