@@ -18,6 +18,8 @@ SMALL = 2**16
 SIMPLE = ("wyllie", 2**25)
 """A method that is faster than splitters up to this many elements: its reads are random, but its
 writes are sequential, while walks also write at random."""
+ONE_BLOCK = 2**12
+"""Up to this many elements, one thread block does all rounds of pointer jumping in one launch."""
 
 THREADS = 256
 BAD, LASTS, TARGETS, HEADS, VISITED, NOTES = range(6)
@@ -52,14 +54,14 @@ class Level:
     lists: int
     bits: int
 
-    def launch(self, name: str, size: int, *arguments: Any) -> None:
+    def launch(self, name: str, size: int, *arguments: Any, threads: int = THREADS) -> None:
         """Launch a kernel with one thread per item, or as many threads as fit the device."""
         import cupy
 
         processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-        blocks = max(1, min(-(-size // THREADS), 8 * processors))
+        blocks = max(1, min(-(-size // threads), 8 * processors))
         kernel = module("lists", {"BITS": self.bits}).get_function(name)
-        kernel((blocks,), (THREADS,), arguments)
+        kernel((blocks,), (threads,), arguments)
 
 
 def _new_words(count: int, bits: int) -> Any:
@@ -162,9 +164,12 @@ def jump(level: Level) -> Any:
     words = level.words
     # 128-bit words are not read atomically, so they cannot be updated in place.
     other = cupy.empty_like(words) if level.bits == 128 else words
-    for step in range(rounds):
-        level.launch("jump", level.count, words, other, level.count, left, step)
-        words, other = other, words
+    if level.count <= ONE_BLOCK and other is words:
+        level.launch("jump", 1, words, words, level.count, left, 0, rounds, threads=1024)
+    else:
+        for step in range(rounds):
+            level.launch("jump", level.count, words, other, level.count, left, step, 1)
+            words, other = other, words
     if int(left[-1]):
         raise NotLists
     ranks = _room(level, words)

@@ -50,7 +50,7 @@ def test_as_the_cpu(order, count_and_lists, weighted):
 
 
 @gpu
-@pytest.mark.parametrize("count", [2**16 - 1, 2**16])
+@pytest.mark.parametrize("count", [2**12, 2**12 + 1, 2**16 - 1, 2**16])
 def test_where_words_become_wider(count):
     succ = make_lists(count, 1, "random", 0)
     for splitters in (None, count):

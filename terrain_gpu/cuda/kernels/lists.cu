@@ -210,23 +210,27 @@ extern "C" __global__ void expand(const Word* words, const u16* owners, i64 n, c
 // -- RS4, and Wyllie's algorithm: pointer jumping ----------------------------------------------------
 
 // `to` may be `from` for words of up to 64 bits, which are read and written atomically. `left[r]` says whether any
-// element is unfinished after round r; if none is, later rounds in place do nothing.
-extern "C" __global__ void jump(const Word* from, Word* to, i64 n, int* left, int round) {
-    if (round > 0 && from == to && !left[round - 1]) return;
-    bool any = false;
-    for (i64 v = thread(); v <= n; v += threads()) {
-        Word word = from[v];
-        Id next = low_of(word);
-        if (next != (Id)n) {
-            Word after = from[next];
-            word = pack(low_of(after), (Value)(high_of(word) + high_of(after)));
-            any |= low_of(after) != (Id)n;
-        } else if (from == to) {
-            continue;
+// element is unfinished after round r; if none is, later rounds in place do nothing. A single block can do all
+// `rounds` in one launch, in place: they need only the block's barrier between them.
+extern "C" __global__ void jump(const Word* from, Word* to, i64 n, int* left, int round, int rounds) {
+    for (const int stop = round + rounds; round < stop; round++) {
+        if (round > 0 && from == to && !left[round - 1]) return;
+        bool any = false;
+        for (i64 v = thread(); v <= n; v += threads()) {
+            Word word = from[v];
+            Id next = low_of(word);
+            if (next != (Id)n) {
+                Word after = from[next];
+                word = pack(low_of(after), (Value)(high_of(word) + high_of(after)));
+                any |= low_of(after) != (Id)n;
+            } else if (from == to) {
+                continue;
+            }
+            to[v] = word;
         }
-        to[v] = word;
+        if (any) left[round] = 1;
+        if (rounds > 1) __syncthreads();
     }
-    if (any) left[round] = 1;
 }
 
 // Extract the values, now ranks. `out` may be `words` if both have 64 bits.
