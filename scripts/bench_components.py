@@ -2,9 +2,11 @@
 
     python scripts/bench_components.py               # on a GPU
     python scripts/bench_components.py --cpu         # on the CPU, smaller graphs, beside scipy
+    python scripts/bench_components.py --forests     # minimum spanning forests; also with --cpu
     python scripts/bench_components.py --masks       # on the CPU, a mask, beside cc3d if installed
 
-Medians in ms. All methods are compared with the first: their labels must be equal.
+Medians in ms. All methods are compared with the first: their labels must be equal. scipy adds the
+weights of repeated edges, so its forest may be another one there.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from terrain_gpu.primitives import spanning_forest
 from terrain_gpu.primitives.components import METHODS, connected_components
 from terrain_gpu.primitives.grid_components import label_block
 
@@ -185,6 +188,53 @@ def peer(machine: Machine, edges: np.ndarray, n: int, labels: Any, least: float)
     print(f"    scipy.sparse.csgraph {ms:.1f}", flush=True)
 
 
+def forests(
+    machine: Machine, scale: float, weights: list[str], groups: list[float], least: float
+) -> None:
+    """Minimum spanning forests of the graphs, by type of weights and by where lists are split."""
+    from terrain_gpu.primitives import forests_cpu, forests_gpu
+
+    xp = machine.xp
+    method: Any = forests_cpu.CpuForest if xp is np else forests_gpu.GpuForest
+    for name, edges, n in graphs(xp, scale):
+        chance = xp.random.random(len(edges))
+        first = None
+        for kind in weights:
+            # Few weights below 2^24, so that all types have the same order.
+            values = (chance * 2**24).astype(np.int64).astype(kind)
+            for group in groups or [method.GROUP]:
+                method.GROUP = group
+                ms, found = machine.time(
+                    least, spanning_forest, edges, values, n, backend=machine.backend
+                )
+                if first is None:
+                    first = found
+                    print(f"{name}: {len(found)} edges of the forest", flush=True)
+                assert bool((found == first).all()), kind
+                print(f"    {kind}, split beyond {group:g} n: {ms:.1f}", flush=True)
+                del found
+                machine.free()
+        if xp is np:
+            forest_of_scipy(machine, edges, values, n, least)
+        del edges, chance, values, first
+        machine.free()
+
+
+def forest_of_scipy(
+    machine: Machine, edges: np.ndarray, values: np.ndarray, n: int, least: float
+) -> None:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    def graph() -> Any:
+        return coo_array((values + 1, edges.T), shape=(n, n)).tocsr()
+
+    of_graph, matrix = machine.time(least, graph)
+    ms, tree = machine.time(least, minimum_spanning_tree, matrix)
+    print(f"    scipy.sparse.csgraph {ms:.1f}, and {of_graph:.1f} for its matrix; ", end="")
+    print(f"{tree.nnz} edges", flush=True)
+
+
 def masks(xp: Any, side: int) -> Iterator[tuple[str, Any]]:
     """Noise of several densities, and terrain above its median."""
     xp.random.seed(2)
@@ -236,6 +286,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--masks", action="store_true")
+    parser.add_argument("--forests", action="store_true")
+    parser.add_argument("--weights", default="float32,int32,int64,float64", help="Of forests.")
+    parser.add_argument("--groups", default="", help="Of forests: edges per vertex, unsplit.")
     parser.add_argument("--scale", type=float, help="Of the literature's sizes: 1, or 0.02.")
     parser.add_argument("--side", type=int, default=8192, help="Of masks.")
     parser.add_argument("--methods", default=",".join(METHODS[1:]))
@@ -247,8 +300,12 @@ def main() -> None:
         import cupy
 
         machine = Machine(cupy)
+    scale = args.scale or (0.02 if args.cpu else 1)
+    if args.forests:
+        groups = [float(group) for group in args.groups.split(",") if group]
+        forests(machine, scale, args.weights.split(","), groups, args.seconds)
+        return
     if not args.masks:
-        scale = args.scale or (0.02 if args.cpu else 1)
         edge_lists(machine, scale, args.methods.split(","), args.seconds)
     if args.masks or not args.cpu:
         grids(machine, args.side, args.seconds)

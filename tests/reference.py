@@ -94,6 +94,18 @@ def kruskal(z, weight, nodata=None, connectivity=8, lengths=None):
     return mask.reshape(rows, cols), exact_sum(total), count
 
 
+def spanning_forest(edges, weights, n):
+    """Indices of the edges of a list's minimum spanning forest, by Kruskal."""
+    component = list(range(n))
+    found = []
+    for _, k in sorted((weight, k) for k, weight in enumerate(weights)):
+        u, v = (component[end] for end in edges[k])
+        if u != v:
+            component = [u if label == v else label for label in component]
+            found.append(k)
+    return sorted(found)
+
+
 def exact_sum(weights):
     """Integers as they are, floats as the correctly rounded sum."""
     if not weights or isinstance(weights[0], int):

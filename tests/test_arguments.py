@@ -290,6 +290,10 @@ CALLS = {
         primitives.contract_tree,
         lambda s: {"tour": tree(), "keep": [0, 2], "backend": "cpu"},
     ),
+    "spanning_forest": (
+        primitives.spanning_forest,
+        lambda s: {"edges": [(0, 1), (2, 3)], "weights": [1, 2], "backend": "cpu"},
+    ),
     "from_xy": (places.from_xy, lambda s: {"grid": GRID, "points": [(5.0, -5.0)]}),
     "from_rowcol": (places.from_rowcol, lambda s: {"grid": GRID, "points": [(1, 1)]}),
     "from_vector": (places.from_vector, lambda s: {"grid": GRID, "path": s / "p.geojson"}),

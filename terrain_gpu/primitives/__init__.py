@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .components import connected_components
     from .contraction import Contraction, contract_tree
     from .euler import EulerTour, euler_tour
+    from .forests import spanning_forest
     from .lists import list_ranking
 
 _HOME = {
@@ -18,6 +19,7 @@ _HOME = {
     "contract_tree": "contraction",
     "euler_tour": "euler",
     "list_ranking": "lists",
+    "spanning_forest": "forests",
 }
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "contract_tree",
     "euler_tour",
     "list_ranking",
+    "spanning_forest",
 ]
 
 

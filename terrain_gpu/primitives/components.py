@@ -125,7 +125,7 @@ def connected_components(
         if mask:
             labels = of_edges(mask_edges(xp, there, diagonal), there.size, method)
             return give(xp.where(there, labels.reshape(there.shape), -1))
-        vertices = _count_vertices(there, n)
+        vertices = count_vertices(there, n)
         if there.dtype not in (np.int32, np.int64):
             there = there.astype(np.int64)
         return give(of_edges(xp.ascontiguousarray(there), vertices, method))
@@ -140,7 +140,7 @@ def _check_mask(mask: Any, n: int | None) -> None:
         raise InputError(f"n {n} is for edges only; leave it out for a mask")
 
 
-def _count_vertices(edges: Any, n: int | None) -> int:
+def count_vertices(edges: Any, n: int | None) -> int:
     """Return `n`, by default the least possible; raise `InputError` if an end is out of range."""
     low, high = _range(edges) if len(edges) else (0, -1)
     if n is None:

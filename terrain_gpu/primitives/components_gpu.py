@@ -35,7 +35,7 @@ def macros(edge: np.dtype, label: np.dtype) -> dict[str, Any]:
     return {"EDGE": TYPES[edge.name], "LABEL": TYPES[label.name]}
 
 
-def _launch(name: str, kernels: Any, count: int, *arguments: Any) -> None:
+def launch(name: str, kernels: Any, count: int, *arguments: Any) -> None:
     """Launch a kernel with about one thread per item; Python ints are passed as int64."""
     import cupy
 
@@ -60,9 +60,9 @@ def grid_components(mask: Any, diagonal: bool) -> Any:
     parent = cupy.empty(mask.size, label)
     labels = cupy.empty(mask.shape, np.int64)
     count = rows * -(-cols // 32) * 32
-    _launch("start_runs", kernels, count, rows, cols, mask, parent)
-    _launch("join_cells", kernels, count, rows, cols, np.int32(diagonal), mask, parent)
-    _launch("finish_cells", kernels, mask.size, mask.size, mask, parent, labels)
+    launch("start_runs", kernels, count, rows, cols, mask, parent)
+    launch("join_cells", kernels, count, rows, cols, np.int32(diagonal), mask, parent)
+    launch("finish_cells", kernels, mask.size, mask.size, mask, parent, labels)
     return labels
 
 
@@ -110,11 +110,11 @@ class _Parents:
 
     def launch(self, name: str, count: int, *arguments: Any) -> None:
         """Launch a kernel that does not read edges."""
-        _launch(name, self._kernels(self.parent.dtype), count, *arguments)
+        launch(name, self._kernels(self.parent.dtype), count, *arguments)
 
     def over(self, name: str, edges: Any, *arguments: Any) -> None:
         """Launch a kernel over edges."""
-        _launch(name, self._kernels(edges.dtype), len(edges), edges, len(edges), *arguments)
+        launch(name, self._kernels(edges.dtype), len(edges), edges, len(edges), *arguments)
 
     def shortcut(self) -> None:
         self.launch("shortcut", self.n, self.n, self.parent)

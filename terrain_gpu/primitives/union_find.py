@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba.extending import register_jitable
 
 
@@ -12,3 +13,20 @@ def find(parent, v):
         parent[v] = parent[parent[v]]
         v = parent[v]
     return v
+
+
+@register_jitable
+def join(parent, u, v):
+    """Join the trees of `u` and `v`, int64; return whether these were two (M. Rem 1976).
+
+    Climbs both trees at once, splicing them on the way. A parent is less than its children.
+    """
+    while parent[u] != parent[v]:
+        if parent[u] < parent[v]:
+            u, v = v, u
+        up = np.int64(parent[u])
+        parent[u] = parent[v]
+        if up == u:
+            return True
+        u = up
+    return False
