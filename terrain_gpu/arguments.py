@@ -49,6 +49,7 @@ RoundedType = Literal["int16", "uint16", "int32"]
 FlowEncoding = Literal["esri", "grass", "taudem", "whitebox", "saga", "ldd", "nextxy",
                        "esri-backlink", "esri-degrees", "r.cost"]  # fmt: skip
 FloatType = Literal["float64", "float32"]
+PathReduction = Literal["sum", "max"]
 RankMethod = Literal["auto", "sequential", "wyllie", "splitters", "recursive", "hybrid"]
 
 MOST_THREADS = MOST_DEVICES = 1024

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import Backend, RankMethod, array, checked, word, wrong
+from ..arguments import Backend, PathReduction, RankMethod, array, checked, word, wrong
 from ..errors import InputError
 from .arrays import integers, placed
 from .euler import EulerTour
@@ -27,7 +27,7 @@ class Contraction:
     path_vertices
         int64: the vertices of all paths, each from one of `vertices` to another, both included.
     weights
-        int64, (paths,): sum of the weights of a path's edges; their number if there are no weights.
+        int64, (paths,): sum or maximum of the weights of a path's edges.
     """
 
     vertices: Any
@@ -42,12 +42,13 @@ def _tour(name: str, value: Any) -> EulerTour:
     return EulerTour(**{field: array(f"{name}.{field}", a) for field, a in vars(value).items()})
 
 
-@checked(tour=_tour, keep=array, weights=array, method=word(RankMethod))
+@checked(tour=_tour, keep=array, weights=array, method=word(RankMethod), reduce=word(PathReduction))
 def contract_tree(
     tour: EulerTour,
     keep: Any,
     weights: Any = None,
     *,
+    reduce: PathReduction = "sum",
     method: RankMethod = "auto",
     backend: Backend = "auto",
     device: int = 0,
@@ -72,6 +73,9 @@ def contract_tree(
         Vertices to keep, (n,) booleans. A tree without kept vertices disappears.
     weights
         Weight of the edge from each vertex to its parent, (n,) integers; 1 when None.
+    reduce
+        "sum" or "max": what becomes of the weights of a path. With distinct weights, "max" tells
+        which edge of the path is the greatest, as needed for spanning trees.
     method
         Of `list_ranking`.
     backend, device
@@ -100,14 +104,21 @@ def contract_tree(
         values = integers("weights", values)
         if values.shape != (count,):
             raise InputError(f"weights have shape {values.shape}; ({count},) is needed")
-        found = _contract(xp, parent, preorder, size, kept, values, method)
+        found = _contract(xp, parent, preorder, size, kept, values, reduce, method)
         return Contraction(*(give(array) for array in found))
 
     return placed(backend, device, (tour.parent, keep, weights), work)
 
 
 def _contract(
-    xp: Any, parent: Any, preorder: Any, size: Any, keep: Any, weights: Any, method: str
+    xp: Any,
+    parent: Any,
+    preorder: Any,
+    size: Any,
+    keep: Any,
+    weights: Any,
+    reduce: str,
+    method: str,
 ) -> tuple[Any, Any, Any, Any]:
     count = len(parent)
     edges, lower, upper = _living(xp, parent, preorder, size, keep)
@@ -130,16 +141,20 @@ def _contract(
     path = (xp.cumsum(final) - 1)[last]
     ends = xp.cumsum(xp.bincount(path))
     slot = ends[path] - 1 - left
-    along = xp.empty(len(edges), np.int64)
-    along[slot] = weights[edges]
-    sums = xp.cumsum(along)[ends - 1]
-    sums[1:] -= sums[:-1].copy()
+    values = weights[edges].astype(np.int64, copy=False)
+    if reduce == "max":
+        reduced = values[xp.lexsort(xp.stack((values, path)))][ends - 1]
+    else:
+        along = xp.empty_like(values)
+        along[slot] = values
+        reduced = xp.cumsum(along)[ends - 1]
+        reduced[1:] -= reduced[:-1].copy()
 
     path_vertices = xp.empty(len(edges) + len(ends), np.int64)
     path_vertices[slot + path] = lower
     offsets = xp.concatenate((xp.zeros(1, np.int64), ends + xp.arange(1, len(ends) + 1)))
     path_vertices[offsets[1:] - 1] = upper[final]
-    return vertices, offsets, path_vertices, sums
+    return vertices, offsets, path_vertices, reduced
 
 
 def _living(xp: Any, parent: Any, preorder: Any, size: Any, keep: Any) -> tuple[Any, Any, Any]:

@@ -342,7 +342,7 @@ def cupy():
     for name in (
         *("arange", "argsort", "asarray", "concatenate", "cumsum", "empty_like", "flatnonzero"),
         *("full", "ones", "searchsorted", "stack", "where", "zeros", "array"),
-        *("ascontiguousarray", "isnan"),
+        *("ascontiguousarray", "bincount", "isnan", "lexsort"),
     ):
         setattr(found, name, _here(getattr(np, name)))
     found.maximum = np.maximum

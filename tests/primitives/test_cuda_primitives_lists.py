@@ -126,11 +126,12 @@ def check_trees(parent, rng):
     tours = [euler_tour(parent, backend=backend) for backend in ("cpu", "cuda")]
     same(tours[1], tours[0])
     keep, weights = rng.random(count) < 0.1, rng.integers(-9, 9, count)
-    found = [
-        contract_tree(tour, keep, weights, backend=backend)
-        for tour, backend in zip(tours, ("cpu", "cuda"), strict=True)
-    ]
-    same(found[1], found[0], vars(found[0]))
+    for reduce in ("sum", "max"):
+        found = [
+            contract_tree(tour, keep, weights, reduce=reduce, backend=backend)
+            for tour, backend in zip(tours, ("cpu", "cuda"), strict=True)
+        ]
+        same(found[1], found[0], vars(found[0]))
     if (parent == np.arange(count)).sum() == 1:
         edges, root = edges_of(parent, rng), int(rng.integers(count))
         tours = [euler_tour(edges=edges, root=root, backend=b) for b in ("cpu", "cuda")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -174,7 +176,7 @@ def test_any_edges_are_a_tree_or_refused(data, count):
 # -- contraction -----------------------------------------------------------------------------------
 
 
-def plain_contraction(parent, keep, weights):
+def plain_contraction(parent, keep, weights, reduce=operator.add):
     """Corners and {ends: (vertices, weight)}, one leaf and one vertex after the other."""
     near = {v: {} for v in range(len(parent))}
     for v, p in enumerate(parent.tolist()):
@@ -194,7 +196,7 @@ def plain_contraction(parent, keep, weights):
             to = one[0] if one[0][-1] == v else one[0][::-1]
             off = two[0] if two[0][0] == v else two[0][::-1]
             del near[a][v], near[b][v]
-            near[a][b] = near[b][a] = (to + off[1:], one[1] + two[1])
+            near[a][b] = near[b][a] = (to + off[1:], reduce(one[1], two[1]))
     paths = {frozenset((u, v)): path for u in near for v, path in near[u].items()}
     return sorted(near), {(min(p, p[::-1]), w) for p, w in paths.values()}
 
@@ -214,14 +216,16 @@ def as_set(found):
     seed=st.integers(0, 99),
     share=st.sampled_from([0, 0.02, 0.1, 0.5, 1]),
     method=st.sampled_from(["auto", "recursive"]),
+    reduce=st.sampled_from(["sum", "max"]),
 )
-def test_contraction(parent, seed, share, method):
+def test_contraction(parent, seed, share, method, reduce):
     rng = np.random.default_rng(seed)
     keep, weights = rng.random(len(parent)) < share, rng.integers(-9, 9, len(parent))
     tour = euler_tour(parent, backend="cpu")
-    found = contract_tree(tour, keep, weights, method=method, backend="cpu")
+    found = contract_tree(tour, keep, weights, reduce=reduce, method=method, backend="cpu")
     assert all(array.dtype == np.int64 for array in vars(found).values())
-    assert as_set(found) == plain_contraction(parent, keep, weights)
+    plainly = {"sum": operator.add, "max": max}[reduce]
+    assert as_set(found) == plain_contraction(parent, keep, weights, plainly)
 
 
 def test_a_path_becomes_one():
@@ -244,3 +248,5 @@ def test_contraction_is_refused():
     ):
         with pytest.raises(InputError, match=message):
             contract_tree(tour, np.array(keep), weights, backend="cpu")
+    with pytest.raises(InputError, match="reduce 'min' is not known; use sum or max"):
+        contract_tree(tour, np.array([True] * 3), reduce="min", backend="cpu")
