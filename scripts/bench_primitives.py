@@ -21,14 +21,15 @@ import numpy as np
 
 from terrain_gpu.cuda import device
 from terrain_gpu.engine.plan import available_threads
-from terrain_gpu.primitives import euler_tour, list_ranking
+from terrain_gpu.primitives import euler, euler_tour, list_ranking
 
 MILLION = 10**6
 LITERATURE = (
     ("list ranking, random, 64 M", "Dehne and Yogaratnam 2010", 593),
     ("list ranking, random, 64 M", "Rehman et al. 2009", 388),
     ("list ranking, random, 128 M", "Banerjee and Kothapalli 2011", 287),
-    ("Euler tour, 16 M nodes", "as quoted in the literature", 111),
+    ("Euler tour of 16 M nodes from edges, parents only", "Rehman 2010", 111),
+    ("the same with levels, preorder and sizes", "Rehman 2010", 133),
 )
 METHODS: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -126,8 +127,16 @@ def main() -> None:
 
     if args.tree:
         parent = make_tree(xp, round(args.tree * MILLION))
-        took = milliseconds(lambda: euler_tour(parent, backend=args.backend), wait, args.repeat)
-        print(f"Euler tour, {args.tree:g} M nodes, parent, depth, preorder, size: {took:.2f}")
+        child = xp.random.permutation(xp.flatnonzero(parent != xp.arange(len(parent))))
+        edges = xp.stack([child, parent[child]], 1).astype(np.int32)
+        calls: dict[str, Callable[[], Any]] = {
+            "depth, preorder, size from parents": lambda: euler_tour(parent, backend=args.backend),
+            "parents from edges": lambda: euler.root_tree(xp, edges, 0),
+            "all from edges": lambda: euler_tour(edges=edges, backend=args.backend),
+        }
+        for what, call in calls.items():
+            took = milliseconds(call, wait, args.repeat)
+            print(f"Euler tour, {args.tree:g} M nodes, {what}: {took:.2f}", flush=True)
     print("\nin the literature, on GPUs of their time:")
     for what, who, took in LITERATURE:
         print(f"  {what}: {took} ({who})")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+
+import emulation
 import numpy as np
 import pytest
 from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
@@ -57,6 +60,19 @@ def test_hybrid(name, share):
     for _ in range(3):
         labels = connected_components(edges, n, "hybrid", backend="cuda")
         assert np.array_equal(labels, plain(edges, n))
+
+
+@pytest.mark.parametrize("method", ["rem", "sv", "sv-updt", "soman", "cc-updt", "stages-sv-updt"])
+def test_methods_in_the_emulation(method, kernels, monkeypatch, small_groups):
+    if shutil.which("g++") is None:
+        pytest.skip("no compiler to emulate a GPU")
+    emulation.use(monkeypatch, kernels)
+    try:
+        for edges, n in GRAPHS.values():
+            labels = connected_components(edges, n, method, backend="cuda")
+            assert np.array_equal(labels, plain(edges, n))
+    finally:
+        emulation.forget()
 
 
 @pytest.mark.gpu
