@@ -39,7 +39,8 @@ OPTIONS = [
         type=click.Choice(get_args(TreeMethod)),
         default="frozen",
         show_default=True,
-        help="Algorithm; both give the same bits, contract is the reference.",
+        help="Algorithm; both give the same bits. contract is the reference; it runs on a GPU only "
+        "with --backend cuda.",
     ),
     options.layer_option,
 ]

@@ -124,7 +124,7 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
         8 or 4.
     method
         "frozen": Boruvka with frozen components. "contract": the classical contraction, kept as a
-        reference. Both give the same bits.
+        reference; on a GPU with `backend` "cuda" only. Both give the same bits.
     nodata
         For arrays: value of absent cells. A store's layer has its own.
     layer
@@ -172,13 +172,9 @@ def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
     Boruvka's algorithm with frozen boundary components; docs/design/spanning-trees.md.
     """
     problem = weight, connectivity, method
-    if backend == "cuda" and method != "frozen":
-        raise InputError(
-            f"method {method!r} runs on the CPU only; use method frozen, or backend cpu"
-        )
     if client is not None and isinstance(data, np.ndarray):
         raise InputError("a cluster computes only from stores; leave out client (--workers)")
-    if method != "frozen":
+    if method != "frozen" and backend == "auto":
         backend = "cpu"
     if isinstance(data, np.ndarray):
         refuse_for_arrays(compress)

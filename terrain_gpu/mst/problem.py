@@ -245,7 +245,8 @@ class SpanningForest(Operation):
         from .cuda.regions import GpuSolver
 
         nodata, diagonal = self.source.nodata, self.connectivity == 8
-        return GpuSolver(self.blocks, plan.unit_rows, self.kind, nodata, diagonal, gpu)
+        method = METHODS[self.solved_by]
+        return GpuSolver(self.blocks, plan.unit_rows, self.kind, nodata, diagonal, gpu, method)
 
     def _solve_regions(self, run: Run, solver: Any, regions: BlockGrid, spill: Spill) -> None:
         """Run the first phase on GPUs: of this process, or of a cluster's workers."""
@@ -390,6 +391,7 @@ def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
             threads=threads_of(threads),
             memory_limit=limit_of(memory_limit) - beside - lengths,
             gpu=gpu,
+            method=method,
         )
     return plan_forest(
         rows,

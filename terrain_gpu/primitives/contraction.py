@@ -104,13 +104,13 @@ def contract_tree(
         values = integers("weights", values)
         if values.shape != (count,):
             raise InputError(f"weights have shape {values.shape}; ({count},) is needed")
-        found = _contract(xp, parent, preorder, size, kept, values, reduce, method)
+        found = contract(xp, parent, preorder, size, kept, values, reduce, method)
         return Contraction(*(give(array) for array in found))
 
     return placed(backend, device, (tour.parent, keep, weights), work)
 
 
-def _contract(
+def contract(
     xp: Any,
     parent: Any,
     preorder: Any,
@@ -118,8 +118,9 @@ def _contract(
     keep: Any,
     weights: Any,
     reduce: str,
-    method: str,
+    method: str = "auto",
 ) -> tuple[Any, Any, Any, Any]:
+    """Return the arrays of a `Contraction`, see `contract_tree`; `xp` is numpy or cupy."""
     count = len(parent)
     edges, lower, upper = _living(xp, parent, preorder, size, keep)
     degree = xp.bincount(xp.concatenate((lower, upper)), minlength=count)

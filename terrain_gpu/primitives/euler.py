@@ -87,14 +87,14 @@ def euler_tour(
 
     def work(xp: Any, take: Any, give: Any) -> EulerTour:
         above = parent if edges is None else root_tree(xp, take(edges), root, method)
-        tour = _tour(xp, integers("parent", take(above)), method)
+        tour = tour_of(xp, integers("parent", take(above)), method)
         return EulerTour(*(give(array) for array in tour))
 
     return placed(backend, device, (parent, edges), work)
 
 
-def _tour(xp: Any, parent: Any, method: str) -> tuple[Any, Any, Any, Any]:
-    """Return parent, depth, preorder and size."""
+def tour_of(xp: Any, parent: Any, method: str = "auto") -> tuple[Any, Any, Any, Any]:
+    """Return parent, depth, preorder and size, see `euler_tour`; `xp` is numpy or cupy."""
     count = len(parent)
     if not count:
         return tuple(xp.empty(0, np.int64) for _ in range(4))

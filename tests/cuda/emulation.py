@@ -125,6 +125,12 @@ static unsigned long long* of_warp(unsigned long long v) {
 }
 inline void __syncwarp() { of_warp(0); }
 inline void __syncthreads() { collect(block, 0, blockDim.x, 0); }
+inline int __syncthreads_or(int x) {
+    unsigned long long* all = collect(block, 0, blockDim.x, x);
+    int found = 0;
+    for (unsigned k = 0; k < blockDim.x; k++) found |= (int)all[k];
+    return found;
+}
 inline unsigned __ballot_sync(unsigned, bool x) {
     unsigned long long* all = of_warp(x);
     unsigned found = 0;
@@ -139,6 +145,10 @@ template <class T> T __shfl_sync(unsigned, T x, int lane) {
     memcpy(&found, of_warp(bits) + lane, sizeof x);
     return found;
 }
+template <class T> T __shfl_down_sync(unsigned lanes, T x, int offset) {
+    int lane = threadIdx.x & 31;
+    return __shfl_sync(lanes, x, lane + offset < 32 ? lane + offset : lane);
+}
 template <class T> T __shfl_xor_sync(unsigned lanes, T x, int other) {
     return __shfl_sync(lanes, x, (threadIdx.x & 31) ^ other);
 }
@@ -148,6 +158,12 @@ _lanes = False
 """Whether blocks have their threads."""
 
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)')
+
+
+def _preprocessed(code, macros):
+    """Expand macros, of which parameters of kernels are made."""
+    words = ["g++", "-E", "-P", "-x", "c++", *macros, "-"]
+    return subprocess.run(words, input=code, check=True, capture_output=True, text=True).stdout
 
 
 def _in_lanes(code):
@@ -271,11 +287,12 @@ def _argument(value):
 
 
 def _compile(code, options, capability):
-    # Dynamic shared memory, of kernels that cannot run here, is an array without a size.
-    code = code.replace("extern __shared__", "static").replace("shared[];", "shared[1];")
-    code = code.replace("memory[];", f"memory[{EmulatedDevice.attributes[_SHARED]}];")
-    text = _in_lanes(code) if _lanes else SHIM + ALONE + code
+    # Dynamic shared memory is an array without a size.
+    size = EmulatedDevice.attributes[_SHARED]
+    code = code.replace("extern __shared__", "static")
+    code = re.sub(r"\b(shared|memory)\[\];", rf"\1[{size}];", code)
     macros = [option for option in options if option.startswith("-D")]
+    text = _in_lanes(_preprocessed(code, macros)) if _lanes else SHIM + ALONE + code
     how = ["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-ffp-contract=off"]
     how.append("-U_FORTIFY_SOURCE")  # it takes another stack for an error
     name = sha256(repr((text, macros)).encode()).hexdigest()
@@ -358,10 +375,10 @@ def use(patch: pytest.MonkeyPatch, folder: Path) -> None:
     forget()
 
 
-def in_lanes(patch: pytest.MonkeyPatch, folder: Path) -> None:
+def in_lanes(patch: pytest.MonkeyPatch, folder: Path, shared: int = 48_000) -> None:
     """As `use`, with all threads of a block; two warps have the shared memory that they need."""
     patch.setattr(sys.modules[__name__], "_lanes", True)
-    patch.setitem(EmulatedDevice.attributes, _SHARED, 48_000)
+    patch.setitem(EmulatedDevice.attributes, _SHARED, shared)
     use(patch, folder)
 
 

@@ -266,8 +266,6 @@ def test_limits(tmp_path):
     store = make_store(tmp_path / "s", make("terrain", "uint16", (700, 900), 6), 7, 256)
     with pytest.raises(PlanError, match=r"--gpu-memory-limit [0-9]+MB at least"):
         forest(store, backend="cuda", gpu_memory_limit=10**8)
-    with pytest.raises(InputError, match="CPU only"):
-        forest(store, backend="cuda", method="contract")
     with pytest.raises(InputError, match="device 99 does not exist"):
         forest(store, backend="cuda", device=99)
 

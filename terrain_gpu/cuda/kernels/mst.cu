@@ -410,6 +410,41 @@ extern "C" __global__ void flatten(i64 vertices, u32* parent, u64* best, u32* be
     }
 }
 
+// -- the classical method --------------------------------------------------------------------------
+
+// List the edges in the mask of a region; their ends are numbers row * cols + col in the region.
+extern "C" __global__ void forest_edges(
+    const Region* region, const Cell* cells, const u8* mask, EDGES, u64* edge_count
+) {
+    const Region g = *region;
+    const i64 n = g.rows * g.cols, stride = (i64)gridDim.x * blockDim.x;
+    for (i64 base = blockIdx.x * (i64)blockDim.x; base < n; base += stride) {
+        const i64 cell = base + threadIdx.x, row = cell / g.cols, col = cell % g.cols;
+        const i64 from = cell_at(g, row, col);
+        const u32 bits = cell < n ? mask[from] : 0;
+        for (int k = 0; k < 4; k++) {
+            const bool has = bits >> k & 1;
+            const i64 at = append(has, edge_count);
+            if (!has) continue;
+            const i64 r = row + (k != 0), c = col + (k == 0 ? 1 : k - 2);
+            const Cell a = cells[from], b = cells[cell_at(g, r, c)];
+            PUT(at, edge_key(g, operand(a), operand(b), k, row), (u32)(4 * cell + k));
+            us[at] = (u32)cell;
+            vs[at] = (u32)(r * g.cols + c);
+        }
+    }
+}
+
+// Take edges out of the mask.
+extern "C" __global__ void drop_edges(const Region* region, const u32* ids, i64 n, u32* mask) {
+    const Region g = *region;
+    for (i64 e = blockIdx.x * (i64)blockDim.x + threadIdx.x; e < n;
+         e += (i64)gridDim.x * blockDim.x) {
+        const i64 at = cell_at(g, (ids[e] >> 2) / g.cols, (ids[e] >> 2) % g.cols);
+        atomicAnd(&mask[at >> 2], ~(1u << (8 * (at & 3) + (ids[e] & 3))));
+    }
+}
+
 // -- statistics of the result ----------------------------------------------------------------------
 
 // Exact sum of the weights of a tile's edges, with a low and a high word per exponent, as on the

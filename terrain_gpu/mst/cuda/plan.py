@@ -110,6 +110,11 @@ def work_bytes(weight: Weight) -> float:
     return (TILE_EDGES * (2.5 * edge + 4) + RING * vertex) / TILE**2
 
 
+CONTRACTING = 400
+"""Additional GPU memory of the method "contract", in bytes per cell: the whole forest of a region
+as a list of edges, and the Euler tour of its trees."""
+
+
 def merge_bytes(vertices: int, edges: int, weight: Weight) -> int:
     """Return the GPU memory for joining regions, in bytes."""
     wide = is_wide(weight)
@@ -117,7 +122,7 @@ def merge_bytes(vertices: int, edges: int, weight: Weight) -> int:
     return edges * (2 * (8 + 4 * 3 + 4 * wide) + 48) + vertices * (8 + 4 + 1 + 4 * wide)
 
 
-def plan_regions(
+def plan_regions(  # noqa: PLR0913 - keyword-only
     rows: int,
     cols: int,
     weight: Weight,
@@ -129,6 +134,7 @@ def plan_regions(
     threads: int,
     memory_limit: int | None,
     gpu: Gpu,
+    method: str = "frozen",
 ) -> StreamPlan:
     """Plan a spanning forest on GPUs; ``unit_rows`` is the side of a region.
 
@@ -159,6 +165,7 @@ def plan_regions(
         cells = min(side, round_up(rows, block)) * min(side, round_up(cols, block))
         lengths = 4 * 8 * min(side, rows) * weight.slopes
         of_cell = slots * slot_bytes(dtype) + work_bytes(weight)
+        of_cell += CONTRACTING * (method == "contract")
         return RESERVED + int(cells * of_cell) + lengths
 
     if host > limit or device(block) > gpu.memory:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class SolverLane:
 
     def __init__(self, device: int) -> None:
         self.device, self.lock = device, threading.Lock()
-        self.work: _Workspace | None = None
+        self.work: Workspace | None = None
 
 
 class Slot:
@@ -76,9 +77,9 @@ class GpuSolver:
         Side of a region in cells: whole blocks.
     gpu
         Solves the regions, and joins them on its first device while that has memory.
+    method
+        `frozen`, or `contract`, which joins regions on the CPU.
     """
-
-    method = frozen
 
     def __init__(
         self,
@@ -88,7 +89,9 @@ class GpuSolver:
         nodata: Any,
         diagonal: bool,
         gpu: Gpu,
+        method: ModuleType = frozen,
     ) -> None:
+        self.method = method
         self.shape = blocks.rows, blocks.cols
         self.blocks, self.regions = blocks, RegionGrid(blocks.rows, blocks.cols, side)
         self.weight, self.nodata, self.diagonal = weight, nodata, diagonal
@@ -125,15 +128,25 @@ class GpuSolver:
         lane = slot.lane
         with lane.lock, cupy.cuda.Device(lane.device):
             if lane.work is None:
-                lane.work = _Workspace(self, cupy)
+                lane.work = self._new_workspace(cupy)
             with lane.work.stream:
                 lane.work.start(at, slot)
                 lane.work.run()
                 return lane.work.result()
 
+    def _new_workspace(self, cupy: Any) -> Workspace:
+        if self.method is frozen:
+            return Workspace(self, cupy)
+        from .contract import ContractingWorkspace
+
+        return ContractingWorkspace(self, cupy)
+
     def merge(self, children: Children, sums: np.ndarray) -> tuple[Region, np.ndarray]:
         """Join siblings like `merge.merge`; on the CPU if they do not fit the GPU's memory."""
         weight = self.weight
+        if self.method is not frozen:
+            rule, mode = weight.rule(), weight.sum_mode
+            return self.method.merge(children, self.shape, rule, self.diagonal, sums, mode)
         frame = Frame(children, self.shape)
         needed = merge_bytes(frame.cells.size, frame.most_edges, weight)
         fits = frame.most_edges < 2**32 and RESERVED + needed <= self.memory_limit
@@ -205,7 +218,7 @@ class EdgeList:
 
         self.cupy, self.kernels = cupy, module("mst", values)
         self.wide, self.vertices = is_wide(weight), vertices
-        self._lists = [self._new_list(edges) for _ in range(2)]
+        self._lists = [self.new_list(edges) for _ in range(2)]
         self.edges = self._lists[0][0]
         self.parent = cupy.empty(vertices, np.uint32)
         self.frozen = cupy.empty(vertices, np.uint8)
@@ -214,7 +227,7 @@ class EdgeList:
         self.counts = cupy.zeros(2 * ROUNDS + 2, np.uint64)
         self.grid = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
-    def _new_list(self, count: int) -> tuple[list[Any], Any]:
+    def new_list(self, count: int) -> tuple[list[Any], Any]:
         """Allocate the arrays of a list of edges, and their tags."""
         empty = self.cupy.empty
         keys = [empty(count, np.uint64)] + [empty(count, np.uint32)] * self.wide
@@ -305,8 +318,18 @@ class EdgeList:
         self.launch("flatten", np.int64(self.vertices), self.parent, self.best, self.best_id)
 
 
-class _Workspace:
-    """Memory and sequence of kernels to solve a region."""
+class Workspace:
+    """Memory and sequence of kernels to solve a region.
+
+    Attributes
+    ----------
+    freezes
+        Whether components with cells that have neighbours outside the region pick no edges.
+    sides
+        Bits: whether the raster continues above (1), below (2), left (4), right (8).
+    """
+
+    freezes = True
 
     def __init__(self, solver: GpuSolver, cupy: Any) -> None:
         self.solver, self.cupy = solver, cupy
@@ -331,7 +354,7 @@ class _Workspace:
         self.cells, self.mask = slot.cells, slot.mask
         r0, r1, c0, c1 = solver.regions.window(*at)
         rows, cols = solver.shape
-        sides = (r0 > 0) | (r1 < rows) << 1 | (c0 > 0) << 2 | (c1 < cols) << 3
+        self.sides = (r0 > 0) | (r1 < rows) << 1 | (c0 > 0) << 2 | (c1 < cols) << 3
         self.tiles_across = ceil_div(c1 - c0, TILE)
         self.tiles = ceil_div(r1 - r0, TILE) * self.tiles_across
         self.window = r0, r1, c0, c1
@@ -341,7 +364,7 @@ class _Workspace:
             (solver.blocks.block // TILE).bit_length() - 1,
             ceil_div(c1 - c0, solver.blocks.block),
             self.tiles_across,
-            sides,
+            self.sides * self.freezes,
             solver.nodata is not None,
             solver.diagonal,
             self.per_length.data.ptr,
@@ -352,6 +375,12 @@ class _Workspace:
 
     def run(self) -> None:
         """Run all kernels of a region."""
+        left = self.grow()
+        self.candidates = self.list.candidates(left, tags=False)
+        self.weigh()
+
+    def grow(self) -> int:
+        """Write the final edges to the mask; return the number of edges left in the list."""
         graph = self.list
         self.mask[...] = 0
         graph.counts[...] = 0
@@ -373,10 +402,13 @@ class _Workspace:
             graph.best,
             graph.best_id,
         )
-        left = graph.mark(self.region, self.mask)
-        self.candidates = graph.candidates(left, tags=False)
+        return graph.mark(self.region, self.mask)
+
+    def weigh(self) -> None:
+        """Sum up the edges in the mask."""
         self.sums[...] = 0
         self.totals[...] = 0
+        given = self.region, self.cells, self.nodata
         self._per_tile("weigh", THREADS, *given, self.mask, self.sums, self.totals)
 
     def _per_tile(self, name: str, threads: int, *arguments: Any) -> None:
@@ -399,7 +431,7 @@ class _Workspace:
         local = keys[1].astype(np.int64)
         cell = local >> 2
         ids = 4 * ((r0 + cell // cols) * solver.shape[1] + c0 + cell % cols) + (local & 3)
-        candidates = (keys[0].astype(weight.key_dtype), ids, self._cell(us), self._cell(vs))
+        candidates = (keys[0].astype(weight.key_dtype), ids, self.cell_of(us), self.cell_of(vs))
         cuts = np.cumsum([cols, cols, rows])
         sides = np.split(raw, cuts)
         border = Border(
@@ -408,7 +440,7 @@ class _Workspace:
         )
         return Solved(Region(self.window, border, candidates), edges, vertices, self.sums.get())
 
-    def _cell(self, vertices: np.ndarray) -> np.ndarray:
+    def cell_of(self, vertices: np.ndarray) -> np.ndarray:
         """Return the global cell of each vertex."""
         tile, cell = vertices.astype(np.int64) // RING, _RING_CELLS[vertices % RING]
         row = self.window[0] + tile // self.tiles_across * TILE + cell // TILE
