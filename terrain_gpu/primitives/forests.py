@@ -11,8 +11,8 @@ from ..errors import InputError
 from .arrays import on_gpu, placed
 from .components import count_vertices
 
-LEAST_GROUP = 1 << 16
-"""A list of at most this many edges is never split."""
+LEAST_GROUP, MOST_GROUP = 1 << 16, 1 << 31
+"""A list of at most the one number of edges is never split, one of more than the other always."""
 
 SAMPLE = 1024
 """Edges from which the one is chosen at which a list is split."""
@@ -98,7 +98,8 @@ def spanning_forest(
             from .forests_gpu import GpuForest as Forest  # type: ignore[assignment]
         keys = _keys(xp, take(weights))
         forest = Forest(xp.ascontiguousarray(there), keys, vertices)
-        _grow(forest, forest.all_edges(), max(int(forest.GROUP * vertices), LEAST_GROUP))
+        group = min(max(int(forest.GROUP * vertices), LEAST_GROUP), MOST_GROUP)
+        _grow(forest, forest.all_edges(), group)
         return give(xp.flatnonzero(forest.chosen).astype(np.int64, copy=False))
 
     return placed(backend, device, (edges, weights), work)
@@ -119,7 +120,8 @@ def _keys(xp: Any, weights: Any) -> Any:
             f"weights[{int(wrong.argmax())}] is NaN, which cannot be ordered; give a number, or "
             "leave the edge out"
         )
-    words = (values + 0).view(f"i{bits // 8}")  # -0.0 + 0 is 0.0
+    words = values.view(f"i{bits // 8}")
+    words = words * (words != least)  # -0.0 is 0.0; as floats, CuPy would flush the smallest to 0
     return (words ^ ((words >> (bits - 1)) | least)).view(f"u{bits // 8}")
 
 
