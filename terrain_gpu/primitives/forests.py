@@ -92,17 +92,25 @@ def spanning_forest(
         vertices = count_vertices(there, n)
         if there.dtype not in (np.int32, np.int64):
             there = there.astype(np.int64)
-        if xp is np:
-            from .forests_cpu import CpuForest as Forest
-        else:
-            from .forests_gpu import GpuForest as Forest  # type: ignore[assignment]
         keys = _keys(xp, take(weights))
-        forest = Forest(xp.ascontiguousarray(there), keys, vertices)
-        group = min(max(int(forest.GROUP * vertices), LEAST_GROUP), MOST_GROUP)
-        _grow(forest, forest.all_edges(), group)
-        return give(xp.flatnonzero(forest.chosen).astype(np.int64, copy=False))
+        return give(forest_of(xp, xp.ascontiguousarray(there), keys, vertices))
 
     return placed(backend, device, (edges, weights), work)
+
+
+def forest_of(xp: Any, edges: Any, keys: Any, n: int) -> Any:
+    """Return the indices of the forest's edges, see `spanning_forest`; `xp` is numpy or cupy.
+
+    `edges` are int32 or int64 with ends in range, `keys` unsigned, of 32 or 64 bits.
+    """
+    if xp is np:
+        from .forests_cpu import CpuForest as Forest
+    else:
+        from .forests_gpu import GpuForest as Forest  # type: ignore[assignment]
+    forest = Forest(edges, keys, n)
+    group = min(max(int(forest.GROUP * n), LEAST_GROUP), MOST_GROUP)
+    _grow(forest, forest.all_edges(), group)
+    return xp.flatnonzero(forest.chosen).astype(np.int64, copy=False)
 
 
 def _keys(xp: Any, weights: Any) -> Any:

@@ -109,9 +109,22 @@ def test_list_ranking_contracts_as_walks_do(raster, weight, connectivity, sides)
 
 
 def check_regions(data, nodata, weight, connectivity, side, block=64):
-    """Regions leave what blocks of their size leave; the tree is that of Kruskal's algorithm."""
+    """Regions leave what blocks of their size leave, also joined; the tree is that of "frozen"."""
     found = {}
-    solve = regions.GpuSolver.solve
+    solve, merge, merge_on_cpu = regions.GpuSolver.solve, regions.GpuSolver.merge, contract.merge
+
+    def check_merge(solver, children, sums):
+        kind, other_sums = solver.weight, sums.copy()
+        how = solver.shape, kind.rule(), solver.diagonal, other_sums, kind.sum_mode
+        expected, expected_final = merge_on_cpu(children, *how)
+        region, final = merge(solver, children, sums)
+        assert region.window == expected.window
+        for one, other in zip(by_id(region), by_id(expected), strict=True):
+            assert one.dtype == other.dtype
+            assert np.array_equal(one, other)
+        assert np.array_equal(np.sort(final), np.sort(expected_final))
+        assert np.array_equal(sums, other_sums)
+        return region, final
 
     def note(solver, at, slot):
         found[at] = solve(solver, at, slot)
@@ -121,6 +134,8 @@ def check_regions(data, nodata, weight, connectivity, side, block=64):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "MOST_SIDE", side)
         patch.setattr(regions.GpuSolver, "solve", note)
+        patch.setattr(regions.GpuSolver, "merge", check_merge)
+        patch.setattr(contract, "merge", None)  # no merge falls back to the CPU
         tree = minimum_spanning_tree(
             data, method="contract", backend="cuda", block_size=block, **options
         )

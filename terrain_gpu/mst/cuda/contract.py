@@ -3,7 +3,8 @@
 `mst.cpu.contract` grows the forest of a block vertex by vertex, and walks up and down its trees.
 Here the kernels of `regions` find the forest of the region alone, with nothing frozen. Its trees
 are rooted by an Euler tour, and list ranking contracts them (`primitives.contraction`): everything
-takes O(log n) rounds.
+takes O(log n) rounds. Regions are joined in the same way: the spanning forest of a list of edges,
+then dead ends and paths.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ import numpy as np
 
 from ...primitives.contraction import contract
 from ...primitives.euler import root_tree, tour_of
+from ...primitives.forests import forest_of
+from ..cpu.merge import Frame
+from ..region import Region
+from ..weights import Weight
 from .regions import Workspace
 
 
@@ -62,6 +67,25 @@ class ContractingWorkspace(Workspace):
         r0, _, c0, c1 = self.window
         row, col = np.divmod(vertices, c1 - c0)
         return (r0 + row) * self.solver.shape[1] + c0 + col
+
+
+def merge(
+    xp: Any, frame: Frame, weight: Weight, diagonal: bool, sums: np.ndarray
+) -> tuple[Region, np.ndarray]:
+    """Join siblings as `mst.cpu.contract.merge` does; `xp` is numpy or cupy."""
+    graph = frame.edges(weight.rule(), diagonal)
+    by_id = np.argsort(graph[1])  # of equal keys, the edge that comes first is the lesser
+    keys, ids, us, vs = (array[by_id] for array in graph)
+    cells, ends = np.unique(np.concatenate((us, vs)), return_inverse=True)
+    edges, of_edges = xp.asarray(np.stack(np.split(ends, 2), 1)), xp.asarray(keys)
+    forest = forest_of(xp, edges, of_edges, len(cells))
+    order = xp.argsort(of_edges[forest], kind="stable")
+    found = contract_forest(xp, edges[forest], order, xp.asarray(frame.is_open(cells)))
+    greatest, us, vs = (array if xp is np else array.get() for array in found)
+    whole = forest if xp is np else forest.get()
+    kept, final = whole[greatest], np.delete(whole, greatest)
+    weight.add(sums, keys[final])
+    return frame.region((keys[kept], ids[kept], cells[us], cells[vs])), ids[final]
 
 
 def contract_forest(xp: Any, edges: Any, order: Any, keep: Any) -> tuple[Any, Any, Any]:

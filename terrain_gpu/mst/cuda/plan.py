@@ -115,8 +115,10 @@ CONTRACTING = 400
 as a list of edges, and the Euler tour of its trees."""
 
 
-def merge_bytes(vertices: int, edges: int, weight: Weight) -> int:
+def merge_bytes(vertices: int, edges: int, weight: Weight, contracts: bool = False) -> int:
     """Return the GPU memory for joining regions, in bytes."""
+    if contracts:  # ends may lie inside, at most two for each edge
+        return edges * 2 * CONTRACTING
     wide = is_wide(weight)
     # Two lists of edges with tags, plus either the sort or the edges found, chosen and kept.
     return edges * (2 * (8 + 4 * 3 + 4 * wide) + 48) + vertices * (8 + 4 + 1 + 4 * wide)

@@ -78,7 +78,7 @@ class GpuSolver:
     gpu
         Solves the regions, and joins them on its first device while that has memory.
     method
-        `frozen`, or `contract`, which joins regions on the CPU.
+        `frozen` or `contract`.
     """
 
     def __init__(
@@ -144,18 +144,16 @@ class GpuSolver:
     def merge(self, children: Children, sums: np.ndarray) -> tuple[Region, np.ndarray]:
         """Join siblings like `merge.merge`; on the CPU if they do not fit the GPU's memory."""
         weight = self.weight
-        if self.method is not frozen:
-            rule, mode = weight.rule(), weight.sum_mode
-            return self.method.merge(children, self.shape, rule, self.diagonal, sums, mode)
         frame = Frame(children, self.shape)
-        needed = merge_bytes(frame.cells.size, frame.most_edges, weight)
+        contracts = self.method is not frozen
+        needed = merge_bytes(frame.cells.size, frame.most_edges, weight, contracts)
         fits = frame.most_edges < 2**32 and RESERVED + needed <= self.memory_limit
 
         def join(gpu: Gpu | None) -> tuple[Region, np.ndarray]:
             if gpu is not None and fits:
                 return self._merge(frame, sums)
             rule, mode = weight.rule(), weight.sum_mode
-            return frozen.merge(children, self.shape, rule, self.diagonal, sums, mode)
+            return self.method.merge(children, self.shape, rule, self.diagonal, sums, mode)
 
         return self._joins.run(join)
 
@@ -163,6 +161,11 @@ class GpuSolver:
         import cupy
 
         weight = self.weight
+        if self.method is not frozen:
+            from .contract import merge
+
+            with memory_bound(self.memory_limit, self.device), cupy.cuda.Device(self.device):
+                return merge(cupy, frame, weight, self.diagonal, sums)
         keys, ids, us, vs = frame.edges(weight.rule(), self.diagonal)
         graph = keys, ids, frame.number(us), frame.number(vs)
         with memory_bound(self.memory_limit, self.device), cupy.cuda.Device(self.device):
