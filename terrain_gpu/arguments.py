@@ -29,6 +29,8 @@ Devices = int | Sequence[int] | Literal["all"]
 """The number of a GPU, numbers of several, or all."""
 Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]
 NetworkPairs = Literal["mst", "delaunay", "all"]
+IndexTile = Literal[16, 32, 64, 128]
+IndexMethod = Literal["relax", "relax-array", "tournament"]
 PathMethod = Literal["relax", "index", "dijkstra", "relax-array", "tournament"]
 Wrap = Literal["auto", "yes", "no"]
 """Whether the last column of a raster meets the first one."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from ..arguments import IndexMethod, IndexTile
 from . import compute_sssp, options
 from .working import warn_if_empty
+
+tile_option = click.option(
+    "--tile",
+    type=click.Choice([str(side) for side in get_args(IndexTile)]),
+    callback=lambda ctx, param, value: int(value),
+    default="64",
+    show_default=True,
+    help="Side of the tiles, in cells. Larger ones take longer to build and less time to query.",
+)
 
 
 @click.command("build-index")
@@ -15,6 +25,15 @@ from .working import warn_if_empty
 @compute_sssp.cost_options
 @options.connectivity_option
 @options.layer_option
+@tile_option
+@click.option(
+    "--method",
+    type=click.Choice(get_args(IndexMethod)),
+    default="relax",
+    show_default=True,
+    help="How distances inside tiles are computed. For comparison, on a GPU: relax-array (sweeps "
+    "with an updating array) or tournament (Dijkstra, a tournament tree for each tile).",
+)
 @options.memory_limit_option
 @options.threads_option
 @options.backend_option

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import numpy as np
 
-from ..arguments import FlowMethod, NetworkPairs, PathMetric
+from ..arguments import FlowMethod, IndexTile, NetworkPairs, PathMetric
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..mst.weights import WEIGHTS
@@ -89,6 +89,7 @@ NEEDS = {
     "allocation": ("sssp",),
     "connectivity": ("sssp", "cost-matrix", "least-cost-network", "corridor"),
     "metric": ("sssp", "corridor"),
+    "tile": ("index",),
     "flats": ("flow-direction",),
     "method": ("flow-accumulation", "hand"),
     "epsilon": ("fill",),
@@ -199,6 +200,12 @@ class Purpose(click.Choice[str]):
     "--pairs",
     type=click.Choice(get_args(NetworkPairs)),
     help="A network: which points are joined; 'all' for --nearest too.  [default: mst]",
+)
+@click.option(
+    "--tile",
+    type=click.Choice([str(side) for side in get_args(IndexTile)]),
+    callback=lambda ctx, param, value: None if value is None else int(value),
+    help="Distance index: side of its tiles.  [default: 64]",
 )
 @click.option(
     "--flats",

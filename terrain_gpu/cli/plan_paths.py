@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..grid import BlockGrid
+from ..grid import TILE, BlockGrid
 from ..grid.neighbours import reach_of
 from ..paths.costs import CostModel, friction_beside, is_directed, usual_cost
 
@@ -131,7 +131,8 @@ class PlannedPaths:
         from ..paths.index.files import NAME, new_index
         from ..paths.index.problem import plan_index
 
-        planned = new_index(Path(NAME), blocks, self.model, self.cells, {})
+        tile = {"tile": self.problem["tile"] or TILE}
+        planned = new_index(Path(NAME), blocks, self.model, self.cells, tile)
         kinds = [kind for kind in (self.cells, *beside.values()) if kind is not None]
         read = blocks.rows * blocks.cols * sum(kind.itemsize for kind in kinds)
         return plan_index(planned, self.cells, self.model, read=read, **limits)

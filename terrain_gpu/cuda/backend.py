@@ -102,6 +102,23 @@ def choose(backend: str, device: Devices = 0) -> tuple[str, str | None]:
     return "cpu", reason
 
 
+def gpu_for(method: str, backend: str, device: Devices, gpu_memory_limit: int | str | None) -> Gpu:
+    """Return the GPU for a method that the CPU does not have.
+
+    Raises
+    ------
+    InputError
+        when there is none, or the backend is "cpu".
+    """
+    chosen, reason = choose("auto" if backend == "cuda" else backend, device)
+    if chosen == "cuda":
+        return Gpu.of(device, gpu_memory_limit, wanted=True)
+    raise InputError(
+        f"method {method!r} runs on a GPU only ({reason or 'not on backend cpu'}); "
+        "use --method relax, or --backend cuda where there is one"
+    )
+
+
 def find_gpu(
     backend: str,
     device: Devices,

@@ -69,10 +69,12 @@ class Raster:
             r0, r1, c0, c1 = window
             out[...] = self.data[r0:r1, c0:c1]
 
-    def ring(self, window: Window, blocks: BlockGrid, halo: int) -> tuple[np.ndarray, np.ndarray]:
+    def ring(
+        self, window: Window, blocks: BlockGrid, halo: int, unit: int = TILE
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Read a window and what is around, padded to whole tiles; also what has no value."""
         r0, r1, c0, c1 = window
-        shape = round_up(r1 - r0, TILE) + 2 * halo, round_up(c1 - c0, TILE) + 2 * halo
+        shape = round_up(r1 - r0, unit) + 2 * halo, round_up(c1 - c0, unit) + 2 * halo
         cells, gone = pages(shape, self.dtype), pages(shape, np.dtype(bool))
         gone[...] = True
         inside = (0, blocks.rows, 0, blocks.cols)
@@ -108,10 +110,12 @@ class Terrain:
     ----------
     options
         (diagonal, corner_cutting, reverse): the steps of which none may have a negative cost.
+    unit
+        Fields are padded to whole tiles of this side.
     """
 
     options: Options = (True, True, False)
-    halo = 1
+    halo, unit = 1, TILE
 
     def __init__(
         self,
@@ -145,10 +149,10 @@ class Terrain:
         found._hold(sources)
         return found
 
-    def stepping(self, options: Options) -> Terrain:
-        """The same with other options."""
+    def stepping(self, options: Options, unit: int = TILE) -> Terrain:
+        """The same with other options, padded to whole tiles of side `unit`."""
         found = copy(self)
-        found.options, found.halo = options, halo_of(options)
+        found.options, found.halo, found.unit = options, halo_of(options), unit
         return found
 
     def places(self, at: Block) -> Places:
@@ -168,11 +172,12 @@ class Terrain:
     def load(self, at: Block) -> Field:
         window = self.blocks.window(*at)
         h = self.halo
-        cells, absent = self.heights.ring(window, self.blocks, h)
+        how = window, self.blocks, h, self.unit
+        cells, absent = self.heights.ring(*how)
         heights = self._heights(cells, window)
         frictions = heights
         if self.friction is not None:
-            cells, gone = self.friction.ring(window, self.blocks, h)
+            cells, gone = self.friction.ring(*how)
             absent |= gone
             frictions = cells
             if cells.dtype != np.float64:
@@ -183,7 +188,7 @@ class Terrain:
             col = (window[2] + col - h) % self.blocks.cols  # it may lie beyond the seam
             self.refuse_negative(window[0] + int(row) - h, int(col))
         if self.barriers is not None:
-            cells, gone = self.barriers.ring(window, self.blocks, h)
+            cells, gone = self.barriers.ring(*how)
             absent |= (cells != 0) & ~gone
         if isinstance(self.options, Continuous):
             self._refuse_no_friction((frictions < LEAST_FRICTION) & ~absent, window)

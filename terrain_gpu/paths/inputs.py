@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Devices, PathMethod
-from ..cuda.backend import Gpu, Placement, choose, find_gpu
+from ..cuda.backend import Gpu, Placement, find_gpu, gpu_for
 from ..cuda.workers import cluster_on_gpus
 from ..engine.arrays import ArrayLayer, fitting_block
 from ..engine.plan import limit_of
@@ -279,13 +279,7 @@ def _own_gpu_of_method(
     """The GPU of this process that a problem's method runs on."""
     method, heights = problem.method, problem.layers[0]
     if method in GPU_METHODS:
-        chosen, reason = choose("auto" if backend == "cuda" else backend, device)
-        if chosen == "cuda":
-            return Gpu.of(device, gpu_memory_limit, wanted=True)
-        raise InputError(
-            f"method {method!r} runs on a GPU only ({reason or 'not on backend cpu'}); "
-            "use --method relax, or --backend cuda where there is one"
-        )
+        return gpu_for(method, backend, device, gpu_memory_limit)
     if backend == "cuda" and method != "relax":
         raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
     if method != "relax":

@@ -265,7 +265,7 @@ class CostDistance(CostGraph):
     def _needs(self, threads: int) -> int:
         """Return the bytes of the method's own working memory."""
         if self.index is not None:
-            return rims_bytes(self.blocks, self.dtype) + threads * self.index.unpacked_bytes
+            return rims_bytes(self.index, self.dtype) + threads * self.index.unpacked_bytes
         if self.method == "dijkstra":
             return threads * new_players((self.blocks.block,) * 2).nbytes
         return 0

@@ -36,6 +36,7 @@ SHIM = r"""
 #define __threadfence()
 #define __popc __builtin_popcount
 #define __ffs __builtin_ffs
+#define __ffsll __builtin_ffsll
 using std::isfinite;
 static struct { unsigned x; } threadIdx, blockIdx, blockDim = {1}, gridDim;
 extern "C" void set_block(unsigned block, unsigned blocks, unsigned threads) {
@@ -59,6 +60,7 @@ template <class T> T __ldg(const T* at) { return *at; }
 template <class T> T __ldca(const T* at) { return *at; }
 template <class T> T __ldcg(const T* at) { return *at; }
 inline int __clz(unsigned x) { return x ? __builtin_clz(x) : 32; }
+inline int __clzll(unsigned long long x) { return x ? __builtin_clzll(x) : 64; }
 inline long long __double_as_longlong(double z) { return bits_as<long long>(z); }
 inline double __longlong_as_double(long long z) { return bits_as<double>(z); }
 """

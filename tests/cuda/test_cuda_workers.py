@@ -320,6 +320,10 @@ def test_commands_without_gpus(store):
         ("compute-mst {} --workers 2 --backend cuda --device 0", "--workers 2: each needs a GPU"),
         ("compute-sssp {} --source-rowcol 3,3 --workers 1 --backend cuda", "CuPy is not installed"),
         ("terrain-gpu build-index {} --workers 1 --backend cuda", "build an index on the CPU"),
+        (
+            "terrain-gpu build-index {} --workers 1 --method tournament",
+            "of this process only",
+        ),
         ("terrain-gpu flow-direction {} --workers 1 --backend cuda", "compute this on the CPU"),
     ):
         done = forked(command.format(store))

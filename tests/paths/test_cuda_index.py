@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import nullcontext
 
+import emulation
 import numpy as np
 import pytest
 import strategies
 import test_paths
 from effort import examples
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
-from test_paths_index import call, for_the_index, graph_of, write_layer
+from test_paths_index import TILED, call, for_the_index, graph_of, write_layer
 
-from terrain_gpu.errors import PlanError
-from terrain_gpu.paths.index import build_index
+from terrain_gpu.cuda import device
+from terrain_gpu.errors import InputError, PlanError
+from terrain_gpu.paths.index import build_index, problem
 from terrain_gpu.paths.index import gpu as gpu_index
+from terrain_gpu.paths.index.classic import CLASSIC
 from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.index.writer import EntryWriter
 from terrain_gpu.paths.pipeline import shortest_paths
 
 
 @needs_nvcc
-def test_kernels_compile(tmp_path):
-    compile_all(tmp_path, "index", [macros for _, macros in gpu_index.variants()])
+@pytest.mark.parametrize("name", ["index", "index_classic"])
+def test_kernels_compile(tmp_path, name):
+    compile_all(tmp_path, name, [how for other, how in gpu_index.variants() if other == name])
 
 
 @needs_nvcc
@@ -38,11 +43,11 @@ def files(store):
     return {str(p.relative_to(store)): p.read_bytes() for p in found}
 
 
-def both(store, **how):
+def both(store, method="relax", **how):
     """Build on the GPU and on the CPU, and compare."""
     found = []
-    for backend in ("cuda", "cpu"):
-        report = build_index(store, **how, backend=backend, overwrite=True)
+    for backend, by in (("cuda", {"method": method}), ("cpu", {})):
+        report = build_index(store, **how, **by, backend=backend, overwrite=True)
         assert report.settings["backend"] == backend
         found.append(files(store))
     assert found[0].keys() == found[1].keys()
@@ -96,10 +101,37 @@ CASES = [
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("cost", "dtype", "how"), CASES)
-@pytest.mark.parametrize(("shape", "block"), [((150, 210), 64), ((129, 300), 256), ((1, 77), 64)])
-def test_as_the_cpu(rough, cost, dtype, how, shape, block):
-    found = both(rough(dtype, shape, block), cost=cost, **how)
+@pytest.mark.parametrize(
+    ("shape", "block", "tile"),
+    [((150, 210), 64, 64), ((129, 300), 256, 128), ((1, 77), 64, 16), ((70, 130), 128, 32)],
+)
+def test_as_the_cpu(rough, cost, dtype, how, shape, block, tile):
+    found = both(rough(dtype, shape, block), cost=cost, tile=tile, **how)
     assert len(found) == 1 + -(-shape[0] // block) * -(-shape[1] // block)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
+@pytest.mark.parametrize(
+    ("tile", "how"),
+    [
+        (16, {"cost": "tobler", "connectivity": 4}),
+        (32, {"cost": "absdiff"}),
+        (64, {"cost": "tobler", "reverse": True}),
+        (128, {"cost": "absdiff", "corner_cutting": False}),
+    ],
+)
+def test_on_a_stand_in(rough, kernels, monkeypatch, tile, how):
+    """All threads of a warp, for each size of tiles."""
+    if device.why_not() is None:
+        pytest.skip("there is a real one")
+    store = rough(np.int16, (20, 70), 128)
+    emulation.in_lanes(monkeypatch, kernels)
+    monkeypatch.setattr(problem, "memory_bound", lambda *how: nullcontext())
+    try:
+        for method in ("relax", *CLASSIC) if tile == 16 else ("relax",):
+            both(store, method, **how, barriers="walls", tile=tile, threads=1)
+    finally:
+        emulation.forget()
 
 
 @pytest.mark.gpu
@@ -115,13 +147,37 @@ def test_corridors(rough, axis):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("method", CLASSIC)
+@pytest.mark.parametrize(("cost", "dtype", "how"), CASES)
+@pytest.mark.parametrize("tile", [16, 64])
+def test_classical_methods(rough, method, cost, dtype, how, tile):
+    both(rough(dtype, (70, 130), 64), method, cost=cost, tile=tile, **how)
+
+
+@pytest.mark.gpu
+def test_a_classical_method_in_little_memory(rough):
+    store = rough(np.int16, (300, 410), 256)
+    for method in CLASSIC:
+        both(store, method, tile=32, gpu_memory_limit=700_000_000)
+
+
+def test_classical_methods_need_a_gpu(rough):
+    store = rough(np.int16)
+    message = r"method 'tournament' runs on a GPU only \(not on backend cpu\)"
+    with pytest.raises(InputError, match=message):
+        build_index(store, method="tournament", backend="cpu")
+
+
+@pytest.mark.gpu
 @settings(max_examples=examples(15))
-@given(for_the_index(), st.sampled_from([64, 128, 1024]))
-def test_any_problem(folders, problem, block):
+@given(for_the_index(), TILED)
+def test_any_problem(folders, problem, sides):
+    block, tile = sides
     if problem.exact and problem.cells.dtype.itemsize == 8:
         return
     with folders() as folder:
-        both(test_paths.make_store(folder / "s.zarr", problem, block), **graph_of(problem))
+        store = test_paths.make_store(folder / "s.zarr", problem, block)
+        both(store, **graph_of(problem), tile=tile)
 
 
 @pytest.mark.gpu

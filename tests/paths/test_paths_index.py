@@ -39,7 +39,7 @@ from terrain_gpu.paths.index import Index, build_index, packing, writer
 from terrain_gpu.paths.index.files import NAME
 from terrain_gpu.paths.index.packing import Packer
 from terrain_gpu.paths.index.problem import DistanceIndex
-from terrain_gpu.paths.index.tile import CROSSINGS, RING, RING_COL, RING_ROW
+from terrain_gpu.paths.index.rim import TILES, rim_of
 from terrain_gpu.paths.index.writer import EntryWriter, IndexWriter
 from terrain_gpu.paths.pipeline import shortest_paths
 
@@ -58,7 +58,12 @@ def for_the_index():
     return strategies.cost_problems(some, models=models, multiplied=False)
 
 
+RIM = rim_of(64)
+ROWS, COLS = RIM.cells
+RING = len(ROWS)
 BLOCKS = st.sampled_from([64, 128, 1024])
+TILED = st.tuples(BLOCKS, st.sampled_from(TILES)).filter(lambda sides: sides[1] <= sides[0])
+"""Sides of blocks, and of the tiles of an index of them."""
 THREADS = st.sampled_from([1, 2, 4])
 
 
@@ -112,7 +117,7 @@ def entries(z, model, valid, lengths, dtype):
             return 64 * i <= cell[0] < 64 * i + 64 and 64 * j <= cell[1] < 64 * j + 64
 
         number = {cell: n for n, cell in enumerate(filter(inside, steps))}
-        rim = list(zip((64 * i + RING_ROW).tolist(), (64 * j + RING_COL).tolist(), strict=True))
+        rim = list(zip((64 * i + ROWS).tolist(), (64 * j + COLS).tolist(), strict=True))
         here = [b for b in range(RING) if rim[b] in number]
         within = [
             (cost, n, number[v]) for u, n in number.items() for v, cost, _ in steps[u] if inside(v)
@@ -129,7 +134,7 @@ def entries(z, model, valid, lengths, dtype):
             between = reference.without_superfluous(between, np.add)
         way = between.ravel() if lower is None else between[lower]
         found[i, j, :-764][way < np.inf] = way[way < np.inf]
-        for p, (b, k) in enumerate(CROSSINGS[:2].T.tolist()):
+        for p, (b, k) in enumerate(RIM.crossings[:2].T.tolist()):
             u = rim[b][0] + int(ROW_STEP[k]), rim[b][1] + int(COL_STEP[k])
             for v, cost, _ in steps.get(u, []):
                 if v == rim[b]:
@@ -139,7 +144,7 @@ def entries(z, model, valid, lengths, dtype):
 
 def with_another_bit(index, stored, entry):
     """A packed tile with the last bit of an entry flipped."""
-    found = Packer(index.symmetric, index.dtype).entries(stored)
+    found = Packer(index.tile, index.symmetric, index.dtype).entries(stored)
     words = found.view(f"u{found.itemsize}")
     words[entry] ^= 1
     kept = words[:-764] != np.array(edges.infinity_of(found), found.dtype).view(words.dtype)
@@ -249,15 +254,16 @@ def exact(problem):
     return problem.exact or problem.model == "minimax"
 
 
-@given(for_the_index(), BLOCKS, THREADS)
-def test_index_gives_the_distances_of_dijkstra(folders, problem, block, threads):
+@given(for_the_index(), TILED, THREADS)
+def test_index_gives_the_distances_of_dijkstra(folders, problem, sides, threads):
+    block, tile = sides
     hypothesis.assume(problem.sources)
     test_paths.within_reach(problem)
     wide = problem.cells.dtype.itemsize == 8 and problem.model == "absdiff" and problem.exact
     hypothesis.assume(not wide)
     with folders() as folder:
         store = test_paths.make_store(folder / "s.zarr", problem, block)
-        built = build_index(store, **graph_of(problem), threads=threads, verify=True)
+        built = build_index(store, **graph_of(problem), tile=tile, threads=threads, verify=True)
         assert built.result["built"]
         links = exact(problem)
         found = shortest_paths(
@@ -312,43 +318,48 @@ def write_layer(store, name, cells, block=64):
 SOURCES = [(75, 95), (140, 3, 2)]
 
 
-def unpacked(tile):
+def unpacked(tile, rim):
     """The entries of a packed tile of directed costs, as docs/format.md has it."""
-    ways = RING * RING
+    ways, steps = rim.cells.shape[1] ** 2, rim.crossings.shape[1]
+    assert (ways, steps) == ((4 * rim.side - 4) ** 2, 12 * rim.side - 4)
     kept = np.unpackbits(tile[: ways // 8], bitorder="little").astype(bool)
-    count = kept.sum() + 764
+    count = kept.sum() + steps
     planes = tile[ways // 8 :][: 8 * count].reshape(8, count)
     step = np.ascontiguousarray(planes.T).view(np.uint64).ravel()
     step = (step >> 1) ^ -(step & 1)
     values = np.cumsum(step, dtype=np.uint64).view(np.float64)
-    found = np.full(ways + 764, np.inf)
-    found[:ways][kept], found[ways:] = values[:-764], values[-764:]
+    found = np.full(ways + steps, np.inf)
+    found[:ways][kept], found[ways:] = values[:-steps], values[-steps:]
     return found
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cost", ["tobler", "langmuir"])
-def test_what_is_in_the_files(terrain, cost, reverse):
+@pytest.mark.parametrize(
+    ("cost", "reverse", "side"),
+    [("tobler", False, 64), ("tobler", True, 16), ("langmuir", True, 64), ("langmuir", False, 32)],
+)
+def test_what_is_in_the_files(terrain, cost, reverse, side):
     """Distances inside tiles, and the steps between tiles, also as any Zarr reader sees them."""
     store = terrain()
-    build_index(store, cost=cost, reverse=reverse)
+    build_index(store, cost=cost, reverse=reverse, tile=side)
+    rim = rim_of(side)
+    (rows, cols), count = rim.cells, rim.cells.shape[1]
     packed = zarr.open_array(str(store / NAME), mode="r")[...]
-    entries = np.array([[unpacked(tile) for tile in row] for row in packed])
+    entries = np.array([[unpacked(tile, rim) for tile in row] for row in packed])
     np.testing.assert_array_equal(entries, dense(store))
-    assert entries.shape == (3, 3, RING * RING + CROSSINGS.shape[1])
+    assert entries.shape[:2] == (-(-150 // side), -(-180 // side))
     cells = TileStore.open(store).layer("elevation").read_window(0, 150, 0, 180)
-    tile = cells[64:128, 0:64]
-    found = entries[1, 0, : RING * RING].reshape(RING, RING)
+    tile = cells[side : 2 * side, 0:side]
+    found = entries[1, 0, : count * count].reshape(count, count)
     expected = np.array([
-        reference.dijkstra(tile, cost, [(r, c, 0, 1)], reverse=reverse)[RING_ROW, RING_COL]
-        for r, c in zip(RING_ROW.tolist(), RING_COL.tolist(), strict=True)
+        reference.dijkstra(tile, cost, [(r, c, 0, 1)], reverse=reverse)[rows, cols]
+        for r, c in zip(rows.tolist(), cols.tolist(), strict=True)
     ], float)  # fmt: skip
     np.testing.assert_array_equal(found, reference.without_superfluous(expected, np.add))
-    into = entries[1, 0, RING * RING :]
+    into = entries[1, 0, count * count :]
     arcs = reference.arcs(cells, cost, reverse=reverse)
-    for p in (0, 1, 50, 300, 763):
-        b, k = CROSSINGS[:2, p].tolist()
-        v = 64 + RING_ROW[b], RING_COL[b]
+    for p in (0, 1, 50, 100, len(into) - 1):
+        b, k = rim.crossings[:2, p].tolist()
+        v = side + rows[b], cols[b]
         u = v[0] + ROW_STEP[k], v[1] + COL_STEP[k]
         costs = [w for to, w, _ in arcs.get(u, []) if to == v]
         assert [into[p]] == (costs or [np.inf])
@@ -364,15 +375,15 @@ def test_entries_around_barriers(terrain, cost, connectivity):
     entries = dense(store)[1, 1]
     layers = [TileStore.open(store).layer(name) for name in ("elevation", "walls")]
     cells, walls = (layer.read_window(64, 128, 64, 128) for layer in layers)
-    closed = walls[RING_ROW, RING_COL] != 0
+    closed = walls[ROWS, COLS] != 0
     narrow = ~closed & np.roll(closed, 1) & np.roll(closed, -1)
     assert narrow.any()
     never = np.iinfo(np.uint32).max >> 1 if cost == "absdiff" else np.inf
     far = np.full((RING, RING), np.inf)
     for b in np.flatnonzero(~closed).tolist():
-        source = [(RING_ROW[b], RING_COL[b], None, 1)]
+        source = [(ROWS[b], COLS[b], None, 1)]
         expected = reference.dijkstra(cells, cost, source, **how, barriers=walls)
-        far[b] = expected[RING_ROW, RING_COL]
+        far[b] = expected[ROWS, COLS]
     np.fill_diagonal(far, np.inf)
     lower = np.tril_indices(RING, -1)
     if cost != "tobler":
@@ -501,6 +512,26 @@ def test_a_layer_that_changed_makes_the_index_stale(terrain, layer):
         index_of(store, how)
 
 
+def test_tiles_of_other_sizes(terrain, capfd):
+    store = terrain()
+    build_index(store)
+    meta = store / NAME / "zarr.json"
+    saved = json.loads(meta.read_text())
+    assert saved["attributes"]["terrain_gpu"]["settings"].pop("tile") == 64
+    meta.write_text(json.dumps(saved))  # as before there were others
+    assert not build_index(store, tile=64).result["built"]
+    expected = index_of(store, {}).distance()
+    code, _, err = call(capfd, f"build-index {store} --tile 16")
+    assert (code, "tile was 64 and is now 16; --overwrite replaces it" in err) == (2, True)
+    assert call(capfd, f"build-index {store} --tile 16 --overwrite")[0] == 0
+    np.testing.assert_array_equal(index_of(store, {}).distance(), expected)
+    assert build_index(store, tile=16, verify=True).result["verified_entries"] > 0
+    with pytest.raises(InputError, match=r"tiles of 128 are larger than the blocks .*, 64; give"):
+        build_index(store, tile=128)
+    with pytest.raises(InputError, match="tile 48 is not 16 or 32 or 64 or 128"):
+        build_index(store, tile=48)
+
+
 def test_reverse_makes_no_difference_to_symmetric_costs(terrain):
     store = terrain()
     build_index(store)
@@ -538,6 +569,9 @@ def test_damaged_files_are_named(terrain, damage, message):
         lambda meta: meta["attributes"]["terrain_gpu"].pop("settings"),
         lambda meta: meta["attributes"]["terrain_gpu"].update(dtype="object"),
         lambda meta: meta["attributes"]["terrain_gpu"].update(symmetric="yes"),
+        lambda meta: meta["attributes"]["terrain_gpu"]["settings"].update(tile="64"),
+        lambda meta: meta["attributes"]["terrain_gpu"]["settings"].update(tile=32),
+        lambda meta: meta["attributes"]["terrain_gpu"]["settings"].update(tile=128),
         lambda meta: meta["attributes"]["terrain_gpu"].update(symmetric=False),
         lambda meta: meta["codecs"][0]["configuration"]["codecs"].pop(),
         lambda meta: meta["codecs"][0]["configuration"]["codecs"][1]["configuration"].update(

@@ -15,7 +15,7 @@ import test_paths
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_paths_index import call, exact, for_the_index, graph_of, write_layer
+from test_paths_index import TILED, call, exact, for_the_index, graph_of, write_layer
 
 from terrain_gpu import InputError, PlanError, StoreError, TileStore, build_index, query_index
 from terrain_gpu.paths.index.files import NAME
@@ -30,12 +30,13 @@ NUMBERS = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6))
 @settings(max_examples=examples(25))
 @given(
     for_the_index(),
-    st.sampled_from([64, 128, 1024]),
+    TILED,
     st.lists(NUMBERS, min_size=1, max_size=4),
     st.sampled_from([0, 10**8]),
 )
-def test_costs_and_paths_are_those_of_dijkstra(folders, problem, block, pairs, room):
+def test_costs_and_paths_are_those_of_dijkstra(folders, problem, sides, pairs, room):
     """Also where nothing is kept of what was read, and with several ends of one start."""
+    block, tile = sides
     test_paths.within_reach(problem)
     hypothesis.assume(problem.cells.dtype.itemsize < 8 or not problem.exact)
     steps = reference.arcs(problem.cells, problem.model, **problem.graph)
@@ -45,7 +46,7 @@ def test_costs_and_paths_are_those_of_dijkstra(folders, problem, block, pairs, r
     pairs.append((pairs[0][0], pairs[-1][0]))
     with folders() as folder:
         store = test_paths.make_store(folder / "s.zarr", problem, block)
-        build_index(store, **graph_of(problem), backend="cpu")
+        build_index(store, **graph_of(problem), tile=tile, backend="cpu")
         search = RimSearch(*stored_index(TileStore.open(store)), room, lines=True)
         for start in dict.fromkeys(a for a, _ in pairs):
             source = [(*start, None, 1)]

@@ -3,32 +3,48 @@
 // A warp relaxes a tile from 32 rim cells at once, one per lane. All lanes take the same steps in
 // the same order, so they share the load of a step's cost; lanes never read each other's distances.
 // Distances are left-to-right sums, whose unique fixed point is the CPU's; merging smaller matrices
-// would add in another order. Macros: those of costs.cuh, DIAGONAL, CORNERS, REVERSE, HAS_FRICTION.
+// would add in another order. Macros: TILE (16, 32, 64 or 128), those of costs.cuh, DIAGONAL,
+// CORNERS, REVERSE, HAS_FRICTION.
 #include "costs.cuh"
 #include "steps.cuh"
+#include "rim.cuh"
 
-constexpr int TILE = 64;
-constexpr int CELLS = TILE * TILE;
-constexpr int RIM = 4 * TILE - 4;
 constexpr int LANES = 32;
 constexpr int GROUPS = (RIM + LANES - 1) / LANES; // of rim cells, one per warp
 constexpr int AHEAD = 16; // cells loaded ahead
 constexpr u32 ALL = 0xffffffffu;
+// A row of distances; later LANES + 1 columns, to transpose them.
+constexpr int LINES = TILE > LANES ? TILE * LANES : LANES * (LANES + 1);
 
-// Rim cells are numbered clockwise from the upper left corner.
-__device__ __forceinline__ int rim_row(int b) {
-    int side = b / (TILE - 1), k = b % (TILE - 1);
-    return side == 0 ? 0 : (side == 1 ? k : (side == 2 ? TILE - 1 : TILE - 1 - k));
-}
-__device__ __forceinline__ int rim_col(int b) {
-    int side = b / (TILE - 1), k = b % (TILE - 1);
-    return side == 0 ? k : (side == 1 ? TILE - 1 : (side == 2 ? TILE - 1 - k : 0));
-}
+// A set of rows of a tile, a bit for each.
+struct Rows {
+    static constexpr int WORDS = (TILE + 63) / 64;
+    u64 words[WORDS];
 
-// Index of a cell by its row and column in a tile. Arrays hold rows of tiles with a ring around.
-__device__ __forceinline__ i64 place(i64 pitch, i64 across, i64 tile, i64 row, i64 col) {
-    return (tile / across * TILE + 1 + row) * pitch + tile % across * TILE + 1 + col;
-}
+    __device__ __forceinline__ void add(int y) {
+        if (y >= 0 && y < TILE)
+            for (int k = 0; k < WORDS; k++) words[k] |= y / 64 == k ? 1ull << y % 64 : 0;
+    }
+    __device__ __forceinline__ void remove(int y) {
+        for (int k = 0; k < WORDS; k++) words[k] &= ~(y / 64 == k ? 1ull << y % 64 : 0);
+    }
+    __device__ __forceinline__ bool has(int y) const {
+        u64 found = 0;
+        for (int k = 0; k < WORDS; k++) found |= y / 64 == k ? words[k] >> y % 64 & 1 : 0;
+        return found;
+    }
+    // The first and the last of them; -1 for none.
+    __device__ __forceinline__ int first() const {
+        for (int k = 0; k < WORDS; k++)
+            if (words[k]) return 64 * k + __ffsll(words[k]) - 1;
+        return -1;
+    }
+    __device__ __forceinline__ int last() const {
+        for (int k = WORDS - 1; k >= 0; k--)
+            if (words[k]) return 64 * k + 63 - __clzll(words[k]);
+        return -1;
+    }
+};
 
 // Compute the costs of the steps into every cell, by tile, direction and cell; top() for no step.
 // `lengths` are those of the steps E, SW, S, SE from each padded row.
@@ -114,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(LANES) relax(
     const u8* absent, i64 pitch, i64 across, const dist* weights, dist nothing, int symmetric,
     i64 entries_of_tile, dist* scratch, dist* entries
 ) {
-    __shared__ dist lines[TILE * LANES];
+    __shared__ dist lines[LINES];
     const int lane = threadIdx.x;
     const i64 tile = blockIdx.x / GROUPS;
     const int first = blockIdx.x % GROUPS * LANES, b = first + lane;
@@ -126,36 +142,42 @@ extern "C" __global__ void __launch_bounds__(LANES) relax(
     if (b < RIM && !absent[place(pitch, across, tile, rim_row(b), rim_col(b))])
         distances[(rim_row(b) * TILE + rim_col(b)) * LANES] = nothing;
 
-    // Bit y: row y must be relaxed from the row above, or below. Rows of sources start set.
-    u64 sources = 0;
-    for (int k = first; k < first + LANES && k < RIM; k++) sources |= 1ull << rim_row(k);
-    u64 down = sources | sources << 1, up = sources >> 1;
-    while (down | up) {
-        while (down) {
-            int y = __ffsll(down) - 1;
+    // Rows that must be relaxed from the row above, or below. Rows of sources are scanned at first.
+    Rows sources = {}, down = {}, up = {};
+    for (int k = first; k < first + LANES && k < RIM; k++) {
+        const int y = rim_row(k);
+        sources.add(y);
+        down.add(y);
+        down.add(y + 1);
+        up.add(y - 1);
+    }
+    bool busy = true;
+    while (busy) {
+        busy = false;
+        for (int y; (y = down.first()) >= 0;) {
             for (int x = 0; x < TILE; x++)
                 line[x * LANES] = y ? distances[((y - 1) * TILE + x) * LANES] : top();
             do {
-                down &= ~(1ull << y);
-                if (relax_row<true>(distances, line, weights, y, sources >> y & 1)) {
-                    down |= 2ull << y;
-                    up |= 1ull << y >> 1;
+                down.remove(y);
+                if (relax_row<true>(distances, line, weights, y, sources.has(y))) {
+                    down.add(y + 1);
+                    up.add(y - 1);
                 }
                 y++;
-            } while (y < TILE && down >> y & 1);
+            } while (y < TILE && down.has(y));
         }
-        while (up) {
-            int y = 63 - __clzll(up);
+        for (int y; (y = up.last()) >= 0;) {
+            busy = true;
             for (int x = 0; x < TILE; x++)
                 line[x * LANES] = y < TILE - 1 ? distances[((y + 1) * TILE + x) * LANES] : top();
             do {
-                up &= ~(1ull << y);
-                if (relax_row<false>(distances, line, weights, y, sources >> y & 1)) {
-                    down |= 2ull << y;
-                    up |= 1ull << y >> 1;
+                up.remove(y);
+                if (relax_row<false>(distances, line, weights, y, sources.has(y))) {
+                    down.add(y + 1);
+                    up.add(y - 1);
                 }
                 y--;
-            } while (y >= 0 && up >> y & 1);
+            } while (y >= 0 && up.has(y));
         }
     }
 

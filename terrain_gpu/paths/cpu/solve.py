@@ -49,7 +49,8 @@ def solve_on_cpu(phases: Phases) -> dict[str, Any]:
             with run.report.phase("allocation"):
                 phases.allocate()
     visits = phases.paths.visits
-    tiles = math.prod(ceil_div(n, TILE) for n in problem.grid.shape)
+    side = TILE if problem.index is None else problem.index.tile
+    tiles = math.prod(ceil_div(n, side) for n in problem.grid.shape)
     run.told |= {
         "valid_cells": valid,
         "blocks_resumed": restored,

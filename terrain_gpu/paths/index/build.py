@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 from ... import arguments
-from ...arguments import Backend, Connectivity, Cost, checked
-from ...cuda.backend import Placement, find_gpu
+from ...arguments import Backend, Connectivity, Cost, IndexMethod, IndexTile, checked
+from ...cuda.backend import Gpu, Placement, find_gpu, gpu_for
 from ...engine.run import run
 from ...errors import InputError
 from ...progress import Progress, silent
@@ -25,6 +25,8 @@ from .problem import DistanceIndex
     cost=cost_text,
     friction=arguments.text,
     barriers=arguments.text,
+    tile=arguments.word(IndexTile),
+    method=arguments.word(IndexMethod),
 )
 def build_index(  # noqa: PLR0913 - keyword-only
     data: str | os.PathLike[str] | TileStore,
@@ -39,6 +41,8 @@ def build_index(  # noqa: PLR0913 - keyword-only
     max_slope: float | None = None,
     vertical_factor: VerticalFactor | None = None,
     layer: str = "elevation",
+    tile: IndexTile = 64,
+    method: IndexMethod = "relax",
     memory_limit: int | str | None = None,
     threads: int | None = None,
     backend: Backend = "auto",
@@ -61,6 +65,13 @@ def build_index(  # noqa: PLR0913 - keyword-only
     cost, friction, barriers, parameters, connectivity, corner_cutting, reverse, max_slope, \
 vertical_factor, layer
         As for `shortest_paths`. `reverse` matters only for directed costs, such as tobler.
+    tile
+        Side of the tiles between whose rim cells the index holds distances: 16, 32, 64 or 128.
+        Larger tiles take longer to build and less time to search; see
+        docs/design/distance-index.md.
+    method
+        How the distances inside tiles are computed: "relax"; or, on a GPU and for comparison, one
+        of the classical methods "relax-array" and "tournament". The files are the same.
     memory_limit
         Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
     threads
@@ -89,12 +100,12 @@ vertical_factor, layer
     Raises
     ------
     InputError
-        when the model is unknown, heights are 64-bit integers, or CUDA is requested and does not
-        work.
+        when the model is unknown, heights are 64-bit integers, tiles are larger than the blocks of
+        the store, or CUDA is requested and does not work.
     PlanError
         when a limit is too small.
     StoreError
-        when there is an index for other costs, or another run is building one.
+        when there is an index for other costs or of other tiles, or another run is building one.
     OutputError
         when the disk is full.
     VerificationError
@@ -114,8 +125,15 @@ vertical_factor, layer
         corner_cutting,
         reverse,
         max_slope=max_slope,
+        tile=tile,
+        method=method,
     )
     if client is not None:
+        if method != "relax":
+            raise InputError(
+                f"method {method!r} runs on a GPU of this process only; use method relax, or leave "
+                "out client (--workers)"
+            )
         if backend == "cuda":
             raise InputError(
                 "workers of a cluster build an index on the CPU; leave out backend cuda, or client "
@@ -125,7 +143,11 @@ vertical_factor, layer
     tell_open(problem.grid)
     warn_about_lengths(problem)
     block_size = problem.blocks.block
-    gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
+    gpu: Gpu | None
+    if method == "relax":
+        gpu = find_gpu(backend, device, gpu_memory_limit, memory_limit, block_size)
+    else:
+        gpu = gpu_for(method, backend, device, gpu_memory_limit)
     found = run(
         problem,
         memory_limit=memory_limit,
@@ -141,7 +163,7 @@ vertical_factor, layer
     report.result |= {"built": built}
     if not built:
         report.result["blocks_resumed"] = 0
-    report.settings["threads"] = report.settings["plan"]["writers"]
+    report.settings |= {"threads": report.settings["plan"]["writers"], "method": method}
     for key in ("store", "layers"):
         del report.result[key]
     return report

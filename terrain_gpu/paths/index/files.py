@@ -33,7 +33,8 @@ from ...store.scratch import scratch_folder
 from ..costs import CostModel
 from ..ground import Raster
 from .packing import Packer, packed_bytes
-from .tile import RING, STEPS, Entries, entries_of
+from .rim import TILES, entries_of, number_dtype, rim_cells, rim_steps
+from .tile import Entries
 
 NAME = "distance_index"
 FORMAT = 2
@@ -79,6 +80,8 @@ class Index:
         Folder of the array.
     settings
         See `index_settings`.
+    tile
+        Side of a tile, in cells.
     symmetric
         Whether only half of the distances are stored.
     dtype
@@ -99,11 +102,12 @@ class Index:
     ) -> None:
         self.path, self.blocks, self.separator = path, blocks, separator
         self.cache: Path | None = None
-        self.own = {key: own[key] for key in ("settings", "dtype", "symmetric")}
-        self.settings = own["settings"]
+        self.settings = {"tile": TILE, **own["settings"]}  # older ones do not say it
+        self.own = {**{key: own[key] for key in ("dtype", "symmetric")}, "settings": self.settings}
+        self.tile = self.settings["tile"]
         self.symmetric = bool(own["symmetric"])
         self.dtype = np.dtype(own["dtype"])
-        self.entries = entries_of(self.symmetric)
+        self.entries = entries_of(self.tile, self.symmetric)
         self.bytes = int(own.get("stored_bytes", 0))
         self.room = 0
         self._lock = threading.Lock()
@@ -118,14 +122,19 @@ class Index:
     @property
     def chunk(self) -> tuple[int, int]:
         """Number of tile rows and columns in a file."""
-        side = self.blocks.block // TILE
-        down, across = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE)
-        return min(side, down), min(side, across)
+        most = self.blocks.block // self.tile
+        down, across = self.shape
+        return min(most, down), min(most, across)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of tile rows and columns in the raster."""
+        return ceil_div(self.blocks.rows, self.tile), ceil_div(self.blocks.cols, self.tile)
 
     @property
     def tile_bytes(self) -> int:
         """Bytes of a packed tile before compression."""
-        return packed_bytes(self.symmetric, self.dtype)
+        return packed_bytes(self.tile, self.symmetric, self.dtype)
 
     @property
     def file_bytes(self) -> int:
@@ -136,9 +145,11 @@ class Index:
     @property
     def unpacked_bytes(self) -> int:
         """The most bytes that the entries of a block take in memory."""
-        ways = RING * RING * (self.dtype.itemsize + 1) + STEPS * self.dtype.itemsize
-        # Also those of one tile, packed and unpacked.
-        return (math.prod(self.chunk) + 2) * (ways + 8 * (RING + 1))
+        count, item = rim_cells(self.tile), self.dtype.itemsize
+        ways = count * count * (item + number_dtype(self.tile).itemsize)
+        # Also those of one tile, packed and unpacked, and what unpacks it.
+        each = ways + rim_steps(self.tile) * item + 8 * (count + 1)
+        return (math.prod(self.chunk) + 5) * each
 
     def file(self, at: Block) -> Path:
         """File of a block."""
@@ -147,14 +158,13 @@ class Index:
     def tiles(self, at: Block) -> tuple[int, int]:
         """Number of tile rows and columns in a block."""
         r0, r1, c0, c1 = self.blocks.window(*at)
-        return ceil_div(r1 - r0, TILE), ceil_div(c1 - c0, TILE)
+        return ceil_div(r1 - r0, self.tile), ceil_div(c1 - c0, self.tile)
 
     def metadata(self, own: Mapping[str, Any]) -> bytes:
         """The metadata of the Zarr array."""
-        tiles = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE)
         array = zarr.create_array(
             {},
-            shape=(*tiles, self.tile_bytes),
+            shape=(*self.shape, self.tile_bytes),
             chunks=(1, 1, self.tile_bytes),
             shards=(*self.chunk, self.tile_bytes),
             dtype=np.uint8,
@@ -188,6 +198,9 @@ class Index:
                 raise ValueError(f"entries of type {own['dtype']!r}")
             if not isinstance(own["settings"], dict) or type(own["symmetric"]) is not bool:
                 raise ValueError("settings must be a JSON object and symmetric a boolean")
+            tile = own["settings"].get("tile", TILE)
+            if type(tile) is not int or tile not in TILES or tile > blocks.block:
+                raise ValueError(f"tiles of {tile!r} in blocks of {blocks.block}")
             version = own["format"]
             found = cls(path, blocks, own, separator_of(path, array.metadata))
             if version == FORMAT:
@@ -237,10 +250,11 @@ class Index:
                 return found
         tiles, size = math.prod(self.tiles(at)), 0
         # Memory that is never written is never taken.
-        others = np.empty(tiles * RING * RING, np.uint8)
+        count = rim_cells(self.tile)
+        others = np.empty(tiles * count * count, number_dtype(self.tile))
         ways = np.empty(len(others), self.dtype)
-        ends = np.empty((tiles, RING + 1), np.int64)
-        steps = np.empty((tiles, STEPS), self.dtype)
+        ends = np.empty((tiles, count + 1), np.int64)
+        steps = np.empty((tiles, rim_steps(self.tile)), self.dtype)
         for k, one in enumerate(self._stored(at)):
             tile = self._unpacked(at, *one, Packer.links)
             place = slice(size, size + len(tile.ways))
@@ -271,7 +285,7 @@ class Index:
 
     def _block_of(self, tile: tuple[int, int]) -> tuple[Block, Block]:
         """The block of a tile, and the tile's row and column in it."""
-        side = self.blocks.block // TILE
+        side = self.blocks.block // self.tile
         (i, down), (j, across) = divmod(tile[0], side), divmod(tile[1], side)
         return (i, j), (down, across)
 
@@ -297,7 +311,7 @@ class Index:
     ) -> Unpacked:
         """Unpack a tile of a block with a method of `Packer`."""
         if not hasattr(self._local, "packer"):
-            self._local.packer = Packer(self.symmetric, self.dtype)
+            self._local.packer = Packer(self.tile, self.symmetric, self.dtype)
         try:
             return how(self._local.packer, stored)
         except ValueError as error:
@@ -421,7 +435,18 @@ def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:
 def new_index(
     path: Path, blocks: BlockGrid, model: CostModel, heights: np.dtype, settings: dict[str, Any]
 ) -> Index:
-    """Return an index in a folder that need not exist yet, for heights of a dtype."""
+    """Return an index in a folder that need not exist yet, for heights of a dtype.
+
+    Raises
+    ------
+    InputError
+        when its tiles are larger than the blocks.
+    """
+    if (tile := settings.get("tile", TILE)) > blocks.block:
+        raise InputError(
+            f"tiles of {tile} are larger than the blocks of the store, {blocks.block}; give a "
+            "smaller --tile, or convert with a larger --block-size"
+        )
     own = {
         "settings": settings,
         "dtype": index_dtype(model, heights).name,

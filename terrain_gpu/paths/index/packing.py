@@ -17,18 +17,14 @@ from numba.extending import register_jitable
 from ...compiled import jit
 from ...store.codecs import ZSTD_LEVEL
 from ..edges import infinity_of, join
-from .tile import RING, STEPS, Entries
+from .rim import entries_of, number_dtype, rim_cells, rim_steps, ways_of
+from .tile import Entries
 
 
-def ways_of(symmetric: bool) -> int:
-    """Number of distances between the rim cells of a tile."""
-    return RING * (RING - 1) // 2 if symmetric else RING * RING
-
-
-def packed_bytes(symmetric: bool, dtype: np.dtype) -> int:
+def packed_bytes(side: int, symmetric: bool, dtype: np.dtype) -> int:
     """Bytes of a packed tile before compression: a bit for every distance, and all entries."""
-    ways = ways_of(symmetric)
-    return (ways + 7) // 8 + (ways + STEPS) * dtype.itemsize
+    bits = ways_of(side, symmetric)
+    return (bits + 7) // 8 + entries_of(side, symmetric) * dtype.itemsize
 
 
 @jit
@@ -45,15 +41,15 @@ def mark_kept(way, entries, symmetric, square, turned, kept):
     way
         From `edges.joining`.
     entries
-        See `tile.entries_of`.
+        See `rim.entries_of`.
     square, turned
-        Work space, (RING, RING): distances by their first and by their last cell.
+        Work space, rim cells x rim cells: distances by their first and by their last cell.
     kept
         bool, for each distance; receives the marks.
     """
-    infinity, k = infinity_of(entries), 0
-    for b in range(RING):
-        for a in range(b if symmetric else RING):
+    infinity, count, k = infinity_of(entries), len(square), 0
+    for b in range(count):
+        for a in range(b if symmetric else count):
             # A cell is not on the way from itself: no test for c in the loops below.
             value = infinity if a == b else entries[k]
             square[b, a] = turned[a, b] = value
@@ -62,9 +58,9 @@ def mark_kept(way, entries, symmetric, square, turned, kept):
             k += 1
         square[b, b] = turned[b, b] = infinity
     k = 0
-    for b in range(RING):
+    for b in range(count):
         ahead = square[b]
-        for a in range(b if symmetric else RING):
+        for a in range(b if symmetric else count):
             whole, behind = ahead[a], turned[a]
             near, far = min(a, b), max(a, b) + 1
             kept[k] = whole < infinity and not (
@@ -129,8 +125,8 @@ def pack(words, kept, packed):
 
 
 @jit
-def unpack(packed, kept, words):
-    """Inverse of `pack`: the distances that are kept and the steps, one after the other.
+def unpack(packed, kept, steps, words):
+    """Inverse of `pack`: the distances that are kept and so many steps, one after the other.
 
     Returns the number of distances.
     """
@@ -139,7 +135,7 @@ def unpack(packed, kept, words):
     for k in range(ways):
         kept[k] = (packed[k >> 3] >> (k & 7)) & 1
         found += kept[k]
-    count, place = found + STEPS, (ways + 7) // 8
+    count, place = found + steps, (ways + 7) // 8
     values = words[:count]
     values[:] = 0
     for byte in range(item):
@@ -162,27 +158,27 @@ def _spread(values, kept, entries):
     for k in range(len(kept)):
         entries[k] = values[place] if kept[k] else infinity
         place += kept[k]
-    entries[len(kept) :] = values[place : place + STEPS]
+    entries[len(kept) :] = values[place : place + len(entries) - len(kept)]
 
 
 @jit
 def _link(values, kept, symmetric, ends, others, ways):
     """List the kept distances of a tile by their first cell; in both directions if symmetric."""
     ends[:] = 0
-    k = 0
-    for b in range(RING):
-        for a in range(b if symmetric else RING):
+    k, count = 0, len(ends) - 1
+    for b in range(count):
+        for a in range(b if symmetric else count):
             if kept[k]:
                 ends[b + 1] += 1
                 if symmetric:
                     ends[a + 1] += 1
             k += 1
-    for b in range(RING):
+    for b in range(count):
         ends[b + 1] += ends[b]
     free = ends.copy()
     k = place = 0
-    for b in range(RING):
-        for a in range(b if symmetric else RING):
+    for b in range(count):
+        for a in range(b if symmetric else count):
             if kept[k]:
                 value = values[place]
                 place += 1
@@ -197,18 +193,23 @@ def _link(values, kept, symmetric, ends, others, ways):
 class Packer:
     """Packs and unpacks tiles, one at a time, in arrays of its own."""
 
-    def __init__(self, symmetric: bool, dtype: np.dtype) -> None:
+    def __init__(self, side: int, symmetric: bool, dtype: np.dtype) -> None:
         self.symmetric, self.dtype = symmetric, dtype
-        ways = ways_of(symmetric)
-        self._entries = np.empty(ways + STEPS, dtype)
+        self._count, self._steps, self._numbers = (
+            rim_cells(side),
+            rim_steps(side),
+            number_dtype(side),
+        )
+        ways, entries = ways_of(side, symmetric), entries_of(side, symmetric)
+        self._entries = np.empty(entries, dtype)
         self._words = self._entries.view(f"u{dtype.itemsize}")
-        self._values = np.empty(ways + STEPS, dtype)
-        self._square = np.empty((2, RING, RING), dtype)
+        self._values = np.empty(entries, dtype)
+        self._square = np.empty((2, self._count, self._count), dtype)
         self._kept = np.empty(ways, bool)
-        self._packed = np.empty(packed_bytes(symmetric, dtype), np.uint8)
+        self._packed = np.empty(packed_bytes(side, symmetric, dtype), np.uint8)
 
     def pack(self, way: Any, entries: np.ndarray) -> bytes:
-        """Compress the entries of a tile, see `tile.entries_of`, without superfluous ones."""
+        """Compress the entries of a tile, see `rim.entries_of`, without superfluous ones."""
         self._entries[:] = entries
         mark_kept(way, self._entries, self.symmetric, *self._square, self._kept)
         pack(self._words, self._kept, self._packed)
@@ -236,14 +237,15 @@ class Packer:
         """
         found = self._unpack(stored)
         count = found * (1 + self.symmetric)
-        ends = np.empty((1, RING + 1), np.int64)
-        others, ways = np.empty(count, np.uint8), np.empty(count, self.dtype)
+        ends = np.empty((1, self._count + 1), np.int64)
+        others, ways = np.empty(count, self._numbers), np.empty(count, self.dtype)
         _link(self._values, self._kept, self.symmetric, ends[0], others, ways)
-        return Entries(ends, others, ways, self._values[None, found : found + STEPS].copy())
+        return Entries(ends, others, ways, self._values[None, found : found + self._steps].copy())
 
     def _unpack(self, stored: Any) -> int:
         try:
             numcodecs.zstd.decompress(stored, self._packed)
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"a tile does not decompress: {error}") from None
-        return int(unpack(self._packed, self._kept, self._values.view(self._words.dtype)))
+        values = self._values.view(self._words.dtype)
+        return int(unpack(self._packed, self._kept, self._steps, values))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,7 +32,6 @@ from ...grid import TILE, Block, ceil_div
 from ...io.places import NO_PLACES
 from ...store.objects import is_url, named
 from ..costs import CostModel
-from ..cpu.tile import PADDED
 from ..edges import joining
 from ..fields import Field
 from ..graph import CostGraph
@@ -40,7 +39,8 @@ from ..ground import Terrain
 from ..verify.entries import plan_entries, verify_entries
 from .files import NAME, Index, index_settings, new_index
 from .packing import Packer
-from .tile import LANES, RING, entries_of, index_tile, new_index_work
+from .rim import entries_of, rim_cells, rim_of, unit_of
+from .tile import LANES, index_square, new_index_work
 from .writer import OutputIndex
 
 
@@ -50,6 +50,8 @@ class DistanceIndex(CostGraph):
 
     command = "build-index"
     mark = "cost"
+    tile: int = field(default=TILE, kw_only=True)
+    method: str = field(default="relax", kw_only=True)
     gpu: ClassVar[Gpu | None] = None
     """The GPU that `new_work` computes on; None for the CPU."""
     tile_rows: ClassVar[int] = 0
@@ -64,7 +66,7 @@ class DistanceIndex(CostGraph):
         return (OutputIndex(),)  # type: ignore[return-value]
 
     def settings(self) -> dict[str, Any]:
-        return index_settings(self.model, self.steps, self.rasters)
+        return {**index_settings(self.model, self.steps, self.rasters), "tile": self.tile}
 
     def fingerprint(self) -> dict[str, Any]:
         return self.settings()
@@ -94,7 +96,7 @@ class DistanceIndex(CostGraph):
             self.lengths,
             NO_PLACES,
             self.index.dtype,
-        ).stepping(self.options)
+        ).stepping(self.options, unit_of(self.tile))
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -109,6 +111,7 @@ class DistanceIndex(CostGraph):
             memory_limit=memory_limit,
             threads=threads,
             gpu=gpu,
+            method=self.method,
         )
 
     # -- the phase ------------------------------------------------------------------------------
@@ -122,7 +125,7 @@ class DistanceIndex(CostGraph):
         return []
 
     def new_work(self) -> Any:
-        return self._new_solver(), Packer(self.index.symmetric, self.index.dtype)
+        return self._new_solver(), Packer(self.tile, self.index.symmetric, self.index.dtype)
 
     def _new_solver(self) -> Any:
         nothing = self.index.dtype.type(-np.inf if self.model.kind.bottleneck else 0)
@@ -134,7 +137,7 @@ class DistanceIndex(CostGraph):
         from .gpu import GpuEntrySolver
 
         with cupy.cuda.Device(self.gpu.device):
-            return GpuEntrySolver(*how, self.tile_rows)
+            return GpuEntrySolver(*how, self.tile_rows, self.method)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         solver, packer = self.new_work()
@@ -147,7 +150,7 @@ class DistanceIndex(CostGraph):
             super().execute(run)
         else:
             on_gpu = copy(self)
-            vars(on_gpu).update(gpu=run.gpu, tile_rows=ceil_div(run.plan.unit_rows, TILE))
+            vars(on_gpu).update(gpu=run.gpu, tile_rows=ceil_div(run.plan.unit_rows, self.tile))
             with memory_bound(run.gpu.memory, run.gpu.device):
                 replace(run, operation=on_gpu).map(self.phases[0], State())
         return self._sized(run.writers[NAME].stored_bytes)
@@ -196,30 +199,34 @@ class EntrySolver:
         self, terrain: Terrain, options: tuple[bool, bool, bool], index: Index, nothing: Any
     ) -> None:
         self.terrain, self.options, self.index, self.nothing = terrain, options, index, nothing
-        self._work = new_index_work(index.dtype)
-        self._row = np.zeros((index.chunk[1], index.entries), index.dtype)
+        self._rim, self._unit = rim_of(index.tile), unit_of(index.tile)
+        self._work = new_index_work(index.tile, index.dtype)
+        shape = self._unit // index.tile, index.chunk[1], index.entries
+        self._rows = np.empty(shape, index.dtype)
 
     def rows(self, at: Block) -> Iterator[np.ndarray]:
         """Yield the entries of a block, one row of tiles at a time, in a buffer that is reused."""
         field = self.terrain.load(at)
         down, across = self.index.tiles(at)
-        self._row[across:] = 0
-        for i in range(down):
-            for j in range(across):
-                self.solve(field, i, j, self._row[j])
-            yield self._row
+        own = len(self._rows)
+        for i in range(0, down, own):
+            rows = self._rows[: down - i, :across]
+            for j in range(0, across, own):
+                self.solve(field, i // own, j // own, rows[:, j : j + own])
+            yield from rows
 
     def solve(self, field: Field, i: int, j: int, entries: np.ndarray) -> None:
-        """Compute the entries of one tile of a block."""
-        index_tile(
+        """Compute the entries of the tiles in a square of a block."""
+        index_square(
             self.terrain.model.kernel,
             field.heights,
             field.frictions,
             field.absent,
             field.lengths,
-            i * TILE,
-            j * TILE,
+            i * self._unit,
+            j * self._unit,
             self.options,
+            self._rim,
             self.nothing,
             self.index.symmetric,
             self._work,
@@ -228,10 +235,11 @@ class EntrySolver:
 
     def compile(self) -> None:
         """Compile in this thread, where Ctrl-C works; in a worker it would have to wait."""
-        heights, frictions = (np.zeros((PADDED, PADDED), dtype) for dtype in self.terrain.types)
-        absent, lengths = np.ones((PADDED, PADDED), bool), np.ones((4, PADDED))
+        side = self._unit + 2
+        heights, frictions = (np.zeros((side, side), dtype) for dtype in self.terrain.types)
+        absent, lengths = np.ones((side, side), bool), np.ones((4, side))
         field = Field(heights, frictions, absent, lengths, None)  # type: ignore[arg-type]
-        self.solve(field, 0, 0, self._row[0])
+        self.solve(field, 0, 0, self._rows[:, :1])
 
 
 def plan_index(
@@ -243,6 +251,7 @@ def plan_index(
     memory_limit: int | str | None = None,
     threads: int | None = None,
     gpu: Gpu | None = None,
+    method: str = "relax",
 ) -> StreamPlan:
     """Plan the build of an index that need not exist yet.
 
@@ -271,8 +280,8 @@ def plan_index(
     if gpu is not None:
         from .gpu import plan
 
-        most, tile_rows = plan(index, most, gpu.memory)
-        rows = tile_rows * TILE
+        most, tile_rows = plan(index, most, gpu.memory, method)
+        rows = tile_rows * index.tile
     found = StreamPlan.of_blocks(
         blocks,
         dtype.name,
@@ -290,10 +299,16 @@ def plan_index(
 
 
 def _thread_bytes(index: Index, model: CostModel) -> int:
-    item = index.dtype.itemsize
+    item, side = index.dtype.itemsize, index.tile
+    entries, unit = entries_of(side, False), unit_of(side)
     # Heights, frictions and barriers, as read and in the dtypes of kernels; masks; a row of
     # tiles, and the same packed; what packs them; the lanes.
     one = index.blocks.largest(1) * (2 * item + 16 * model.needs_friction + 8 + 3)
     one += 2 * index.file_bytes * is_url(index.path)  # an object is written with one request
-    row = 2 * index.chunk[1] * entries_of(False) * item
-    return one + row + (2 * RING**2 + 2 * entries_of(False) + PADDED**2 * LANES) * item
+    row = (1 + unit // side) * index.chunk[1] * entries * item
+    costs = 8 * (TILE**2 + unit**2)
+    return (
+        one
+        + row
+        + (2 * rim_cells(side) ** 2 + 2 * entries + (side + 2) ** 2 * LANES + costs) * item
+    )

@@ -36,6 +36,7 @@ from ..graph import warn_about_lengths
 from ..trace import path_length
 from ..wrap import tell_open
 from .problem import DistanceIndex
+from .rim import rim_cells
 from .search import RimSearch, state_bytes
 from .search_kernels import search_rims
 from .stored import stored_index
@@ -43,8 +44,8 @@ from .stored import stored_index
 COLUMNS = "pair", "cost"
 LAYER = "paths"
 
-_PAIR_BYTES = 4096
-"""Memory for a pair: its cells and label, and the distances within the tile of its end."""
+_PAIR_BYTES = 2080
+"""Memory for a pair: its cells and label; without the distances within the tile of its end."""
 
 _LEAST_ROOM = 8_000_000
 """Memory for the entries of some tiles."""
@@ -163,8 +164,8 @@ def query_index(
     limit = limit_of(memory_limit)
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
     traced = trace or lines is not None
-    needed = COMPILED_BASELINE + loaded() + beside + state_bytes(operation.blocks, lines=traced)
-    needed += PER_ROW * operation.grid.rows + len(begin) * _PAIR_BYTES
+    needed = COMPILED_BASELINE + loaded() + beside + state_bytes(index, lines=traced)
+    needed += PER_ROW * operation.grid.rows + len(begin) * (_PAIR_BYTES + 8 * rim_cells(index.tile))
     require(needed + _LEAST_ROOM, limit, "to search in this distance index")
     with report.measured(), together(), ExitStack() as stack:
         if is_url(store.path):

@@ -7,13 +7,10 @@ import heapq
 import numpy as np
 
 from ...compiled import jit
-from ...grid import TILE
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...primitives.tournament import NOBODY, challenge, first, leave
-from ..cpu.tile import relax_tile
 from ..edges import infinity_of, join, joining
-from ..steps import fill_weights
-from .tile import CROSSINGS, RING, STEPS, arriving, through
+from .tile import arriving, fill_square, relax_square, through
 
 DONE, LACKS_TILE, REACHED = range(3)
 """Why `search_rims` returns: no pending distance is within the limit; it needs the entries of a
@@ -24,24 +21,24 @@ SEED = 2**16 - 1
 
 
 @jit
-def announce(old, tile, rims, keys, ids, tree):
+def announce(old, tile, rim, rims, keys, ids, tree):
     """Make the tiles around one pending, into which distances lead that are lower than `old`."""
     down, across = rims.shape[0] - 2, rims.shape[1] - 2
     i, j = tile // across, tile % across
-    mine = rims[i + 1, j + 1]
-    for p in range(STEPS):
-        b, r, c = CROSSINGS[0, p], i + CROSSINGS[2, p], j + CROSSINGS[3, p]
+    mine, crossings = rims[i + 1, j + 1], rim.crossings
+    for p in range(crossings.shape[1]):
+        b, r, c = crossings[0, p], i + crossings[2, p], j + crossings[3, p]
         if not (0 <= r < down and 0 <= c < across):
             continue
         value, other = mine[b], r * across + c
-        lower = value < old[b] and value < rims[r + 1, c + 1, CROSSINGS[4, p]]
+        lower = value < old[b] and value < rims[r + 1, c + 1, crossings[4, p]]
         if lower and value < keys[other]:
             keys[other] = value
             challenge(tree, keys, ids, other)
 
 
 @jit
-def search_rims(way, pool, slots, rims, keys, ids, tree, origins, marks, limit):
+def search_rims(way, pool, slots, rim, rims, keys, ids, tree, origins, marks, limit):
     """Propagate distances from rim to rim, the tile with the least pending one first.
 
     Parameters
@@ -50,13 +47,15 @@ def search_rims(way, pool, slots, rims, keys, ids, tree, origins, marks, limit):
         From `edges.joining`.
     pool, slots
         `Entries`, and for each tile where they hold its own; -1 for a tile that must be read first.
+    rim
+        See `rim.TileRim`.
     rims
         Distances of all rim cells, by tile, padded by one tile.
     keys, ids, tree
         For each tile its least pending distance and its number, in a tournament.
     origins
-        uint16 (tiles, RING): the rim cell of its tile, or `RING` + the number of the step, from
-        which each rim cell got its distance. No rows if nobody asks.
+        uint16 (tiles, rim cells): the rim cell of its tile, or the number of rim cells + that of
+        the step, from which each rim cell got its distance. No rows if nobody asks.
     marks
         bool (2, tiles): tiles whose rims are not all infinite any more; and tiles with targets.
     limit
@@ -70,7 +69,7 @@ def search_rims(way, pool, slots, rims, keys, ids, tree, origins, marks, limit):
     infinity, nothing = infinity_of(rims), np.empty(0, np.uint16)
     across, (touched, watched) = rims.shape[1] - 2, marks
     queue = [(infinity, np.int64(0))]
-    news, old = np.empty((2, RING), rims.dtype)
+    news, old = np.empty((2, rims.shape[2]), rims.dtype)
     while True:
         t = first(tree)
         if t == NOBODY or keys[t] > limit:
@@ -83,32 +82,32 @@ def search_rims(way, pool, slots, rims, keys, ids, tree, origins, marks, limit):
         i, j = t // across, t % across
         mine = rims[i + 1, j + 1]
         own = origins[t] if len(origins) > 0 else nothing
-        arriving(way, pool.steps[slot], rims, i, j, news, own)
+        arriving(way, pool.steps[slot], rim, rims, i, j, news, own)
         old[:] = mine
         through(way, pool, slot, mine, news, queue, own)
         touched[t] = True
-        announce(old, t, rims, keys, ids, tree)
+        announce(old, t, rim, rims, keys, ids, tree)
         if watched[t]:
             return REACHED, t
 
 
 @jit
 def solve_inside(cost, heights, frictions, absent, lengths, options, distances, work):
-    """Relax the cells of one tile, from the distances that are set; (66, 66), padded by one."""
-    fill_weights(cost, heights, frictions, absent, lengths, 0, 0, options, work[1])
-    relax_tile(joining(cost), distances, 0, 0, True, work, np.empty(8, distances.dtype), False)
+    """Relax the cells of one square, from the distances that are set; padded by one."""
+    unit = len(distances) - 2
+    relax_square(cost, heights, frictions, absent, lengths, options, distances, 0, 0, unit, work)
 
 
 @jit
-def way_inside(cost, heights, frictions, absent, lengths, options, weights, begin, end, start):
-    """The cells of a least-cost path inside of one tile, by E. W. Dijkstra's algorithm.
+def way_inside(cost, heights, frictions, absent, lengths, options, work, begin, end, start):
+    """The cells of a least-cost path inside of one square, by E. W. Dijkstra's algorithm.
 
     Parameters
     ----------
-    weights
-        (8, TILE, TILE), work space.
+    work
+        From `tile.new_weights`.
     begin, end
-        Numbers of cells of the tile, row by row.
+        Numbers of cells of the square, row by row.
     start
         The distance that the path begins with.
 
@@ -118,10 +117,11 @@ def way_inside(cost, heights, frictions, absent, lengths, options, weights, begi
         Their numbers, from `end` back to `begin`; none without a path.
     """
     way = joining(cost)
-    fill_weights(cost, heights, frictions, absent, lengths, 0, 0, options, weights)
-    infinity = infinity_of(weights)
-    far = np.full(TILE * TILE, infinity, weights.dtype)
-    before = np.full(TILE * TILE, -1, np.int64)
+    one, weights = work
+    fill_square(cost, heights, frictions, absent, lengths, 0, 0, options, one, weights)
+    infinity, side = infinity_of(weights), weights.shape[1]
+    far = np.full(side * side, infinity, weights.dtype)
+    before = np.full(side * side, -1, np.int64)
     far[begin] = start
     queue = [(start, np.int64(begin))]
     while len(queue) > 0:
@@ -130,15 +130,15 @@ def way_inside(cost, heights, frictions, absent, lengths, options, weights, begi
             continue
         if cell == end:
             break
-        y, x = cell // TILE, cell % TILE
+        y, x = cell // side, cell % side
         for k in range(8):
             r, c = y + ROW_STEP[k], x + COL_STEP[k]
-            if not (0 <= r < TILE and 0 <= c < TILE):
+            if not (0 <= r < side and 0 <= c < side):
                 continue
             weight = weights[(k + 4) % 8, r, c]
             if weight == infinity:
                 continue
-            new, other = join(way, value, weight), r * TILE + c
+            new, other = join(way, value, weight), r * side + c
             if new < far[other]:
                 far[other], before[other] = new, cell
                 heapq.heappush(queue, (new, np.int64(other)))

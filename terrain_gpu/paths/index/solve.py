@@ -9,20 +9,21 @@ import numba
 import numpy as np
 
 from ...compiled import known_types
-from ...grid import TILE, Block, BlockGrid, ceil_div
+from ...grid import TILE, Block, ceil_div
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..cpu.relax import Overflow, Relaxation
 from ..cpu.tile import new_tile_work
 from ..edges import infinity_of, joining
 from ..fields import Field, pages
 from .files import Index
-from .tile import RING, STEPS, Entries, fill_block, pass_block, seed_rims
+from .rim import number_dtype, rim_cells, rim_of, rim_steps, unit_of
+from .tile import Entries, fill_block, pass_block, seed_rims
 
 
-def rims_bytes(blocks: BlockGrid, dtype: np.dtype) -> int:
+def rims_bytes(index: Index, dtype: np.dtype) -> int:
     """Bytes for the distances of the rim cells of all tiles."""
-    tiles = (ceil_div(blocks.rows, TILE) + 2) * (ceil_div(blocks.cols, TILE) + 2)
-    return tiles * RING * dtype.itemsize
+    down, across = index.shape
+    return (down + 2) * (across + 2) * rim_cells(index.tile) * dtype.itemsize
 
 
 class FromIndex(Relaxation):
@@ -33,9 +34,10 @@ class FromIndex(Relaxation):
 
     def __init__(self, index: Index, *how: Any, **more: Any) -> None:
         super().__init__(*how, **more)
-        self.index = index
-        down, across = ceil_div(self.blocks.rows, TILE), ceil_div(self.blocks.cols, TILE)
-        self.rims = np.full((down + 2, across + 2, RING), self.infinity, self.dtype)
+        self.index, self.rim, self.unit = index, rim_of(index.tile), unit_of(index.tile)
+        down, across = index.shape
+        count = rim_cells(index.tile)
+        self.rims = np.full((down + 2, across + 2, count), self.infinity, self.dtype)
         self._entered: set[Block] = set()
         self._sown = {at for at, _ in self.ground.starts()}  # type: ignore[attr-defined]
 
@@ -43,8 +45,9 @@ class FromIndex(Relaxation):
         cost, way = numba.typeof(self.cost), numba.typeof(joining(self.cost))
         entries = numba.from_dtype(self.index.dtype)
         wanted = tuple(map(numba.from_dtype, (heights, frictions, self.dtype)))
+        numbers = numba.from_dtype(number_dtype(self.index.tile))
         passing = any(
-            (t[0], t[1][2].dtype, t[2].dtype) == (way, entries, wanted[2])
+            (t[0], t[1][1].dtype, t[1][2].dtype, t[3].dtype) == (way, numbers, entries, wanted[2])
             for t in known_types(pass_block)
         )
         return passing and any(
@@ -58,12 +61,14 @@ class FromIndex(Relaxation):
         distances = np.full((side, side), self.infinity, self.dtype)
         held = cells, cells.astype(frictions)
         field = Field(*held, absent, np.ones((4, side)), distances)
-        rims = np.full((3, 3, RING), self.infinity, self.dtype)
+        tile = self.index.tile
+        rims = np.full((3, 3, rim_cells(tile)), self.infinity, self.dtype)
         none = np.empty(0, self.index.dtype)
-        steps = np.full((1, STEPS), infinity_of(none), self.index.dtype)
-        data = Entries(np.zeros((1, RING + 1), np.int64), none.astype(np.uint8), none, steps)
+        steps = np.full((1, rim_steps(tile)), infinity_of(none), self.index.dtype)
+        ends = np.zeros((1, rim_cells(tile) + 1), np.int64)
+        data = Entries(ends, none.astype(number_dtype(tile)), none, steps)
         self._pass(data, rims, (0, 0), (1, 1), True, self._new_sides())
-        self._seed(field, np.zeros((1, 1), bool), rims, (0, 0))
+        self._seed(field, np.zeros((1, 1), bool), rims, (0, 0), (1, 1))
         self._fill(field, rims, (0, 0), (1, 1))
 
     def restore(self, others: Any) -> int:
@@ -91,7 +96,7 @@ class FromIndex(Relaxation):
         return np.full(8, self.infinity, self.dtype)
 
     def _first(self, at: Block) -> tuple[int, int]:
-        side = self.blocks.block // TILE
+        side = self.blocks.block // self.index.tile
         return at[0] * side, at[1] * side
 
     def _visit(self, at: Block, work: Any) -> None:
@@ -126,6 +131,7 @@ class FromIndex(Relaxation):
         return pass_block(
             joining(self.cost),
             data,
+            self.rim,
             rims,
             first,
             shape,
@@ -133,7 +139,7 @@ class FromIndex(Relaxation):
             self.dtype.type(self.farthest),
             self.dtype.type(self.guard),
             sides,
-            np.empty((2, RING), self.dtype),
+            np.empty((2, len(rims[0, 0])), self.dtype),
         )
 
     def _enter(self, at: Block) -> Any:
@@ -145,13 +151,18 @@ class FromIndex(Relaxation):
         field.distances[...] = self.infinity
         rows, cols, values = self.ground.seeds(at, field)
         np.minimum.at(field.distances, (rows + 1, cols + 1), values)
-        chosen = np.zeros(self.index.tiles(at), bool)
-        chosen[rows // TILE, cols // TILE] = True
-        self._seed(field, chosen, self.rims, self._first(at))
+        chosen = np.zeros([ceil_div(n - 2, self.unit) for n in field.absent.shape], bool)
+        chosen[rows // self.unit, cols // self.unit] = True
+        self._seed(field, chosen, self.rims, self._first(at), self.index.tiles(at))
         return values.min() if len(values) else self.infinity
 
     def _seed(
-        self, field: Field, chosen: np.ndarray, rims: np.ndarray, first: tuple[int, int]
+        self,
+        field: Field,
+        chosen: np.ndarray,
+        rims: np.ndarray,
+        first: tuple[int, int],
+        shape: tuple[int, int],
     ) -> None:
         seed_rims(
             self.cost,
@@ -162,8 +173,11 @@ class FromIndex(Relaxation):
             self.options,
             field.distances,
             chosen,
+            self.rim,
             rims,
             first,
+            shape,
+            self.unit,
             new_tile_work(self.dtype),
         )
 
@@ -178,9 +192,11 @@ class FromIndex(Relaxation):
             field.lengths,
             self.options,
             field.distances,
+            self.rim,
             rims,
             first,
             shape,
+            self.unit,
             new_tile_work(self.dtype),
         )
         if most > self.guard:

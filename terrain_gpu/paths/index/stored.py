@@ -7,6 +7,7 @@ from typing import Any
 
 from ...engine.proof import Limits
 from ...errors import InputError, StoreError
+from ...grid import TILE
 from ...store import TileStore
 from ...store.layer import KEY
 from ...store.objects import is_there, read_small
@@ -38,6 +39,7 @@ def stored_index(store: TileStore) -> tuple[DistanceIndex, Index]:
             *(recorded[key] for key in ("layer", "friction", "barriers", "cost", "parameters")),
             *(recorded[key] for key in ("connectivity", "corner_cutting", "reverse")),
             max_slope=recorded.get("max_slope"),
+            tile=recorded.get("tile", TILE),
         )
         index = Index.open(store, operation.blocks)
         # Another format is refused by `open`.

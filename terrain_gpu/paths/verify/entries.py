@@ -31,7 +31,7 @@ from ...engine.plan import (
 )
 from ...engine.proof import Limits, check_blocks, plan_threads
 from ...errors import VerificationError
-from ...grid import TILE, Block, BlockGrid
+from ...grid import Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ..costs import CostModel
 from ..edges import joining
@@ -39,33 +39,33 @@ from ..fields import Field
 from ..ground import Terrain
 from .entry_kernels import drop_superfluous, relax_from, step_costs
 
-_SIDE = range(TILE - 1)
-RIM = np.array(
-    [(0, n) for n in _SIDE]
-    + [(n, TILE - 1) for n in _SIDE]
-    + [(TILE - 1, TILE - 1 - n) for n in _SIDE]
-    + [(TILE - 1 - n, 0) for n in _SIDE]
-)
-"""Rows and columns of the rim cells of a tile, clockwise from the upper left one."""
 
-_INTO = np.array(
-    [
+def _rim(tile: int) -> np.ndarray:
+    """Rows and columns of the rim cells of a tile, clockwise from the upper left one."""
+    last, side = tile - 1, range(tile - 1)
+    return np.array(
+        [(0, n) for n in side]
+        + [(n, last) for n in side]
+        + [(last, last - n) for n in side]
+        + [(last - n, 0) for n in side]
+    )
+
+
+def _into(tile: int) -> np.ndarray:
+    """Rim cells and directions of neighbours in other tiles."""
+    return np.array([
         (b, k)
-        for b, cell in enumerate(RIM.tolist())
+        for b, cell in enumerate(_rim(tile).tolist())
         for k in range(8)
-        if not {cell[0] + ROW_STEP[k], cell[1] + COL_STEP[k]} <= set(range(TILE))
-    ]
-)
-"""Rim cells and directions of neighbours in other tiles."""
-
-_LANES = 63
-"""Number of rim cells from which distances are computed at once; it divides their number."""
+        if not {cell[0] + ROW_STEP[k], cell[1] + COL_STEP[k]} <= set(range(tile))
+    ])  # fmt: skip
 
 
 class CheckedIndex(Protocol):
     """A distance index, such as `paths.index.Index`."""
 
     blocks: BlockGrid
+    tile: int
     dtype: np.dtype
     symmetric: bool
     entries: int
@@ -87,13 +87,14 @@ def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> Strea
         when the limit is too small for one.
     """
     item, block, limit = index.dtype.itemsize, index.blocks.block, limit_of(limits.memory_limit)
+    lanes = index.tile - 1
     cluster = limits.cluster
     with nullcontext() if cluster is None else cluster.planning():
         baseline = COMPILED_BASELINE + loaded(block) + PER_ROW * index.blocks.rows
     # Heights, frictions and barriers, as read and as computed with; masks.
     one = index.blocks.largest(1) * (2 * item + 16 * model.needs_friction + 8 + 3)
     # A row of tiles as read; what is read, computed and compared of one; distances and costs.
-    one += (index.chunk[1] + 9) * index.entries * item + TILE**2 * (_LANES + 8) * item
+    one += (index.chunk[1] + 9) * index.entries * item + index.tile**2 * (lanes + 8) * item
     least = 1 if cluster is None else min(cluster.threads, index.blocks.count)
     require(
         baseline + least * one,
@@ -169,7 +170,7 @@ class _EntryChecker:
         field, tile, count = self.terrain.load(at), _local.tile, 0
         for i, row in enumerate(self.index.rows(at)):
             for j in range(self.index.tiles(at)[1]):
-                right = tile.entries(field, i * TILE, j * TILE)
+                right = tile.entries(field, i * tile.side, j * tile.side)
                 bits = f"u{right.itemsize}"
                 wrong = np.flatnonzero(right.view(bits) != row[j].view(bits))
                 if len(wrong):
@@ -185,26 +186,30 @@ class _Tile:
         self, terrain: Terrain, options: tuple[bool, bool, bool], index: CheckedIndex
     ) -> None:
         self.terrain, self.options, self.index = terrain, options, index
-        self._costs = np.empty((TILE, TILE, 8), index.dtype)
-        self._far = np.empty((TILE, TILE, _LANES), index.dtype)
-        self._stale = np.empty((TILE, TILE), bool)
-        self._between, self._kept = np.empty((2, len(RIM), len(RIM)), index.dtype)
+        self.side = side = index.tile
+        self.rim, self.into = _rim(side), _into(side)
+        self._lanes = side - 1  # rim cells at once: those of a side
+        self._costs = np.empty((side, side, 8), index.dtype)
+        self._far = np.empty((side, side, self._lanes), index.dtype)
+        self._stale = np.empty((side, side), bool)
+        self._between, self._kept = np.empty((2, len(self.rim), len(self.rim)), index.dtype)
         self._found = np.empty(index.entries, index.dtype)
         self._start = index.dtype.type(-np.inf if terrain.model.kind.bottleneck else 0)
 
     def entries(self, field: Field, row: int, col: int) -> np.ndarray:
         """The right entries of the tile from this row and column of a block; reused."""
-        model, count = self.terrain.model.kernel, len(RIM)
+        model, count, cells = self.terrain.model.kernel, len(self.rim), self.rim
+        steps = len(self.into)
         place = field.lengths, row, col, self.options
         step_costs(model, field.heights, field.frictions, field.absent, *place, self._costs)
-        ways, into = self._found[: -len(_INTO)], self._found[-len(_INTO) :]
-        rim = RIM[_INTO[:, 0]]
-        into[:] = self._costs[rim[:, 0], rim[:, 1], _INTO[:, 1]]
-        for first in range(0, count, _LANES):
-            own = RIM[first : first + _LANES]
+        ways, into = self._found[:-steps], self._found[-steps:]
+        rim = cells[self.into[:, 0]]
+        into[:] = self._costs[rim[:, 0], rim[:, 1], self.into[:, 1]]
+        for first in range(0, count, self._lanes):
+            own = cells[first : first + self._lanes]
             open_ = ~field.absent[1 + row + own[:, 0], 1 + col + own[:, 1]]
             relax_from(joining(model), self._costs, own, open_, self._start, self._far, self._stale)
-            self._between[first : first + _LANES] = self._far[RIM[:, 0], RIM[:, 1]].T
+            self._between[first : first + self._lanes] = self._far[cells[:, 0], cells[:, 1]].T
         lower = np.tril_indices(count, -1)
         if self.index.symmetric:  # only the lower half is stored, and used in both directions
             self._between.T[lower] = self._between[lower]
@@ -214,8 +219,9 @@ class _Tile:
 
     def compile(self) -> None:
         """Compile in this thread, where Ctrl-C works."""
-        heights, frictions = (np.zeros((TILE + 2,) * 2, dtype) for dtype in self.terrain.types)
-        absent, lengths = np.ones((TILE + 2,) * 2, bool), np.ones((4, TILE + 2))
+        shape = self.side + 2, self.side + 2
+        heights, frictions = (np.zeros(shape, dtype) for dtype in self.terrain.types)
+        absent, lengths = np.ones(shape, bool), np.ones((4, self.side + 2))
         self.entries(Field(heights, frictions, absent, lengths, None), 0, 0)  # type: ignore[arg-type]
 
     def refuse(
@@ -223,15 +229,15 @@ class _Tile:
     ) -> None:
         """Raise the error for a wrong entry."""
         r0, _, c0, _ = self.index.blocks.window(*at)
-        corner, count = np.array([r0, c0]) + TILE * np.array(tile), len(RIM)
-        into = entry - (len(found) - len(_INTO))
+        corner, rim = np.array([r0, c0]) + self.side * np.array(tile), self.rim
+        count, into = len(rim), entry - (len(found) - len(self.into))
         if into >= 0:
-            b, k = _INTO[into]
-            first, last, what = RIM[b] + (ROW_STEP[k], COL_STEP[k]), RIM[b], "the step"
+            b, k = self.into[into]
+            first, last, what = rim[b] + (ROW_STEP[k], COL_STEP[k]), rim[b], "the step"
         else:
             b = int((1 + (1 + 8 * entry) ** 0.5) / 2) if self.index.symmetric else entry // count
             a = entry - b * (b - 1) // 2 if self.index.symmetric else entry % count
-            first, last, what = RIM[b], RIM[a], "the way inside its tile"
+            first, last, what = rim[b], rim[a], "the way inside its tile"
         (row, col), (r, c) = (corner + first).tolist(), (corner + last).tolist()
         raise VerificationError(
             f"{path}: {what} from row {row}, column {col} to row {r}, column {c} "

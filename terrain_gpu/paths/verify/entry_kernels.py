@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...compiled import jit
-from ...grid import TILE
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ..edges import edge, infinity_of, join
 
@@ -21,13 +20,13 @@ def step_costs(cost, heights, frictions, absent, lengths, row, col, options, cos
     options
         (diagonal, corner_cutting, reverse).
     costs
-        (TILE, TILE, 8), receives them.
+        (side, side, 8) for tiles of this side, receives them.
     """
     diagonal, corner_cutting, reverse = options
-    kind, infinity = costs.dtype.type, infinity_of(costs)
+    kind, infinity, side = costs.dtype.type, infinity_of(costs), len(costs)
     costs[:] = infinity
-    for y in range(TILE):
-        for x in range(TILE):
+    for y in range(side):
+        for x in range(side):
             r, c = row + y + 1, col + x + 1
             for k in range(8):
                 r2, c2 = r + ROW_STEP[k], c + COL_STEP[k]
@@ -61,11 +60,11 @@ def relax_from(way, costs, cells, there, start, far, stale):
     start
         Distance of a cell from itself.
     far
-        (TILE, TILE, lanes), receives the distances.
+        (side, side, lanes), receives the distances.
     stale
         Work space: cells with a neighbour whose distances have changed.
     """
-    infinity = infinity_of(far)
+    infinity, side = infinity_of(far), len(far)
     far[:] = infinity
     stale[:] = False
     for lane in range(len(cells)):
@@ -76,10 +75,10 @@ def relax_from(way, costs, cells, there, start, far, stale):
     sweep, busy = 0, True
     while busy:
         busy = False
-        for n in range(TILE * TILE):
+        for n in range(side * side):
             # Rows downwards or upwards, columns to the right or to the left, in turn.
-            y = n // TILE if sweep & 2 == 0 else TILE - 1 - n // TILE
-            x = n % TILE if sweep & 1 == 0 else TILE - 1 - n % TILE
+            y = n // side if sweep & 2 == 0 else side - 1 - n // side
+            x = n % side if sweep & 1 == 0 else side - 1 - n % side
             if not stale[y, x]:
                 continue
             stale[y, x] = False
@@ -87,7 +86,7 @@ def relax_from(way, costs, cells, there, start, far, stale):
             for k in range(8):
                 y2, x2 = y + ROW_STEP[k], x + COL_STEP[k]
                 step = costs[y, x, k]
-                if step == infinity or not (0 <= y2 < TILE and 0 <= x2 < TILE):
+                if step == infinity or not (0 <= y2 < side and 0 <= x2 < side):
                     continue
                 nearby = far[y2, x2]
                 for lane in range(len(here)):

@@ -1,0 +1,84 @@
+"""The rim cells of a tile of the distance index, for each size of tiles: `rim_of`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple, get_args
+
+import numpy as np
+
+from ...arguments import IndexTile
+from ...grid import TILE
+from ...grid.neighbours import COL_STEP, ROW_STEP
+
+TILES = get_args(IndexTile)
+"""Sides that tiles of an index may have."""
+
+
+class TileRim(NamedTuple):
+    """The rim cells of a tile, numbered clockwise from the upper left corner.
+
+    Attributes
+    ----------
+    side
+        Of the tile, in cells.
+    cells
+        int64 (2, count): their rows and columns.
+    crossings
+        int64 (5, steps), the steps into them from other tiles. Rows: rim cell, D8 direction to the
+        other cell, row and column step to its tile, and the number of the other cell on the rim of
+        its tile.
+    """
+
+    side: int
+    cells: np.ndarray
+    crossings: np.ndarray
+
+
+@cache
+def rim_of(side: int) -> TileRim:
+    """The rim of tiles of side x side cells."""
+    last = side - 1
+    way = np.arange(last)
+    rows = np.concatenate((0 * way, way, last + 0 * way, last - way))
+    cols = np.concatenate((way, last + 0 * way, last - way, 0 * way))
+    place = {(int(r), int(c)): b for b, (r, c) in enumerate(zip(rows, cols, strict=True))}
+    found = []
+    for (row, col), b in place.items():
+        for k in range(8):
+            r, c = row + int(ROW_STEP[k]), col + int(COL_STEP[k])
+            i, j = r // side, c // side
+            if (i, j) != (0, 0):
+                found.append((b, k, i, j, place[r % side, c % side]))
+    return TileRim(side, np.stack((rows, cols)), np.array(found, np.int64).T.copy())
+
+
+def rim_cells(side: int) -> int:
+    """Number of rim cells of a tile."""
+    return 4 * side - 4
+
+
+def rim_steps(side: int) -> int:
+    """Number of steps into them from other tiles: 3 for each, and 2 more at corners."""
+    return 3 * rim_cells(side) + 8
+
+
+def ways_of(side: int, symmetric: bool) -> int:
+    """Number of distances between the rim cells of a tile."""
+    count = rim_cells(side)
+    return count * (count - 1) // 2 if symmetric else count * count
+
+
+def entries_of(side: int, symmetric: bool) -> int:
+    """Number of entries of a tile: distances between rim cells, then costs of steps into them."""
+    return ways_of(side, symmetric) + rim_steps(side)
+
+
+def number_dtype(side: int) -> np.dtype:
+    """Dtype of numbers of rim cells."""
+    return np.min_scalar_type(rim_cells(side) - 1)
+
+
+def unit_of(side: int) -> int:
+    """Side of the square of cells that is solved at once: a tile of the store, or of the index."""
+    return max(TILE, side)
