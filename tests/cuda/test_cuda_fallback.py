@@ -530,7 +530,7 @@ def half_indexed(monkeypatch, cupy):
     calls = []
 
     class Solved(EntrySolver):
-        def __init__(self, terrain, options, index, nothing, tile_rows):
+        def __init__(self, terrain, options, index, nothing, tile_rows, method):
             super().__init__(terrain, options, index, nothing)
 
         def rows(self, at):
