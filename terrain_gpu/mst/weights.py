@@ -13,6 +13,7 @@ of its length, rounded to float32.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,6 +59,7 @@ def weights_of(dtype: np.dtype) -> list[str]:
     return [name for name, row in WEIGHTS.items() if not (row.slopes and dtype.itemsize > 4)]
 
 
+_LENGTHS = threading.Lock()
 _STRIP = 16
 """Rows processed at a time, so that temporaries stay in the cache."""
 
@@ -73,14 +75,13 @@ class Weight:
         higher of the two cells, then the steeper edge.
     dtype
         Type of the cells.
-    per_length
-        Reciprocals of the lengths of the steps E, SW, S and SE from each row; None unless the
-        weight has slopes.
+    grid
+        Of the raster, for the lengths of steps of a weight with slopes.
     """
 
     name: str
     dtype: np.dtype
-    per_length: np.ndarray | None = field(default=None, compare=False, repr=False)
+    grid: GridSpec | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.name not in WEIGHTS:
@@ -89,8 +90,21 @@ class Weight:
     @classmethod
     def on(cls, grid: GridSpec, name: str, dtype: np.dtype) -> Weight:
         """Return the weight of the cells of a raster."""
-        bare = cls(name, dtype)
-        return cls(name, dtype, 1 / step_lengths(grid)) if bare.slopes else bare
+        return cls(name, dtype, grid)
+
+    @property
+    def per_length(self) -> np.ndarray | None:
+        """Reciprocals of the lengths of the steps E, SW, S and SE from each row.
+
+        Computed at the first use, after they are planned. None unless the weight has slopes.
+        """
+        if self.grid is None or not self.slopes:
+            return None
+        with _LENGTHS:
+            found: np.ndarray | None = self.__dict__.get("_per_length")
+            if found is None:
+                found = self.__dict__["_per_length"] = 1 / step_lengths(self.grid)
+        return found
 
     @property
     def slopes(self) -> bool:
@@ -141,9 +155,10 @@ class Weight:
         slopes, `per_length` of these rows.
         """
         if self.slopes:
-            assert self.per_length is not None
+            per_length = self.per_length
+            assert per_length is not None
             whole = row0 == 0 and row1 is None
-            return self.per_length if whole else np.ascontiguousarray(self.per_length[:, row0:row1])
+            return per_length if whole else np.ascontiguousarray(per_length[:, row0:row1])
         key = self.key_dtype
         return key.type(np.iinfo(key).max if self.subtracts else 0)
 
