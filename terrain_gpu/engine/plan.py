@@ -27,6 +27,9 @@ BASELINE = 160 * MB
 GDAL_CACHE = 48 * MB
 """GDAL's block cache, part of `BASELINE`."""
 
+PLAIN_BASELINE = 100 * MB
+"""The baseline without GDAL and compiled kernels."""
+
 PER_ROW = 64
 """Bytes per row where lengths of steps or areas of cells are known, and while they are computed."""
 
@@ -140,7 +143,7 @@ def plain_baseline() -> int:
     """Return the baseline without compiled kernels, if no earlier step has loaded numba or GDAL."""
     if not whole_process or "numba" in sys.modules:
         return COMPILED_BASELINE
-    return BASELINE if "rasterio" in sys.modules else BASELINE - GDAL_CACHE
+    return BASELINE if "rasterio" in sys.modules else PLAIN_BASELINE
 
 
 def other_blocks(size: str, block: int) -> str:

@@ -11,7 +11,7 @@ from ..errors import InputError
 DRIVERS = "AAIGrid", "ISG"
 """GDAL's names of the formats; both have a header of lines, and then numbers."""
 
-_PIECE = 1 << 20
+_PIECE, _HEAD = 1 << 20, 1 << 16
 _KNOWN = rb"ncols|nrows|[xy]llcorner|[xy]llcenter|cellsize|d[xy]|nodata_value"
 _HEADER = re.compile(
     rb"begin_of_head.*?\send_of_head\b[^\r\n]*"
@@ -109,7 +109,7 @@ def _plain(text: bytes, words: list[bytes]) -> bool:
 def _pieces(path: str) -> Iterator[tuple[int, bytes]]:
     """The text after the header in pieces of whole words, and the line where each starts."""
     with open(path, "rb") as file:
-        header = _HEADER.match(file.read(_PIECE))
+        header = _HEADER.match(file.read(_HEAD))
         head = header[0] if header else b""
         file.seek(len(head))
         line, rest = 1 + _ends(head), b""

@@ -19,7 +19,7 @@ from ..grid import GridSpec, Window
 
 _FIELDS = ("north", "south", "east", "west", "rows", "cols")
 _TYPES = {"int": np.int32, "float": np.float32, "double": np.float64}
-_CHUNK = 1 << 20
+_CHUNK, _HEAD = 1 << 20, 1 << 16
 DEFAULT_NULL = -9999
 
 
@@ -200,7 +200,7 @@ def _read_header(path: str) -> tuple[dict[str, str], int]:
     header: dict[str, str] = {}
     start = 0
     with open(path, "rb") as file:
-        lines = file.read(_CHUNK).splitlines(keepends=True)  # lines may end in CR only
+        lines = file.read(_HEAD).splitlines(keepends=True)  # lines may end in CR only
     for line in lines:
         key, colon, value = line.decode("latin-1").partition(":")
         if not colon or not key.strip().isalpha():

@@ -96,10 +96,10 @@ def store(world, capfd):
 # -- help ----------------------------------------------------------------------------------------
 
 OPTIONS = {
-    "convert-dataset": "layer band block-size round clamp-min nodata bounds crs encoding "
+    "convert-dataset": "layer band block-size round dtype clamp-min nodata bounds crs encoding "
     "memory-limit threads workers scheduler verify compress resume scratch overwrite progress "
     "json quiet verbose version help",
-    "terrain-gpu convert-dataset": "layer band block-size round clamp-min nodata bounds crs "
+    "terrain-gpu convert-dataset": "layer band block-size round dtype clamp-min nodata bounds crs "
     "encoding memory-limit threads workers scheduler verify compress resume scratch overwrite "
     "progress json quiet verbose version help",
     "compute-mst": "weight connectivity method layer output cog compress store memory-limit "
@@ -161,8 +161,8 @@ OPTIONS = {
     "backend device gpu-memory-limit workers scheduler scratch progress json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
-    "backlink allocation connectivity metric points targets pairs flats method epsilon threshold "
-    "layers memory-limit threads workers like storage json quiet verbose help",
+    "backlink allocation connectivity metric points targets pairs tile flats method epsilon "
+    "threshold layers memory-limit threads workers like storage json quiet verbose help",
     "terrain-gpu overviews": "layer resampling remove memory-limit threads workers scheduler "
     "verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "

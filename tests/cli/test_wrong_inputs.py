@@ -1109,7 +1109,7 @@ METADATA = [
     Case(
         "plan of a tree too small",
         nothing,
-        "plan 9999x9999 --for mst --memory-limit 200MB",
+        "plan 9999x9999 --for mst --block-size 4096 --memory-limit 200MB",
         ("spanning tree of 9999 x 9999 .*at least [0-9]+ MB, or convert with a smaller --block",),
     ),
     Case("plan for tea", nothing, "plan 9x9 --for tea", ("'--for': 'tea' is not one of",)),

@@ -59,7 +59,7 @@ class TestConvertRounded(TestConvert):
     layout: ClassVar = {"blockysize": 7}
     recoding: ClassVar = {"round_cells": True, "clamp_min": 10, "nodata": -7}
     rasters = rasters(dtypes("f"), shapes(100, 6000), special=False).filter(
-        lambda raster: faithful(raster) and plainly_recoded(raster, -7, 10, rounded=True)
+        lambda raster: faithful(raster) and plainly_recoded(raster, -7, 10, np.dtype(np.int32))
     )
 
     def cells(self, shape=(150, 210), dtype=np.float32):
@@ -68,7 +68,7 @@ class TestConvertRounded(TestConvert):
 
     def expected(self, data, nodata, grid):
         raster = SimpleNamespace(cells=data, dtype=data.dtype, shape=data.shape, nodata=nodata)
-        return [plainly_recoded(raster, -7, 10, rounded=True)[0]]
+        return [plainly_recoded(raster, -7, 10, np.dtype(np.int32))[0]]
 
 
 class TestExport(FileContract):

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import InputError
 from ...grid import Window
 
-_PIECE = 1 << 16
+_PIECE = _HEAD = 1 << 16
 
 
 class TextCells:
@@ -40,7 +40,7 @@ def _numbers(path: str) -> Iterator[list[float]]:
     """The numbers after the header, NaN for null, a few thousand at a time."""
     nulls, start = {b"*"}, 0
     with open(path, "rb") as file:
-        for line in file.read(_PIECE).splitlines(keepends=True):  # lines may end in CR only
+        for line in file.read(_HEAD).splitlines(keepends=True):  # lines may end in CR only
             name, colon, value = line.partition(b":")
             if not colon:
                 break
