@@ -87,8 +87,10 @@ def test_open_cells(drawn):
 def test_edges_across_the_cuts(drawn, name, diagonal):
     z, corner, shape, heights, widths = drawn
     assume(name in weights_of(z.dtype))
-    lengths = 3.0, 5.0, 4.0, 5.0
-    weight = Weight(name, z.dtype, GridSpec(*shape, (3.0, 0.0, 0.0, 0.0, -4.0, 0.0)))
+    lengths = np.array([[3.0], [5.0], [4.0], [6.0]])
+    weight = Weight(name, z.dtype, GridSpec(*shape))
+    # Rasters may have more rows than memory has room for.
+    vars(weight)["_per_length"] = np.broadcast_to(1 / lengths, (4, shape[0]))
     keys, ids, us, vs = joined(*drawn, weight).edges(weight.rule(), diagonal)
     sibling = [np.repeat(np.arange(len(sizes)), sizes) for sizes in (heights, widths)]
     expected = {}
@@ -104,7 +106,7 @@ def test_edges_across_the_cuts(drawn, name, diagonal):
                 )
                 key = reference.weight_of(z[row, col], z[y, x], name)
                 if name == "flow":
-                    key = key, -reference.slope_of(z[row, col], z[y, x], lengths[d])
+                    key = key, -reference.slope_of(z[row, col], z[y, x], lengths[d, 0])
                 expected[4 * lower + d] = {lower, upper}, key
     assert keys.dtype == weight.key_dtype
     assert sorted(ids.tolist()) == sorted(expected)
