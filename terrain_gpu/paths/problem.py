@@ -44,7 +44,7 @@ from ..store import Layer, TileStore
 from ..store.swap import withdraw
 from ..store.temporary import TemporaryFolder
 from .costs import is_directed
-from .cpu.dijkstra import new_players
+from .cpu.dijkstra import players_bytes
 from .cpu.relax import GUARDS, Overflow
 from .cpu.remote import RemotePhases
 from .cpu.solve import Phases, solve_on_cpu
@@ -250,7 +250,7 @@ class CostDistance(CostGraph):
         passing = dict.fromkeys(("buffers", "readers", "writers"), problem.stagings)
         needed = {"memory": problem.host_memory + (0 if whole else problem.held_bytes)}
         if gpu.workers:  # rims are here; there the CPU allocates when the GPU is done
-            allocating = COMPILED_BASELINE + CUDA_BASELINE + LABEL_BYTES * self.blocks.block**2
+            allocating = COMPILED_BASELINE + CUDA_BASELINE + LABEL_BYTES * self.blocks.largest()
             most = max(problem.host_memory, allocating * ("allocation" in self.names))
             needed = {"worker_memory": most + OVERHEAD + self._held}
         return replace(
@@ -267,7 +267,7 @@ class CostDistance(CostGraph):
         if self.index is not None:
             return rims_bytes(self.index, self.dtype) + threads * self.index.unpacked_bytes
         if self.method == "dijkstra":
-            return threads * new_players((self.blocks.block,) * 2).nbytes
+            return threads * players_bytes(self.blocks)
         return 0
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ...compiled import jit
-from ...grid import TILE
+from ...grid import TILE, BlockGrid
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ...primitives.tournament import NOBODY, challenge, first, leave, new_tree
 from ..edges import edge, infinity_of, join
@@ -19,6 +19,11 @@ from ..edges import edge, infinity_of, join
 def new_players(block: tuple[int, int]) -> np.ndarray:
     """Allocate the tournament tree of `dijkstra_block`, over the cells of a padded block."""
     return new_tree((block[0] + 2) * (block[1] + 2))
+
+
+def players_bytes(blocks: BlockGrid) -> int:
+    """Return the bytes of `new_players` for the largest block."""
+    return 2 * 8 * blocks.largest(1)
 
 
 @jit
