@@ -115,7 +115,7 @@ def terrain_window(r0, r1, c0, c1, *, dtype="float32", **options):
     return out
 
 
-def _band(  # noqa: PLR0913 - options of the terrain
+def _band(
     r0, c0, shape, dtype, *, seed=1, roughness=0.8, feature_size=4096, relief=1000.0,
     lakes=False, holes=False, coast=False,
 ):  # fmt: skip

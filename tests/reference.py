@@ -239,7 +239,7 @@ def remembered(most):
 
 
 @remembered(1)
-def arcs(  # noqa: PLR0913 - keyword-only
+def arcs(
     z,
     model,
     *,

@@ -268,7 +268,7 @@ def _distances(name: str, value: Any) -> tuple[str, ...]:
 
 
 @checked(distances=_distances, within=_within)
-def corridor(  # noqa: PLR0913 - keyword-only
+def corridor(
     store: str | os.PathLike[str] | TileStore,
     distances: Sequence[str],
     *,

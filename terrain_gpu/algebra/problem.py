@@ -323,7 +323,7 @@ class _Lacking(State):
 
 @takes_dataarrays
 @checked(default=real_or_word("nodata"), dtype=cell_type)
-def calc(  # noqa: PLR0913 - keyword-only
+def calc(
     store: StoreLike,
     expression: str,
     *,

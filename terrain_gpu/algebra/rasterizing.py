@@ -220,7 +220,7 @@ class _Changed(State):
 
 @takes_dataarrays
 @checked(features=lambda name, value: value, value=real_or_word("nodata"))
-def rasterize(  # noqa: PLR0913 - keyword-only
+def rasterize(
     store: StoreLike,
     features: PlacesLike,
     *,

@@ -275,7 +275,7 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
 @options.json_option
 @options.verbosity_options
 @options.version_option
-def command(  # noqa: PLR0913 - the options
+def command(
     store: str,
     *,
     source: Sequence[Point],

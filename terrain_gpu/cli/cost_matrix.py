@@ -95,7 +95,7 @@ if TYPE_CHECKING:
 @options.progress_option
 @options.json_option
 @options.verbosity_options
-def command(  # noqa: PLR0913 - the options
+def command(
     store: str,
     *,
     source: Sequence[Point],

@@ -58,7 +58,7 @@ class Components(Layered):
 
 @takes_dataarrays
 @checked()
-def label_components(  # noqa: PLR0913 - keyword-only
+def label_components(
     store: StoreLike,
     where: str,
     *,

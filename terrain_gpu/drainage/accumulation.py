@@ -120,7 +120,7 @@ def plan_accumulation(
 @takes_dataarrays
 @checked()
 @completed(writes=("into", "directions"))
-def accumulate(  # noqa: PLR0913 - keyword-only
+def accumulate(
     store: StoreLike,
     outlets: PlacesLike | str | None = None,
     *,

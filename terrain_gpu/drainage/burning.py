@@ -195,7 +195,7 @@ def digest_of(cells: np.ndarray) -> str:
 
 @takes_dataarrays
 @checked(streams=lambda name, value: value, depth=real)
-def burn(  # noqa: PLR0913 - keyword-only
+def burn(
     store: StoreLike,
     streams: PlacesLike,
     *,

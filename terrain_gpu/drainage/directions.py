@@ -55,7 +55,7 @@ class FlowDirection(Accumulate):
 @takes_dataarrays
 @checked()
 @completed(reads=("filled",), writes=("into",))
-def flow_direction(  # noqa: PLR0913 - keyword-only
+def flow_direction(
     store: StoreLike,
     outlets: PlacesLike | str = LOW_EDGE,
     *,

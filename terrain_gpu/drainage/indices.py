@@ -170,7 +170,7 @@ def plan_indices(
 @takes_dataarrays
 @checked()
 @completed(reads=("slope", "accumulation"), writes=("twi", "spi", "ls"))
-def terrain_indices(  # noqa: PLR0913 - keyword-only
+def terrain_indices(
     store: StoreLike,
     *,
     twi: str | None = None,

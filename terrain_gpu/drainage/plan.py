@@ -11,7 +11,7 @@ from .block import work_bytes
 from .skeleton import OUTLINE_BYTES
 
 
-def plan_blocks(  # noqa: PLR0913 - keyword-only
+def plan_blocks(
     blocks: BlockGrid,
     dtype: np.dtype,
     what: str,

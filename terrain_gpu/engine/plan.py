@@ -276,7 +276,7 @@ def _lanes(workers: int) -> Iterator[tuple[int, int]]:
     yield from ((1, spare) for spare in (2, 1, 0))
 
 
-def fit_blocks(  # noqa: PLR0913 - keyword-only
+def fit_blocks(
     blocks: BlockGrid,
     dtype: str,
     what: str,
@@ -353,7 +353,7 @@ def fit_blocks(  # noqa: PLR0913 - keyword-only
     )
 
 
-def plan_forest(  # noqa: PLR0913 - keyword-only
+def plan_forest(
     rows: int,
     cols: int,
     dtype: np.dtype,
@@ -416,7 +416,7 @@ def plan_forest(  # noqa: PLR0913 - keyword-only
     return replace(plan, worker_memory=plan.memory if cluster_overhead else 0)
 
 
-def plan_paths(  # noqa: PLR0913 - keyword-only
+def plan_paths(
     rows: int,
     cols: int,
     dtype: np.dtype,

@@ -362,7 +362,7 @@ class Run:
         return TileStore.open(self.operation.store).layer(name) if writer.finished else writer
 
 
-def run(  # noqa: PLR0913 - keyword-only
+def run(
     operation: Operation,
     *,
     memory_limit: int | str | None = None,

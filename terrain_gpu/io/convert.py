@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @checked(store=arguments.path, encoding=word(FlowEncoding), dtype=word(RoundedType))
-def convert_dataset(  # noqa: PLR0913 - keyword-only
+def convert_dataset(
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | xarray.DataArray | Layer,
     store: str | os.PathLike[str],
     *,

@@ -38,7 +38,7 @@ def _store_or_layer(name: str, value: Any) -> Any:
     dtype=word(FloatType),
     encoding=word(FlowEncoding),
 )
-def export_layer(  # noqa: PLR0913 - keyword-only
+def export_layer(
     store: str | os.PathLike[str] | TileStore | Layer,
     path: str | os.PathLike[str],
     *,

@@ -178,7 +178,7 @@ def plan_slope(
 
 @takes_dataarrays
 @checked()
-def slope(  # noqa: PLR0913 - keyword-only
+def slope(
     store: StoreLike,
     *,
     layer: str = "elevation",

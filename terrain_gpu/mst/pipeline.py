@@ -84,7 +84,7 @@ class SpanningTree(Layered):
 
 @takes_dataarrays
 @checked(data=raster_or_store, device=devices, weight=one_of(WEIGHTS), method=word(TreeMethod))
-def minimum_spanning_tree(  # noqa: PLR0913 - keyword-only
+def minimum_spanning_tree(
     data: RasterLike,
     *,
     weight: TreeWeight = "max",

@@ -342,7 +342,7 @@ class _Spilled(State):
             self._spill.save(*at, known)
 
 
-def plan_spanning_tree(  # noqa: PLR0913 - keyword-only
+def plan_spanning_tree(
     rows: int,
     cols: int,
     dtype: np.dtype,

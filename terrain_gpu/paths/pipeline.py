@@ -74,7 +74,7 @@ Solved = TypeVar("Solved")
     metric=word(PathMetric),
     wrap=word(Wrap),
 )
-def shortest_paths(  # noqa: PLR0913 - keyword-only
+def shortest_paths(
     data: RasterLike,
     sources: PlacesLike,
     *,

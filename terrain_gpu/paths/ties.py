@@ -175,7 +175,7 @@ class TiedSteps(RecordedSteps):
 
 
 @checked(distances=text)
-def tied_steps(  # noqa: PLR0913 - keyword-only
+def tied_steps(
     store: str | os.PathLike[str] | TileStore,
     distances: str = RESULTS[0],
     *,

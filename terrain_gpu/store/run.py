@@ -245,7 +245,7 @@ class Target:
             self._lock = -1
 
 
-def create_layer(  # noqa: PLR0913 - keyword-only
+def create_layer(
     path: str | os.PathLike[str],
     name: str,
     grid: GridSpec,

@@ -50,7 +50,7 @@ class Contours(FeatureResult):
 @takes_dataarrays
 @draws("path")
 @checked()
-def contours(  # noqa: PLR0913 - keyword-only
+def contours(
     store: StoreLike,
     path: str | os.PathLike[str] | None = None,
     *,

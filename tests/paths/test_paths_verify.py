@@ -50,7 +50,7 @@ class Case:
     gpu = None
     """Where its proofs are made as well, and must say the same as on the CPU."""
 
-    def __init__(  # noqa: PLR0913 - keyword-only
+    def __init__(
         self,
         cells,
         sources,

@@ -346,7 +346,7 @@ def plan_breach(
 
 @takes_dataarrays
 @checked()
-def breach(  # noqa: PLR0913 - keyword-only
+def breach(
     store: StoreLike,
     *,
     max_distance: int = MAX_DISTANCE,

@@ -61,7 +61,7 @@ class Streams(Layered, FeatureResult):
 @takes_dataarrays
 @checked()
 @completed(reads=("directions", "accumulation", "layer"), writes=("into",))
-def streams(  # noqa: PLR0913 - keyword-only
+def streams(
     store: StoreLike,
     threshold: float | str,
     *,

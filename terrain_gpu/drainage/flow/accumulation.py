@@ -210,7 +210,7 @@ def only_on_cpu(method: str, weights: str | None, edge_cells: bool) -> str | Non
 @takes_dataarrays
 @checked(method=word(FlowMethod))
 @completed(reads=("directions", "filled", "weights"), writes=("into",))
-def flow_accumulation(  # noqa: PLR0913 - keyword-only
+def flow_accumulation(
     store: StoreLike,
     *,
     directions: str = DIRECTIONS,

@@ -162,7 +162,7 @@ class _Numbers(Beyond):
 @takes_dataarrays
 @checked()
 @completed(reads=("directions",), writes=("into",))
-def basins(  # noqa: PLR0913 - keyword-only
+def basins(
     store: StoreLike,
     *,
     directions: str = DIRECTIONS,

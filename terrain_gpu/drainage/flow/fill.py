@@ -111,7 +111,7 @@ class Fill(AlongFlow):
 @takes_dataarrays
 @checked()
 @completed(reads=("directions",), writes=("into",))
-def fill(  # noqa: PLR0913 - keyword-only
+def fill(
     store: StoreLike,
     *,
     directions: str = DIRECTIONS,

@@ -143,7 +143,7 @@ class Hand(AlongFlow):
 @completed(
     reads=("streams", "accumulation", "directions", "layer", "filled"), writes=("into", "distance")
 )
-def hand(  # noqa: PLR0913 - keyword-only
+def hand(
     store: StoreLike,
     threshold: float | str | None = None,
     *,

@@ -231,7 +231,7 @@ def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | N
 @takes_dataarrays
 @checked()
 @completed(reads=("links", "accumulation", "directions"), writes=("into",))
-def watershed(  # noqa: PLR0913 - keyword-only
+def watershed(
     store: StoreLike,
     pour_points: PlacesLike | None = None,
     *,

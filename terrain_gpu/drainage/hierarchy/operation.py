@@ -276,7 +276,7 @@ def plan_depressions(
 @takes_dataarrays
 @checked()
 @completed(reads=("directions",), writes=("into", "conditioned"))
-def depressions(  # noqa: PLR0913 - keyword-only
+def depressions(
     store: StoreLike,
     *,
     directions: str = DIRECTIONS,

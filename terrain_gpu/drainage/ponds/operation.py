@@ -226,7 +226,7 @@ def plan_fill_spill_merge(
 @takes_dataarrays
 @checked()
 @completed(reads=("directions",), writes=("into",))
-def fill_spill_merge(  # noqa: PLR0913 - keyword-only
+def fill_spill_merge(
     store: StoreLike,
     *,
     rain: float | str,

@@ -260,7 +260,7 @@ def heaviest_edges(cells, corner, codes, low, target, order, tops, numbers):
 
 
 @jit
-def check_divides(  # noqa: PLR0913 - a kernel
+def check_divides(
     cells, corner, codes, links, low, order, exits, tops, numbers, least, least_numbers
 ):
     """Compare each edge along which nothing drains with the way from each of its ends.

@@ -124,7 +124,7 @@ def merge_bytes(vertices: int, edges: int, weight: Weight, contracts: bool = Fal
     return edges * (2 * (8 + 4 * 3 + 4 * wide) + 48) + vertices * (8 + 4 + 1 + 4 * wide)
 
 
-def plan_regions(  # noqa: PLR0913 - keyword-only
+def plan_regions(
     rows: int,
     cols: int,
     weight: Weight,

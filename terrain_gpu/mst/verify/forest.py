@@ -68,7 +68,7 @@ _SLACK = 8 * MB
 """Memory of a thread beside its square: that of a tile, and what is not returned at once."""
 
 
-def verify_forest(  # noqa: PLR0913 - keyword-only
+def verify_forest(
     source: Layer,
     forest: Layer,
     *,
@@ -151,7 +151,7 @@ def verify_forest(  # noqa: PLR0913 - keyword-only
         raise
 
 
-def verify_arrays(  # noqa: PLR0913 - keyword-only
+def verify_arrays(
     data: np.ndarray,
     nodata: float | int | None,
     forward: np.ndarray,

@@ -28,7 +28,7 @@ from .problem import DistanceIndex
     tile=arguments.word(IndexTile),
     method=arguments.word(IndexMethod),
 )
-def build_index(  # noqa: PLR0913 - keyword-only
+def build_index(
     data: str | os.PathLike[str] | TileStore,
     *,
     cost: Cost | str | None = None,

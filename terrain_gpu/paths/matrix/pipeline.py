@@ -99,7 +99,7 @@ class CostMatrix(FeatureResult):
     output=path,
     paths=path,
 )
-def cost_matrix(  # noqa: PLR0913 - keyword-only
+def cost_matrix(
     data: RasterLike,
     sources: PlacesLike,
     targets: PlacesLike | None = None,

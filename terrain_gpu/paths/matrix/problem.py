@@ -447,7 +447,7 @@ class _Planned(NamedTuple):
     path: None = None
 
 
-def plan_matrix(  # noqa: PLR0913 - keyword-only
+def plan_matrix(
     rows: int,
     cols: int,
     cells: np.dtype,

@@ -60,7 +60,7 @@ class RunSettings(NamedTuple):
     overwrite: bool
 
 
-def settings_of(  # noqa: PLR0913 - keyword-only
+def settings_of(
     problem: MatrixProblem,
     writer: RowWriter,
     *,

@@ -91,7 +91,7 @@ class CostNetwork(FeatureResult):
     wrap=word(Wrap),
     connectivity=word(PathConnectivity),
 )
-def least_cost_network(  # noqa: PLR0913 - keyword-only
+def least_cost_network(
     store: StoreLike,
     places: PlacesLike,
     output: str | os.PathLike[str] | None = None,

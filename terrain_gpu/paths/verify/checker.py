@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def verify_paths(  # noqa: PLR0913 - keyword-only
+def verify_paths(
     ground: CheckedCells | KnownRoots,
     cost: Any,
     options: Options,
