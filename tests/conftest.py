@@ -62,6 +62,7 @@ settings.register_profile(
     print_blob=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile("long", settings.get_profile("ci"), max_examples=2 * USUAL)
 settings.register_profile(
     "search",
     settings.get_profile("ci"),
@@ -71,7 +72,22 @@ settings.register_profile(
 )
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="also run the tests marked long")
+
+
+def pytest_configure(config):
+    if config.getoption("--long"):
+        settings.load_profile("long")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--long"):
+        long = {item for item in items if item.get_closest_marker("long")}
+        # The contract as a whole is tested for one operation of each shape.
+        long -= {item for item in long if item.cls and "representative" in vars(item.cls)}
+        items[:] = [item for item in items if item not in long]
+        config.hook.pytest_deselected(items=list(long))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := device.why_not()):
         for item in marked:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from shutil import copytree, rmtree
 
 import numpy as np
 import pytest
 from bucket import files, objects
-from cluster import at_share, die_driving, drawn_share, kill_a_worker, processes, share_imports
-from effort import examples
+from cluster import at_share, die_driving, drawn_share, kill_a_worker, processes
+from effort import examples, only_long
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -30,8 +28,7 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.cluster import open_client
 from terrain_gpu.engine.connection import address_of
-from terrain_gpu.engine.operation import Unit
-from terrain_gpu.engine.run import Here, Threads, run
+from terrain_gpu.engine.run import Here, run
 from terrain_gpu.errors import (
     ClusterError,
     InputError,
@@ -109,20 +106,6 @@ def same(one: np.ndarray, other: np.ndarray) -> bool:
     )
 
 
-class Processes(Threads):
-    """A toy engine: another process solves every block, from pickled data."""
-
-    remote = True
-
-    def map(self, run, phase, state, blocks):
-        share_imports()
-        with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
-            for at in blocks:
-                unit = Unit(run.operation, phase, at, state.given(phase, at))
-                run.take(phase, state, at, pool.submit(unit.solve).result())
-                run.tick(at)
-
-
 def change(patch: pytest.MonkeyPatch, kind: type, name: str, cell: tuple[int, int]) -> None:
     """Make operations of a kind flip the last bit of an output's cell once it is computed."""
     execute = kind.execute
@@ -157,7 +140,11 @@ def verify(store: Path) -> tuple[int, set[str]]:
 
 
 class OperationContract:
-    """What every operation promises."""
+    """What every operation promises.
+
+    Tests marked long run always in the classes that say `representative = True` in their own body:
+    one for each shape of operation (one pass, two passes, levels, visits, files, ...).
+    """
 
     command: str
     """Its words behind `terrain-gpu`, with the store s.zarr."""
@@ -277,10 +264,6 @@ class OperationContract:
             for found, right in zip(self.outputs(store).values(), expected, strict=True):
                 assert same(found, right)
 
-    def test_in_processes_of_their_own(self, store):
-        run(self.make(store), engine=Processes())
-        self.check(store)
-
     # -- on a cluster ---------------------------------------------------------------------------
 
     def test_on_a_cluster(self, store, cluster):
@@ -291,6 +274,7 @@ class OperationContract:
         assert 0 < told["tasks"] == sum(one["tasks"] for one in told["each"].values())
         assert sum(cells for cells, _ in seen) == seen[-1][1]
 
+    @pytest.mark.long
     def test_on_five_workers(self, store):
         """With all files that one process leaves, in the store and beside it."""
         alone = self.left_alone(store)
@@ -299,10 +283,9 @@ class OperationContract:
         assert found.report.settings["cluster"]["workers"] == 5
         assert files(store.parent) == alone
 
+    @pytest.mark.long
     def test_in_object_storage(self, store, bucket):
-        """With all files that it leaves on a disk. In usual runs `test_everywhere` does it."""
-        if examples(1) == 1:
-            pytest.skip("takes a minute for all operations; HYPOTHESIS_PROFILE=search")
+        """With all files that it leaves on a disk. In short runs `test_everywhere` does it."""
         url = f"{bucket}/{store.name}"
         for name, data in files(store).items():
             (ObjectPath(url) / name).write(data)
@@ -315,6 +298,7 @@ class OperationContract:
             (store / name).write_bytes(data)
         assert files(store.parent) == alone
 
+    @pytest.mark.long
     def test_a_worker_dies_and_the_run_goes_on(self, store, cluster):
         killed = []
         kill = at_share(drawn_share(), lambda: killed.append(kill_a_worker(cluster)))
@@ -322,6 +306,7 @@ class OperationContract:
         assert killed
         self.check(store)
 
+    @pytest.mark.long
     @pytest.mark.parametrize("share", [0.2, 0.7])
     def test_stopped_on_a_cluster_and_resumed_here(self, store, cluster, share):
         with pytest.raises(Stop):
@@ -329,12 +314,14 @@ class OperationContract:
         run(self.make(store), resume=True)
         self.check(store)
 
+    @pytest.mark.long
     def test_stopped_here_and_resumed_on_a_cluster(self, store, cluster):
         with pytest.raises(Stop):
             run(self.make(store), threads=1, place=Here(stop_at(0.7)))
         run(self.make(store), client=cluster, resume=True)
         self.check(store)
 
+    @pytest.mark.long
     def test_its_driver_is_killed(self, store, cluster, larger_cluster):
         """Another one goes on, with another number of workers."""
         die_driving(self.make(store), address_of(cluster), drawn_share())
@@ -342,6 +329,7 @@ class OperationContract:
         run(self.make(store), client=larger_cluster, resume=self.resumes)
         self.check(store)
 
+    @pytest.mark.long
     def test_its_scheduler_is_killed(self, store, scheduler_to_kill):
         """The run ends, and goes on without a cluster. Later it may need no scheduler any more."""
         progress = at_share(drawn_share(0.4), scheduler_to_kill.kill)
@@ -367,7 +355,7 @@ class OperationContract:
 
     # -- interrupted, full, damaged -------------------------------------------------------------
 
-    @pytest.mark.parametrize("share", [0.0, 0.2, 0.45, 0.55, 0.8, 1.0])
+    @pytest.mark.parametrize("share", [*map(only_long, (0.0, 0.2, 0.55, 1.0)), 0.45, 0.8])
     def test_stopped_anywhere_and_resumed(self, store, share):
         with pytest.raises(Stop):
             run(self.make(store), threads=1, place=Here(stop_at(share)))
@@ -379,7 +367,7 @@ class OperationContract:
         again = run(self.make(store), resume=True)
         assert again.found == result.found
 
-    @pytest.mark.parametrize("after", [0, 1])
+    @pytest.mark.parametrize("after", [only_long(0), 1])
     def test_a_full_disk(self, store, monkeypatch, after):
         left = after
 
@@ -418,7 +406,7 @@ class OperationContract:
             run(self.make(store))
         run(self.make(store), overwrite=True)
 
-    @pytest.mark.parametrize("shape", [(1100, 900), (70, 5000)])
+    @pytest.mark.parametrize("shape", [(1100, 900), only_long((70, 5000))])
     def test_the_least_limit_holds(self, tmp_path, shape):
         store = make_store(tmp_path / "s.zarr", self.cells(shape), -1, 512)
         self.prepare(store)
@@ -470,6 +458,7 @@ class OperationContract:
             assert (code, output.name in proven) == (1, False)
             self.remove(store)
 
+    @pytest.mark.long
     def test_workers_prove_it(self, store, cluster):
         """Also if one of them dies meanwhile."""
         killed, seen = [], []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import reference
+from effort import is_long
 from hypothesis import strategies as st
 
 from terrain_gpu import cells
@@ -33,6 +34,12 @@ VOIDS = ["none", "all", "one", "sparse", "dense", "tiles", "rim", "lakes"]
 def dtypes(kinds: str = "uif"):
     """Cell types of the given kinds: u(nsigned), i(nteger), f(loat)."""
     return st.sampled_from([d for d in DTYPES if d.kind in kinds])
+
+
+def loaded_dtypes():
+    """Cell types that kernels load cells of; each is compiled. All of them in long runs."""
+    usual = ["uint8", "int16", "int64", "float32", "float64"]
+    return dtypes() if is_long() else st.sampled_from(usual).map(cells.layer_dtype)
 
 
 def block_sizes(largest: int = 1024):
@@ -208,7 +215,7 @@ def rasters(
     Parameters
     ----------
     dtype, shape
-        Strategies; any cell type and `shapes` when None.
+        Strategies; `loaded_dtypes` and `shapes` when None.
     nodata
         Whether there may be a nodata value. Without one there are no voids.
     special
@@ -216,7 +223,7 @@ def rasters(
     terrains, voids
         Allowed kinds of `TERRAINS` and `VOIDS`.
     """
-    cell = draw(dtypes() if dtype is None else dtype)
+    cell = draw(loaded_dtypes() if dtype is None else dtype)
     value = draw(nodata_values(cell)) if nodata else None
     return Raster(
         dtype=cell,

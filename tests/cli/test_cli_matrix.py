@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet
 import pyogrio.raw
 import pytest
+from effort import only_long
 from memory import MB, within
 from rasterio import warp
 from test_cli_sssp import call, heights, solved, template, world, write_points, write_tif, xy
@@ -204,7 +205,10 @@ def test_wrong_inputs(places, capfd, command, message):
 
 @pytest.mark.parametrize(
     ("cost", "shape"),
-    [("absdiff", (1100, 900)), ("friction --friction friction --connectivity 16", (2100, 1800))],
+    [
+        ("absdiff", (1100, 900)),
+        only_long("friction --friction friction --connectivity 16", (2100, 1800)),
+    ],
 )
 def test_the_least_limit_holds(tmp_path, capfd, monkeypatch, cost, shape):
     """Over heights, with paths across flats, which take five times as long for each cell."""

@@ -193,6 +193,7 @@ def unhurried(cluster):
 
 
 @pytest.mark.usefixtures("unhurried")
+@pytest.mark.long
 def test_runs_are_as_predicted(world, cluster, monkeypatch, no_fsync, tmp_path):
     monkeypatch.setattr(clusters, "TASK_SECONDS", 0)  # else tasks depend on the machine
     failed = {}

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
 class TestContract(OperationContract):
+    representative = True
     command = "label-components s.zarr --where 'elevation > 10' --table t.csv"
     where = "elevation > 10"
 

@@ -17,7 +17,7 @@ from bucket import files
 from cluster import at_share, drawn_share, kill_a_worker
 from contract import Stop, make_store, same, stop_at, whole
 from distributed import WorkerPlugin
-from effort import examples
+from effort import examples, is_long
 from gpu_workers import workers_with_gpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,8 +143,8 @@ def both(store, client=None, sources=SOURCES, **how):
     ids=["absdiff", "friction", "minimax", "16", "continuous", "targets", "formula"],
 )
 def test_the_same_bytes(gpus, kind, store, regions, how):
-    if kind == "stand-in" and HEAVY & {*how, how.get("cost")} and examples(1) == 1:
-        pytest.skip("takes a minute to compile for a stand-in; HYPOTHESIS_PROFILE=search")
+    if kind == "stand-in" and HEAVY & {*how, how.get("cost")} and not is_long():
+        pytest.skip("takes a minute to compile for a stand-in; --long")
     if how.get("metric") == "continuous":
         data = np.random.default_rng(1).integers(1, 9, heights().shape).astype(np.float32)
         lay_beside(store, 64, positive=data)
@@ -182,8 +182,8 @@ def test_one_worker(one_gpu, store, tmp_path):
 
 
 def test_distances_that_need_64_bits(gpus, kind, tmp_path, regions):
-    if kind == "stand-in" and examples(1) == 1:
-        pytest.skip("takes a minute to compile for a stand-in; HYPOTHESIS_PROFILE=search")
+    if kind == "stand-in" and not is_long():
+        pytest.skip("takes a minute to compile for a stand-in; --long")
     data = np.zeros((130, 140), np.int32)
     data[::2] = 2**30
     found = both(make_store(tmp_path / "s.zarr", data, -1, 64), gpus, **ALL)

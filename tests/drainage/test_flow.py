@@ -83,6 +83,7 @@ class AlongDirections(OperationContract):
 
 
 class TestFlowAccumulationContract(AlongDirections):
+    representative = True
     command = "flow-accumulation s.zarr"
 
     def make(self, store):
@@ -94,6 +95,7 @@ class TestFlowAccumulationContract(AlongDirections):
 
 
 class TestFillContract(AlongDirections):
+    representative = True
     command = "fill s.zarr"
 
     def make(self, store):

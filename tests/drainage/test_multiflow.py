@@ -54,6 +54,7 @@ def right(levels, codes, grid, method, exponent):
 
 
 class TestMultipleFlowContract(OperationContract):
+    representative = True
     command = "flow-accumulation s.zarr --method mfd"
     rasters = small
 

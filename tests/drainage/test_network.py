@@ -23,7 +23,7 @@ import pyogrio.raw
 import pytest
 import reference
 from contract import FileContract
-from effort import examples
+from effort import examples, only_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -760,7 +760,7 @@ def test_its_proof_refuses_geopackages(store, tmp_path, monkeypatch, sql, words)
     assert extract_network(store, tmp_path / "a.gpkg", min_length=60, verify=True).lines > 20
 
 
-@pytest.mark.parametrize("name", ["a.geojson", "a.gpkg"])
+@pytest.mark.parametrize("name", ["a.geojson", only_long("a.gpkg")])
 def test_memory_of_a_long_line(tmp_path, name):
     """A million cells, in GeoJSON in longitude and latitude: written, and verified."""
     data = np.where(_spiral((1449, 1449)), -1, 0).astype(np.int16)

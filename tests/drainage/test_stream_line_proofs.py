@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from effort import examples
+from effort import examples, only_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, measured, within
@@ -413,7 +413,7 @@ def test_files_are_verified_later(folders, capsys, kind):
 # -- memory ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["l.geojson", "l.gpkg", "l.parquet"])
+@pytest.mark.parametrize("name", [only_long("l.geojson"), "l.gpkg", only_long("l.parquet")])
 def test_memory(tmp_path, name):
     """Many short links, then one of 300 000 cells: written, and verified."""
     sums, codes = drains((500, 400), 5, 300)

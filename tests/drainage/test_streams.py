@@ -250,6 +250,7 @@ def as_bytes(lines):
 
 
 class TestStreamLines(FileContract):
+    representative = True
     command = "streams s.zarr --threshold 20 --lines l.geojson"
     rasters = small
     identified = True

@@ -1,14 +1,13 @@
 """Every command within its memory limit: the peak of its own process, all extras installed.
 
 The limit is the least that the plan accepts, for a raster whose blocks, rims and rows matter. By
-default few cases, those that came nearest; ``HYPOTHESIS_PROFILE=search`` runs all commands over odd
-shapes, all cell types, checkerboards, constant rasters and long ways.
+default few cases, those that came nearest; ``--long`` runs all commands over odd shapes, all cell
+types, checkerboards, constant rasters and long ways.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import struct
 import tracemalloc
@@ -190,7 +189,7 @@ LEAST_CAREFUL = ("lines", "raster of sources", "mosaic", "text")
 """Whose files, of odd sizes here, are what takes memory."""
 
 
-@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "search", reason="takes hours")
+@pytest.mark.long
 @pytest.mark.parametrize(("rows", "cols", "block"), [*ODD, (5000, 5000, 4096)])
 def test_plans_of_odd_shapes_are_at_most_twice_the_peak(rows, cols, block, tmp_path):
     folder = world(tmp_path, "noise", (rows, cols), np.dtype(np.float32), block)
@@ -208,7 +207,7 @@ WIDE = [
 ]
 
 
-@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "search", reason="takes an hour")
+@pytest.mark.long
 @pytest.mark.parametrize(("pattern", "shape", "dtype", "block"), WIDE)
 def test_all_commands_keep_it_over_odd_rasters(pattern, shape, dtype, block, tmp_path):
     check(world(tmp_path, pattern, shape, np.dtype(dtype), block), tuple(COMMANDS))

@@ -28,6 +28,7 @@ def faithful(raster) -> bool:
 
 
 class TestConvert(OperationContract):
+    representative = True
     command = "convert-dataset r.tif s.zarr --layer copy"
     rasters = rasters(shape=shapes(200, 30_000)).filter(faithful)
     damaged = InputError, "r.tif: rows .* cannot be read; the file is truncated or damaged"
@@ -72,6 +73,7 @@ class TestConvertRounded(TestConvert):
 
 
 class TestExport(FileContract):
+    representative = True
     command = "export s.zarr x.tif"
     rasters = rasters(shape=shapes(200, 30_000)).filter(faithful)
     # Blocks are written in order, by one process.

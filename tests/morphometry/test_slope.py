@@ -18,6 +18,7 @@ from terrain_gpu.morphometry import Slope
 
 
 class TestSlope(OperationContract):
+    representative = True
     command = "slope s.zarr --aspect aspect"
 
     def make(self, store):

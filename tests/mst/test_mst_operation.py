@@ -15,6 +15,7 @@ from terrain_gpu.mst.weights import weights_of
 
 
 class TestSpanningForest(OperationContract):
+    representative = True
     command = "compute-mst s.zarr --weight absdiff"
     rasters = rasters(shape=shapes(200, 9000)).filter(has_no_largest)
     weight, connectivity = "absdiff", 8

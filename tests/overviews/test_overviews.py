@@ -51,6 +51,7 @@ def deep(monkeypatch):
 class TestOverview(OperationContract):
     """One level, of averages."""
 
+    representative = True
     command = "overviews s.zarr --layer elevation --resampling average"
     rasters = rasters(AVERAGED, shapes(200, 20_000))
     identified = False

@@ -12,6 +12,7 @@ import emulation
 import numpy as np
 import pytest
 import strategies
+from effort import only_long
 from hypothesis import given
 from hypothesis import strategies as st
 from region_plans import in_regions
@@ -76,7 +77,7 @@ def as_the_cpu(shape, mode, *, seed=1, **how):
     return both(z, places, nodata=-1, **more, **how)
 
 
-@pytest.fixture(params=[None, (1, 1), (2, 1)], ids=str)
+@pytest.fixture(params=[None, only_long((1, 1)), (2, 1)], ids=str)
 def regions(request, monkeypatch):
     """The GPU uses regions of so many rows and columns of blocks, or one for the whole raster."""
     if request.param is not None:
@@ -84,14 +85,14 @@ def regions(request, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", COSTS)
-@pytest.mark.parametrize("shape", [(40, 33), (67, 131), (130, 64)])
+@pytest.mark.parametrize("shape", [only_long((40, 33)), (67, 131), only_long((130, 64))])
 def test_across_the_seam(lanes, regions, mode, shape):
     found = as_the_cpu(shape, mode, wrap="yes")
     assert found.report.result["wrap"] is True
 
 
 @pytest.mark.parametrize("mode", COSTS)
-@pytest.mark.parametrize("shape", [(40, 33), (65, 130), (129, 66)])
+@pytest.mark.parametrize("shape", [only_long((40, 33)), (65, 130), only_long((129, 66))])
 def test_16_neighbours(lanes, regions, mode, shape):
     as_the_cpu(shape, mode, connectivity=16)
 

@@ -18,7 +18,8 @@ import reference
 import strategies
 from contract import FileContract
 from contract import make_store as make_heights
-from hypothesis import given
+from effort import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
 from test_paths import make_store, within_reach
@@ -104,6 +105,7 @@ def check_line(problem, places, line, steps):
     assert (length, climb) == (right[0], right[1] if heights else None)
 
 
+@settings(max_examples=examples(20))
 @given(
     questions(connectivities=(8, 4, 16)),
     st.sampled_from([1, 2, 3]),

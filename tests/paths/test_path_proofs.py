@@ -12,7 +12,8 @@ import hypothesis
 import numpy as np
 import pytest
 import strategies
-from hypothesis import given
+from effort import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
 from test_least_cost_network import steps_of
@@ -73,6 +74,7 @@ def test_paths_of_one_search(folders, question, block, ending, allocation):
             assert verify_stored_paths(store, "distance", file) == checked[0]
 
 
+@settings(max_examples=examples(20))
 @given(problems(), st.sampled_from(ENDINGS), st.sampled_from([None, 1]))
 def test_paths_of_a_matrix(folders, question, ending, nearest):
     problem, targets = question

@@ -16,7 +16,8 @@ import strategies
 import test_paths
 import zarr
 from contract import OperationContract
-from hypothesis import given
+from effort import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -176,6 +177,7 @@ def change_entry(patch, entry):
 
 
 class TestContract(OperationContract):
+    representative = True
     command = "build-index s.zarr --cost tobler --verify"
     cost = "tobler"
     rasters = strategies.rasters(shape=strategies.shapes(150, 4000))
@@ -254,6 +256,7 @@ def exact(problem):
     return problem.exact or problem.model == "minimax"
 
 
+@settings(max_examples=examples(30))
 @given(for_the_index(), TILED, THREADS)
 def test_index_gives_the_distances_of_dijkstra(folders, problem, sides, threads):
     block, tile = sides

@@ -22,6 +22,7 @@ def ends(valid):
 
 
 class TestCostDistance(OperationContract):
+    representative = True
     command = (
         "compute-sssp s.zarr --source-rowcol 3,5 --cost surface --backlink b.tif --allocation a.tif"
     )

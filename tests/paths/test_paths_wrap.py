@@ -17,7 +17,7 @@ import test_paths_matrix as of_matrix
 import test_paths_operation as of_operation
 import test_paths_ties as of_ties
 from contract import same, whole
-from effort import examples
+from effort import examples, only_long
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
@@ -59,6 +59,7 @@ class AcrossTheSeam(of_operation.TestCostDistance):
     wrap = True
 
 
+@pytest.mark.long
 class TestKnightsAcrossTheSeam(of_operation.TestCostDistanceOfKnights):
     rasters = rasters(shape=WIDER)
     wrap = True
@@ -74,6 +75,7 @@ class TestTiesAcrossTheSeam(of_ties.TestTiedSteps):
     rasters = base.rasters
 
 
+@pytest.mark.long
 class TestTiesOfIntegersAcrossTheSeam(of_ties.TestTiedSteps):
     base = TestIntegersAcrossTheSeam
     rasters = base.rasters
@@ -187,7 +189,7 @@ def shifted(folder, cols, count):
 
 @pytest.mark.parametrize("fields", [2, 100])
 @pytest.mark.parametrize("mode", COSTS)
-@pytest.mark.parametrize("cols", [100, 128, 191, 200])
+@pytest.mark.parametrize("cols", [100, *map(only_long, (128, 200)), 191])
 def test_a_shifted_raster_has_the_shifted_result(tmp_path, mode, cols, fields):
     """Distances, backlinks, allocation and ties: the seam is a place like any other."""
     found = []
@@ -314,7 +316,7 @@ def test_matrices(question, side, fields, verify):
     of_matrix.check(of_matrix.listed(found), wanted, problem)
 
 
-@settings(suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.filter_too_much])
 @given(of_networks.questions(WIDER, **ALL), st.sampled_from([64, 128]))
 def test_networks(folders, question, block):
     problem, places = question
@@ -341,7 +343,7 @@ def test_networks(folders, question, block):
 
 
 @pytest.mark.parametrize("mode", sorted(COSTS.keys() - {"edge"}))
-@pytest.mark.parametrize("cols", [128, 191])
+@pytest.mark.parametrize("cols", [only_long(128), 191])
 def test_a_shifted_raster_has_the_same_matrix(tmp_path, cluster, mode, cols):
     """With fields that leave memory, in workers, and of the nearest places."""
     found = []

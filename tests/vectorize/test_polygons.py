@@ -110,6 +110,7 @@ def painted(path, grid):
 
 
 class TestPolygonsContract(FileContract):
+    representative = True
     command = "polygons s.zarr p.geojson --layer elevation"
     rasters = rasters(WHOLE, shapes(200, 20_000))
     identified = True
