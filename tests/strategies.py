@@ -373,6 +373,17 @@ def _spiral(shape: tuple[int, int]) -> np.ndarray:
     return walls[2:-2, 2:-2]
 
 
+def compiled_for(dtype: np.dtype, models: tuple[str, ...]) -> tuple[str, ...]:
+    """The models whose kernels usual runs compile for this cell type: for one type of reals each.
+
+    Kernels of both are compiled for "friction" and "absdiff", and for all models in long runs.
+    """
+    wide = dtype.itemsize > 4 or dtype in ("int32", "uint32")
+    narrow_only, wide_only = {"surface", "tobler"}, {"langmuir", "minimax"}
+    found = tuple(m for m in models if m not in (narrow_only if wide else wide_only))
+    return models if is_long() else found or models
+
+
 @st.composite
 def cost_problems(
     draw,
@@ -401,7 +412,7 @@ def cost_problems(
     """
     small = rasters(shape=shapes(130, 1500))
     chosen = draw(small if raster is None else raster)
-    model = draw(st.sampled_from(models))
+    model = draw(st.sampled_from(compiled_for(chosen.dtype, models)))
     frictions = FRICTIONS if model == "friction" or (multiplied and model != "minimax") else []
     optional = [] if model == "friction" else [None]
     problem = CostProblem(
