@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from ..errors import InputError
 
@@ -19,6 +19,7 @@ _HEADER = re.compile(
     rb"|(?:\s*(?:(?:%b)\s+\S+(?=\s)|(?!nan)[a-z]\w*[ \t]+\S+(?=[ \t]*[\r\n])))*" % _KNOWN,
     re.IGNORECASE | re.DOTALL,
 )
+_NODATA = re.compile(rb"nodata_value\s+(\S+)", re.IGNORECASE)
 _NUMBER = (
     rb"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
     # GDAL takes other spellings of NaN for 0 or 1.
@@ -96,6 +97,12 @@ def check_points(path: str) -> None:
             begun = begun or not wrong
 
 
+def stated_nodata(file: BinaryIO) -> bytes | None:
+    """The nodata value in the header of an open ESRI ASCII grid, as its text."""
+    found = _NODATA.search(file.read(_HEAD))
+    return found and found[1]
+
+
 def _plain(text: bytes, words: list[bytes]) -> bool:
     """Whether Python takes all words for numbers, which is faster to see than by `_WRONG`."""
     try:
@@ -115,7 +122,8 @@ def _pieces(path: str) -> Iterator[tuple[int, bytes]]:
         line, rest = 1 + _ends(head), b""
         while piece := file.read(_PIECE):
             text = rest + piece
-            cut = max(text.rfind(space) for space in (b" ", b"\n", b"\t", b"\r")) + 1
+            cut = max(text.rfind(space, 0, -1) for space in (b" ", b"\n", b"\t", b"\r")) + 1
+            cut += text[cut - 1 : cut + 1] == b"\r\n"  # one end of a line
             rest = text[cut:]
             yield line, text[:cut]
             line += _ends(text[:cut])
@@ -123,5 +131,5 @@ def _pieces(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _ends(text: bytes) -> int:
-    """The number of lines that end in a text: by LF, CR or both."""
-    return max(text.count(b"\n"), text.count(b"\r"))
+    """The number of lines that end in a text, each by LF, CR or both."""
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")

@@ -8,11 +8,12 @@ import math
 import os
 import re
 import shlex
+import struct
 import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,6 +52,9 @@ _NETWORK = {
     "GDAL_HTTP_LOW_SPEED_TIME": "60",
 }
 """Unless the environment says otherwise."""
+
+_GDAL_NODATA = 42113
+"""Tag of the nodata value of a TIFF file, as text."""
 
 _MASKED = 1 << 16
 """Cells that are masked together, so that temporaries stay small."""
@@ -195,7 +199,7 @@ class GdalInput:
         nodata = data.nodatavals[k]
         if self.dtype.name in ("int64", "uint64"):
             nodata = _exact_nodata(data, k)
-        self.nodata = _nodata(nodata, self.dtype, path)
+        self.nodata = _nodata(nodata, self.dtype, data)
         self.chunk = data.block_shapes[k]
         self.decoding = self._decoding(data, k)
         self.units = data.units[k] or ""
@@ -385,29 +389,63 @@ def _exact_nodata(data: Any, k: int) -> int | float | None:
     return int(value) if value.lstrip("+-").isdigit() else float(value)
 
 
-def _nodata(value: float | int | None, dtype: np.dtype, path: str) -> float | int | None:
+def _nodata(value: float | int | None, dtype: np.dtype, data: Any) -> float | int | None:
     """The nodata value that GDAL's mask of a band compares cells with, as a cell would hold it."""
     if value is None:
         return None
-    name, taken = without_secrets(path), value
+    name, taken = without_secrets(data.name), value
     if dtype.kind == "f" and math.isinf(value):
-        most = math.copysign(float(np.finfo(dtype).max), value)
+        text = _nodata_text(data, value)
         log.warning(
-            "%s: its nodata value is %s, as GDAL reads numbers beyond float64 such as "
-            "%s1.79769313486232e+308; cells of %s are nodata as well",
+            "%s: its nodata value is %s; cells of %s are nodata as well",
             name,
-            value,
-            "-" if value < 0 else "",
-            most,
+            f"{value}, as which GDAL also reads numbers beyond float64"
+            if text is None or "inf" in text.lower()
+            else f"written as {text}, which GDAL reads as {value}",
+            math.copysign(float(np.finfo(dtype).max), value),
         )
     elif dtype.kind != "f" and math.isfinite(value) and cells.fits(math.trunc(value), dtype):
         taken = math.trunc(value)
     if not cells.fits(taken, dtype):
         # GDAL's drivers keep such values. No cell can have this value, so no cell is nodata.
-        log.warning("%s: nodata value %s does not fit %s and is ignored", name, value, dtype.name)
+        text = _nodata_text(data, value) or str(value)
+        log.warning("%s: nodata value %s does not fit %s and is ignored", name, text, dtype.name)
         return None
     if taken != value and not math.isnan(value):
+        text = _nodata_text(data, value) or str(value)
         log.warning(
-            "%s: nodata value %s does not fit %s and is read as %s", name, value, dtype.name, taken
+            "%s: nodata value %s does not fit %s and is read as %s", name, text, dtype.name, taken
         )
     return cells.as_scalar(taken, dtype)
+
+
+def _nodata_text(data: Any, value: float) -> str | None:
+    """The text that a file gives its nodata value as, if it is one of text and is found."""
+    with suppress(OSError, ValueError, struct.error), open(data.name, "rb") as file:
+        found = None
+        if data.driver == "GTiff":
+            found = _tiff_tag(file, _GDAL_NODATA)
+        elif data.driver in ascii_grid.DRIVERS:
+            found = ascii_grid.stated_nodata(file)
+        text = (found or b"").strip(b"\0 ").decode("ascii")
+        if text and float(text) == value:  # a file beside it may say otherwise
+            return text
+    return None
+
+
+def _tiff_tag(file: Any, wanted: int) -> bytes | None:
+    """The text of a tag of the first image of a TIFF file."""
+    start = file.read(16)
+    order, big = "<" if start[:2] == b"II" else ">", start[2:4] in (b"+\0", b"\0+")
+    number, count, entry = ("Q", "Q", "HHQ8s") if big else ("I", "H", "HHI4s")
+    file.seek(struct.unpack_from(order + number, start, 8 if big else 4)[0])
+    (tags,) = struct.unpack(order + count, file.read(struct.calcsize(order + count)))
+    size = struct.calcsize(order + entry)
+    entries = file.read(size * min(tags, 1 << 16))
+    for tag, _, length, value in struct.iter_unpack(order + entry, entries):
+        if tag == wanted:
+            if length <= len(value):
+                return bytes(value[:length])
+            file.seek(struct.unpack(order + number, value)[0])
+            return bytes(file.read(min(length, 64)))
+    return None

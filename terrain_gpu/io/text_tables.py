@@ -24,7 +24,8 @@ def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
         when the file cannot be read, or is not text in UTF-8.
     """
     try:
-        return Path(path).read_text(encoding="utf-8-sig").splitlines()
+        # `splitlines` would also divide lines at what editors show within them, such as U+2028.
+        return Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise InputError(f"{path}: cannot be read as a table of {what}: {reason}") from None

@@ -440,10 +440,11 @@ def test_only_columns_that_count_are_judged(tmp_path, lines):
         ("class,friction,\n1,1,5,\n", "line 2 has 4 fields instead of 3"),
         ("class;friction\n1;1,5\n", "line 2: '1, 1,5' is not .*decimals with a point"),
         ("1,nan\n", "line 1"),
+        ("1,2,a\u2028b\x0bc\x85\r2,3\r\n\nx,4\n", "line 4: 'x, 4' is not"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path, lines, words):
-    (tmp_path / "t.csv").write_text(lines)
+    (tmp_path / "t.csv").write_text(lines, encoding="utf-8", newline="")
     with pytest.raises(InputError, match=rf"t\.csv: .*{words}|t\.csv: {words}"):
         read_classes(tmp_path / "t.csv")
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import warnings
 import zipfile
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, VerificationError
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.io import mosaic
+from terrain_gpu.io import ascii_grid, mosaic
 from terrain_gpu.io.gdal import GdalInput
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
@@ -125,10 +126,10 @@ def stored(store):
     return layer.read_window(*layer.grid.window), layer
 
 
-def write(path, data, nodata=None, mask=None):
+def write(path, data, nodata=None, mask=None, **more):
     """A GeoTIFF of 30 m cells; returns its path."""
     profile = {"driver": "GTiff", "count": 1, "dtype": data.dtype.name, "crs": "EPSG:32611"}
-    profile |= {"height": data.shape[0], "width": data.shape[1], "nodata": nodata}
+    profile |= {"height": data.shape[0], "width": data.shape[1], "nodata": nodata, **more}
     place = rasterio.Affine(30, 0, 5e5, 0, -30, 4e6)
     with (
         rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
@@ -161,18 +162,37 @@ def test_the_proof_refuses_cells_that_only_look_valid(tmp_path, monkeypatch):
     assert not (tmp_path / "s").exists()
 
 
-def test_a_tag_that_overflows_masks_the_largest_numbers(tmp_path, caplog):
-    path = write(tmp_path / "a.tif", np.array([[1, -np.finfo(float).max, 2]]), -12345.5)
+@pytest.mark.parametrize("big", ["YES", "NO"])
+@pytest.mark.parametrize("order", ["LITTLE", "BIG"])
+@pytest.mark.parametrize("text", ["-1.8e308", "-inf"])
+def test_a_tag_that_overflows_masks_the_largest_numbers(tmp_path, caplog, text, order, big):
+    how = {"BIGTIFF": big, "ENDIANNESS": order}
+    path = write(tmp_path / "a.tif", np.array([[1, -np.finfo(float).max, 2]]), -12345.5, **how)
     data = path.read_bytes()
     assert data.count(b"-12345.5\0") == 1
-    path.write_bytes(data.replace(b"-12345.5\0", b"-1.8e308\0"))
+    path.write_bytes(data.replace(b"-12345.5\0", text.encode().ljust(9, b"\0")))
     convert_dataset([path], tmp_path / "s", verify=True)
     found, layer = stored(tmp_path / "s")
     assert np.array_equal(found, [[1, -np.inf, 2]])
     assert (layer.nodata, layer.info["valid_cells"]) == (-np.inf, 2)
-    assert re.search(
-        r"a.tif: its nodata value is -inf, .* -1.7976\S*8; cells of -1.797", caplog.text
-    )
+    says = {
+        "-1.8e308": "written as -1.8e308, which GDAL reads as -inf",
+        "-inf": "-inf, as which GDAL also reads numbers beyond float64",
+    }
+    assert f"a.tif: its nodata value is {says[text]}; cells of -1.797" in caplog.text
+
+
+def test_messages_name_nodata_as_the_file_does(tmp_path, caplog):
+    grid = "ncols 1\nnrows 1\nxllcorner 0\nyllcorner 0\ncellsize 1\nnodata_value {}\n7\n"
+    (tmp_path / "a.asc").write_text(grid.format("-1e+309"))
+    path = write(tmp_path / "b.tif", np.array([[7]], np.uint8), 1.5)
+    path.write_bytes(path.read_bytes().replace(b"1.5\0", b"2.5\0"))
+    for name, says in {
+        "a.asc": "its nodata value is written as -1e+309, which GDAL reads as -inf",
+        "b.tif": "nodata value 2.5 does not fit uint8 and is read as 2",
+    }.items():
+        convert_dataset([tmp_path / name], tmp_path / "s", overwrite=True)
+        assert f"{name}: {says}" in caplog.text
 
 
 @pytest.mark.parametrize("value", [-9999, -32768, 1e20, 9.969209968386869e36, LOWEST])
@@ -286,8 +306,15 @@ def test_text_that_cannot_be_checked_is_told(tmp_path, caplog):
     assert "a.asc: its text cannot be checked where it is" in caplog.text
 
 
-@pytest.mark.parametrize("ends", ["\n", "\r", "\r\n"])
-def test_text_grids_of_any_line_ends_are_read_as_gdal_does(tmp_path, ends):
+@pytest.mark.parametrize("piece", [1, 1 << 20])
+@pytest.mark.parametrize("ends", [["\n"], ["\r"], ["\r\n"], ["\r\n", "\n", "\r"], ["\r", "\r\n"]])
+def test_text_grids_of_any_line_ends_are_read_as_gdal_does(tmp_path, monkeypatch, ends, piece):
+    monkeypatch.setattr(ascii_grid, "_PIECE", piece)
+
+    def ended(lines):
+        parts = lines.split("|")
+        return "".join(map("".join, zip(parts, cycle(ends)))).encode()
+
     place = "ncols 3|nrows 2|xllcorner 0|yllcorner 0|cellsize 1|"
     grids = {
         "a.asc": place + "1 2 3|4 5 {}|",
@@ -297,11 +324,11 @@ def test_text_grids_of_any_line_ends_are_read_as_gdal_does(tmp_path, ends):
     }
     for name, lines in grids.items():
         path = tmp_path / name
-        path.write_bytes(lines.replace("|", ends).format(6).encode())
+        path.write_bytes(ended(lines.format(6)))
         convert_dataset([path], tmp_path / "s", overwrite=True, verify=True)
         with rasterio.open(path) as file:
             assert stored(tmp_path / "s")[0].tolist() == file.read(1).tolist()
-        path.write_bytes(lines.replace("|", ends).format("#N/A").encode())
+        path.write_bytes(ended(lines.format("#N/A")))
         line = "near row 1" if name == "a.txt" else f"line {3 if name == 'b.asc' else 7}: "
         with pytest.raises(InputError, match=f"{line}.*'#N/A'"):
             convert_dataset([path], tmp_path / "t")
