@@ -396,8 +396,7 @@ def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, 
         return header.get("dtype")
     if (there := TileStore.open(path).find(name)) is None:
         return None
-    same = there.info.get("settings") == json.loads(json.dumps(dict(settings)))
-    return there.dtype.name if same else None
+    return there.dtype.name if _same_settings(there, settings) else None
 
 
 def begun_compression(
@@ -408,9 +407,19 @@ def begun_compression(
         return (header.get("compress"),)
     with contextlib.suppress(StoreError):
         there = TileStore.open(path).find(name)
-        if there and there.info.get("settings") == json.loads(json.dumps(dict(settings))):
+        if there and _same_settings(there, settings):
             return (there.compress,)
     return ()
+
+
+def _compared(settings: Any) -> dict[str, Any]:
+    """The settings that two runs must agree on; a CRS is that of the grid, and compared there."""
+    found: dict[str, Any] = json.loads(json.dumps(dict(settings or {})))
+    return {name: value for name, value in found.items() if name != "crs"}
+
+
+def _same_settings(there: Layer, settings: Mapping[str, Any]) -> bool:
+    return _compared(there.info.get("settings")) == _compared(settings)
 
 
 def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
@@ -521,7 +530,7 @@ def _resume_or_clear(
         if resume:
             there = TileStore.open(target.base).layer(target.place.name)
             same = (
-                there.info.get("settings") == header["settings"]
+                _same_settings(there, header["settings"])
                 and cells.to_json(there.nodata) == header["nodata"]
                 and (there.dtype.name, there.compress) == (header["dtype"], header["compress"])
             )
@@ -538,7 +547,7 @@ def _resume_or_clear(
 
 def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
     """Say why a run with these settings cannot continue an unfinished one; "" if it can."""
-    pairs = [(was, now), (was.get("settings") or {}, now["settings"])]
+    pairs = [(was, now), (_compared(was.get("settings")), _compared(now["settings"]))]
     for old, new in pairs:
         keys = sorted((old.keys() | new.keys()) - {"settings"})
         # First an option that was given, last what follows from it: which layers are read.

@@ -11,6 +11,8 @@ import rasterio
 from rasterio.crs import CRS
 
 import terrain_gpu
+from terrain_gpu import convert_dataset
+from terrain_gpu.errors import TerrainError
 from terrain_gpu.grid.crs import grid_crs
 from terrain_gpu.io.crs import crs_code, crs_name
 from terrain_gpu.io.export import export_layer
@@ -100,3 +102,33 @@ def test_from_the_raster_to_every_output(tmp_path, capfd, text):
         return
     with pytest.raises(terrain_gpu.InputError, match=f"is in {code}, not in PROJCS"):
         terrain_gpu.convert_dataset(source, tmp_path / "t.zarr", crs=UTAH)
+
+
+def test_a_resumed_run_may_name_the_same_crs_and_nodata_otherwise(tmp_path):
+    """Unfinished or finished, in a new store or beside another layer: by meaning, not as text."""
+    path = tmp_path / "a.tif"
+    how = {"height": 65, "width": 70, "count": 1, "dtype": "int16", "driver": "GTiff"}
+    with rasterio.open(path, "w", transform=rasterio.Affine(1, 0, 10, 0, -1, 50), **how) as out:
+        out.write(np.ones((65, 70), np.int16), 1)
+    utah = CRS.from_user_input(UTAH)
+    for layer, first, *others in (
+        ("a", "OGC:CRS84", "EPSG:4326", CRS.from_epsg(4326).to_wkt(version="WKT2_2019")),
+        ("b", "EPSG:4326", "OGC:CRS84", "+proj=longlat +datum=WGS84"),
+        ("c", UTAH, utah.to_wkt(), utah.to_wkt(version="WKT2_2019").replace("unknown", "mine")),
+    ):
+        store = tmp_path / ("t.zarr" if layer == "c" else "s.zarr")
+
+        def stop(done, total):
+            raise KeyboardInterrupt
+
+        def convert(crs, nodata=1000, *, store=store, layer=layer, **more):
+            how = {"layer": layer, "block_size": 64, "threads": 1, "resume": True}
+            return convert_dataset(path, store, crs=crs, nodata=nodata, **how, **more)
+
+        with pytest.raises(KeyboardInterrupt):
+            convert(first, progress=stop)
+        with pytest.raises(TerrainError, match=r"crs was|coordinate systems differ"):
+            convert("EPSG:3035")
+        resumed, finished = (convert(crs, 1e3).result["blocks_resumed"] for crs in others)
+        assert resumed > 0
+        assert finished == 4
