@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 from ..arguments import Settling
 from ..errors import InputError, OutsideError
-from ..grid import MAX_SIDE, GridSpec
+from ..grid import GridSpec
 from .wkb import Part
 
 log = logging.getLogger(__name__)
@@ -23,7 +25,10 @@ NAMED = 5
 """A message names at most this many points, cells or features."""
 
 _CROSSED = 1 << 20
-"""Most crossings of edges with rows among which a centre is looked for at a time."""
+"""Most crossings of edges with rows among which a centre is looked for one by one."""
+
+_UNIT = 1 << 30
+"""Parts of a cell in which corners of larger polygons are measured."""
 
 NO_CELLS = np.empty((0, 2), np.int64)
 
@@ -115,16 +120,50 @@ def _has_centre(rings: list[np.ndarray]) -> bool:
     """Whether the centre of any cell lies in a polygon, however far it reaches."""
     # V. Jarnik: centres differ from the area by less than the length of the outline.
     outer, *holes = map(_area, rings)
-    steps = np.concatenate([np.diff(ring, axis=0) for ring in rings])
+    steps = np.abs(np.concatenate([np.diff(ring, axis=0) for ring in rings]))
     if outer - sum(holes) > np.hypot(*steps.T).sum():
         return True
-    rows = np.clip(np.concatenate(rings)[:, 1], -MAX_SIDE, 2 * MAX_SIDE)
-    step = max(_CROSSED // len(steps), 1)
-    for top in range(math.floor(rows.min()), math.ceil(rows.max()), step):
-        _, first, last = _spans(rings, ((top, -math.inf), (top + step, math.inf)))
-        if np.any(first < last):
-            return True
-    return False
+    if steps[:, 1].sum() + len(steps) <= _CROSSED:
+        _, first, last = _spans(rings, ANYWHERE)
+        return bool(np.any(first < last))
+    inside, *left_out = map(_count_centres, rings)
+    return inside > sum(left_out)
+
+
+def _count_centres(ring: np.ndarray) -> int:
+    """How many centres of cells lie in a ring, in a time that does not depend on its size.
+
+    Its edges are crossed by rows; the columns left of them are summed, up minus down. Coordinates
+    are rounded to 2^-30 cells, and from there on exact.
+    """
+    found, half = 0, _UNIT // 2
+    corners = [
+        [math.floor(value) * _UNIT + round(value % 1 * _UNIT) for value in corner]
+        for corner in ring.tolist()
+    ]
+    for start, end in pairwise(corners):
+        (x, y), (x1, y1) = sorted((start, end), key=itemgetter(1))
+        row, below = (-((half - at) // _UNIT) for at in (y, y1))
+        if row == below:
+            continue
+        width, height = x1 - x, y1 - y
+        # A centre on the edge lies to the right of it, as in `_spans`.
+        at = (x - half) * height + (row * _UNIT + half - y) * width + _UNIT * height - 1
+        columns = _sum_of_floors(below - row, _UNIT * height, _UNIT * width, at)
+        found += columns if start[1] < end[1] else -columns
+    return abs(found)
+
+
+def _sum_of_floors(count: int, divisor: int, step: int, first: int) -> int:
+    """Sum floor((step * i + first) / divisor) over i < count, by Euclid's algorithm."""
+    total = 0
+    while count:
+        total += step // divisor * (count * (count - 1) // 2) + first // divisor * count
+        step, first = step % divisor, first % divisor
+        # What remains are points of a lattice in a triangle: count them along its other side.
+        count, first = divmod(step * count + first, divisor)
+        divisor, step = step, divisor
+    return total
 
 
 def _area(ring: np.ndarray) -> float:

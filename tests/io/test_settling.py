@@ -15,6 +15,7 @@ from test_paths_sources import GRID, at, box, line, point, polygon, rows_of, sav
 
 from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
+from terrain_gpu.io import covered
 from terrain_gpu.io.covered import covered_cells, most_cells
 from terrain_gpu.io.places import Places, as_places, from_rowcol, from_vector, from_xy, merge
 from terrain_gpu.io.settling import Ground, settle
@@ -211,6 +212,24 @@ def test_cells_of_polygons_are_those_that_gdal_burns(ring, wide):
     found = covered_cells(("Polygon", [ring]), False, ((0, 0), (7, 9)))
     if burnt.any():
         assert np.array_equal(found, np.argwhere(burnt[400:407, 400:409]))
+
+
+corner = st.tuples(*2 * [st.integers(-9, 9).map(lambda half: half / 2)])
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(corner, min_size=3, max_size=3, unique=True), st.integers(1, 1000))
+def test_centres_are_counted_as_they_are_listed(corners, wide):
+    ring = np.array([*corners, corners[0]]) * [1, wide]
+    assert covered._count_centres(ring) == len(covered._centres([ring], covered.ANYWHERE))
+
+
+@pytest.mark.parametrize(("tip", "rings", "count"), [(0.9, 1, 4), (1.6, 1, 0), (1.6, 2, 4)])
+def test_slivers_of_billions_of_rows_are_seen_at_once(tip, rings, count):
+    """Only the second contains centres, far above: the others cover what they touch."""
+    ring = np.array([[0.6, -1e9], [1.4, -1e9], [tip, 3e9], [0.6, -1e9]])
+    found = covered_cells(("Polygon", rings * [ring]), False, ((0, 0), (2, 2)))
+    assert len({*map(tuple, found.tolist())}) == count
 
 
 def test_features_that_reach_far_beyond_take_no_more_memory(tmp_path):
