@@ -32,6 +32,13 @@ def command(store: str, json_target: str | None) -> None:
         options.say(_text(found))
 
 
+def _range(layer: dict[str, Any]) -> str:
+    """The least and the greatest value of a layer, in words."""
+    if layer["valid_cells"] == 0:
+        return "none"
+    return "unknown" if layer["min"] is None else f"{layer['min']} .. {layer['max']}"
+
+
 def _text(found: dict[str, Any]) -> str:
     a, _, _, _, e, _ = found["transform"]
     west, south, east, north = found["bounds"]
@@ -50,7 +57,7 @@ def _text(found: dict[str, Any]) -> str:
             f"  layer     {name}: {layer['dtype']}"
             + (f" ({layer['units']})" if layer["units"] else "")
             + (f", weight {layer['weight']}" if layer["weight"] else ""),
-            f"    values  {layer['min']} .. {layer['max']}, nodata {layer['nodata']}, "
+            f"    values  {_range(layer)}, nodata {layer['nodata']}, "
             f"{share:.1%} of the cells" + (f", stored: x {factor} + {offset}" if scaled else ""),
             f"    blocks  {layer['blocks'][0]} x {layer['blocks'][1]} of {layer['block_size']} "
             f"cells, tiles of {layer['tile']}, {layer['compress'] or 'uncompressed'}",

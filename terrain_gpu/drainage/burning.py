@@ -315,7 +315,10 @@ def burning_of(
     absent = is_nodata(values_at(heights, places.rows, places.cols), heights.nodata)
     cells = (places.rows * store.grid.cols + places.cols)[~absent]
     if not len(cells):
-        raise InputError(f"{heights.path}: no cell of the streams has a height; give others")
+        heights.refuse_if_empty()
+        raise InputError(
+            f"{heights.path}: all cells of the streams are nodata; give streams elsewhere"
+        )
     if absent.any():
         log.info("%d of %d cells of the streams have no height", absent.sum(), len(absent))
     whole = float(depth) if heights.dtype.kind == "f" else int(depth)

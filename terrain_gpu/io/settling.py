@@ -68,6 +68,12 @@ class Ground(NamedTuple):
                 return None
             reach *= 2
 
+    def refuse_if_empty(self) -> None:
+        """Refuse a raster without a value, which has no place to move to."""
+        for layer, barrier in self.layers:
+            if not barrier:
+                layer.refuse_if_empty()
+
     def _usable(self, read: Callable[..., np.ndarray]) -> np.ndarray:
         return np.logical_and.reduce(
             [_good(read(layer), layer, barrier) for layer, barrier in self.layers]
@@ -102,6 +108,7 @@ def refuse_unusable(places: Places, ground: Ground, *, snapped: bool = False) ->
             break
     else:
         return
+    ground.refuse_if_empty()
     cells = places.places
     xy = cell_centres(layer.grid, cells)
 
@@ -155,6 +162,7 @@ def settle(
     good = ground.usable(places.rows, places.cols)
     if good.all():
         return places
+    ground.refuse_if_empty()
     cells = places.places
     owner = np.arange(len(places)) if places.given is None else places.given
     most = snap_distance(nodata, snap) if nodata == "snap" else -1

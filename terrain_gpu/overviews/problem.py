@@ -280,6 +280,8 @@ def build_overviews(
     if is_level(root):
         raise StoreError(f"{root}: a level of {root_of(root)[0]}; build the overviews of that")
     names = list(dict.fromkeys(opened.layers if layers is None else layers))
+    for name in layers or ():
+        opened.layer(name)  # also of rasters too small for levels
     grids = [opened.grid]
     factors = factors_of(opened.grid)
     for _ in factors:

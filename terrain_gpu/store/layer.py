@@ -160,23 +160,39 @@ class Layer(Described):
             digests[at] = block_digest(self.read_block(*at).tobytes())
         return layer_digest(self.facts, digests)
 
+    @property
+    def emptiness(self) -> str:
+        """What to say if no cell has a value, so that all that follows is empty; else ""."""
+        if self.info.get("valid_cells") != 0:
+            return ""
+        what = ["NaN", "infinite"] * (self.dtype.kind == "f")
+        what += [] if self.nodata is None else [f"nodata ({self.nodata})"]
+        settings = self.info.get("settings")
+        computed = isinstance(settings, dict) and "of" in settings
+        of_raster = "the nodata value, band and bounds of the raster"
+        remedy = "what it was computed from" if computed else of_raster
+        return f"no cell has a value, all are {' or '.join(what)}; check {remedy}"
+
     def warn_if_empty(self, name: str | None = None) -> None:
-        """Warn if no cell has a value, so that all that follows from the layer is empty.
+        """Warn if no cell has a value.
 
         Parameters
         ----------
         name
             What the message calls the layer, such as its raster; its path when None.
         """
-        if self.info.get("valid_cells") == 0:
-            what = ["NaN", "infinite"] * (self.dtype.kind == "f")
-            what += [] if self.nodata is None else [f"nodata ({self.nodata})"]
-            log.warning(
-                "%s: no cell has a value, all are %s; check the nodata value, band and bounds of "
-                "the raster",
-                name or self.path,
-                " or ".join(what),
-            )
+        if self.emptiness:
+            log.warning("%s: %s", name or self.path, self.emptiness)
+
+    def refuse_if_empty(self) -> None:
+        """Refuse a layer without a value, where a message about places or limits would mislead.
+
+        Raises
+        ------
+        InputError
+        """
+        if self.emptiness:
+            raise InputError(f"{self.path or self.name}: {self.emptiness}")
 
     def statistics(self) -> dict[str, Any]:
         """The recorded statistics: valid_cells, min and max."""

@@ -239,8 +239,13 @@ def test_streams_that_cannot_be_read(place, capsys):
     assert "--output r.geojson: --streams already names this file" in capsys.readouterr().err
     with pytest.raises(InputError, match="streams"):
         burn("s.zarr", [], depth=1)
-    with pytest.raises(InputError, match="no cell of the streams has a height"):
-        burn(make_store(place / "t.zarr", np.full((3, 3), -1, np.int16), -1, 64), [(0, 0)], depth=1)
+    for other, message in (
+        (-1, "no cell has a value, all are nodata"),
+        (7, "all cells of the stre"),
+    ):
+        cells = np.where(np.eye(3) == 1, -1, other).astype(np.int16)
+        with pytest.raises(InputError, match=message):
+            burn(make_store(place / f"{other}.zarr", cells, -1, 64), [(0, 0)], depth=1)
 
 
 # -- the proof -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from memory import MB, within
 from reference import border, drained, rooted
 from strategies import WGS84, rasters, shapes
 from test_accumulate import snake
+from test_hand import add_layer
 from test_network import rewrite
 
 from terrain_gpu import (
@@ -31,7 +32,9 @@ from terrain_gpu import (
     create_layer,
     flow_accumulation,
     flow_direction,
+    hand,
     minimum_spanning_tree,
+    shortest_paths,
     streams,
 )
 from terrain_gpu.cli import options
@@ -647,6 +650,23 @@ def test_no_thresholds(store, threshold, message):
     with pytest.raises(InputError, match=message):
         streams(store, threshold)
     assert "streams" not in TileStore.open(store).layers
+
+
+def test_sums_of_nothing(tmp_path):
+    """Of a raster without a value, and of weights that are all 0: no threshold would help."""
+    store = make_store(tmp_path / "s.zarr", np.full((3, 3), -1, np.int16), -1, 64)
+    add_layer(store, "codes", np.full((3, 3), 255, np.uint8), 64, nodata=255)
+    add_layer(store, "sums", np.zeros((3, 3), np.int64), 64, nodata=0)
+    add_layer(store, "nothing", np.zeros((3, 3), np.int64), 64)
+    for sums, message in (
+        ("sums", r"sums: no cell has a value, all are nodata \(0\); check"),
+        ("nothing", "nothing: no sum is above 0, so there are no channels; check"),
+    ):
+        for find in streams, hand:
+            with pytest.raises(InputError, match=message):
+                find(store, 1, directions="codes", accumulation=sums)
+    with pytest.raises(InputError, match=r"elevation: no cell has a value, all are nodata \(-1\)"):
+        shortest_paths(store, [(0, 0)])
 
 
 def test_missing_layers(store):

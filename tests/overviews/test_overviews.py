@@ -362,6 +362,9 @@ def test_wrong_input(store):
         build_overviews(store / "overviews/2")
     with pytest.raises(StoreError, match="no layer 'nix'; it has: elevation"):
         build_overviews(store, layers=["nix"])
+    small = make_store(store.parent / "small.zarr", np.zeros((3, 3), np.int16), None, 64)
+    with pytest.raises(StoreError, match="no layer 'nix'; it has: elevation"):
+        build_overviews(small, layers=["nix"], resampling="mode")
     with pytest.raises(StoreError, match="no layer 'nix'; it has: elevation"):
         remove_overviews(TileStore.open(store), ["nix"])
     told = programs.forked(f"terrain-gpu overviews {store} --remove --verify")

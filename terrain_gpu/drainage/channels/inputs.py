@@ -95,10 +95,11 @@ def open_channels(
     StoreError
         as `open_directions` and `open_sums`.
     InputError
-        as `least_sum`, or when no sum is so large.
+        as `least_sum`, when no cell has a sum, or no sum is so large.
     """
     codes = open_directions(store, directions)
     sums = open_sums(store, accumulation, codes)
+    sums.refuse_if_empty()
     least, largest = least_sum(threshold, sums), sums.statistics()["max"]
     if isinstance(largest, int | float) and largest < least:
         raise no_channel(sums, least, largest)
@@ -107,6 +108,11 @@ def open_channels(
 
 def no_channel(sums: Layer, least: int | float, largest: int | float) -> InputError:
     """The error of a threshold that no sum reaches."""
+    if not largest > 0:
+        return InputError(
+            f"{sums.path}: no sum is above 0, so there are no channels; check the layers that it "
+            "was computed from, and its weights if it has some"
+        )
     return InputError(
         f"a threshold of {least:,} leaves no channel; the largest sum in {sums.path} is "
         f"{largest:,}; give less"
