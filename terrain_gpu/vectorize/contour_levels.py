@@ -42,7 +42,7 @@ class ContourLevels(NamedTuple):
         return {"interval": self.interval, "base": self.base, "breaks": breaks}
 
     def refuse(self, values: np.ndarray) -> None:
-        """Refuse an interval that is small beside finite values.
+        """Refuse an interval that is small beside finite values, or that leads beyond all numbers.
 
         Raises
         ------
@@ -56,6 +56,11 @@ class ContourLevels(NamedTuple):
                 raise InputError(
                     f"an interval of {self.interval:g} is too small for the value {value:g} of the "
                     "layer; give a larger one, or breaks"
+                )
+            if not math.isfinite(abs(value) + abs(self.base) + 2 * self.interval):
+                raise InputError(
+                    f"the next level beyond the value {value:g} of the layer is no finite number; "
+                    "give breaks instead of an interval, or nodata if that is no height"
                 )
 
     def bands(self, values: np.ndarray) -> np.ndarray:

@@ -348,6 +348,7 @@ def test_none_and_what_is_refused(tmp_path, capfd):
         "base inf is not": {"interval": 1, "base": np.inf},
         "an interval of 1e-20 is too small for the value 5": {"interval": 1e-20},
         "an interval of 1e-21 is too small": {"interval": 1e-21, "polygons": True},
+        "the next level beyond the value 5 of the layer is no fin": {"interval": 1e308},
         r"c.gpkg: exists; --overwrite": {"interval": 1, "path": tmp_path / "c.gpkg"},
         r"\.shp.*\.gpkg": {"interval": 1, "path": tmp_path / "c.shp"},
     }
