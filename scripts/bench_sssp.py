@@ -1,14 +1,19 @@
 """Benchmark of compute-sssp, in turn with in-memory C++, GRASS r.cost and scikit-image.
 
     python scripts/bench_sssp.py [--sides 2048 4096 8192] [--dijkstra PROGRAM] [--grass] [--skimage]
-                                 [--rounds 3] [--work FOLDER] [--kinds friction absdiff]
-                                 [--roughness 0.8]
+                                 [--rounds 3] [--work FOLDER] [--roughness 0.8]
+                                 [--kinds friction absdiff spiral cascade] [--block-size 1024]
+                                 [--memory-limit SIZE] [--threads N]
 
 FOLDER holds `f{side}.npy` (float32 friction) and `zi{side}.npy` (uint16 heights); what is missing
 is made by make_terrain.py. The source is the middle cell, cells are 10 m. PROGRAM is run as
 `PROGRAM heap_fr|dial_dz_i SIDE 1 1` with the folder in $PEERDATA; it must print `med=SECONDS`. Ours
 is `seconds.total`, from store to committed store, of runs after the one that compiles; theirs is
 computing only, on arrays in memory (r.cost: its own process, from its database to its database).
+
+`spiral` and `cascade` are frictions that make relaxation visit blocks as often as we know how, see
+docs/design/bounds.md. There, visits grow with --block-size, and under a --memory-limit for few
+blocks, most visits read and write the distances of a block.
 """
 
 from __future__ import annotations
@@ -20,20 +25,64 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from bench_convert import versions
 from bench_mst import seconds_of
 from make_terrain import terrain_window
 
-from terrain_gpu import GridSpec, create_layer
+from terrain_gpu import GridSpec, Report, create_layer
 from terrain_gpu.paths.pipeline import shortest_paths
 
-KINDS = {"friction": ("f", "heap_fr"), "absdiff": ("zi", "dial_dz_i")}
+KINDS = {
+    "friction": ("f", "heap_fr"),
+    "absdiff": ("zi", "dial_dz_i"),
+    "spiral": ("spiral", ""),
+    "cascade": ("cascade", ""),
+}
 CELL = 10.0
 
 
-def raster(work: Path, name: str, side: int, roughness: float = 0.8) -> np.ndarray:
+def spiral(side: int) -> np.ndarray:
+    """A corridor one cell wide from the corner to the middle; side is a multiple of four."""
+    rows, cols = np.ogrid[:side, :side]
+    ring = np.minimum(np.minimum(rows, cols), side - 1 - np.maximum(rows, cols))
+    cells = np.where(ring % 2, np.nan, 1).astype(np.float32)
+    first = np.arange(0, side // 2 - 2, 2)
+    cells[first + 1, first], cells[first + 2, first + 1] = np.nan, 1  # to the next ring inwards
+    return cells
+
+
+def cascade(side: int, block: int) -> np.ndarray:
+    """Groups of three blocks, in which every turn of a corridor improves all of the third.
+
+    The corridor winds through two blocks. Wherever it turns at the third, it enters through a cell
+    whose friction is so much less than at the turn before that all cells become nearer.
+    """
+    group = np.full((block, 3 * block), np.nan, np.float32)
+    group[::2, : 2 * block] = group[1::4, 2 * block - 1] = group[3:-1:4, 0] = 1
+    group[::4, 2 * block] = 1
+    group[::4, 2 * block + 1] = 8 * block * np.arange(block // 4, 0, -1)
+    group[:-1, 2 * block + 2 : -1] = 0.001
+    count = -(-side // block)
+    return np.tile(group, (count, -(-count // 3)))[:side, :side]
+
+
+def sources_of(cost: str, side: int, block: int) -> list[tuple[int, int]]:
+    """The middle cell, or where corridors begin."""
+    if cost == "cascade":
+        return [(r, c) for r in range(0, side, block) for c in range(0, side, 3 * block)]
+    return [(0, 0)] if cost == "spiral" else [(side // 2, side // 2)]
+
+
+def raster(
+    work: Path, name: str, side: int, roughness: float = 0.8, block: int = 1024
+) -> np.ndarray:
+    if name == "spiral":
+        return spiral(side)
+    if name == "cascade":
+        return cascade(side, block)
     path = work / f"{name}{side}.npy"
     if not path.exists():
         kind = "uint16" if name == "zi" else "float32"
@@ -44,11 +93,11 @@ def raster(work: Path, name: str, side: int, roughness: float = 0.8) -> np.ndarr
     return np.load(path, mmap_mode="r")
 
 
-def store_of(work: Path, name: str, data: np.ndarray) -> Path:
-    path = work / f"paths-{name}{len(data)}.zarr"
+def store_of(work: Path, name: str, data: np.ndarray, block: int = 1024) -> Path:
+    path = work / f"paths-{name}{len(data)}-{block}.zarr"
     if not path.exists():
         grid = GridSpec(*data.shape, (CELL, 0.0, 0.0, 0.0, -CELL, 0.0))
-        with create_layer(path, "elevation", grid, data.dtype) as writer:
+        with create_layer(path, "elevation", grid, data.dtype, block_size=block) as writer:
             for i, j in writer.blocks.ids():
                 r0, r1, c0, c1 = writer.block_window(i, j)
                 writer.write_block(i, j, np.ascontiguousarray(data[r0:r1, c0:c1]))
@@ -56,11 +105,12 @@ def store_of(work: Path, name: str, data: np.ndarray) -> Path:
     return path
 
 
-def ours(store: Path, cost: str, side: int) -> tuple[float, float]:
-    friction = "elevation" if cost == "friction" else None
-    how = {"cost": cost, "friction": friction, "overwrite": True}
-    found = shortest_paths(store, [(side // 2, side // 2)], **how)
-    return found.report.seconds["total"], found.report.result["tile_visits_per_tile"]
+def ours(store: Path, cost: str, side: int, block: int, **limits: Any) -> Report:
+    how: dict[str, Any] = {"cost": "friction", "friction": "elevation"}
+    if cost == "absdiff":
+        how = {"cost": cost}
+    found = shortest_paths(store, sources_of(cost, side, block), **how, **limits, overwrite=True)
+    return found.report
 
 
 def dijkstra(program: str, kind: str, side: int, work: Path) -> float:
@@ -121,25 +171,30 @@ def main() -> None:
     parser.add_argument("--skimage", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--roughness", type=float, default=0.8, help="0.5 with a FOLDER of its own")
+    parser.add_argument("--block-size", type=int, default=1024)
+    parser.add_argument("--memory-limit")
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--work", type=Path, default=Path("bench-work"))
     arguments = parser.parse_args()
+    block = arguments.block_size
+    limits = {"memory_limit": arguments.memory_limit, "threads": arguments.threads}
     work = arguments.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
-    print("| raster, cost | ours s | M cells/s | tile visits | C++ s | ratio "
-          "| r.cost s | ratio | scikit-image s | ratio |")  # fmt: skip
-    print("| --- " * 10 + "|")
+    print("| raster, cost | ours s | M cells/s | tile visits | block visits | bytes per cell read "
+          "| written | C++ s | ratio | r.cost s | ratio | scikit-image s | ratio |")  # fmt: skip
+    print("| --- " * 13 + "|")
     for cost in arguments.kinds:
         name, kind = KINDS[cost]
         for side in arguments.sides:
-            data = raster(work, name, side, arguments.roughness)
-            store = store_of(work, name, data)
-            ours(store, cost, side)
+            data = raster(work, name, side, arguments.roughness, block)
+            store = store_of(work, name, data, block)
+            ours(store, cost, side, block, **limits)
             mine, theirs = [], []
             for _ in range(arguments.rounds):
-                mine.append(ours(store, cost, side))
-                if arguments.dijkstra:
+                mine.append(ours(store, cost, side, block, **limits))
+                if arguments.dijkstra and kind:
                     theirs.append(dijkstra(arguments.dijkstra, kind, side, work))
-            seconds = statistics.median(m[0] for m in mine)
+            seconds = statistics.median(m.seconds["total"] for m in mine)
             others = [
                 statistics.median(theirs) if theirs else np.nan,
                 grass(data, side) if arguments.grass and cost == "friction" else np.nan,
@@ -148,7 +203,10 @@ def main() -> None:
             cells = " | ".join(f"{o:.2f} | {o / seconds:.1f}" for o in others)
             print(
                 f"| {side}^2 {data.dtype}, {cost} | {seconds:.2f} | {data.size / seconds / 1e6:.1f}"
-                f" | {mine[0][1]:.2f} | {cells} |",
+                f" | {mine[0].result['tile_visits_per_tile']:.2f}"
+                f" | {mine[0].result['block_visits_per_block']:.2f}"
+                f" | {(mine[0].bytes_read or 0) / data.size:.2f}"
+                f" | {(mine[0].bytes_written or 0) / data.size:.2f} | {cells} |",
                 flush=True,
             )
     print(f"\n{versions()}")
