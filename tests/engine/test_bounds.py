@@ -60,7 +60,9 @@ OPERATIONS = {
         tg.shortest_paths, sources=[PLACE], cost="friction", friction="elevation", backend="cpu"
     ),
     "distance index": built,
-    "distances from the index": partial(tg.shortest_paths, sources=[PLACE], method="index"),
+    "distances from the index": partial(
+        tg.shortest_paths, sources=[PLACE], method="index", backend="cpu"
+    ),
     "flow directions": partial(tg.flow_direction, backend="cpu"),
     "flow accumulation": partial(tg.flow_accumulation, backend="cpu"),
 }
