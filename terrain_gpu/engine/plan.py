@@ -183,6 +183,8 @@ class StreamPlan:
         The limit, and the predicted peak resident set, in bytes.
     worker_memory
         Of each worker of a cluster: less, where what is known of all blocks takes more. Else 0.
+    most_memory
+        The predicted peak of the same threads without a limit; 0 where that is not known.
     bytes_read, bytes_written
         Predictions; bytes_written is an upper bound, because all-nodata tiles are not stored.
     """
@@ -204,6 +206,7 @@ class StreamPlan:
     bytes_written: int
     workers: int = 0
     worker_memory: int = 0
+    most_memory: int = 0
 
     @classmethod
     def of_blocks(cls, blocks: BlockGrid, dtype: str, **more: int) -> StreamPlan:
@@ -238,7 +241,7 @@ class StreamPlan:
                 yield i, j
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "most_memory"}
 
     def describe(self) -> str:
         """Describe the plan in words, in several lines."""
@@ -324,6 +327,7 @@ def fit_blocks(
     limit = limit_of(memory_limit)
     always = COMPILED_BASELINE if baseline is None else baseline
     always += loaded(blocks.block) + common
+    most = 0
     for workers in range(min(threads_of(threads), blocks.count), 0, -1):
         for lanes, spare in _lanes(workers):
             buffers = min(workers + spare, blocks.count)
@@ -331,6 +335,7 @@ def fit_blocks(
             streaming = max(streaming, held) if cluster_overhead else streaming + held
             own = always + workers * (worker + buffer) + scratch
             memory = always + max(streaming, joined, RECORD_BYTES * blocks.count)
+            most = max(most, memory)
             if memory <= limit:
                 return StreamPlan.of_blocks(
                     blocks,
@@ -345,6 +350,7 @@ def fit_blocks(
                     bytes_read=bytes_read,
                     bytes_written=bytes_written,
                     worker_memory=own if cluster_overhead else 0,
+                    most_memory=most,
                 )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small {what} {blocks.rows} x "

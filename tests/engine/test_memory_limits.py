@@ -57,7 +57,7 @@ COMMANDS = {
     "text": f"convert-dataset text.asc c.zarr {ALWAYS}",
     "proven export": f"terrain-gpu export s.zarr x.tif --verify --compress deflate {ALWAYS}",
     "proven overviews": f"terrain-gpu export s.zarr x.tif --cog --verify {ALWAYS}",
-    "proven tree": f"terrain-gpu export s.zarr x.tif --layer mst --verify {ALWAYS}",
+    "proven tree": f"terrain-gpu export s.zarr e.tif --layer mst --verify {ALWAYS}",
     "proven strip": f"convert-dataset strip.tif c.zarr --compress zstd --verify {ALWAYS}",
     "proven mosaic": f"convert-dataset strip.tif x.tif c.zarr --clamp-min 2 --verify {ALWAYS}",
     "sources": "terrain-gpu verify c.zarr --threads 2 -q",
@@ -80,7 +80,7 @@ COMMANDS |= {
     "hand": f"terrain-gpu hand s.zarr --threshold 90 --distance far --verify {ALWAYS}",
     "breach": f"terrain-gpu breach s.zarr --max-distance 9 --verify {ALWAYS}",
     "corridor": f"terrain-gpu corridor s.zarr distance double --verify {ALWAYS}",
-    "matrix": f"cost-matrix s.zarr --sources p.geojson --nearest 2 -o m.csv --verify {CPU}",
+    "matrix": f"terrain-gpu cost-matrix s.zarr --sources p.geojson --nearest 2 -o m.csv --verify {CPU}",
     "contours": f"terrain-gpu contours s.zarr c.geojson --interval 40 --verify {ALWAYS}",
     "polygons": f"terrain-gpu polygons s.zarr c.geojson --layer basins --verify {ALWAYS}",
 }

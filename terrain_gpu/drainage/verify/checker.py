@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ...cells import is_nodata
-from ...engine.plan import MB, StreamPlan, format_size
+from ...engine.plan import StreamPlan
 from ...engine.proof import (
     Limits,
     Read,
@@ -20,8 +20,8 @@ from ...engine.proof import (
     wrong,
     wrong_totals,
 )
-from ...errors import PlanError, VerificationError
-from ...grid import Block, ceil_div
+from ...errors import VerificationError
+from ...grid import Block
 from ...grid.neighbours import symmetric
 from ...mst.weights import Weight
 from ...store import Layer, TileStore
@@ -29,6 +29,7 @@ from ...wide import DTYPE as TWO_WORDS
 from ..outlets import has_voids, is_low, name_of
 from ..source import Forest, open_forest
 from ..sums import SumRule
+from .gathered import GatheredParts
 from .kernels import (
     FAULTS,
     OUTWARDS,
@@ -45,7 +46,7 @@ from .kernels import (
 )
 from .sums import plan_sums, verify_sums
 from .voids import VOID_BYTES, BlockVoids, Floods, floods_bytes
-from .ways import entering, ways_between
+from .ways import BETWEEN, entering, ways_between
 
 _NAMES = ("E", "SE", "S", "SW", "W", "NW", "N", "NE")
 _MOST = {"u": np.iinfo(np.uint64).max, "c": np.inf}
@@ -338,7 +339,6 @@ class _DrainageChecker:
             self.most = min(self.expected, self.grid.cells)
         self.cells = self.outlets = self.reached = 0
         self._mouths: list[np.ndarray] = []
-        self._ways: list[_Ways] = []
 
     def run(self, limits: Limits) -> None:
         """One pass, and one before it over voids if it matters which of them are outer."""
@@ -347,7 +347,9 @@ class _DrainageChecker:
         (self._plan,) = plan_passes(
             forest, self.codes, None, limits, outlets=self.most, voids=floods is not None
         )
-        self._planned = ways_between(blocks)
+        self._ways: GatheredParts[_Ways] = GatheredParts(
+            self._plan, _WAY_BYTES, self.codes, BETWEEN, ways_between(blocks)
+        )
         if floods is not None:
 
             def add(at: Block, found: Any) -> None:
@@ -370,23 +372,16 @@ class _DrainageChecker:
             self._mouths.append(mouths)
             if type(self.expected) is int and self.outlets > self.expected:
                 wrong_totals(self.codes, "outlets or more", self.outlets, self.expected)
-        self._ways.append(ways)
-        self._planned -= len(ways.leaving)
-        needed = self._plan.memory - _WAY_BYTES * min(self._planned, 0)
-        if needed > self._plan.memory_limit:
-            raise PlanError(
-                f"{self.codes.path}: more cells drain from block to block than a memory limit of "
-                f"{format_size(self._plan.memory_limit)} has room for; give at least "
-                f"{ceil_div(needed, MB)} MB to verify them"
-            )
+        self._ways.add(ways, len(ways.leaving))
 
     def _join(self) -> None:
         """Follow the ways from block to block."""
-        bases = np.cumsum([0, *(len(ways.leaving) for ways in self._ways[:-1])])
-        own = zip(self._ways, bases, strict=True)
+        told = self._ways.take()
+        bases = np.cumsum([0, *(len(ways.leaving) for ways in told[:-1])])
+        own = zip(told, bases, strict=True)
         way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in own])
-        columns = [np.concatenate(column) for column in zip(*self._ways, strict=True)]
-        self._ways.clear()
+        columns = [np.concatenate(column) for column in zip(*told, strict=True)]
+        del told, own
         joined = _Ways(*columns)
         entered = np.argsort(joined.entered)
         # Its block has marked each, for it read the same codes around itself.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...cells import is_nodata
-from ...engine.plan import MB, StreamPlan, format_size
+from ...engine.plan import StreamPlan
 from ...engine.proof import (
     Limits,
     Read,
@@ -27,13 +27,13 @@ from ...engine.proof import (
     wrong,
     wrong_totals,
 )
-from ...errors import PlanError
-from ...grid import Block, BlockGrid, ceil_div
+from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units, cell_areas
 from ...store import Layer, TileStore
 from ..codes import NOWHERE, OUTLET, label_dtype, open_directions
 from ..relative import as_floats, base_of, restored
 from ..source import open_forest
+from .gathered import GatheredParts
 from .nesting_kernels import (
     HALF,
     SEA,
@@ -190,8 +190,9 @@ class _Checker:
         self._numbers, self._conditioned = numbers, conditioned
         self._blocks: BlockGrid = rule.codes.blocks
         self._grid, self._base = rule.heights.grid, base_of(rule.heights)
-        self._known: list[_BlockSummary] = []
-        self._sets = 0
+        self._known: GatheredParts[_BlockSummary] = GatheredParts(
+            self._plan, _SET_BYTES, self._rule.heights, "depressions"
+        )
         self._units, self._unit = area_units(self._grid)
         self._areas = cell_areas(self._grid)
 
@@ -276,28 +277,21 @@ class _Checker:
         )
 
     def _add(self, at: Block, known: _BlockSummary) -> None:
-        self._known.append(known)
-        self._sets += len(known.closed[0])
-        needed = self._plan.memory + _SET_BYTES * self._sets
-        if needed > self._plan.memory_limit:
-            raise PlanError(
-                f"{self._rule.heights.path}: more depressions than a memory limit of "
-                f"{format_size(self._plan.memory_limit)} has room for; give at least "
-                f"{ceil_div(needed, MB)} MB to verify them"
-            )
+        self._known.add(known, len(known.closed[0]))
 
     def _join(self) -> None:
         """Join the sets of all blocks; ids, heights, levels and what they merge into."""
+        summaries = self._known.take()
         doors, door_heights, ends, levels = (
-            np.concatenate([known[k] for known in self._known]) for k in range(4)
+            np.concatenate([known[k] for known in summaries]) for k in range(4)
         )
         pits, pit_heights = (
-            np.concatenate([known.pits[k] for known in self._known]) for k in range(2)
+            np.concatenate([known.pits[k] for known in summaries]) for k in range(2)
         )
         closed, closed_heights, closed_dead, closed_into = (
-            np.concatenate([known.closed[k] for known in self._known]) for k in range(4)
+            np.concatenate([known.closed[k] for known in summaries]) for k in range(4)
         )
-        self._known.clear()
+        del summaries
         across, across_levels = self._across(doors, door_heights)
         ends, levels = np.concatenate((ends, across)), np.append(levels, across_levels)
         ids = np.concatenate((doors, pits, closed))

@@ -6,15 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...engine.plan import MB, StreamPlan, format_size
+from ...engine.plan import StreamPlan
 from ...engine.proof import wrong
-from ...errors import PlanError
-from ...grid import Block, BlockGrid, ceil_div
+from ...grid import Block, BlockGrid
 from ..codes import NOWHERE, end_ways, no_code
+from .gathered import GatheredParts
 from .kernels import crossings, entries, order_cells, order_ways, ways_out
 
 ORDER_BYTES = 45
 """Of a worker, per cell of a block."""
+
+BETWEEN = "cells that drain from block to block"
+"""What there is of ways, in messages."""
 
 _WAY_BYTES = 8 * 8
 """Of a cell at which flow leaves a block, and of one at which it enters."""
@@ -130,32 +133,25 @@ class FlowWays:
     """
 
     def __init__(self, codes: Any, blocks: BlockGrid, plan: StreamPlan) -> None:
-        self.codes, self.blocks, self._plan = codes, blocks, plan
+        self.codes, self.blocks = codes, blocks
         self.of = BlockWays(codes, blocks)
-        self._parts: list[BlockFlow] = []
-        self._count = 0
+        self._parts: GatheredParts[BlockFlow] = GatheredParts(
+            plan, _WAY_BYTES, codes, BETWEEN, ways_between(blocks)
+        )
         self.target = self.following = self.order = np.empty(0, np.int64)
 
     def add(self, ways: BlockFlow) -> None:
         """Add the ways of a block."""
-        self._parts.append(ways)
-        self._count += max(len(ways.target), len(ways.entered))
-        more = max(self._count - ways_between(self.blocks), 0)
-        needed = self._plan.memory + _WAY_BYTES * more
-        if needed > self._plan.memory_limit:
-            raise PlanError(
-                f"{self.codes.path}: more cells drain from block to block than a memory limit of "
-                f"{format_size(self._plan.memory_limit)} has room for; give at least "
-                f"{ceil_div(needed, MB)} MB to verify them"
-            )
+        self._parts.add(ways, max(len(ways.target), len(ways.entered)))
 
     def join(self) -> None:
         """Follow the ways from block to block; refuse circles."""
-        bases = np.cumsum([0, *(len(ways.target) for ways in self._parts[:-1])])
-        own = zip(self._parts, bases, strict=True)
+        parts = self._parts.take()
+        bases = np.cumsum([0, *(len(ways.target) for ways in parts[:-1])])
+        own = zip(parts, bases, strict=True)
         way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in own])
-        self.target, entered, _ = (np.concatenate(one) for one in zip(*self._parts, strict=True))
-        self._parts.clear()
+        self.target, entered, _ = (np.concatenate(one) for one in zip(*parts, strict=True))
+        del parts, own
         order = np.argsort(entered)
         # Its block has marked each, for it read the same codes around itself.
         self.following = way[order[np.searchsorted(entered, self.target, sorter=order)]]
