@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import numpy as np
 
-from ..arguments import FlowMethod, IndexTile, NetworkPairs, PathMetric
+from ..arguments import (
+    FlowMethod,
+    IndexTile,
+    NetworkPairs,
+    PathMetric,
+    StreamOrder,
+    UpstreamStatistic,
+)
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..mst.weights import WEIGHTS
@@ -71,7 +79,7 @@ PLANNERS = {
     "polygons": ("vectorize.polygon_problem", "plan_polygons"),
     "slope": ("morphometry", "plan_slope"),
 }
-"""Modules and names of those that take shape, type and block size alone."""
+"""Modules and names of those that take shape, type, block size and flags."""
 
 PATHS = "sssp", "cost-matrix", "least-cost-network", "index", "corridor"
 """What takes a cost; a corridor, if it is one between places."""
@@ -82,7 +90,7 @@ NEEDS = {
     "parameter": PATHS,
     "friction": PATHS,
     "barriers": PATHS,
-    "points": ("cost-matrix", "least-cost-network"),
+    "points": ("cost-matrix", "least-cost-network", "watershed"),
     "targets": ("cost-matrix",),
     "pairs": ("least-cost-network",),
     "backlink": ("sssp",),
@@ -93,10 +101,34 @@ NEEDS = {
     "flats": ("flow-direction",),
     "method": ("flow-accumulation", "hand"),
     "epsilon": ("fill",),
+    "keep": ("fill",),
+    "weights": ("flow-accumulation",),
+    "statistic": ("flow-accumulation",),
+    "areas": ("accumulate", "flow-accumulation"),
+    "exclude_self": ("flow-accumulation",),
+    "edge_cells": ("flow-accumulation",),
+    "directions": ("accumulate",),
+    "aspect": ("slope",),
+    "polygons": ("contours",),
+    "cumulative": ("contours",),
+    "conditioned": ("depressions",),
+    "rain": ("fill-spill-merge",),
+    "table": ("basins", "watershed"),
+    "links": ("watershed",),
+    "order": ("streams",),
+    "lines": ("streams", "breach"),
+    "max_distance": ("breach",),
     "threshold": ("streams",),
     "layers": ("calc", "corridor"),
 }
 """Options, and what they say something about."""
+
+NOT_MEASURED = {
+    *("epsilon", "keep", "weights", "areas", "exclude_self", "edge_cells", "directions"),
+    *("aspect", "polygons", "cumulative", "conditioned", "rain", "table", "links", "lines"),
+    *("max_distance", "order"),
+}
+"""Options with which a run on a cluster is planned, but not predicted."""
 
 NO_FORECAST = {
     "export": "it runs in the process that starts it, as without workers",
@@ -188,7 +220,7 @@ class Purpose(click.Choice[str]):
     "--points",
     type=click.IntRange(2, 2**31),
     metavar="N",
-    help="A cost matrix from so many points, or a network between them.",
+    help="A cost matrix from so many points, a network between them, or their watersheds.",
 )
 @click.option(
     "--targets",
@@ -218,6 +250,53 @@ class Purpose(click.Choice[str]):
     help="Flow accumulation, or hand (dinf): how cells divide what drains.  [default: d8]",
 )
 @click.option("--epsilon", is_flag=True, help="Fill without flats.")
+@click.option("--keep", is_flag=True, help="Fill, but keep some depressions.")
+@click.option(
+    "--weights",
+    metavar="LAYER|TYPE",
+    help="Flow accumulation of weights: a layer of the store, or its data type.",
+)
+@click.option(
+    "--statistic",
+    type=click.Choice(get_args(UpstreamStatistic)),
+    help="Flow accumulation of weights: what is computed.  [default: sum]",
+)
+@click.option("--areas", is_flag=True, help="Flow accumulation, or accumulate, of areas.")
+@click.option("--exclude-self", is_flag=True, help="Flow accumulation without the cell itself.")
+@click.option("--edge-cells", is_flag=True, help="Flow accumulation of cells on the edge.")
+@click.option("--directions", is_flag=True, help="Accumulate with a layer of directions.")
+@click.option("--aspect", is_flag=True, help="Slopes with aspects.")
+@click.option("--polygons", is_flag=True, help="Contours as polygons between breaks.")
+@click.option(
+    "--cumulative",
+    type=click.IntRange(1, 2**31),
+    metavar="N",
+    help="Contours as cumulative polygons of this number of breaks.",
+)
+@click.option("--conditioned", is_flag=True, help="Depressions with a layer of filled heights.")
+@click.option(
+    "--rain",
+    metavar="LAYER|TYPE",
+    help="Water of a rain from a layer: one of the store, or its data type.",
+)
+@click.option("--table", is_flag=True, help="Basins or watersheds with a table.")
+@click.option(
+    "--links",
+    metavar="LAYER|TYPE",
+    help="Watersheds of links: a layer of the store, or its data type.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(get_args(StreamOrder)),
+    help="Streams: which order is written.  [default: strahler]",
+)
+@click.option("--lines", is_flag=True, help="Streams or cuts, also as lines in a GeoPackage.")
+@click.option(
+    "--max-distance",
+    type=click.IntRange(1, 10_000),
+    metavar="CELLS",
+    help="Breach: longest path that is cut.  [default: 50]",
+)
 @click.option(
     "--threshold",
     type=click.IntRange(1),
@@ -331,12 +410,24 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         if value and purpose not in NEEDS[name]:
             needed = " or --for ".join(NEEDS[name])
             raise click.UsageError(f"--{name} needs --for {needed}: give that too")
-    if purpose in NEEDS["points"] and problem["points"] is None:
+    if purpose in NEEDS["points"][:2] and problem["points"] is None:
         raise click.UsageError(f"--for {purpose} needs --points: the number of places")
     if purpose == "corridor":
         _refuse_corridor(problem)
+    if purpose == "flow-accumulation":
+        given = {"exponent": None, "backend": "auto", **problem}
+        _refuse_sums({**given, "method": given["method"] or "d8"})
     if purpose == "hand" and problem["method"] not in (None, "d8", "dinf"):
         raise click.UsageError(f"--method {problem['method']}: hand knows d8 and dinf; give one")
+
+
+def _refuse_sums(problem: dict[str, Any]) -> None:
+    """Refuse what flow accumulation refuses."""
+    from ..drainage.flow.accumulation import refuse_arguments
+
+    refuse_arguments({**problem, "statistic": problem["statistic"] or "sum"})
+    if problem["statistic"] and problem["weights"] is None:
+        raise click.UsageError("--statistic is of --weights: give that too")
 
 
 def _refuse_corridor(problem: dict[str, Any]) -> None:
@@ -359,7 +450,8 @@ def _case(
     from .forecast_tasks import Case
 
     places = purpose == "corridor" and not problem["layers"]
-    if places or problem["epsilon"] or problem["flats"] == "gradient" or _divides(problem):
+    unmeasured = any(problem[name] for name in NOT_MEASURED)
+    if places or unmeasured or problem["flats"] == "gradient" or _divides(problem):
         return None
     paths = PlannedPaths(purpose, cells, layer, problem)
     return Case(
@@ -429,9 +521,12 @@ def _plan(
         weight = problem["weight"] or "max"
         return plan_spanning_tree(rows, cols, cells, block_size, weight=weight, **limits)
     if purpose in PLANNERS:
-        home, name = PLANNERS[purpose]
+        bands = problem["cumulative"] or int(problem["polygons"])
+        home, name = PLANNERS["polygons" if bands else purpose]
+        flags = [one for one in ("areas", "directions", "aspect") if problem[one]]
+        how = {**dict.fromkeys(flags, True), **({"labels": bands} if bands else {}), **limits}
         planned: StreamPlan = getattr(import_module(f"..{home}", __package__), name)(
-            rows, cols, cells, block_size, **limits
+            rows, cols, cells, block_size, **how
         )
         return planned
     if purpose == "components":
@@ -447,7 +542,9 @@ def _plan(
         blocks = BlockGrid(rows, cols, block_size)
         return _plan_algebra(purpose, blocks, cells, problem["layers"], limits)
     if purpose != "convert":
-        plan = _plan_drainage(purpose, BlockGrid(rows, cols, block_size), cells, problem, limits)
+        beside = {name: also_read(problem[name]) for name in ("weights", "rain", "links")}
+        blocks, problem = BlockGrid(rows, cols, block_size), {**problem, **beside}
+        plan = _plan_drainage(purpose, blocks, cells, problem, limits)
     return plan
 
 
@@ -488,43 +585,96 @@ def _plan_drainage(
         from ..drainage.flow.epsilon import plan_epsilon_fill
 
         return plan_epsilon_fill(blocks, cells, **limits)
-    if _divides(problem):
-        from ..drainage.multiflow import hand, operation
+    if purpose == "hand" and _divides(problem):
+        from ..drainage.multiflow import hand
 
-        module = hand if purpose == "hand" else operation
-        return module.plan_for(blocks, cells, **limits)
-    if purpose == "depressions":
+        return hand.plan_for(blocks, cells, **limits)
+    if purpose == "flow-accumulation":
+        return _plan_sums(blocks, cells, problem, limits)
+    if purpose == "depressions" or problem["keep"]:
         from ..drainage.hierarchy.operation import plan_depressions
 
-        return plan_depressions(blocks, cells, [labels], **limits)
+        filled = [cells.itemsize] * bool(problem["conditioned"] or problem["keep"])
+        written = [labels] * (purpose == "depressions") + filled
+        return plan_depressions(blocks, cells, written, **limits)
     if purpose == "fill-spill-merge":
         from ..drainage.ponds.operation import plan_fill_spill_merge
 
-        return plan_fill_spill_merge(blocks, cells, [], **limits)
+        rain = [] if problem["rain"] is None else [problem["rain"].itemsize]
+        return plan_fill_spill_merge(blocks, cells, rain, **limits)
     if purpose == "breach":
         from ..drainage import plan_breach
+        from ..drainage.breaching.lines import plan_lines
 
-        return plan_breach(rows, cols, cells, block, voids=True, **limits)
+        distance = {"max_distance": problem["max_distance"]} if problem["max_distance"] else {}
+        how = {"voids": True, **distance, **limits}
+        plan = plan_breach(rows, cols, cells, block, **how)
+        return (
+            _then(plan, plan_lines(rows, cols, cells, block, **how)) if problem["lines"] else plan
+        )
     if purpose == "streams":
-        from ..drainage import plan_streams
-
-        return plan_streams(*of_blocks, threshold=problem["threshold"] or 1000, **limits)
+        return _plan_streams(blocks, cells, problem, limits)
     if purpose == "terrain-indices":
         from ..drainage.indices import plan_indices
 
         types = [layer_dtype("float32"), layer_dtype("float64")]
         return plan_indices(*of_blocks, types, 3, **limits)
-    return _plan_flow(purpose, blocks, cells, labels, limits)
+    return _plan_flow(purpose, blocks, cells, labels, problem, limits)
+
+
+def _plan_streams(
+    blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
+) -> StreamPlan:
+    """Plan streams, and their lines after them."""
+    from ..drainage import plan_streams
+    from ..drainage.channels.line_problem import plan_lines
+
+    least = problem["threshold"] or 1000
+    how = {"threshold": least, "order": problem["order"] or "strahler", **limits}
+    plan = plan_streams(blocks.rows, blocks.cols, blocks.block, **how)
+    if not problem["lines"]:
+        return plan
+    return _then(plan, plan_lines(blocks, cells, threshold=least, **limits))
+
+
+def _then(plan: StreamPlan, lines: StreamPlan) -> StreamPlan:
+    """The plan of a layer and of lines that are drawn after it."""
+    return replace(
+        plan,
+        memory=max(plan.memory, lines.memory),
+        worker_memory=max(plan.worker_memory, lines.worker_memory),
+        passes=plan.passes + lines.passes,
+        bytes_read=plan.bytes_read + lines.bytes_read,
+    )
+
+
+def _plan_sums(
+    blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
+) -> StreamPlan:
+    """Plan flow-accumulation."""
+    from ..drainage.flow.accumulation import plan_upstream
+    from ..drainage.multiflow.operation import plan_for
+
+    if _divides(problem):
+        return plan_for(blocks, cells, weights=problem["weights"], **limits)
+    flags = {name: problem[name] for name in ("areas", "exclude_self", "edge_cells", "weights")}
+    return plan_upstream(blocks, statistic=problem["statistic"] or "sum", **flags, **limits)
 
 
 def _plan_flow(
-    purpose: str, blocks: BlockGrid, cells: np.dtype, labels: int, limits: dict[str, Any]
+    purpose: str,
+    blocks: BlockGrid,
+    cells: np.dtype,
+    labels: int,
+    problem: Any,
+    limits: dict[str, Any],
 ) -> StreamPlan:
-    """Plan what follows flow directions: flow-accumulation, fill, hand, basins, watershed."""
+    """Plan what follows flow directions: fill, hand, basins, watershed."""
     from ..drainage.flow.operation import plan_flow
+    from ..drainage.flow.watershed import POINT_BYTES
     from ..engine.plan import PER_ROW
 
-    worker, held, row_bytes = 8, 0, 0
+    worker, held, row_bytes = 0, 0, 0
     read, written = [1], [labels]
     if purpose == "fill":
         read, written = [1, cells.itemsize], [cells.itemsize]
@@ -532,12 +682,14 @@ def _plan_flow(
         height = 4 if np.can_cast(cells, np.float32) else 8
         read, written, worker = [1, cells.itemsize, labels], [height, 8], 64
         row_bytes = PER_ROW
-    elif purpose == "basins":
-        worker, held = 40, 3 * 8 * blocks.rows * blocks.shape[1]
-    elif purpose == "watershed":
-        written, worker = [4, 4], 40
-    else:
-        row_bytes = 16
+    else:  # the labels of basins, or of the watersheds of points, and the points
+        worker, row_bytes = (120, PER_ROW) if problem["table"] else (40, 0)
+        if purpose == "basins":
+            held = 3 * 8 * blocks.rows * blocks.shape[1]
+        elif problem["links"]:
+            read, written = [1, problem["links"].itemsize], [problem["links"].itemsize]
+        else:
+            written, held = [4, 4], POINT_BYTES * (problem["points"] or 0)
     how = {"worker": worker, "held": held, "row_bytes": row_bytes}
     return plan_flow(blocks, purpose, read, written, **how, **limits)
 

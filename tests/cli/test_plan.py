@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -17,8 +19,14 @@ from terrain_gpu import (
     flow_direction,
     hand,
     minimum_spanning_tree,
+    slope,
+    streams,
 )
+from terrain_gpu.cli.main import OPERATIONS, WRITERS, group
 from terrain_gpu.cli.plan import NEEDS, PURPOSES, command
+from terrain_gpu.drainage.breaching.lines import BreachLines
+from terrain_gpu.drainage.channels.line_problem import StreamLines
+from terrain_gpu.engine import run
 from terrain_gpu.errors import PlanError
 from terrain_gpu.mst import plan_spanning_tree
 
@@ -76,6 +84,154 @@ def test_options_of_other_commands_are_refused(words, message):
     done = CliRunner().invoke(command, ["90x90", "--for", *words.split()])
     assert done.exit_code == 2
     assert message in done.output
+
+
+RUNS = """
+compute-mst --weight flow --layer elevation : --weight flow
+compute-mst --weight max --connectivity 4 :
+compute-mst --weight max --method contract : <
+label-components --where "elevation > 9" --table t.csv :
+label-components --where "elevation > 9" --connectivity 4 : <
+accumulate :
+accumulate --areas --directions w : --areas --directions
+calc "elevation + 1" --into q : <
+calc elevation --reclass c.csv --default 1 --dtype int64 --into q : <
+rasterize --features r.geojson --onto elevation --into q : >
+rasterize --features r.geojson --field id --into q : <
+rasterize --features r.geojson --value 4 --layer elevation --into q : <
+slope --layer elevation --into q :
+slope --aspect q : --aspect
+burn --streams r.geojson --depth 3 --layer elevation --into q : >
+breach : <
+breach --max-distance 9 --max-depth 4 --inner-voids --layer elevation --into q : --max-distance 9 <
+breach --max-distance 9 --lines l.gpkg : --max-distance 9 --lines <
+flow-direction : <
+flow-direction --inner-voids --layer elevation --into q : <
+flow-direction --flats gradient --filled filled --into q : --flats gradient
+flow-accumulation --into q --directions flow_direction :
+flow-accumulation --into q --areas : --areas
+flow-accumulation --into q --exclude-self : --exclude-self
+flow-accumulation --into q --edge-cells : --edge-cells
+flow-accumulation --into q --weights slope : --weights slope
+flow-accumulation --weights slope --statistic mean : --weights slope --statistic mean
+flow-accumulation --weights slope --statistic max : --weights slope --statistic max
+flow-accumulation --weights slope --statistic below : --weights slope --statistic below
+flow-accumulation --into q --method mfd --exponent 2 --filled filled : --method mfd
+flow-accumulation --into q --method mfd --weights slope : --method mfd --weights slope
+fill --into q --directions flow_direction :
+fill --into q --keep-deeper-than 1 --keep-larger-than 4 : --keep
+fill --into q --epsilon : --epsilon
+hand --threshold 9 --accumulation flow_accumulation --distance far --layer elevation --into q :
+hand --to-outlets --directions flow_direction --into q : <
+hand --streams channels --into q : <
+hand --streams channels --method dinf --filled filled --into q : --method dinf <
+basins --directions flow_direction --into q :
+basins --table t.csv : --table
+depressions --directions flow_direction --into q --table t.csv :
+depressions --min-depth 1 --min-area 2 --min-volume 3 :
+depressions --conditioned q : --conditioned
+fill-spill-merge --rain 1 --directions flow_direction --into q --table t.csv :
+fill-spill-merge --rain slope : --rain slope
+watershed --pour-points r.geojson --into q : --points 2
+watershed --pour-point-rowcol 9,9 --pour-point-rowcol 50,9 --table t.csv : --points 2 --table
+watershed --pour-points r.geojson --snap 3 --snap-area 9 --accumulation areas : --points 2
+watershed --links channels --directions flow_direction : --links channels
+streams --threshold 9 --accumulation flow_accumulation --into q : --threshold 9
+streams --threshold 9 --order link --directions flow_direction : --threshold 9 --order link
+streams --threshold 9 --lines l.gpkg --layer elevation : --threshold 9 --lines
+terrain-indices --accumulation areas --slope slope --min-slope 1 --twi q --spi p --ls l :
+terrain-indices --accumulation areas --twi q : <
+network n.gpkg --min-length 90 --keep r.geojson :
+polygons p.gpkg --layer channels --id-field name --names r.geojson : --dtype uint32 <
+contours c.gpkg --interval 9 --base 3 --layer elevation :
+contours c.gpkg --breaks 3,9,20 --polygons : --polygons
+contours c.gpkg --breaks 3,9,20 --polygons --cumulative : --cumulative 3
+"""
+"""Runs with all options of the operations, and what `plan` knows of them: it plans them exactly;
+with "<" for more memory, where it assumes the most that they may do; with ">" without the cells of
+features."""
+
+EVERYWHERE = {
+    *("output", "cog", "compress", "compress-layers", "json", "memory-limit", "overwrite"),
+    *("progress", "quiet", "resume", "scheduler", "scratch", "store", "threads", "verbose"),
+    *("verify", "version", "workers", "backend", "device", "gpu-memory-limit"),
+    *("outlet", "outlet-rowcol", "outlets", "add-outlets", "force-outward"),
+    *("inner-voids", "burn", "burn-depth", "depressions", "max-depth", "into", "pour-point"),
+}
+"""Options that change no plan: of all operations, which outlets there are, steps before, names."""
+
+
+class Planned(Exception):
+    """The plan of a run that goes no further."""
+
+
+@pytest.fixture(scope="module")
+def world(store):
+    """The folder of a store with all that operations read, and files of features and tables."""
+    folder = store.parent
+    flow_accumulation(store, areas=True, into="areas")
+    slope(store)
+    streams(store, 90, order="link", into="channels")
+    (folder / "c.csv").write_text("id,value\n1,2\n")
+    places = [{"type": "Point", "coordinates": [x, 5499810]} for x in (500205, 500905)]
+    features = [
+        {"type": "Feature", "properties": {"id": 1, "name": "a"}, "geometry": one} for one in places
+    ]
+    found = {"type": "FeatureCollection", "crs": None, "features": features}
+    (folder / "r.geojson").write_text(json.dumps(found))
+    return folder
+
+
+def planned_by(words, monkeypatch):
+    """The plan that a run of a command makes; if two, what both need."""
+    found = []
+
+    def planner(operation, memory_limit, threads, place, cluster=None):
+        found.append(operation.plan(LIMITS["memory_limit"], LIMITS["threads"]))
+        raise Planned
+
+    def drawn(plan):
+        return lambda *args: found.append(plan(*args)) or found[-1]
+
+    for one in (StreamLines, BreachLines):
+        monkeypatch.setattr(one, "plan", drawn(one.plan))
+    monkeypatch.setattr(run, "_planner", planner)
+    with pytest.raises(Planned):
+        group.main(words, standalone_mode=False)
+    return max(plan.memory for plan in found), found[-1].bytes_written
+
+
+@pytest.mark.parametrize("line", RUNS.strip().splitlines())
+def test_plans_know_the_options_of_runs(line, world, monkeypatch):
+    monkeypatch.chdir(world)
+    words, planned = (shlex.split(part) for part in line.split(" :"))
+    limits = ["--memory-limit", "1GB", "--threads", "2"]
+    purpose = {"compute-mst": "mst", "label-components": "components"}.get(words[0], words[0])
+    words.insert(1, "s.zarr")
+    memory, written = planned_by([*words, *limits, "--overwrite"], monkeypatch)
+    sign = planned.pop() if planned and planned[-1] in "<>" else "="
+    known = ["--for", purpose, *planned]
+    done = CliRunner().invoke(command, ["s.zarr", *known, *limits, "--json", "-", "-q"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["result"]
+    if sign == "<":
+        assert found["memory"] >= memory
+    else:
+        assert 0 <= memory - found["memory"] <= 999 * (sign == ">")
+        assert found["bytes_written"] == written
+
+
+def test_all_options_of_operations_are_named():
+    lines = RUNS.strip().splitlines()
+    for name in (*OPERATIONS, *WRITERS):
+        if name == "corridor":  # its places and costs are planned as those of paths
+            continue
+        steps = {"max-distance"} if name == "flow-direction" else set()  # of breaching, before
+        own = [line.partition(" :")[0] for line in lines if line.split()[0] == name]
+        given = {one for line in own for one in re.findall(r" --([a-z-]+)", line)}
+        options = group.get_command(click.Context(group), name).params
+        there = {word[2:] for one in options for word in one.opts if word.startswith("--")}
+        assert there - EVERYWHERE - steps - given == set(), name
 
 
 def test_there_is_no_forecast_of_what_was_not_measured():

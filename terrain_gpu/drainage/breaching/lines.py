@@ -56,6 +56,20 @@ _STEP_BYTES = 120
 _WRITING = 40 * MB
 
 
+def plan_lines(
+    rows: int, cols: int, dtype: np.dtype, block: int, *, path: str = "cuts.gpkg", **how: Any
+) -> StreamPlan:
+    """Plan the lines of `breach`, as `plan_breach`, to a file such as `path`.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    beside = _WRITING + library_bytes(path)
+    return plan_breach(rows, cols, dtype, block, beside=beside, **how)
+
+
 @dataclass(frozen=True)
 class BreachLines(Breach):
     """The operation; fields are as of `Breach`, and the `path` of the file."""
@@ -84,13 +98,13 @@ class BreachLines(Breach):
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
         layer = self.layers[0]
-        return plan_breach(
+        return plan_lines(
             *self.grid.shape,
             layer.dtype,
             layer.block_size,
+            path=self.path,
             max_distance=self.max_distance,
             voids=self.has_voids,
-            beside=_WRITING + library_bytes(self.path),
             memory_limit=memory_limit,
             threads=threads,
         )

@@ -20,7 +20,7 @@ from ...engine.plan import MB, StreamPlan, require
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
-from ...grid import Block, GridSpec, cell_centres, units
+from ...grid import Block, BlockGrid, GridSpec, cell_centres, units
 from ...grid.lengths import Measured, step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import POINTS, Feature, Fields, library_bytes, write_features
@@ -28,10 +28,11 @@ from ...io.lines import is_geopackage, reprojection_errors, tell_without_crs
 from ..features import write_lines
 from ..lines import CELL_BYTES
 from ..relative import as_floats, base_of
+from ..sums import count_dtype
 from ..verify.stream_lines import Channels, plan_lines_proof, verify_lines
 from .link_kernels import Drawn, gather, list_pieces
-from .links import EACH
-from .operation import TRACE, ChannelState, OnChannels
+from .links import DRAWN_PIECE, EACH
+from .operation import TRACE, ChannelState, OnChannels, most_pieces, plan_blocks
 from .pfafstetter import BYTES, Codes
 
 LINES, JUNCTIONS = "streams", "junctions"
@@ -155,6 +156,34 @@ class StreamLines(OnChannels):
             **dict.fromkeys(ORDERS, np.int64),
             "pfafstetter": object,
         }
+
+
+def plan_lines(
+    blocks: BlockGrid,
+    heights: np.dtype,
+    *,
+    threshold: int = 1,
+    path: str = "streams.gpkg",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan the lines of `streams`, over numbers of cells and heights of a type.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    dtypes = np.dtype(np.uint8), count_dtype(blocks.rows * blocks.cols), heights
+    return plan_blocks(
+        blocks,
+        dtypes,
+        (),
+        pieces=DRAWN_PIECE.itemsize * most_pieces(blocks, threshold),
+        beside=_WRITING + library_bytes(path),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
 
 
 class LineState(ChannelState):

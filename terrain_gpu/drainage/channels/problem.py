@@ -43,6 +43,7 @@ def plan_streams(
     block: int,
     *,
     threshold: int = 1,
+    order: str = "strahler",
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
@@ -52,6 +53,8 @@ def plan_streams(
     ----------
     threshold
         Least number of cells that a channel drains.
+    order
+        Which order is written.
 
     Raises
     ------
@@ -62,7 +65,8 @@ def plan_streams(
     blocks = BlockGrid(rows, cols, block)
     pieces = PIECE.itemsize * most_pieces(blocks, threshold)
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
-    return plan_blocks(blocks, dtypes, dtypes[:1], pieces=pieces, **how)
+    written = [order_dtype(order, GridSpec(rows, cols))]
+    return plan_blocks(blocks, dtypes, written, pieces=pieces, **how)
 
 
 @dataclass(frozen=True)

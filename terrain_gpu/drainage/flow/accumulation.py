@@ -17,6 +17,7 @@ from ...engine.plan import PER_ROW, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Result, Run, run
 from ...errors import InputError
+from ...grid import BlockGrid
 from ...grid.lengths import Measured
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...progress import Progress, silent
@@ -25,13 +26,13 @@ from ..completing import completed
 from ..division import EXPONENTS
 from ..location import placed, refuse_cuda
 from ..multiflow import MultipleFlow, open_surface
-from ..sums import EdgeRule, SumRule
+from ..sums import EdgeRule, SumRule, count_dtype
 from ..verify.sums import plan_sums, verify_sums
 from ..weights import Rule, WeightRule, described_sums, rule_of
 from .block import FlowBlock
 from .entries import Inflows, most_entries
 from .kernels import TAKE
-from .operation import AlongFlow
+from .operation import AlongFlow, plan_flow
 
 LAYER = "flow_accumulation"
 
@@ -174,6 +175,43 @@ class FlowAccumulation(AlongFlow):
         result = run.layer(self.into)
         verify_sums(self.layers[0], result, self.rule, run.proof_limits, found)
         return {"verified_cells": self.grid.cells}
+
+
+def plan_upstream(
+    blocks: BlockGrid,
+    *,
+    weights: np.dtype | None = None,
+    statistic: str = "sum",
+    areas: bool = False,
+    exclude_self: bool = False,
+    edge_cells: bool = False,
+    **limits: Any,
+) -> StreamPlan:
+    """Plan `flow_accumulation` along D8 directions, with weights of a type.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    written, cells = count_dtype(blocks.rows * blocks.cols), blocks.rows * blocks.cols
+    if edge_cells:
+        written = np.dtype(np.int32 if cells < 2**31 else np.int64)
+    elif weights is not None and statistic in ("max", "min"):
+        written = weights
+    elif areas or exclude_self or (weights is not None and statistic != "below"):
+        written = np.dtype(np.int64)  # or float64
+    plain, columns = weights is None and not edge_cells, 1 + (statistic in ("mean", "below"))
+    return plan_flow(
+        blocks,
+        FlowAccumulation.command,
+        [1] if weights is None else [1, weights.itemsize],
+        [written.itemsize],
+        worker=8 if plain else 40 + 24 * columns,
+        held=32 * most_entries(blocks) * (columns - 1),
+        row_bytes=PER_ROW if areas or weights is not None else 16,
+        **limits,
+    )
 
 
 def refuse_arguments(settings: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ from .watershed_table import LinkRows, PointRows
 
 LAYER = "watershed"
 
-_POINT_BYTES = 140
+POINT_BYTES = 140
 """Of a pour point, with its row of the table."""
 
 
@@ -74,7 +74,7 @@ class Watershed(FlowLabels):
 
     @property
     def held_bytes(self) -> int:
-        return _POINT_BYTES * self._count
+        return POINT_BYTES * self._count
 
     @property
     def _count(self) -> int:

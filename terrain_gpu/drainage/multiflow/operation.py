@@ -78,7 +78,7 @@ class MultipleFlow(DividedFlow):
 
     @property
     def working(self) -> int:
-        return 26 if self.weights is None else 60  # what the rule needs for a block
+        return _working(self.weights is not None)
 
     def findings(self, state: FlowRims) -> dict[str, Any]:
         return {} if self.weights is None else {"without_weight": int(state.counts[..., 0].sum())}
@@ -125,7 +125,15 @@ class MultipleFlow(DividedFlow):
         return {"verified_cells": self.grid.cells}
 
 
-def plan_for(blocks: BlockGrid, heights: np.dtype, **limits: Any) -> StreamPlan:
-    """Plan the sums of cells or areas over heights of a type."""
-    read = [heights, np.dtype(np.uint8)]
-    return plan_divided(blocks, MultipleFlow.command, read, 1, MultipleFlow.kept, **limits)
+def plan_for(
+    blocks: BlockGrid, heights: np.dtype, *, weights: np.dtype | None = None, **limits: Any
+) -> StreamPlan:
+    """Plan the sums of cells, areas or weights of a type over heights of a type."""
+    read = [heights, np.dtype(np.uint8), *([] if weights is None else [weights])]
+    how = {"working": _working(weights is not None), **limits}
+    return plan_divided(blocks, MultipleFlow.command, read, 1, MultipleFlow.kept, **how)
+
+
+def _working(weighted: bool) -> int:
+    """Bytes per cell that a worker needs for its flow, and what the rule needs for a block."""
+    return 60 if weighted else 26
