@@ -1,0 +1,1 @@
+"""The parts of record_net.py."""
