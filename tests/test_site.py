@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 CONF = runpy.run_path(str(DOCS / "conf.py"))
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
-    for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *DOCS.rglob("*.md")]
     if DOCS / "made" not in path.parents
 }
 GALLERY = sorted(path.stem for path in (DOCS / "gallery").glob("*.py") if path.stem != "scene")

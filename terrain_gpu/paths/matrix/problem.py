@@ -48,7 +48,7 @@ CELL_SECONDS = 8e-8
 """Processor seconds of a batch for each cell, of frictions (EPYC, 2048^2 cells, 40 sources)."""
 
 _KNIGHTS_SECONDS = 1.65
-"""How many times as long it takes with 16 neighbours (docs/benchmarks.md)."""
+"""How many times as long it takes with 16 neighbours (benchmarks/log.md)."""
 
 _ROW_BYTES, _FILE_BYTES, _WAY = 64, 1800, 0.65
 """Bytes of a batch's file for each row, and beside; steps of a usual path, over the longer side."""
