@@ -76,7 +76,7 @@ class Pass(NamedTuple):
 # Rates of what did not run there are those of an EPYC core, divided by what the others lost. Bytes:
 # float32 terrain of 1024^2 to 8192^2, blocks of 128 to 1024. Flow directions and breach: of rasters
 # without voids. calc (a product), rasterize and corridor (of two layers): of two workers on the
-# machine of the benchmarks with two cores, 8192^2 float32, times 0.53, which is what convert, slope,
+# machine of benchmarks with two cores, 8192^2 float32, times 0.53, which is what convert, slope,
 # burn and absdiff, measured beside them, have here of what they have there. network: as on those
 # hosts, times what blocks took on two cores before they were searched less, by what they take now.
 # flow-direction, flow-accumulation, fill, basins, hand and watershed: of 16 workers on 30 000^2 on
