@@ -243,7 +243,7 @@ def forecast_of(purpose, workers):
     return json.loads(done.stdout)["result"]["cluster"]
 
 
-# -- what the log of benchmarks records -------------------------------------------------------------
+# -- what the log of benchmarks records ------------------------------------------------------------
 
 FRICTION = "sssp --cost friction --layer friction --friction friction"
 DISK = "1GB", "1.45GB"
