@@ -328,7 +328,7 @@ corridor s.zarr a b --within 900
 corridor s.zarr a b
 - export s.zarr out/b.tif --layer a_backlink --encoding esri-backlink
 - export s.zarr out/b.tif --layer a_backlink --encoding r.cost
-- polygons s.zarr out/p.geojson --layer a_allocation --names huts.geojson --id-field id
+- polygons s.zarr out/p.geojson --layer a_allocation --names huts.geojson --id-field name
 - contours s.zarr out/c.geojson --layer a --polygons --breaks 200,400
 - layers s.zarr rename a walk
 - layers s.zarr remove b

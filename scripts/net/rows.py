@@ -93,7 +93,7 @@ def plain(text: str) -> str:
     """A text without what two runs do not share."""
     text = text.replace(os.getcwd(), ".").replace(__version__, "VERSION")
     text = re.sub(r"\btmp\w{8}\b", "TEMPORARY", text)
-    text = re.sub(r"\b[\d,]+ (\w+) resumed", r"N \1 resumed", text)
+    text = re.sub(r",? [\d,]+ \w+ resumed", "", text)  # how far a stopped run came
     return re.sub(r"\b[\d.,]+ (s|min|h)\b", r"N \1", text)
 
 
@@ -224,7 +224,7 @@ class Net:
             yield "2 threads", self.row(store, line, here)
         if "scheduler" in has and self._scheduler:
             yield "workers", self.row(store, line, f"{limits(line)} --scheduler {self._scheduler}")
-        if first["steps"] and "threads" in has:
+        if first["steps"] and "verify" in has:
             kept = "s.zarr" in line or "--store" in line  # not in a temporary store
             more = " --resume" * ("resume" in has and kept)
             yield "resumed", self.resumed(store, line, here, more, first["steps"][-1])
