@@ -34,6 +34,7 @@ UNEQUAL = {
 BY_TIMING = {
     *("block_visits_per_block", "tile_visits_per_tile", "row_passes_per_visit"),
     *("region_visits", "waves", "block_visits", "tile_visits", "rounds"),
+    *("block_loads", "proof_tasks"),
 }
 """Entries that depend on which thread is first."""
 
