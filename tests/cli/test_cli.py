@@ -162,7 +162,9 @@ OPTIONS = {
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
     "backlink allocation connectivity metric points targets pairs tile flats method epsilon "
-    "threshold layers memory-limit threads workers like storage json quiet verbose help",
+    "keep weights statistic areas exclude-self edge-cells directions aspect polygons cumulative "
+    "conditioned rain table links order lines max-distance threshold layers memory-limit threads "
+    "workers like storage json quiet verbose help",
     "terrain-gpu overviews": "layer resampling remove memory-limit threads workers scheduler "
     "verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "
