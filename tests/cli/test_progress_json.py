@@ -85,7 +85,7 @@ def test_every_command_that_takes_time_has_it():
 
 def test_cancel(world):
     """In the midst of a run: as Ctrl-C, and --resume continues."""
-    write_tif("large.tif", terrain(640, 640).astype(np.int16))
+    write_tif("large.tif", terrain(1280, 1280).astype(np.int16))
     subprocess.run(
         [*program("convert-dataset"), "large.tif", "l.zarr", "--block-size", "64"], check=True
     )
@@ -93,7 +93,7 @@ def test_cancel(world):
     slope = TileStore.open("l.zarr").layer("slope")
     expected = slope.read_window(*slope.grid.window).tobytes()
     words = [*program("terrain-gpu"), "slope", "l.zarr", "--overwrite", "--progress", "json"]
-    pause = Pause("os.rename", "slope", 20, 75)
+    pause = Pause("os.rename", "slope", 20, 350)
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(pausing(words[0], words[1:], pause), text=True, **pipes) as process:
         wait_for_pause(process)
