@@ -247,7 +247,7 @@ class OperationContract:
     # -- the right answer, however computed ----------------------------------------------------
 
     # Every subclass has operations of its own.
-    @settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
     @given(
         data=st.data(),
         block=st.sampled_from([64, 128, 256, 512, 1024, 2048]),
@@ -406,7 +406,8 @@ class OperationContract:
             run(self.make(store))
         run(self.make(store), overwrite=True)
 
-    @pytest.mark.parametrize("shape", [(1100, 900), only_long((70, 5000))])
+    @pytest.mark.long
+    @pytest.mark.parametrize("shape", [(1100, 900), (70, 5000)])
     def test_the_least_limit_holds(self, tmp_path, shape):
         store = make_store(tmp_path / "s.zarr", self.cells(shape), -1, 512)
         self.prepare(store)
@@ -475,6 +476,7 @@ class OperationContract:
         assert killed
         self.check(store)
 
+    @pytest.mark.long
     def test_workers_refuse_mutations(self, store, monkeypatch, cluster):
         """With the message of one process."""
         for output in self.make(store).outputs:

@@ -18,6 +18,7 @@ import test_paths as of_paths
 from bucket import files, objects
 from cluster import processes
 from contract import whole
+from effort import only_long
 from everywhere import ALONE, COMMANDS, CORE, ELSEWHERE, UNLIKE, has_workers, prepare, words_of
 from samples import DEMS, ROOT, SAMPLE
 
@@ -125,7 +126,7 @@ def test_on_workers(sample, tmp_path, cluster):
     assert_same_files(expected, found)
 
 
-@pytest.mark.parametrize("scheme", ["s3", "gs", "az"], indirect=True)
+@pytest.mark.parametrize("scheme", ["s3", only_long("gs"), only_long("az")], indirect=True)
 def test_in_a_bucket(sample, tmp_path, bucket):
     where, expected = sample
     where = {**where, "store": f"{bucket}/deep/s.zarr", "out": tmp_path / "out"}

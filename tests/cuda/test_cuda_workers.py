@@ -102,7 +102,7 @@ def test_the_same_bytes(gpus, store, side):
         check(store, found)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(8))
 @given(
     raster=rasters(shape=shapes(200, 20_000)).filter(has_no_largest),
     weight=weights,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 from contract import whole
+from effort import only_long
 from kills import die_at
 from rasterio.crs import CRS
 from test_network import make_store
@@ -164,7 +165,7 @@ def raster(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("case", PLAIN)
+@pytest.mark.parametrize("case", [*PLAIN[::2], *map(only_long, PLAIN[1::2])])
 def test_a_raster_or_dataarray_in_place_of_a_store(raster, tmp_path, no_fsync, monkeypatch, case):
     """Results have the same bits and places, and leave nothing behind."""
     pytest.importorskip("xarray")
@@ -213,7 +214,7 @@ def test_what_is_no_raster_is_named(tmp_path, case):
 # -- restarts --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", PLAIN)
+@pytest.mark.parametrize("case", [*PLAIN[1::2], *map(only_long, PLAIN[::2])])
 def test_the_same_call_works_after_a_kill(tmp_path, no_fsync, case):
     """A kill at any moment, also in layers that nobody named: nothing of it is left either."""
     whole_run = write(tmp_path / "whole.zarr", heights())

@@ -154,6 +154,7 @@ def test_a_host_that_does_not_see_the_store_is_named(hosts, cluster_of, store):
     assert re.search(rf"worker tcp://{hosts[1].address}:\d+ on second does not see", done.stderr)
 
 
+@pytest.mark.long
 def test_a_host_that_is_cut_off(hosts, cluster_of, store, tmp_path):
     """Nothing tells the scheduler: the cable is pulled. The other host computes its blocks."""
     address = cluster_of(hosts)

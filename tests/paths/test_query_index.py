@@ -27,7 +27,7 @@ from terrain_gpu.store import Layer
 NUMBERS = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6))
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(12))
 @given(
     for_the_index(),
     TILED,

@@ -12,7 +12,7 @@ import pytest
 import reference
 import shapely
 from contract import FileContract, make_store
-from effort import examples
+from effort import examples, only_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MB, within
@@ -420,12 +420,12 @@ def test_pieces_are_joined_some_levels_at_a_time(tmp_path, monkeypatch, more):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_memory(tmp_path):
+@pytest.mark.parametrize("more", ["--verify", only_long("--polygons")])
+def test_memory(tmp_path, more):
     rng = np.random.default_rng(2)
     data = rng.integers(0, 100, (1500, 1500)).astype(np.float32)
     store = write(tmp_path / "n.zarr", data, block=256)
-    for more in (" --verify", " --polygons"):
-        command = f"terrain-gpu contours {store} {tmp_path}/p.gpkg --breaks 90 --overwrite -q{more}"
-        group.main(command.split()[1:], standalone_mode=False)  # compiles
-        limit, peak = within(tmp_path, command, 600 * MB)
-        assert peak <= limit
+    command = f"terrain-gpu contours {store} {tmp_path}/p.gpkg --breaks 90 --overwrite -q {more}"
+    group.main(command.split()[1:], standalone_mode=False)  # compiles
+    limit, peak = within(tmp_path, command, 600 * MB)
+    assert peak <= limit
