@@ -16,8 +16,8 @@ from .kernels import crossings, entries, order_cells, order_ways, ways_out
 ORDER_BYTES = 45
 """Of a worker, per cell of a block."""
 
-BETWEEN = "cells that drain from block to block"
-"""What there is of ways, in messages."""
+BETWEEN = "cells drain from block to block"
+"""What there is too much of, in messages."""
 
 _WAY_BYTES = 8 * 8
 """Of a cell at which flow leaves a block, and of one at which it enters."""
