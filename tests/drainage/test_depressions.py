@@ -266,8 +266,11 @@ def test_depressions_that_cannot_be(dem, tmp_path, capsys):
     state = Hierarchy("s.zarr/mst", 0.0, COMPILED_BASELINE + 10_000)
     none = np.empty(0)
     known = Known((none, none), (none,) * 4, (none,) * 3, (np.empty(100),) * 5)
-    with pytest.raises(PlanError, match=r"for 100 depressions so far; .* \(--min-depth\)"):
-        state.add(Phase("merge", joined="hierarchy"), (0, 0), known)
+    merge = Phase("merge", joined="hierarchy")
+    for at in ((0, 0), (0, 1)):
+        state.add(merge, at, known)
+    with pytest.raises(PlanError, match=r"for 200 depressions; .* \(--min-depth\), or give at"):
+        state.join(merge)
     store_of_codes("s.zarr", np.zeros(dem.shape, np.uint8), grid=TileStore.open("s.zarr").grid)
     with pytest.raises(StoreError, match="codes: not made by flow-direction; depressions need"):
         depressions("s.zarr", directions="codes")

@@ -188,8 +188,11 @@ def test_what_cannot_be(dem, capsys):
     state = AllPools(FillSpillMerge("s.zarr", 1.0), COMPILED_BASELINE + 10_000)
     none = np.empty(0)
     known = Catchments((none, none), np.empty(100), (none,) * 3, (none,) * 4, (0, 0))
-    with pytest.raises(PlanError, match="for 100 catchments so far; give more than"):
-        state.add(FillSpillMerge("s.zarr", 1.0).phases[0], (0, 0), known)
+    first = FillSpillMerge("s.zarr", 1.0).phases[0]
+    for at in ((0, 0), (0, 1)):
+        state.add(first, at, known)
+    with pytest.raises(PlanError, match="for 200 catchments; give at least"):
+        state.join(first)
     flow_direction("s.zarr", flats="gradient", into="gradient")
     spanning_tree("s.zarr", weight="max", overwrite=True)
     with pytest.raises(StoreError, match="with weight max, but fill-spill-merge needs weight flow"):

@@ -47,22 +47,27 @@ class Hierarchy(State):
             self.sums[which, 2] += self.sums[which, 3] >> kernels.LOW_BITS
             self.sums[which, 3] &= (1 << kernels.LOW_BITS) - 1
             return
-        self._known[at] = known
         self._count += len(known.nodes[0]) + len(known.crossing[0]) // 2
         self._rows += len(known.closed[0])
-        needed = COMPILED_BASELINE + self._count * NODE_BYTES + self._rows * ROW_BYTES
-        if needed > self._limit:
-            raise PlanError(
-                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
-                f"{self._rows:,} depressions so far; leave out the shallow ones (--min-depth), or "
-                f"give more than {ceil_div(needed, MB)} MB"
-            )
+        self._known[at] = known
+        if self._needed > self._limit:  # the rest is only counted, to name a limit that suffices
+            self._known.clear()
+
+    @property
+    def _needed(self) -> int:
+        return COMPILED_BASELINE + self._count * NODE_BYTES + self._rows * ROW_BYTES
 
     def join(self, phase: Phase) -> None:
         if phase.joined == "hierarchy":
             self._join()
 
     def _join(self) -> None:
+        if self._needed > self._limit:
+            raise PlanError(
+                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
+                f"{self._rows:,} depressions; leave out the shallow ones (--min-depth), or give at "
+                f"least {ceil_div(self._needed, MB)} MB"
+            )
         blocks = sorted(self._known)
         counts = np.array([len(self._known[at].nodes[0]) for at in blocks], np.int64)
         firsts = np.cumsum(counts) - counts

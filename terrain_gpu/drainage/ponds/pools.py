@@ -59,8 +59,10 @@ class AllPools(State):
         if known is None:
             return
         if isinstance(known, Catchments):
+            self._rows += len(known.rain)
             self._known[at] = known
-            self._refuse_more(len(known.rain))
+            if self._needed > self._limit:  # the rest is only counted
+                self._known.clear()
             return
         if phase.writes:
             self._stands += known
@@ -75,15 +77,9 @@ class AllPools(State):
         self._sums[waiting, :2] += sums[:, :2]
         self._sums[waiting, 2] = np.minimum(self._sums[waiting, 2] + sums[:, 2], kernels.MOST)
 
-    def _refuse_more(self, rows: int) -> None:
-        self._rows += rows
-        needed = COMPILED_BASELINE + self._rows * ROW_BYTES
-        if needed > self._limit:
-            raise PlanError(
-                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
-                f"{self._rows:,} catchments so far; give more than {ceil_div(needed, MB)} MB, or "
-                "fill the shallow depressions first (depressions --min-depth --conditioned)"
-            )
+    @property
+    def _needed(self) -> int:
+        return COMPILED_BASELINE + self._rows * ROW_BYTES
 
     def join(self, phase: Phase) -> None:
         if phase.joined == "tree":
@@ -94,6 +90,12 @@ class AllPools(State):
             self._lower()
 
     def _nest(self) -> None:
+        if self._needed > self._limit:
+            raise PlanError(
+                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
+                f"{self._rows:,} catchments; give at least {ceil_div(self._needed, MB)} MB, or "
+                "fill the shallow depressions first (depressions --min-depth --conditioned)"
+            )
         blocks = sorted(self._known)
         known = [self._known.pop(at) for at in blocks]
         self._span = dict(zip(blocks, (one.span for one in known), strict=True))
