@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..cells import fits, layer_dtype
+from ..cells import fits, is_nodata, layer_dtype
+from ..errors import InputError
 from ..grid import TILE, BlockGrid, GridSpec, Window, clip
 from ..store import DEFAULT_BLOCK
 from ..store.tiles import split_bits, untile, z_view
@@ -70,6 +71,12 @@ class ArrayLayer:
             if out is None
             else self.read_ring(self.blocks.window(i, j), out, halo=0)
         )
+
+    def refuse_if_empty(self) -> None:
+        """Refuse an array without a value, like `Layer.refuse_if_empty`."""
+        parts = (self._part(*at) for at in self.blocks.ids())
+        if all(is_nodata(part, self.nodata).all() for part in parts):
+            raise InputError(f"{self.name}: no cell has a value; check the array and its nodata")
 
     def write_block(self, i: int, j: int, data: np.ndarray) -> None:
         self._part(i, j)[...] = data

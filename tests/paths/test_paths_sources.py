@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from rasterio import features, warp
 from rasterio.crs import CRS
 
+import terrain_gpu
 from terrain_gpu.errors import InputError, OutputError, StoreError
 from terrain_gpu.grid import BlockGrid, GridSpec, cell_centres
 from terrain_gpu.io import lines as vector_lines
@@ -1469,3 +1470,15 @@ def test_a_full_disk(tmp_path, name):
         assert os.listdir(disk) == [name]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_an_array_without_a_value_is_named():
+    """Not the nearest place, of which there is none."""
+    cells = np.full((5, 6), np.nan, np.float32)
+    with pytest.raises(
+        InputError, match="data: no cell has a value; check the array and its nodata"
+    ):
+        terrain_gpu.shortest_paths(cells, [(1, 2)])
+    cells[3, 3] = 1
+    with pytest.raises(InputError, match="nearest cell with a value: row 3, column 3"):
+        terrain_gpu.shortest_paths(cells, [(1, 2)])
