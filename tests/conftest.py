@@ -62,7 +62,8 @@ settings.register_profile(
     print_blob=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("long", settings.get_profile("ci"), max_examples=2 * USUAL)
+# Usual runs draw as few as a third of what they drew before there were long ones.
+settings.register_profile("long", settings.get_profile("ci"), max_examples=4 * USUAL)
 settings.register_profile(
     "search",
     settings.get_profile("ci"),

@@ -20,6 +20,7 @@ from terrain_gpu.grid import TILE, GridSpec, ceil_div
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.store import Layer, TileStore
 
+LONG = is_long()  # within an example, the number of examples is that of the test
 DTYPES = list(cells.DTYPES)
 BLOCK_SIZES = [64, 128, 256, 512, 1024]
 PRIMES = [2, 3, 7, 31, 61, 67, 101, 127, 131, 211, 257, 293]
@@ -39,7 +40,7 @@ def dtypes(kinds: str = "uif"):
 def loaded_dtypes():
     """Cell types that kernels load cells of; each is compiled. All of them in long runs."""
     usual = ["uint8", "int16", "int64", "float32", "float64"]
-    return dtypes() if is_long() else st.sampled_from(usual).map(cells.layer_dtype)
+    return dtypes() if LONG else st.sampled_from(usual).map(cells.layer_dtype)
 
 
 def block_sizes(largest: int = 1024):
@@ -381,7 +382,7 @@ def compiled_for(dtype: np.dtype, models: tuple[str, ...]) -> tuple[str, ...]:
     wide = dtype.itemsize > 4 or dtype in ("int32", "uint32")
     narrow_only, wide_only = {"surface", "tobler"}, {"langmuir", "minimax"}
     found = tuple(m for m in models if m not in (narrow_only if wide else wide_only))
-    return models if is_long() else found or models
+    return models if LONG else found or models
 
 
 @st.composite

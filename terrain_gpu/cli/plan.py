@@ -410,7 +410,7 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         if value and purpose not in NEEDS[name]:
             needed = " or --for ".join(NEEDS[name])
             raise click.UsageError(f"--{name} needs --for {needed}: give that too")
-    if purpose in NEEDS["points"][:2] and problem["points"] is None:
+    if purpose in ("cost-matrix", "least-cost-network") and problem["points"] is None:
         raise click.UsageError(f"--for {purpose} needs --points: the number of places")
     if purpose == "corridor":
         _refuse_corridor(problem)
