@@ -71,6 +71,29 @@ class OutsideError(InputError):
         return str(self.args[0])
 
 
+class ReprojectionError(InputError):
+    """A position that another coordinate system cannot represent.
+
+    Attributes
+    ----------
+    number
+        Of the first such position, from 0.
+    """
+
+    def __init__(self, message: str, number: int, named: bool = False) -> None:
+        super().__init__(message, number, named)
+        self.number = number
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def name_file(self, path: object) -> None:
+        """Let the message begin with the file that holds or was to hold the position."""
+        message, number, named = self.args
+        if not named:
+            self.args = without_secrets(f"{path}: {message}"), number, True
+
+
 class CellError(InputError):
     """A cell whose value cannot be stored as requested; repeating the run cannot succeed."""
 

@@ -13,6 +13,7 @@ from terrain_gpu.errors import (
     InputError,
     OutputError,
     OutsideError,
+    ReprojectionError,
     StoreError,
     TerrainError,
     VerificationError,
@@ -61,6 +62,7 @@ def every_kind():
     known = {
         FormulaError: ("no", ("a +", "   ^")),
         OutsideError: ("no", (1, 2)),
+        ReprojectionError: ("no", 3),
         VerificationError: ("no", "cells", 3, 4),
     }
     return [

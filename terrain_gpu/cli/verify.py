@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ClusterError, InputError, StoreError, TerrainError, VerificationError
+from ..errors import (
+    ClusterError,
+    InputError,
+    ReprojectionError,
+    StoreError,
+    TerrainError,
+    VerificationError,
+)
 from . import options
 from .stored import Check, accepted_now, of_data, of_levels
 
@@ -150,6 +157,8 @@ def command(
                 except ClusterError:
                     raise
                 except TerrainError as error:  # go on: verify the other results too
+                    if isinstance(error, ReprojectionError):
+                        error.name_file(name)
                     found, line = {"error": str(error)}, ""
                     if isinstance(error, VerificationError):
                         line = f"{'file' if file else 'layer'} {name} is wrong"

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rasterio import warp
-from rasterio._err import CPLE_BaseError
-from rasterio.crs import CRS
 
 from ..errors import InputError, StoreError
 from ..grid import GridSpec
@@ -22,6 +19,7 @@ from ..grid.crs import grid_crs
 from ..io.features import import_parquet
 from ..io.flatgeobuf import FLATGEOBUF, write_flatgeobuf
 from ..io.lines import is_geopackage, tell_without_crs, write_layer
+from ..io.reprojection import to_lonlat
 from ..io.vectors import import_pyogrio
 from ..store.file_writer import writable_file
 from ..store.outputs import whole_file
@@ -160,14 +158,8 @@ def write_table(target: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
     }.get(target.suffix.lower(), _write_geojson)
     if write is _write_geojson:
         tell_without_crs(target, grid)
-    try:
-        with whole_file(target) as part:
-            write(part, parts, grid)
-    except CPLE_BaseError as error:
-        raise InputError(
-            f"{target}: its places cannot be reprojected to longitude and latitude ({error}); "
-            "write a table (.csv)"
-        ) from None
+    with whole_file(target) as part:
+        write(part, parts, grid)
 
 
 def _write_csv(file: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
@@ -268,7 +260,7 @@ def _points(columns: Columns, grid: GridSpec) -> list[Any]:
 
 def _to_lonlat(x: np.ndarray, y: np.ndarray, grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
     crs = grid_crs(grid)
-    found = warp.transform(crs, CRS.from_epsg(4326), x.ravel(), y.ravel())
+    found = to_lonlat(np.stack((x.ravel(), y.ravel()), axis=1), crs).T
     lon, lat = (np.round(values, 9).reshape(x.shape) for values in found)
     # Across the antimeridian, longitudes continue beyond 180 degrees.
     return lon if crs.is_geographic else np.unwrap(lon, period=360, axis=1), lat

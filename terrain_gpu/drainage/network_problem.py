@@ -25,7 +25,7 @@ from ..engine.run import Run
 from ..grid import Block, BlockGrid
 from ..grid.lengths import Measured, step_lengths, whole_lengths
 from ..io.features import library_bytes
-from ..io.lines import reprojection_errors, tell_without_crs
+from ..io.lines import tell_without_crs
 from ..io.places import NO_PLACES, Places
 from . import prune
 from .block import read_forest
@@ -137,11 +137,7 @@ class ExtractNetwork(Operation):
         with closing(_NetworkState(self, run)) as state:
             for phase in self.phases:
                 run.map(phase, state)
-            with (
-                run.report.phase("write"),
-                reprojection_errors(self.path),
-                writer.errors(),
-            ):
+            with run.report.phase("write"), writer.errors():
                 tell_without_crs(self.path, self.grid)
                 found = features(state.pieces, self.grid, self.forest.weight)
                 return write_lines(writer.part, found, self.grid)

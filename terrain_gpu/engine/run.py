@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ..errors import VerificationError
+from ..errors import ReprojectionError, VerificationError
 from ..grid import Block
 from ..grid.lengths import warn_of_mercator
 from ..progress import Passes, Progress, silent
@@ -542,6 +542,9 @@ def _verify(begun: Run, found: dict[str, Any]) -> None:
         except VerificationError:
             if not begun.in_memory:
                 begun.forget()
+            raise
+        except ReprojectionError as error:
+            error.name_file(next(iter(begun.writers.values())).path)
             raise
 
 

@@ -19,7 +19,7 @@ from ..grid.crs import grid_crs
 from .flatgeobuf import FLATGEOBUF, write_flatgeobuf
 from .geojson import Geometry, write_geojson
 from .lines import PARQUET, cut_line, geojson_lines, is_geopackage, wkb_line, wkb_lines, write_layer
-from .vectors import WGS84, reprojected
+from .reprojection import to_lonlat
 
 Fields = Mapping[str, type]
 """Data types of attributes; `object` for text."""
@@ -215,7 +215,7 @@ def _geojson_of_polygons(several: list[Sequence[Polygon]], crs: CRS | None) -> I
     rings = [ring for polygons in several for rings in polygons for ring in rings]
     if crs is not None and rings:
         # All at once: one call of PROJ costs more than a thousand positions.
-        lonlat = reprojected(np.concatenate(rings), crs, WGS84)
+        lonlat = to_lonlat(np.concatenate(rings), crs)
         rings = np.split(lonlat, np.cumsum([len(ring) for ring in rings])[:-1])
     left = iter(rings)
     for polygons in several:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from rasterio._err import CPLE_BaseError
 from rasterio.crs import CRS
 
 from ..errors import InputError
@@ -22,7 +21,8 @@ from ..store import outputs
 from ..store.file_writer import writable_file
 from .flatgeobuf import FLATGEOBUF
 from .geojson import Geometry
-from .vectors import GEOJSON, GEOPACKAGE, WGS84, import_pyogrio, one_line, reprojected
+from .reprojection import to_lonlat
+from .vectors import GEOJSON, GEOPACKAGE, import_pyogrio
 
 log = logging.getLogger(__name__)
 
@@ -42,25 +42,13 @@ def whole_file(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Pat
     Raises
     ------
     InputError
-        as `checked_target`, and when the body cannot reproject coordinates.
+        as `checked_target`.
     OutputError
         when the file cannot be written.
     """
     target = checked_target(path, overwrite=overwrite)
-    with reprojection_errors(path), outputs.whole_file(target) as part:
+    with outputs.whole_file(target) as part:
         yield part
-
-
-@contextmanager
-def reprojection_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn a failed reprojection in the body into an `InputError`."""
-    try:
-        yield
-    except CPLE_BaseError as error:
-        raise InputError(
-            f"{path}: the lines cannot be reprojected to longitude and latitude "
-            f"({one_line(error)}); write a GeoPackage (.gpkg)"
-        ) from None
 
 
 def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
@@ -133,7 +121,7 @@ def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[Geometry
 
 def lonlat_of(xy: np.ndarray, crs: CRS) -> np.ndarray:
     """Positions in longitude and latitude, as GeoJSON has them: with nine decimals."""
-    lonlat = reprojected(xy, crs, WGS84)
+    lonlat = to_lonlat(xy, crs)
     beyond = np.abs(lonlat[:, 0]) > 180  # of rasters from 0 to 360 degrees
     lonlat[beyond, 0] = (lonlat[beyond, 0] + 180) % 360 - 180
     found: np.ndarray = np.round(lonlat, 9)

@@ -16,14 +16,12 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from rasterio import warp
-from rasterio._err import CPLE_BaseError
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from ..engine import plan as planner
 from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
-from ..errors import InputError, without_secrets
+from ..errors import InputError, ReprojectionError, without_secrets
 from ..grid import GridSpec
 from ..grid.crs import equal, grid_crs
 from ..store.objects import refuse_url
@@ -31,6 +29,7 @@ from .covered import named
 from .crs import crs_name, read_crs
 from .fields import costs_of, ids_of, is_number, is_used, named_ids
 from .geo_objects import GeoObject
+from .reprojection import WGS84, reprojected
 from .wkb import Part, parts_of_wkb
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,6 @@ _HEAVY = ("geopandas", "pandas", "pyarrow", "pyproj", "shapely")
 _FEATURE_BYTES = 1300
 """Bytes per feature while it is read, in addition to its positions."""
 
-WGS84 = CRS.from_epsg(4326)
 
 MOST_LONGITUDE = 540
 """Largest longitude in GeoJSON without "crs": 180, plus a full turn across the antimeridian."""
@@ -253,30 +251,12 @@ def _to_grid_crs(path: Source, features: Features, crs: CRS | None, grid: GridSp
     xy = features.xy
     try:
         xy[:] = reprojected(xy, crs, target)
-    except CPLE_BaseError:
-        number = _first_failing(features, crs, target)
+    except ReprojectionError as error:
+        number = int(features.owner[error.number]) + 1
         raise InputError(
             f"{path}: feature {number} lies where {crs_name(crs)} cannot be reprojected to the "
             f"raster's {_grid_name(grid)}; check its coordinates and the file's coordinate system"
         ) from None
-
-
-def reprojected(xy: np.ndarray, crs: CRS, target: CRS) -> np.ndarray:
-    # rasterio looks at each number, which a memoryview gives faster than an array.
-    return np.stack(warp.transform(crs, target, xy[:, 0].data, xy[:, 1].data), axis=1)
-
-
-def _first_failing(features: Features, crs: CRS, target: CRS) -> int:
-    """Number of the first feature that cannot be reprojected, which GDAL does not tell."""
-    good, bad = 0, len(features.xy)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            reprojected(features.xy[good:middle], crs, target)
-            good = middle
-        except CPLE_BaseError:
-            bad = middle
-    return int(features.owner[good]) + 1
 
 
 def _grid_name(grid: GridSpec) -> str:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from ..errors import OutputError, TerrainError
+from ..errors import OutputError, ReprojectionError, TerrainError
 from .temporary import left_folders, locked_folder, remove_temporary
 
 log = logging.getLogger(__name__)
@@ -302,6 +302,9 @@ def output_errors(target: Path) -> Iterator[None]:
     """Turn system and library errors in the body into an `OutputError` that names the file."""
     try:
         yield
+    except ReprojectionError as error:
+        error.name_file(target)
+        raise
     except TerrainError:
         raise
     except (OSError, RuntimeError) as error:

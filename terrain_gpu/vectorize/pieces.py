@@ -18,7 +18,7 @@ from ..engine.run import Run
 from ..errors import StoreError
 from ..grid import Block, ceil_div
 from ..io.features import Feature, Fields, GeometryType, library_bytes, write_features
-from ..io.lines import reprojection_errors, tell_without_crs
+from ..io.lines import tell_without_crs
 
 PIECE_BYTES = 200
 """Bytes per piece while pieces are joined."""
@@ -92,7 +92,7 @@ class Drawing(Operation):
         (writer,) = run.writers.values()
         with closing(self.pieces(run.plan, writer)) as state:
             run.map(TRACE, state)
-            with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
+            with run.report.phase("write"), writer.errors():
                 tell_without_crs(self.path, self.grid)
                 how = self.grid, self.name, self.fields, self.shape
                 write_features(writer.part, state.features(), *how)

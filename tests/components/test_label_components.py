@@ -302,7 +302,7 @@ def test_geojson_without_crs_and_across_the_antimeridian(tmp_path):
 
 def test_boxes_that_cannot_be_reprojected(tmp_path):
     store, _, _ = projected(tmp_path, 32633, 5e8, 5e8)
-    with pytest.raises(InputError, match=r"cannot be reprojected.*\.csv"):
+    with pytest.raises(InputError, match=r"cannot be reprojected.*\.gpkg"):
         label_components(store, "m == 1", table=tmp_path / "t.geojson")
     assert [p.name for p in tmp_path.iterdir()] == ["s.zarr"]
 

@@ -1442,7 +1442,9 @@ def test_a_failure_leaves_the_old_file(tmp_path, name, monkeypatch):
 
 def test_paths_beyond_longitude_and_latitude(tmp_path):
     far = replace(GRID, transform=(CELL, 0.0, 1e9, 0.0, -CELL, Y0))
-    with pytest.raises(InputError, match=r"p.geojson: the lines cannot be .* GeoPackage \(.gpkg\)"):
+    with pytest.raises(
+        InputError, match=r"p.geojson: the position .* cannot be .* GeoPackage \(.gpkg\)"
+    ):
         write_paths(tmp_path / "p.geojson", paths_of(STEPS), far)
     assert not os.listdir(tmp_path)
 

@@ -22,7 +22,7 @@ from ...grid import Block, cell_centres
 from ...grid.lengths import Measured, step_lengths, whole_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import Feature, Fields, library_bytes
-from ...io.lines import reprojection_errors, tell_without_crs
+from ...io.lines import tell_without_crs
 from ..breach_rule import PIT
 from ..features import write_lines
 from .kernels import new_search, trace_way
@@ -124,7 +124,7 @@ class BreachLines(Breach):
         state = WayState(self, files, run.plan)
         for phase in self.phases:
             run.map(phase, state)
-        with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
+        with run.report.phase("write"), writer.errors():
             tell_without_crs(self.path, self.grid)
             found = write_lines(writer.part, state.batches(), self.grid, LAYER, FIELDS)
             return {**found, "length": state.length * self.lengths[1]}

@@ -24,7 +24,7 @@ from ...grid import Block, BlockGrid, GridSpec, cell_centres, units
 from ...grid.lengths import Measured, step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import POINTS, Feature, Fields, library_bytes, write_features
-from ...io.lines import is_geopackage, reprojection_errors, tell_without_crs
+from ...io.lines import is_geopackage, tell_without_crs
 from ..features import write_lines
 from ..lines import CELL_BYTES
 from ..relative import as_floats, base_of
@@ -136,7 +136,7 @@ class StreamLines(OnChannels):
         (writer,) = run.writers.values()
         with closing(LineState(self, run.plan, writer)) as state:
             run.map(TRACE, state)
-            with run.report.phase("write"), reprojection_errors(self.path), writer.errors():
+            with run.report.phase("write"), writer.errors():
                 tell_without_crs(self.path, self.grid)
                 write_lines(writer.part, state.features(), self.grid, LINES, self.fields)
                 if is_geopackage(writer.part):

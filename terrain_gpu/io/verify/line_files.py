@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from rasterio._err import CPLE_BaseError
 
-from ...errors import TerrainError, VerificationError
+from ...errors import ReprojectionError, TerrainError, VerificationError
 from ...grid import Block, BlockGrid, GridSpec, cell_centres
 from ...grid.crs import grid_crs
 from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
@@ -23,7 +22,8 @@ from ...io.features import import_parquet, lines_across
 from ...io.flatgeobuf import FLATGEOBUF
 from ...io.geojson import listed
 from ...io.lines import PARQUET, geojson_line, geojson_lines, is_geopackage
-from ...io.vectors import GEOPACKAGE, WGS84, reprojected
+from ...io.reprojection import WGS84, reprojected
+from ...io.vectors import GEOPACKAGE
 from .flatgeobuf import read_flatgeobuf
 
 _BATCH = 1 << 16
@@ -211,7 +211,7 @@ def projected(grid: GridSpec, lonlat: np.ndarray) -> np.ndarray:
         quarters[:, 0] += np.tile((0.0, 90.0, 180.0, 270.0), len(quarters) // 4)
         try:
             x = reprojected(quarters, WGS84, crs)[:, 0].reshape(-1, 4)
-        except CPLE_BaseError:  # no projection that goes round the Earth
+        except ReprojectionError:  # no projection that goes round the Earth
             return xy
         with np.errstate(all="ignore"):
             turn = 4 * np.median(np.diff(x), axis=1)
@@ -226,7 +226,11 @@ def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
     starts, grid = np.cumsum([0, *map(len, lines)]), of.grid
     xy = np.concatenate(lines)
     if of.lonlat and len(xy):
-        xy = projected(grid, xy)
+        try:
+            xy = projected(grid, xy)
+        except ReprojectionError as error:
+            line = int(np.searchsorted(starts, error.number, side="right")) - 1
+            wrong_line(of.path, number + line, "positions are not the centres of cells")
     a, _, c, _, e, f = grid.transform
     with np.errstate(all="ignore"):
         col, row = ((xy - (c, f)) / (a, e)).T - 0.5

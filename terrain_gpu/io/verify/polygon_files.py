@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...errors import ReprojectionError
 from ...grid.crs import grid_crs
 from ...io.features import POLYGONS
 from ...io.geojson import listed
@@ -100,7 +101,10 @@ def _corners(
     grid = of.grid
     a, _, c, _, e, f = grid.transform
     if of.lonlat:
-        xy = projected(grid, xy)
+        try:
+            xy = projected(grid, xy)
+        except ReprojectionError:
+            wrong_line(of.path, number, "positions are not corners of cells", what="feature")
     with np.errstate(all="ignore"):
         places = ((xy - (c, f)) / (a, e))[:, ::-1]
         sides = np.array((grid.rows, grid.cols))

@@ -21,7 +21,7 @@ from ...engine.plan import COMPILED_BASELINE, PER_ROW, limit_of, loaded, require
 from ...errors import InputError
 from ...grid import cell_centres
 from ...io.features import LINES, Feature, import_parquet, library_bytes, write_features
-from ...io.lines import PARQUET, checked_target, reprojection_errors, tell_without_crs
+from ...io.lines import PARQUET, checked_target, tell_without_crs
 from ...io.places import Places, PlacesLike, as_places
 from ...io.settling import Ground, settle
 from ...progress import Progress, silent
@@ -309,6 +309,6 @@ def _write_lines(target: Path, answers: _Answers, *, keep: bool) -> None:
     fields: dict[str, Any] = {"pair": pair, "cost": found.costs.dtype.type, "length": float}
     features = answers.features(keep=keep)
     tell_without_crs(target, grid)
-    with reprojection_errors(target), whole_file(target) as part:
+    with whole_file(target) as part:
         batches = iter(lambda: list(islice(features, 256)), [])
         write_features(part, batches, grid, LAYER, fields, LINES)

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import InputError
 from ...grid import cell_centres
 from ...io.features import LINES, Feature, import_parquet, lines_across, write_features
-from ...io.lines import PARQUET, reprojection_errors, tell_without_crs
+from ...io.lines import PARQUET, tell_without_crs
 from ...io.lines import checked_target as checked_lines
 from ...store.file_writer import writable_file
 from ...store.outputs import whole_file
@@ -122,7 +122,7 @@ def write_lines(target: Path, run: MatrixRun) -> dict[str, int]:
             yield batch
 
     tell_without_crs(target, problem.grid)
-    with reprojection_errors(target), whole_file(target) as part:
+    with whole_file(target) as part:
         shape = lines_across(problem.grid) if problem.wrap else LINES
         write_features(part, batches(), problem.grid, LAYER, fields, shape)
         if not problem.verified:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...grid import GridSpec, cell_centres
 from ...io.features import LINES, Feature, import_parquet, lines_across, write_features
-from ...io.lines import PARQUET, reprojection_errors, tell_without_crs
+from ...io.lines import PARQUET, tell_without_crs
 from ...store.outputs import output_errors
 
 LAYER = "network"
@@ -83,7 +83,6 @@ def write_links(
     fields = dict(zip(COLUMNS, (end, end, cost, float, float), strict=True))
     tell_without_crs(named[0], grid)
     with ExitStack() as stack:
-        stack.enter_context(reprojection_errors(named[0]))
         add = None
         if table is not None:
             stack.enter_context(output_errors(named[1]))  # also on close

@@ -255,7 +255,10 @@ class _TurnsOf:
         ways = np.stack((before, at, after[last]))
         ways = ways[:, (ways[0] >= 0) | (ways[2] >= 0)]
         if self.lonlat:
-            xy = lonlat_of(xy, grid_crs(self.grid))
+            used = np.zeros(len(xy) + 1, bool)
+            used[ways] = True  # no other vertex is in the file, nor need it have a longitude
+            used = used[:-1]
+            xy[used] = lonlat_of(xy[used], grid_crs(self.grid))
         a, _, _, _, e, _ = self.grid.transform
         return _Turns.of(level, xy, tuple(ways if a * e < 0 else ways[::-1]))
 
