@@ -1235,8 +1235,9 @@ def pfafstetter(links, sums):
     return codes
 
 
-def stream_lines(codes, sums, heights, least, lengths):
-    """Cells of the line of each link, and its attributes."""
+def stream_lines(codes, sums, heights, least, lengths, edge=None):
+    """Cells of the line of each link, and its attributes; `edge` tells which cells are counted."""
+    counts = None if edge is None else flow_sums(codes, np.ones(len(codes), int), edge)
     cols, links = codes.shape[1], channel_links(codes, sums, least)
     number = {cells[0]: k for k, (cells, _) in enumerate(links)}
     down = [number.get(beyond) for _, beyond in links]
@@ -1270,6 +1271,7 @@ def stream_lines(codes, sums, heights, least, lengths):
                     "slope": drop / length if length else 0.0,
                     "sinuosity": max(length / straight, 1.0) if length else 1.0,
                     "accumulation": sums[cells[-1]],
+                    **({} if counts is None else {"edge_cells": counts[cells[-1]]}),
                     **{name: values[k] for name, values in orders.items()},
                     "pfafstetter": basins[k],
                 },

@@ -28,6 +28,7 @@ from . import options
 from .compute_sssp import CostType, name_frictions
 from .corridor import refuse_cost
 from .plan_paths import PlannedPaths
+from .streams import refuse as refuse_streams
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
@@ -106,7 +107,7 @@ NEEDS = {
     "statistic": ("flow-accumulation",),
     "areas": ("accumulate", "flow-accumulation"),
     "exclude_self": ("flow-accumulation",),
-    "edge_cells": ("flow-accumulation",),
+    "edge_cells": ("flow-accumulation", "streams"),
     "directions": ("accumulate",),
     "aspect": ("slope",),
     "polygons": ("contours",),
@@ -263,7 +264,7 @@ class Purpose(click.Choice[str]):
 )
 @click.option("--areas", is_flag=True, help="Flow accumulation, or accumulate, of areas.")
 @click.option("--exclude-self", is_flag=True, help="Flow accumulation without the cell itself.")
-@click.option("--edge-cells", is_flag=True, help="Flow accumulation of cells on the edge.")
+@click.option("--edge-cells", is_flag=True, help="Count cells on the edge, also for lines.")
 @click.option("--directions", is_flag=True, help="Accumulate with a layer of directions.")
 @click.option("--aspect", is_flag=True, help="Slopes with aspects.")
 @click.option("--polygons", is_flag=True, help="Contours as polygons between breaks.")
@@ -414,6 +415,8 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         raise click.UsageError(f"--for {purpose} needs --points: the number of places")
     if purpose == "corridor":
         _refuse_corridor(problem)
+    if purpose == "streams":
+        refuse_streams(problem)
     if purpose == "flow-accumulation":
         given = {"exponent": None, "backend": "auto", **problem}
         _refuse_sums({**given, "method": given["method"] or "d8"})
@@ -634,7 +637,8 @@ def _plan_streams(
     plan = plan_streams(blocks.rows, blocks.cols, blocks.block, **how)
     if not problem["lines"]:
         return plan
-    return _then(plan, plan_lines(blocks, cells, threshold=least, **limits))
+    how = {"edge_cells": problem["edge_cells"], **limits}
+    return _then(plan, plan_lines(blocks, cells, threshold=least, **how))
 
 
 def _then(plan: StreamPlan, lines: StreamPlan) -> StreamPlan:

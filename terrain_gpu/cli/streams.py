@@ -34,6 +34,7 @@ they are not there.
 \b
 terrain-gpu streams dem.zarr --threshold 1000
 terrain-gpu streams dem.zarr --threshold 5km2 --lines streams.gpkg
+terrain-gpu streams dem.zarr --threshold 900 --lines s.gpkg --edge-cells
 """
 OPTIONS = [
     click.option(
@@ -79,7 +80,19 @@ OPTIONS = [
         metavar="NAME",
         help="Layer of elevations, for the slopes of lines.",
     ),
+    click.option(
+        "--edge-cells",
+        is_flag=True,
+        help="Give lines the attribute edge_cells: how many cells on the edge of the data drain "
+        "inwards and through them. Where there are any, water may come in from beyond the edge.",
+    ),
 ]
+
+
+def refuse(settings: dict[str, Any]) -> None:
+    """Refuse options that contradict each other."""
+    if settings["edge_cells"] and not settings["lines"]:
+        raise click.UsageError("--edge-cells is an attribute of lines; give --lines FILE, too")
 
 
 def run(store: TileStore, **settings: Any) -> Any:

@@ -28,6 +28,7 @@ from .flow.fill import LAYER as FILLED
 from .flow.fill import fill
 from .outlets import Asked, Outlets
 from .source import open_forest
+from .sums import EDGE_LAYER
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 """Shows the progress of a named step."""
@@ -369,6 +370,25 @@ def provide_accumulation(
             store, directions=directions, areas=areas, progress=progress, **how
         )
     return {**seconds, ACCUMULATION: found.report.seconds["total"]}
+
+
+def provide_edge_cells(
+    store: TileStore,
+    directions: str = DIRECTIONS,
+    show: Show = lambda step: nullcontext(silent),
+    **how: Any,
+) -> dict[str, float]:
+    """Count the cells on the edge upstream of each cell, unless such counts are there."""
+    seconds = provide_directions(store, directions, show, **how)
+    if EDGE_LAYER in store:
+        refuse_stale(store, EDGE_LAYER)
+        return seconds
+    how["backend"] = "cpu"  # which alone counts them
+    with show("flow-accumulation --edge-cells") as progress:
+        found = flow_accumulation(
+            store, directions=directions, edge_cells=True, progress=progress, **how
+        )
+    return {**seconds, EDGE_LAYER: found.report.seconds["total"]}
 
 
 def provide_slope(

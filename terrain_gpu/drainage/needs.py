@@ -28,7 +28,7 @@ from . import chain
 from .breaching.operation import LAYER as BREACHED
 from .breaching.operation import breaching_of
 from .chain import Show
-from .channels.inputs import amount, no_sums, refuse_beyond_raster
+from .channels.inputs import amount, no_sums, refuse_beyond_raster, refuse_edge_cells
 from .directions import only_on_cpu as directed_on_cpu
 from .directions import ways_of
 from .flow import accumulation as sums
@@ -156,11 +156,15 @@ def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> 
     if settings["accumulation"] == sums.LAYER and sums.LAYER not in store:
         refuse_beyond_raster(settings["threshold"], store.grid)
     _refuse_missing(store, settings, "accumulation")
+    refuse_edge_cells(settings)
     if settings.get("lines") is not None:
         checked_target(settings["lines"], overwrite=settings["overwrite"])
         _refuse_missing(store, settings, "layer")
     named = settings["accumulation"], settings["directions"]
-    return chain.provide_accumulation(store, *named, show, areas=areas, **how)
+    seconds = chain.provide_accumulation(store, *named, show, areas=areas, **how)
+    if settings.get("edge_cells"):
+        seconds |= chain.provide_edge_cells(store, settings["directions"], show, **how)
+    return seconds
 
 
 def hand(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:

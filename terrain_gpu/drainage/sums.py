@@ -7,9 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..errors import StoreError
 from ..grid import GridSpec, Window
 from ..grid.lengths import area_units
+from ..store import Layer, TileStore
 from .codes import NOWHERE
+
+EDGE_LAYER = "upstream_edge_cells"
+"""Where edge cells are counted, unless another name is given."""
 
 EXACT_BITS = 50
 """Of the sum over the raster where flow is divided: float64 then tells all sums apart."""
@@ -18,6 +23,11 @@ EXACT_BITS = 50
 def count_dtype(cells: int) -> np.dtype:
     """Type of numbers of cells of a raster of so many."""
     return np.dtype(np.uint32 if cells < 2**32 else np.int64)
+
+
+def edge_dtype(cells: int) -> np.dtype:
+    """Type of numbers of edge cells of a raster of so many cells; nodata is -1."""
+    return np.dtype(np.int32 if cells < 2**31 else np.int64)
 
 
 @dataclass(frozen=True)
@@ -122,7 +132,7 @@ class EdgeRule:
 
     @classmethod
     def of(cls, grid: GridSpec) -> EdgeRule:
-        return cls(np.dtype(np.int32 if grid.cells < 2**31 else np.int64))
+        return cls(edge_dtype(grid.cells))
 
     def own(
         self, window: Window, codes: np.ndarray, edge: np.ndarray
@@ -141,3 +151,28 @@ class EdgeRule:
         """Write the counts of a window's cells to `out`."""
         out[...] = values[0]
         out[codes == NOWHERE] = self.nodata
+
+
+def open_edge_cells(store: TileStore, name: str, codes: Layer) -> Layer:
+    """Open the layer of how many cells upstream of each lie on the edge, see `EdgeRule`.
+
+    Raises
+    ------
+    StoreError
+        when it does not exist, holds something else, or was counted along other directions.
+    """
+    make = f"(terrain-gpu flow-accumulation --edge-cells --directions {codes.name} --overwrite)"
+    if name not in store:
+        raise StoreError(f"{store.path}: has no layer {name!r}; count the edge cells {make}")
+    layer = store.layer(name)
+    settings = layer.info.get("settings")
+    settings = settings if isinstance(settings, dict) else {}
+    if settings.get("edge_cells") is not True or layer.dtype != EdgeRule.of(layer.grid).dtype:
+        raise StoreError(f"{layer.path}: holds no counts of edge cells; count them {make}")
+    of = settings.get("of")
+    if not (isinstance(of, dict) and codes.name in of and store.holds(codes.name, of[codes.name])):
+        raise StoreError(
+            f"{layer.path}: not counted along the directions that {codes.path} holds now; count "
+            f"along them {make}"
+        )
+    return layer

@@ -141,9 +141,9 @@ OPTIONS = {
     "compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu query-index": "from to from-rowcol to-rowcol pairs snap output path "
     "memory-limit scratch overwrite progress json quiet verbose help",
-    "terrain-gpu streams": "threshold directions accumulation order into lines layer output "
-    "cog compress store memory-limit threads workers scheduler verify compress-layers resume "
-    "scratch overwrite progress json quiet verbose help",
+    "terrain-gpu streams": "threshold directions accumulation order into lines layer "
+    "edge-cells output cog compress store memory-limit threads workers scheduler verify "
+    "compress-layers resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu depressions": "directions min-depth min-area min-volume table into "
     "conditioned output cog compress store memory-limit threads workers scheduler verify "
     "compress-layers resume scratch overwrite progress json quiet verbose help",

@@ -139,6 +139,7 @@ watershed --links channels --directions flow_direction : --links channels
 streams --threshold 9 --accumulation flow_accumulation --into q : --threshold 9
 streams --threshold 9 --order link --directions flow_direction : --threshold 9 --order link
 streams --threshold 9 --lines l.gpkg --layer elevation : --threshold 9 --lines
+streams --threshold 9 --lines l.gpkg --edge-cells : --threshold 9 --lines --edge-cells
 terrain-indices --accumulation areas --slope slope --min-slope 1 --twi q --spi p --ls l :
 terrain-indices --accumulation areas --twi q : <
 network n.gpkg --min-length 90 --keep r.geojson :
@@ -170,6 +171,7 @@ def world(store):
     """The folder of a store with all that operations read, and files of features and tables."""
     folder = store.parent
     flow_accumulation(store, areas=True, into="areas")
+    flow_accumulation(store, edge_cells=True)
     slope(store)
     streams(store, 90, order="link", into="channels")
     (folder / "c.csv").write_text("id,value\n1,2\n")

@@ -35,6 +35,7 @@ CHAIN = {
     "filled of tree": lambda store: terrain_gpu.fill(store, directions="flow_direction_tree"),
     "flow_accumulation": terrain_gpu.flow_accumulation,
     "areas": lambda store: terrain_gpu.flow_accumulation(store, areas=True),
+    "upstream_edge_cells": lambda store: terrain_gpu.flow_accumulation(store, edge_cells=True),
     "slope": terrain_gpu.slope,
 }
 """How each layer is made by hand."""
@@ -59,6 +60,10 @@ CASES = {
         "mst, flow_direction, areas",
     ),
     "streams": ({"threshold": 20}, "mst, flow_direction, flow_accumulation"),
+    "streams with edge cells": (
+        {"threshold": 20, "lines": ".geojson", "edge_cells": True},
+        "mst, flow_direction, flow_accumulation, upstream_edge_cells",
+    ),
     "streams of areas": ({"threshold": "2000m2"}, "mst, flow_direction, areas"),
     "hand": ({"threshold": 20}, "mst, flow_direction, flow_accumulation"),
     "hand dinf": ({"to_outlets": True, "method": "dinf"}, "mst, flow_direction, filled"),
@@ -77,6 +82,8 @@ def write(path, cells):
 
 def compute(case, store, **more):
     arguments, _ = CASES[case]
+    if "lines" in arguments:
+        arguments = {**arguments, "lines": store.with_suffix(arguments["lines"])}
     return getattr(terrain_gpu, case.split()[0])(store, **arguments, **more)
 
 

@@ -23,10 +23,10 @@ from test_flow import call
 from test_network import rewrite
 from test_streams import GRID, drains, make_flow, spilling, write
 
-from terrain_gpu import TileStore, streams
+from terrain_gpu import TileStore, flow_accumulation, streams
 from terrain_gpu.drainage.channels.line_problem import StreamLines
 from terrain_gpu.drainage.verify.link_graph import EACH, HELD
-from terrain_gpu.drainage.verify.stream_lines import FIELDS
+from terrain_gpu.drainage.verify.stream_lines import EDGE_CELLS, FIELDS
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import PlanError, VerificationError
 from terrain_gpu.grid import GridSpec
@@ -51,11 +51,12 @@ def store(tmp_path_factory):
     path = make_flow(folder / "s.zarr", codes, sums, 64, grid)
     heights = np.random.default_rng(1).normal(0, 50, codes.shape)
     write(path, "elevation", heights, None, 64, grid)
+    flow_accumulation(path, edge_cells=True)
     return path
 
 
 def draw(store, path, **more):
-    return run(StreamLines(str(store), *NAMES, 5, str(path)), verify=True, **more)
+    return run(StreamLines(str(store), *NAMES, 5, str(path), edge_cells=True), verify=True, **more)
 
 
 @settings(max_examples=examples(60))
@@ -67,10 +68,11 @@ def draw(store, path, **more):
     block=st.sampled_from([64, 128, 256]),
     kind=st.sampled_from(["geojson", "gpkg", "parquet", "fgb"]),
     how=st.sampled_from(["", "degrees", "areas", "ties", "flat", "voids"]),
+    edge=st.booleans(),
     spilled=st.booleans(),
 )
 def test_it_accepts_right_files(
-    folders, shape, seed, outlets, threshold, block, kind, how, spilled
+    folders, shape, seed, outlets, threshold, block, kind, how, edge, spilled
 ):
     sums, codes = drains(shape, seed, outlets)
     heights = np.random.default_rng(seed).integers(-9, 9, shape).astype(np.float32)
@@ -88,7 +90,8 @@ def test_it_accepts_right_files(
     with folders() as folder, spilling(spilled):
         store = make_flow(folder / "s.zarr", codes, sums, block, grid)
         write(store, "elevation", heights, None, 64, grid)
-        found = streams(store, threshold, lines=folder / f"l.{kind}", verify=True)
+        lines = folder / f"l.{kind}"
+        found = streams(store, threshold, lines=lines, verify=True, edge_cells=edge)
         assert found.report.result["verified_lines"] == found.links
         assert sorted(os.listdir(folder)) == [f"l.{kind}", "s.zarr"]
 
@@ -214,7 +217,7 @@ MUTATIONS = {
         lambda f: f[2]["properties"].update(pfafstetter=1),
         "line 3: pfafstetter",
     ),
-    **{name: (partial(change, name=name), f"line 7: {name} is") for name in FIELDS},
+    **{name: (partial(change, name=name), f"line 7: {name} is") for name in (*FIELDS, EDGE_CELLS)},
 }
 
 
@@ -382,7 +385,7 @@ def test_other_sums_directions_and_thresholds(store, tmp_path):
     assert kept.report.result["verified_lines"] == kept.found["links"] > 100
     with pytest.MonkeyPatch.context() as patch:
         spoil(patch, lambda file: shutil.copy(tmp_path / "l.geojson", file))
-        other = StreamLines(str(store), *NAMES, 6, str(tmp_path / "m.geojson"))
+        other = StreamLines(str(store), *NAMES, 6, str(tmp_path / "m.geojson"), edge_cells=True)
         with pytest.raises(
             VerificationError, match=r"is on no channel|no link does|row-major order"
         ):
@@ -396,11 +399,24 @@ def test_files_are_verified_later(folders, capsys, kind):
     with folders() as folder:
         path, file = make_flow(folder / "s.zarr", codes, sums, 64), str(folder / f"l.{kind}")
         write(path, "elevation", np.zeros(codes.shape), None, 64, GridSpec(150, 140))
+        write(
+            path,
+            "turned",
+            np.where(codes == 0, 0, 255).astype(np.uint8),
+            255,
+            64,
+            GridSpec(150, 140),
+        )
         write(path, "other", -sums.astype(float), None, 64, GridSpec(150, 140))
-        links = streams(path, 5, order="hack", lines=file).links
+        how = {"lines": file, "edge_cells": True}
+        links = streams(path, 5, order="hack", **how).links
         assert call(f"verify {path} --file {file}") == 0
         assert f"l.{kind} verified, {links:,} links of layer streams" in capsys.readouterr().out
         assert call(f"verify {path} --file {file} --heights other -q") == 1
+        flow_accumulation(path, edge_cells=True, directions="turned", overwrite=True)
+        assert call(f"verify {path} --file {file} -q") == 2
+        assert "not counted along" in capsys.readouterr().err
+        flow_accumulation(path, edge_cells=True, overwrite=True)
         streams(path, 6, into="fewer")
         assert call(f"verify {path} --file {file} --layer fewer -q") == 1
         assert call(f"verify {path} --file {file} --layer elevation -q") == 2

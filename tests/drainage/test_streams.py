@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections import Counter
 from contextlib import contextmanager
 
@@ -308,10 +309,11 @@ class TestStreamLines(FileContract):
     block=st.sampled_from([64, 128]),
     degrees=st.booleans(),
     areas=st.booleans(),
+    edge=st.booleans(),
     spilled=st.booleans(),
 )
 def test_lines_against_plain_python(
-    folders, shape, seed, outlets, threshold, block, degrees, areas, spilled
+    folders, shape, seed, outlets, threshold, block, degrees, areas, edge, spilled
 ):
     sums, codes = drains(shape, seed, outlets)
     heights = np.random.default_rng(seed).normal(0, 50, shape)
@@ -327,8 +329,9 @@ def test_lines_against_plain_python(
         if not (sums >= threshold).any():
             return
         write(store, "elevation", heights, None, block, grid)
-        found = streams(store, threshold, lines=folder / "l.gpkg", verify=True)
-        right = reference.stream_lines(codes, sums, heights, threshold, lengths)
+        found = streams(store, threshold, lines=folder / "l.gpkg", verify=True, edge_cells=edge)
+        ends = reference.edge_cells(codes) if edge else None
+        right = reference.stream_lines(codes, sums, heights, threshold, lengths, ends)
         _, _, geometries, columns = pyogrio.raw.read(folder / "l.gpkg", layer="streams")
         names = pyogrio.read_info(folder / "l.gpkg", layer="streams")["fields"]
         assert list(names) == list(right[0][1])
@@ -839,8 +842,33 @@ def test_sums_that_let_blocks_have_too_many_channels(tmp_path):
     assert "other" not in TileStore.open(store).layers
 
 
+def test_edge_cells_along_other_directions(tmp_path):
+    """Counts are made where there are none; those along other directions are no counts of these."""
+    codes, sums = drawing(">>>o")
+    store = make_flow(tmp_path / "s.zarr", codes, sums)
+    write(store, "elevation", np.array([[4.0, 3, 2, 1]]), None, 64, GridSpec(1, 4))
+    how = {"lines": tmp_path / "l.geojson", "edge_cells": True, "overwrite": True}
+    with pytest.raises(InputError, match="give a file for lines"):
+        streams(store, 1, **{**how, "lines": None})
+    assert "upstream_edge_cells" not in TileStore.open(store).layers
+    found = streams(store, 1, **how)
+    assert "before: upstream_edge_cells" in found.report.seconds
+    own = json.loads((tmp_path / "l.geojson").read_text())["features"][0]["properties"]
+    assert (own["accumulation"], own["edge_cells"]) == (4, 3)
+    write(store, "codes", codes, 255, 64, GridSpec(1, 4))
+    with pytest.raises(StoreError, match=r"not counted along .*--directions codes"):
+        streams(store, 1, directions="codes", **how)
+    shutil.rmtree(store / "upstream_edge_cells")
+    write(store, "upstream_edge_cells", codes, 255, 64, GridSpec(1, 4))
+    with pytest.raises(StoreError, match="no counts of edge cells"):
+        streams(store, 1, **how)
+
+
 def test_the_command(store, tmp_path, capfd):
-    words = f"streams {store} --threshold 20 --verify --lines {tmp_path}/l.geojson "
+    words = f"streams {store} --threshold 20 --edge-cells -q"
+    assert options._guarded(lambda: group.main(words.split(), standalone_mode=False)) == 2
+    assert "give --lines FILE" in capfd.readouterr().err
+    words = f"streams {store} --threshold 20 --verify --lines {tmp_path}/l.geojson --edge-cells "
     words += f"-o {tmp_path}/s.tif --json {tmp_path}/j"
     code = options._guarded(lambda: group.main(words.split(), standalone_mode=False))
     said = capfd.readouterr()
@@ -853,6 +881,10 @@ def test_the_command(store, tmp_path, capfd):
     assert found["lines"] == f"{tmp_path}/l.geojson"
     lines = json.loads((tmp_path / "l.geojson").read_text())["features"]
     assert len(lines) == found["links"]
+    counts = read(TileStore.open(store).layer("upstream_edge_cells")).ravel()
+    for one in (line["properties"] for line in lines):
+        if one["downstream"] == 0:  # its last cell is the outlet
+            assert one["edge_cells"] == counts[one["end"]]
     layer = TileStore.open(store).layer("streams")
     with rasterio.open(tmp_path / "s.tif") as raster:
         assert np.array_equal(raster.read(1), read(layer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,17 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
             f"them (terrain-gpu flow-accumulation --directions {codes.name} --overwrite)"
         )
     return layer
+
+
+def refuse_edge_cells(settings: Mapping[str, Any]) -> None:
+    """Refuse the attribute `edge_cells` of lines without lines; arguments are of `streams`.
+
+    Raises
+    ------
+    InputError
+    """
+    if settings.get("edge_cells") and settings.get("lines") is None:
+        raise InputError("edge_cells: is an attribute of lines; give a file for lines, too")
 
 
 def no_sums(store: TileStore, name: str) -> StoreError:

@@ -28,10 +28,10 @@ from ...io.lines import is_geopackage, tell_without_crs
 from ..features import write_lines
 from ..lines import CELL_BYTES
 from ..relative import as_floats, base_of
-from ..sums import count_dtype
-from ..verify.stream_lines import Channels, plan_lines_proof, verify_lines
+from ..sums import EDGE_LAYER, count_dtype, edge_dtype
+from ..verify.stream_lines import EDGE_CELLS, Channels, plan_lines_proof, verify_lines
 from .link_kernels import Drawn, gather, list_pieces
-from .links import DRAWN_PIECE, EACH
+from .links import DRAWN_PIECE, EACH, PIECE
 from .operation import TRACE, ChannelState, OnChannels, most_pieces, plan_blocks
 from .pfafstetter import BYTES, Codes
 
@@ -74,16 +74,18 @@ class StreamLines(OnChannels):
     least: int | float
     path: str
     layer: str = "elevation"
+    edge_cells: bool = False
 
     command = "streams"
     mark = ""
     phases = (TRACE,)
     steps = True
-    each = EACH + 24 + BYTES
+    each = EACH + DRAWN_PIECE.itemsize - PIECE.itemsize + BYTES
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return self.directions, self.accumulation, self.layer
+        counts = (EDGE_LAYER,) if self.edge_cells else ()
+        return self.directions, self.accumulation, self.layer, *counts
 
     @property
     def measures(self) -> tuple[Measured, ...]:
@@ -118,8 +120,8 @@ class StreamLines(OnChannels):
 
     @property
     def _channels(self) -> Channels:
-        codes, sums, heights = self.layers
-        return Channels(codes, sums, heights, self.least)
+        codes, sums, heights, *counts = self.layers
+        return Channels(codes, sums, heights, self.least, *counts)
 
     proven_by_workers = False
 
@@ -153,6 +155,7 @@ class StreamLines(OnChannels):
             **dict.fromkeys(numbers, np.int64),
             **dict.fromkeys(("length", "drop", "slope", "sinuosity"), np.float64),
             "accumulation": self.layers[1].dtype.type,
+            **dict.fromkeys([EDGE_CELLS] * self.edge_cells, np.int64),
             **dict.fromkeys(ORDERS, np.int64),
             "pfafstetter": object,
         }
@@ -164,6 +167,7 @@ def plan_lines(
     *,
     threshold: int = 1,
     path: str = "streams.gpkg",
+    edge_cells: bool = False,
     memory_limit: int | str | None = None,
     threads: int | None = None,
 ) -> StreamPlan:
@@ -174,7 +178,9 @@ def plan_lines(
     PlanError
         when the limit is too small.
     """
-    dtypes = np.dtype(np.uint8), count_dtype(blocks.rows * blocks.cols), heights
+    cells = blocks.rows * blocks.cols
+    counts = [edge_dtype(cells)] * edge_cells
+    dtypes = [np.dtype(np.uint8), count_dtype(cells), heights, *counts]
     return plan_blocks(
         blocks,
         dtypes,
@@ -213,7 +219,7 @@ class LineState(ChannelState):
             self._codes = Codes(self.links)
             self._listed = self.links.listed()
         rows = self.links.piece_table.rows
-        self._heights, self._places = (rows["top"], rows["bottom"]), rows["place"]
+        self._ends, self._places = (rows["top"], rows["bottom"], rows["edge"]), rows["place"]
         self._rise = units.rise_of(self._operation.layers[2])
 
     def _drawn(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -224,7 +230,7 @@ class LineState(ChannelState):
                 which = chunk[k : k + _LINKS]
                 found = np.empty(len(which), DRAWN)
                 columns = Drawn(*(found[name] for name in Drawn._fields))
-                tables = links.pieces, links.links, self._heights
+                tables = links.pieces, links.links, self._ends
                 self.paged.run(gather, *tables, which, columns, np.zeros(1, np.int64))
                 yield which, found
 
@@ -302,6 +308,7 @@ class LineState(ChannelState):
             "slope": np.empty(0),
             "sinuosity": np.empty(0),
             "accumulation": sums.view(dtype) if dtype.kind == "f" else sums.astype(dtype),
+            **dict.fromkeys([EDGE_CELLS] * self._operation.edge_cells, found["edge"]),
             **{name: found[name] for name in ORDERS},
         }
 

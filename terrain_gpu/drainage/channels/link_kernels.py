@@ -339,6 +339,7 @@ class Drawn(NamedTuple):
     cells: Any
     lengths: Any
     sums: Any
+    edge: Any
     strahler: Any
     shreve: Any
     horton: Any
@@ -350,13 +351,14 @@ class Drawn(NamedTuple):
 
 
 @jit
-def gather(pieces, links, heights, which, found, state):
+def gather(pieces, links, ends, which, found, state):
     """Gather what is written of links.
 
     Parameters
     ----------
-    heights
-        float64, elevations of the first and last cells of pieces.
+    ends
+        float64, elevations of the first and last cells of pieces; int64, how many cells on the edge
+        drain through the last ones.
     which
         int64, the links.
     found
@@ -364,7 +366,7 @@ def gather(pieces, links, heights, which, found, state):
     state
         Which one comes next.
     """
-    top, bottom = heights
+    top, bottom, edge = ends
     while state[0] < len(which):
         if pieces.pages.left[0] <= 0:
             return False
@@ -374,10 +376,10 @@ def gather(pieces, links, heights, which, found, state):
         touch(links.pages, at)
         to, outlet, tail = links.down[at], links.outlet[at], links.tail[at]
         touch(links.pages, outlet)
+        touch(pieces.pages, tail)
         found.id[k], found.outlet[k] = links.number[at], links.number[outlet]
         found.start[k], found.top[k] = pieces.first[at], top[at]
         if to < 0:
-            touch(pieces.pages, tail)
             found.downstream[k], found.end[k], found.low[k] = 0, links.last[at], bottom[tail]
         else:
             touch(pieces.pages, to)
@@ -387,6 +389,7 @@ def gather(pieces, links, heights, which, found, state):
             found.low[k] = top[to]
         found.cells[k], found.lengths[k] = links.cells[at], links.lengths[at]
         found.sums[k], found.inflows[k] = links.sums[at], links.waiting[at]
+        found.edge[k] = edge[tail]
         found.strahler[k], found.shreve[k] = links.strahler[at], links.shreve[at]
         found.horton[k], found.hack[k] = links.horton[at], links.hack[at]
         found.topological[k] = links.topological[at]

@@ -59,11 +59,13 @@ DRAWN_PIECE = np.dtype(
         *((name, PIECE.fields[name][0]) for name in PIECE.names),  # type: ignore[index, union-attr]
         ("top", np.float64),
         ("bottom", np.float64),
+        ("edge", _I8),
         ("place", _I8),
     ],
     align=True,
 )
-"""Also elevations of the first and last cell, and where the steps of its cells lie in a file."""
+"""Also elevations of the first and last cell; how many edge cells drain through the last one; and
+where the steps of its cells lie in a file."""
 
 LINK = np.dtype(
     [

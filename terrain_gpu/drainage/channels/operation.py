@@ -64,7 +64,7 @@ def most_pieces(blocks: BlockGrid, cells: int) -> int:
 class OnChannels(Operation):
     """An operation on channels, the cells through which at least `least` drains.
 
-    Its inputs are the layers of directions, of sums and, for lines, of elevations.
+    Its inputs are the layers of directions, of sums and, for lines, of elevations and edge cells.
     """
 
     store: str
@@ -171,6 +171,7 @@ class OnChannels(Operation):
             if self.steps:
                 for name, end in zip(("top", "bottom"), ends, strict=True):
                     some[name] = self.heights(at, cells, *end)
+                some["edge"] = cells[3][ends[1]] if len(cells) > 3 else 0
         return pieces, steps, largest
 
     def _index(self, at: Block, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,8 @@ from ...store import Layer
 from ...store.labels import Layered
 from ..codes import DIRECTIONS
 from ..completing import completed
-from .inputs import SUMS, open_channels
+from ..sums import EDGE_LAYER, open_edge_cells
+from .inputs import SUMS, open_channels, refuse_edge_cells
 from .line_problem import StreamLines
 from .problem import LAYER, StreamOrders
 
@@ -71,6 +72,7 @@ def streams(
     into: str = LAYER,
     lines: str | os.PathLike[str] | None = None,
     layer: str = "elevation",
+    edge_cells: bool = False,
     memory_limit: int | str | None = None,
     threads: int | None = None,
     client: Any = None,
@@ -104,7 +106,8 @@ def streams(
     ----------
     store
         A store or a raster (a path), or a DataArray. Missing layers of default names that it needs
-        are computed: "mst", "flow_direction" and "flow_accumulation".
+        are computed: "mst", "flow_direction", "flow_accumulation" and, for `edge_cells`,
+        "upstream_edge_cells".
     threshold
         Least sum of a channel: a number of cells, or an area as text: "5km2", "300ha", "90000m2".
         For sums of other quantities, a number in their unit.
@@ -123,6 +126,9 @@ def streams(
         file.
     layer
         Layer of elevations, for the drop and the slope of lines.
+    edge_cells
+        Give lines the attribute edge_cells: how many cells on the edge of the data drain through
+        them, as `flow_accumulation` counts these.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
@@ -155,6 +161,8 @@ def streams(
       straight distance between its ends; drop, slope: the difference of their elevations, and this
       by the length;
     - accumulation: the sum at its last cell;
+    - edge_cells, if wanted: how many cells on the edge of the data (at the raster's edge or next to
+      nodata) drain inwards and through its last cell; 0 where the sum is complete;
     - strahler, shreve, horton, hack, topological: its orders;
     - pfafstetter: its code after Verdin and Verdin (1999), as text; equal links of the networks of
       different outlets have equal codes.
@@ -167,12 +175,12 @@ def streams(
     ------
     InputError
         when the threshold is not positive, cannot be converted to the unit of the sums, or leaves
-        no channel; when the file of lines cannot be written there.
+        no channel; when the file of lines cannot be written there, or `edge_cells` lacks one.
     PlanError
         when the memory limit is too small.
     StoreError
         when a layer is missing or damaged, sums belong to other directions, these lead round in a
-        circle, or the result exists already.
+        circle, or the result exists already; when edge cells were counted along others.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
     VerificationError
@@ -184,8 +192,12 @@ def streams(
     >>> orders = found.layer.read_window(0, 100, 0, 100)
     """
     opened = opened_store(store)
-    *_, least = open_channels(opened, directions, accumulation, threshold)
-    drawn = StreamLines(str(opened.path), directions, accumulation, least, str(lines), layer)
+    refuse_edge_cells({"edge_cells": edge_cells, "lines": lines})
+    codes, _, least = open_channels(opened, directions, accumulation, threshold)
+    if edge_cells:
+        open_edge_cells(opened, EDGE_LAYER, codes)
+    named = str(opened.path), directions, accumulation
+    drawn = StreamLines(*named, least, str(lines), layer, edge_cells)
     if lines is not None:
         checked_target(lines, overwrite=overwrite)
         opened.layer(layer)
@@ -205,7 +217,7 @@ def streams(
         "place": Here(counted),
         "client": client,
     }
-    operation = StreamOrders(str(opened.path), directions, accumulation, least, order, into)
+    operation = StreamOrders(*named, least, order, into)
     result = run(operation, resume=resume, verify=verify, compress=compress, **how)
     found, report = result.found, result.report
     if lines is not None:
@@ -218,7 +230,7 @@ def streams(
             if getattr(report, counter) is not None:
                 setattr(report, counter, getattr(report, counter) + getattr(more, counter))
         report.peak_rss_bytes = more.peak_rss_bytes
-        report.settings["layer"] = layer
+        report.settings |= {"layer": layer, "edge_cells": edge_cells}
         report.result["lines"] = str(lines)
         if verify:
             report.result["verified_lines"] = more.result["verified_lines"]

@@ -26,7 +26,7 @@ from ..completing import completed
 from ..division import EXPONENTS
 from ..location import placed, refuse_cuda
 from ..multiflow import MultipleFlow, open_surface
-from ..sums import EdgeRule, SumRule, count_dtype
+from ..sums import EDGE_LAYER, EdgeRule, SumRule, count_dtype, edge_dtype
 from ..verify.sums import plan_sums, verify_sums
 from ..weights import Rule, WeightRule, described_sums, rule_of
 from .block import FlowBlock
@@ -196,7 +196,7 @@ def plan_upstream(
     """
     written, cells = count_dtype(blocks.rows * blocks.cols), blocks.rows * blocks.cols
     if edge_cells:
-        written = np.dtype(np.int32 if cells < 2**31 else np.int64)
+        written = edge_dtype(cells)
     elif weights is not None and statistic in ("max", "min"):
         written = weights
     elif areas or exclude_self or (weights is not None and statistic != "below"):
@@ -389,7 +389,7 @@ def flow_accumulation(
     opened = opened_store(store)
     if into is None:
         into = LAYER if weights is None else f"upstream_{statistic}"
-        into = "upstream_edge_cells" if edge_cells else into
+        into = EDGE_LAYER if edge_cells else into
     operation: FlowAccumulation | MultipleFlow
     why = only_on_cpu(method, weights, edge_cells)
     if method == "d8":

@@ -43,20 +43,20 @@ LINK = np.dtype(
     [
         ("cells", _I8),
         ("span", _I8),
-        *((name, _I8) for name in ProvenLinks._fields[:17]),
-        *((name, _F8) for name in ProvenLinks._fields[17:19]),
-        *((name, _U1) for name in ProvenLinks._fields[19:24]),
+        *((name, _I8) for name in ProvenLinks._fields[:18]),
+        *((name, _F8) for name in ProvenLinks._fields[18:20]),
+        *((name, _U1) for name in ProvenLinks._fields[20:25]),
         ("ends", np.bool_),
     ],
     align=True,
 )
 """The cells and the length of its line; ids of the first cell, of that where the line ends, and of
-its last one; the sum there; the link that it flows into, -1 at outlets; the main one of those that
-flow in, and that of the same stream; its outlet, and orders; the lowest link of its stem, its place
-on it, and of the lowest one, where its tributaries are, how many, and the part that it is as a
-whole; the part that a tributary divides; elevations of the first cell and of the line's end;
-orders; how many that flow in have the greatest, how many flow in, and how many still wait; whether
-it is an outlet."""
+its last one; the sum there, and how many cells on the edge drain through it; the link that it flows
+into, -1 at outlets; the main one of those that flow in, and that of the same stream; its outlet,
+and orders; the lowest link of its stem, its place on it, and of the lowest one, where its
+tributaries are, how many, and the part that it is as a whole; the part that a tributary divides;
+elevations of the first cell and of the line's end; orders; how many that flow in have the greatest,
+how many flow in, and how many still wait; whether it is an outlet."""
 
 _TRIBUTARY = np.dtype([(name, _I8) for name in ProvenTributaries._fields[:-1]])
 _PART = np.dtype([("chosen", _I8, (4,)), ("inner", _I8, (5,)), ("up", _I8)])

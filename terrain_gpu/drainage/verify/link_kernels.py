@@ -27,6 +27,7 @@ class ProvenLinks(NamedTuple):
     end: Any
     last: Any
     sums: Any
+    edge: Any
     down: Any
     main: Any
     stem: Any
@@ -90,14 +91,14 @@ class ProvenParts(NamedTuple):
 
 
 @jit
-def mark_ends(links, lines, marks, sums, heights, state):
+def mark_ends(links, lines, marks, sums, edge, heights, state):
     """Keep what is found at the ends of lines; `state`: which of these cells comes next.
 
     Parameters
     ----------
-    lines, marks, sums, heights
-        Of such cells: the line, `FIRST`, `BEFORE` and `LAST`, what drains through it as int64, and
-        its elevation.
+    lines, marks, sums, edge, heights
+        Of such cells: the line, `FIRST`, `BEFORE` and `LAST`, what drains through it as int64, how
+        many cells on the edge do, and its elevation.
     """
     while state[0] < len(lines):
         if links.pages.left[0] <= 0:
@@ -110,9 +111,9 @@ def mark_ends(links, lines, marks, sums, heights, state):
             links.top[at] = heights[k]
         if marks[k] & LAST:
             links.ends[at], links.last[at] = True, links.end[at]
-            links.sums[at], links.low[at] = sums[k], heights[k]
+            links.sums[at], links.edge[at], links.low[at] = sums[k], edge[k], heights[k]
         elif marks[k] & BEFORE and not links.ends[at]:
-            links.sums[at] = sums[k]
+            links.sums[at], links.edge[at] = sums[k], edge[k]
     return True
 
 

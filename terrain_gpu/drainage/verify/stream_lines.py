@@ -40,6 +40,7 @@ from ...io.verify.line_files import (
     Batch,
     BlockRecords,
     LineFile,
+    attributes_of,
     check_attributes,
     read_geopackage,
     read_lines,
@@ -47,10 +48,11 @@ from ...io.verify.line_files import (
     well_known,
     wrong_line,
 )
-from ...store import TileStore
+from ...store import Layer, TileStore
 from ...store.files import output_errors
 from ..codes import end_ways
 from ..relative import as_floats, base_of
+from ..sums import EDGE_LAYER, open_edge_cells
 from .link_graph import HELD, LINK, LinkGraph
 from .link_kernels import LAST
 from .stream_kernels import (
@@ -70,6 +72,8 @@ FIELDS = (
     *("sinuosity", "accumulation", "strahler", "shreve", "horton", "hack", "topological"),
     "pfafstetter",
 )
+EDGE_CELLS = "edge_cells"
+"""Of lines that have this attribute, too."""
 JUNCTION_FIELDS = "id", "kind", "upstream", "downstream", "elevation"
 
 _RECORD = np.dtype([("cell", "<i8"), ("line", "<i8"), ("step", "u1")])
@@ -82,16 +86,26 @@ _POINTS = 1 << 14
 
 
 class Channels(NamedTuple):
-    """The layers that channels are taken from, and the least sum of a channel."""
+    """The layers that channels are taken from, and the least sum of a channel.
+
+    `counts` are those of edge cells, of which lines have an attribute unless it is None.
+    """
 
     codes: Any
     sums: Any
     heights: Any
     least: int | float
+    counts: Any = None
 
     @property
     def reads(self) -> list[Read]:
-        return [Read(self.codes, 1), Read(self.sums, 1), Read(self.heights)]
+        counts = [] if self.counts is None else [Read(self.counts)]
+        return [Read(self.codes, 1), Read(self.sums, 1), Read(self.heights), *counts]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The attributes of lines."""
+        return FIELDS if self.counts is None else (*FIELDS, EDGE_CELLS)
 
     @property
     def blocks(self) -> Any:
@@ -181,7 +195,10 @@ def verify_stored_lines(
     if type(links) is not int or not 0 < links <= layer.grid.cells:
         raise recorded.damaged("links", links)
     codes, sums, least = recorded_channels(recorded)
-    channels = Channels(codes, sums, store.layer(heights), least)
+    counts: tuple[Layer, ...] = ()
+    if EDGE_CELLS in attributes_of(path, layer.grid):
+        counts = (open_edge_cells(store, EDGE_LAYER, codes),)
+    channels = Channels(codes, sums, store.layer(heights), least, *counts)
     return verify_lines(channels, (path, path), recorded.result, limits)
 
 
@@ -196,7 +213,7 @@ class _LinesChecker:
     ) -> None:
         self.channels, self.grid, self.blocks = channels, channels.codes.grid, channels.blocks
         self.path, self.plan, self.graph = files[1], plan, graph
-        self.lines = LineFile(*files, self.grid, LAYERS[0], FIELDS, gaps=True)
+        self.lines = LineFile(*files, self.grid, LAYERS[0], channels.fields, gaps=True)
         self.records = BlockRecords(scratch, _RECORD, self.blocks)
         self.base = base_of(channels.heights)
         self.lengths, self.rise = step_lengths(self.grid), units.rise_of(channels.heights)
@@ -269,7 +286,7 @@ class _LinesChecker:
 
     def check(self, at: Block, data: list[np.ndarray]) -> None:
         """Compare the cells of lines in a block with its channels, from any thread."""
-        codes, sums, heights = data
+        codes, sums, heights, *counts = data
         r0, r1, c0, c1 = window = self.blocks.window(*at)
         end_ways(self.channels.codes, self.grid, window, codes)
         shape = r1 - r0, c1 - c0
@@ -293,7 +310,9 @@ class _LinesChecker:
             # 0.0 for -0.0, which SQLite does not have.
             height = as_floats(heights[row, col], self.base) + 0.0
             lines = records["line"][some]
-            self.graph.mark(lines, marks[some], through.astype(np.int64), height)
+            edge = counts[0][row, col] if counts else np.zeros(len(some))
+            through, edge = through.astype(np.int64), edge.astype(np.int64)
+            self.graph.mark(lines, marks[some], through, edge, height)
         for row, col in np.argwhere((state != NO_CHANNEL) & ~taken)[:1].tolist():
             raise VerificationError(
                 f"{self.path}: row {r0 + row}, column {c0 + col}: is on a channel and on no line; "
@@ -356,6 +375,8 @@ class _LinesChecker:
             "accumulation": sums.view(np.float64) if dtype.kind == "f" else sums,
             "outlet": found["outlet"] + 1,
         }
+        if self.channels.counts is not None:
+            columns[EDGE_CELLS] = found["edge"]
         orders = ("strahler", "shreve", "horton", "hack", "topological")
         columns |= {name: found[name] for name in orders}
         return {name: column.tolist() for name, column in columns.items()}
