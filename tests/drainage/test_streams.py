@@ -258,11 +258,14 @@ class TestStreamLines(FileContract):
     command = "streams s.zarr --threshold 20 --lines l.geojson"
     rasters = small
     identified = True
-    prepare = TestStreams.prepare
+
+    def prepare(self, store):
+        TestStreams.prepare(self, store)
+        flow_accumulation(store, edge_cells=True)
 
     def make(self, store):
-        path = str(store.parent / "l.geojson")
-        return StreamLines(str(store), "flow_direction", "flow_accumulation", 1, path)
+        path, layers = str(store.parent / "l.geojson"), ("flow_direction", "flow_accumulation")
+        return StreamLines(str(store), *layers, 1, path, edge_cells=True)
 
     def outputs(self, store):
         grid, path = TileStore.open(store).grid, store.parent / "l.geojson"
@@ -272,7 +275,8 @@ class TestStreamLines(FileContract):
         outlets = border(reference.vertices(data, nodata))
         tree = rooted(data, "max", outlets, nodata)
         sums, codes = drained(data.shape, *tree, np.ones(len(data), int))
-        return [as_bytes(reference.stream_lines(codes, sums, data, 1, step_lengths(grid)))]
+        lengths, edge = step_lengths(grid), reference.edge_cells(codes)
+        return [as_bytes(reference.stream_lines(codes, sums, data, 1, lengths, edge))]
 
     def counted(self, store):
         return TileStore.open(store).grid.cells
