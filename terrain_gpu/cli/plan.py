@@ -7,12 +7,15 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import numpy as np
 
 from ..arguments import (
+    FileCompression,
+    FlowEncoding,
     FlowMethod,
     IndexTile,
     NetworkPairs,
@@ -85,6 +88,13 @@ PLANNERS = {
 PATHS = "sssp", "cost-matrix", "least-cost-network", "index", "corridor"
 """What takes a cost; a corridor, if it is one between places."""
 
+METHODS = {
+    "flow-accumulation": get_args(FlowMethod),
+    "hand": ("d8", "dinf"),
+    "sssp": ("relax", "index", "dijkstra"),
+}
+"""What takes a method, and which."""
+
 NEEDS = {
     "weight": ("mst",),
     "cost": PATHS,
@@ -100,7 +110,7 @@ NEEDS = {
     "metric": ("sssp", "corridor"),
     "tile": ("index",),
     "flats": ("flow-direction",),
-    "method": ("flow-accumulation", "hand"),
+    "method": tuple(METHODS),
     "epsilon": ("fill",),
     "keep": ("fill",),
     "weights": ("flow-accumulation",),
@@ -117,9 +127,13 @@ NEEDS = {
     "table": ("basins", "watershed"),
     "links": ("watershed",),
     "order": ("streams",),
-    "lines": ("streams", "breach"),
+    "lines": ("streams", "breach", "cost-matrix"),
     "max_distance": ("breach",),
     "threshold": ("streams",),
+    "source_dtype": ("convert",),
+    "cog": ("export",),
+    "compress": ("export",),
+    "encoding": ("export",),
     "layers": ("calc", "corridor"),
 }
 """Options, and what they say something about."""
@@ -247,8 +261,9 @@ class Purpose(click.Choice[str]):
 )
 @click.option(
     "--method",
-    type=click.Choice(get_args(FlowMethod)),
-    help="Flow accumulation, or hand (dinf): how cells divide what drains.  [default: d8]",
+    type=click.Choice(list(dict.fromkeys(chain(*METHODS.values())))),
+    help="Flow accumulation, or hand (dinf): how cells divide what drains. Shortest paths: relax, "
+    "index (also of --build-index) or dijkstra.  [default: d8; relax]",
 )
 @click.option("--epsilon", is_flag=True, help="Fill without flats.")
 @click.option("--keep", is_flag=True, help="Fill, but keep some depressions.")
@@ -291,7 +306,9 @@ class Purpose(click.Choice[str]):
     type=click.Choice(get_args(StreamOrder)),
     help="Streams: which order is written.  [default: strahler]",
 )
-@click.option("--lines", is_flag=True, help="Streams or cuts, also as lines in a GeoPackage.")
+@click.option(
+    "--lines", is_flag=True, help="Streams, cuts or a cost matrix, also as lines in a GeoPackage."
+)
 @click.option(
     "--max-distance",
     type=click.IntRange(1, 10_000),
@@ -310,6 +327,23 @@ class Purpose(click.Choice[str]):
     metavar="N",
     help="How many layers calc reads, or a corridor without places, all of the same type.  "
     "[default: 1; a corridor between places]",
+)
+@click.option(
+    "--source-dtype",
+    metavar="TYPE",
+    help="Convert: type of the raster's cells, where --round changes it.  [default: --dtype]",
+)
+@click.option("--cog", is_flag=True, help="Export: a cloud-optimised GeoTIFF.")
+@click.option(
+    "--compress",
+    type=click.Choice(get_args(FileCompression)),
+    help="Export: compression.  [default: none]",
+)
+@click.option(
+    "--encoding",
+    type=click.Choice(get_args(FlowEncoding)),
+    metavar="ENCODING",
+    help="Export: flow directions as another program has them.  [default: esri]",
 )
 @options.memory_limit_option
 @options.threads_option
@@ -417,11 +451,14 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         _refuse_corridor(problem)
     if purpose == "streams":
         refuse_streams(problem)
+    if (method := problem["method"]) is not None and method not in METHODS[purpose]:
+        *others, last = METHODS[purpose]
+        raise click.UsageError(
+            f"--method {method}: {purpose} knows {', '.join(others)} and {last}; give one"
+        )
     if purpose == "flow-accumulation":
         given = {"exponent": None, "backend": "auto", **problem}
         _refuse_sums({**given, "method": given["method"] or "d8"})
-    if purpose == "hand" and problem["method"] not in (None, "d8", "dinf"):
-        raise click.UsageError(f"--method {problem['method']}: hand knows d8 and dinf; give one")
 
 
 def _refuse_sums(problem: dict[str, Any]) -> None:
@@ -476,8 +513,8 @@ def _case(
 
 
 def _divides(problem: dict[str, Any]) -> bool:
-    """Whether cells divide what drains through them."""
-    return problem["method"] not in (None, "d8")
+    """Whether cells divide what drains through them, or paths are found by another method."""
+    return problem["method"] not in (None, "d8", "relax")
 
 
 def _forecast(
@@ -514,9 +551,18 @@ def _plan(
 ) -> Plan:
     """Plan what `--for` names."""
     if purpose == "convert" or not block_size:
+        from ..cells import layer_dtype
         from ..io.convert import plan_for_shape
 
-        plan: StreamPlan = plan_for_shape(rows, cols, cells, block_size=block_size, **limits)
+        source = problem["source_dtype"]
+        plan: StreamPlan = plan_for_shape(
+            rows,
+            cols,
+            cells,
+            block_size=block_size,
+            source=None if source is None else layer_dtype(source),
+            **limits,
+        )
         block_size = plan.block_size
     if purpose == "mst":
         from ..mst import plan_spanning_tree
@@ -537,7 +583,7 @@ def _plan(
 
         return plan_components(rows, cols, [cells], block_size, **limits)
     if purpose == "export":
-        return _plan_export(rows, cols, cells, block_size, **limits)
+        return _plan_export(BlockGrid(rows, cols, block_size), cells, problem, limits)
     if purpose in PATHS and not problem["layers"]:
         paths = PlannedPaths(purpose, cells, layer, problem, also_read)
         return paths.plan(rows, cols, block_size, **limits)
@@ -699,12 +745,22 @@ def _plan_flow(
 
 
 def _plan_export(
-    rows: int, cols: int, cells: np.dtype, block_size: int, **limits: Any
+    blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
 ) -> StreamPlan:
-    """Plan the export of a whole layer in its own data type."""
-    from ..engine.plan import layer_bytes
-    from ..engine.plan_stream import SourceShape, plan_stream
+    """Plan the export of a whole layer to a file."""
+    from ..engine.plan import layer_bytes, threads_of
+    from ..grid.neighbours import encoding_dtype
+    from ..io.export_problem import plan_export, profile_within
+    from ..io.geotiff import OutputProfile
+    from ..io.nextxy import NEXTXY
 
-    stored = layer_bytes(rows, cols, cells.itemsize, block_size)
-    source = SourceShape((block_size, block_size), cells.itemsize, stored, extra=1)
-    return plan_stream(rows, cols, cells, source, block_size=block_size, **limits)
+    encoding, compress = problem["encoding"], problem["compress"] or "none"
+    bands = 2 if encoding == NEXTXY else 1
+    kind = encoding_dtype(encoding) if encoding and bands == 1 else cells
+    stored = layer_bytes(blocks.rows, blocks.cols, cells.itemsize, blocks.block)
+
+    def plan(profile: OutputProfile) -> StreamPlan:
+        return plan_export(blocks, (cells, kind), profile, stored, **limits)
+
+    most = OutputProfile(compress, problem["cog"], threads_of(limits["threads"]), bands)
+    return plan(profile_within(most, plan))

@@ -15,6 +15,7 @@ from ..paths.costs import CostModel, friction_beside, is_directed, usual_cost
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
+    from ..paths.index.files import Index
     from ..paths.matrix.problem import MatrixPlan
 
 
@@ -117,7 +118,7 @@ class PlannedPaths:
             self.cells,
             self.problem["points"],
             targets=self.problem["targets"],
-            lines=network,
+            lines=network or bool(self.problem["lines"]),
             once=network and not is_directed(self.model.kernel),
             cost=self.cost,
             parameters=self.problem["parameter"],
@@ -127,23 +128,31 @@ class PlannedPaths:
             **limits,
         )
 
-    def _index(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
+    def _new_index(self, blocks: BlockGrid) -> Index:
         from ..paths.index.files import NAME, new_index
-        from ..paths.index.problem import plan_index
 
         tile = {"tile": self.problem["tile"] or TILE}
-        planned = new_index(Path(NAME), blocks, self.model, self.cells, tile)
+        return new_index(Path(NAME), blocks, self.model, self.cells, tile)
+
+    def _index(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
+        from ..paths.index.problem import plan_index
+
+        planned = self._new_index(blocks)
         kinds = [kind for kind in (self.cells, *beside.values()) if kind is not None]
         read = blocks.rows * blocks.cols * sum(kind.itemsize for kind in kinds)
         return plan_index(planned, self.cells, self.model, read=read, **limits)
 
     def _distances(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
         """Of distances, and of the network or the corridor that follows from them."""
-        from ..engine.plan import plan_paths
+        from ..engine.plan import plan_paths, threads_of
         from ..paths.network.problem import plan_network
+        from ..paths.problem import method_bytes
 
         wanted = {"backlink": self.backlink, "allocation": self.allocation}
         distance, halo = self.model.distance_dtype(self.cells), reach_of(self.connectivity)
+        method = self.problem["method"]
+        index = self._new_index(blocks) if method == "index" else None
+        needs = method_bytes(method, index, distance, blocks, threads_of(limits["threads"]))
         plan = plan_paths(
             blocks.rows,
             blocks.cols,
@@ -152,9 +161,13 @@ class PlannedPaths:
             distance=distance,
             layers=["distance", *(name for name, yes in wanted.items() if yes)],
             halo=halo,
+            beside=needs,
             **beside,
             **limits,
         )
+        if index is not None:  # which is built before, if it is missing
+            built = self._index(blocks, beside, **limits)
+            return replace(plan, memory=max(plan.memory, built.memory))
         if self.purpose == "sssp":
             return plan
         if self.purpose == "corridor":

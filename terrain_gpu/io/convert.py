@@ -293,14 +293,20 @@ def plan_for_shape(
     memory_limit: int | None = None,
     threads: int | None = None,
     block_size: int | None = None,
+    source: np.dtype | None = None,
 ) -> StreamPlan:
-    """Plan the conversion of a tiled raster of this shape; the raster need not exist."""
-    source = SourceShape((256, 256), dtype.itemsize, rows * cols * dtype.itemsize)
+    """Plan the conversion of a tiled raster of this shape; the raster need not exist.
+
+    `source` is the type of its cells, if not that of the layer.
+    """
+    source = dtype if source is None else source
+    itemsize = max(source.itemsize, dtype.itemsize)
+    shape = SourceShape((256, 256), itemsize, rows * cols * source.itemsize)
     return plan_stream(
         rows,
         cols,
         dtype,
-        source,
+        shape,
         memory_limit=memory_limit,
         threads=threads,
         block_size=block_size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +20,7 @@ from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import InputError, PlanError
-from ..grid import Block, GridSpec, Window, ceil_div, clip
+from ..grid import Block, BlockGrid, GridSpec, Window, ceil_div, clip
 from ..grid.neighbours import (
     DEGREES,
     FLOW_DIRECTIONS,
@@ -41,6 +41,55 @@ from .verify.raster import plan_raster, verify_raster
 EXPORT = Phase("export", writes=True, ordered=True)
 
 log = logging.getLogger(__name__)
+
+
+def plan_export(
+    blocks: BlockGrid,
+    kinds: tuple[np.dtype, np.dtype],
+    profile: OutputProfile,
+    stored: int,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan the export of a layer of so many stored bytes.
+
+    Parameters
+    ----------
+    kinds
+        Types of the cells of the layer and of the file.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    limit, (source, kind) = limit_of(memory_limit), kinds
+    copying = profile.copying and BASELINE + profile.copying
+    if copying > limit:
+        raise PlanError(
+            f"a memory limit of {format_size(limit)} is too small to make overviews; give at "
+            f"least {ceil_div(copying, MB)} MB"
+        )
+    chunk = blocks.block, blocks.block
+    plan = plan_stream(
+        *(blocks.rows, blocks.cols),
+        PLANNED if profile.bands == 2 else max(source, kind, key=lambda one: one.itemsize),
+        SourceShape(chunk, source.itemsize, stored, extra=1, beside=profile.writing),
+        memory_limit=memory_limit,
+        threads=threads,
+        block_size=blocks.block,
+    )
+    return replace(plan, memory=max(plan.memory, copying))
+
+
+def profile_within(most: OutputProfile, plan: Callable[[OutputProfile], object]) -> OutputProfile:
+    """The profile with as many of its threads as can be planned."""
+    while most.threads > 1:
+        with suppress(PlanError):
+            plan(most)
+            break
+        most = replace(most, threads=ceil_div(most.threads, 2))
+    return most
 
 
 @dataclass(frozen=True)
@@ -125,38 +174,24 @@ class Export(Operation):
     def plan(
         self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
     ) -> StreamPlan:
-        source, size = self.source, self.source.block_size
-        stored, limit = source.info.get("stored_bytes") or 0, limit_of(memory_limit)
-        copying = self.profile.copying and BASELINE + self.profile.copying
-        if copying > limit:
-            raise PlanError(
-                f"a memory limit of {format_size(limit)} is too small to make overviews; give at "
-                f"least {ceil_div(copying, MB)} MB"
-            )
-        itemsize, beside = source.dtype.itemsize, self.profile.writing
-        kinds = source.dtype, self.kind
-        plan = plan_stream(
-            *self.grid.shape,
-            PLANNED if self.bands == 2 else max(kinds, key=lambda one: one.itemsize),
-            SourceShape((size, size), itemsize, stored, extra=1, beside=beside),
-            memory_limit=memory_limit,
-            threads=threads,
-            block_size=size,
-        )
-        return replace(plan, memory=max(plan.memory, copying))
+        return self._plan_with(self.profile, memory_limit, threads)
+
+    def _plan_with(
+        self, profile: OutputProfile, memory_limit: int | str | None, threads: int | None
+    ) -> StreamPlan:
+        source, stored = self.source, self.source.info.get("stored_bytes") or 0
+        blocks = BlockGrid(*self.grid.shape, source.block_size)
+        kinds, limits = (source.dtype, self.kind), (memory_limit, threads)
+        return plan_export(blocks, kinds, profile, stored, *limits)
 
     def within(self, memory_limit: int | str | None, threads: int | None) -> Export:
         """Return the same with as many threads that compress as fit the limit."""
-        most = threads_of(threads)
-        while True:
-            profile = OutputProfile(self.compress, self.cog, most, self.bands)
-            found = replace(self, profile=profile)
-            if most == 1:
-                return found
-            with suppress(PlanError):
-                found.plan(memory_limit, threads)
-                return found
-            most = ceil_div(most, 2)
+        most = OutputProfile(self.compress, self.cog, threads_of(threads), self.bands)
+
+        def plan(profile: OutputProfile) -> object:
+            return self._plan_with(profile, memory_limit, threads)
+
+        return replace(self, profile=profile_within(most, plan))
 
     # The blocks of the layer, clipped to the part.
 

@@ -264,11 +264,7 @@ class CostDistance(CostGraph):
 
     def _needs(self, threads: int) -> int:
         """Return the bytes of the method's own working memory."""
-        if self.index is not None:
-            return rims_bytes(self.index, self.dtype) + threads * self.index.unpacked_bytes
-        if self.method == "dijkstra":
-            return threads * players_bytes(self.blocks)
-        return 0
+        return method_bytes(self.method, self.index, self.dtype, self.blocks, threads)
 
     @property
     def _held(self) -> int:
@@ -443,6 +439,15 @@ class CostDistance(CostGraph):
     def close(self) -> None:
         if self.visitor is not None:
             vars(self).pop("visitor").close()
+
+
+def method_bytes(
+    method: str | None, index: Index | None, distance: np.dtype, blocks: BlockGrid, threads: int
+) -> int:
+    """Bytes of the working memory of a method, with an index or without."""
+    if index is not None:
+        return rims_bytes(index, distance) + threads * index.unpacked_bytes
+    return threads * players_bytes(blocks) if method == "dijkstra" else 0
 
 
 def _any_left(folder: Path) -> bool:

@@ -472,7 +472,7 @@ def plan_matrix(
     targets
         From each point to so many others; to all of the points when None.
     lines
-        Whether the steps of paths are kept.
+        Whether the steps of paths are kept, and written to a GeoPackage.
     once
         Whether each pair of points is looked at in one direction.
     apart
@@ -500,7 +500,12 @@ def plan_matrix(
         sources=places(points),
         targets=ends,
     ).over(layers)
-    plan = problem.plan_batches(memory_limit, threads, apart=apart)
+    beside = 0
+    if lines and not apart:
+        from ...io.features import library_bytes  # brings GDAL
+
+        beside = library_bytes("paths.gpkg")
+    plan = problem.plan_batches(memory_limit, threads, beside, apart=apart)
     item = sum(kind.itemsize for kind in named.values())
     of = rows, cols, cells.name, points, plan
     return MatrixPlan(*of, targets, item, lines, once, connectivity, apart)
