@@ -82,8 +82,9 @@ def main() -> None:
             run["friction"] = "elevation"
         path = [(side // 2, side // 2)]
         print(f"\n{cost}, {side} x {side}, {how.threads} threads, seconds (CPU seconds)\n")
-        _, phase, used = measured(rounds, shortest_paths, store, path, **run, backend=how.backend)
-        print(f"relax: {phase('relax'):.2f} + {phase('finalise'):.2f} ({used:.1f})\n", flush=True)
+        for backend in dict.fromkeys((how.backend, "cpu")):
+            _, phase, used = measured(rounds, shortest_paths, store, path, **run, backend=backend)
+            print(f"relax, {backend}: {phase('total'):.2f} ({used:.1f})\n", flush=True)
         print(
             "| M | phase 1 | phase 2 | phase 3 | bytes per cell | a pair of many "
             "| thesis, minutes: phase 1, CPU | GPU | phase 2 | phase 3 |\n" + "| --- " * 10 + "|"
