@@ -23,9 +23,9 @@ import numpy as np
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.grid import TILE, BlockGrid
-from terrain_gpu.mst.cpu import contract, frozen
-from terrain_gpu.mst.levels import Solver
-from terrain_gpu.mst.weights import Weight
+from terrain_gpu.spanning_tree.cpu import contract, frozen
+from terrain_gpu.spanning_tree.levels import Solver
+from terrain_gpu.spanning_tree.weights import Weight
 
 BLOCK = 256
 METHODS = {"contract": contract, "frozen": frozen}
@@ -93,7 +93,7 @@ def inner(z: np.ndarray, side: int, count: int) -> list[tuple[int, int]]:
 
 def on_gpu(z: np.ndarray, kind: Weight, method: ModuleType, side: int, count: int) -> list[float]:
     """Seconds of each region, with its copies to the GPU and back."""
-    from terrain_gpu.mst.cuda.regions import GpuSolver
+    from terrain_gpu.spanning_tree.gpu.regions import GpuSolver
 
     gpu = Gpu(0, 2**62, given=True, wanted=True)
     solver = GpuSolver(BlockGrid(*z.shape, BLOCK), side, kind, None, True, gpu, method)
@@ -117,8 +117,8 @@ def parts(z: np.ndarray, kind: Weight, side: int) -> None:
     """Where the time of "contract" goes on a GPU."""
     import cupy
 
-    from terrain_gpu.mst.cuda import contract as on_device
-    from terrain_gpu.mst.cuda.regions import GpuSolver
+    from terrain_gpu.spanning_tree.gpu import contract as on_device
+    from terrain_gpu.spanning_tree.gpu.regions import GpuSolver
 
     gpu = Gpu(0, 2**62, given=True, wanted=True)
     solver = GpuSolver(BlockGrid(*z.shape, BLOCK), side, kind, None, True, gpu, contract)

@@ -29,13 +29,13 @@ from terrain_gpu.cuda.device import name_of
 from terrain_gpu.grid import TILE, BlockGrid, ceil_div
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import NO_PLACES
-from terrain_gpu.paths.costs import CostModel
-from terrain_gpu.paths.ground import Raster, Terrain
-from terrain_gpu.paths.index import Index, build_index, index_dtype
-from terrain_gpu.paths.index.classic import scratch_bytes
-from terrain_gpu.paths.index.files import NAME
-from terrain_gpu.paths.index.gpu import GpuEntrySolver
-from terrain_gpu.paths.index.rim import TILES
+from terrain_gpu.paths.cost.models import CostModel
+from terrain_gpu.paths.cost.terrain import Raster, Terrain
+from terrain_gpu.paths.distance_index import Index, build_index, index_dtype
+from terrain_gpu.paths.distance_index.classic import scratch_bytes
+from terrain_gpu.paths.distance_index.files import NAME
+from terrain_gpu.paths.distance_index.gpu import GpuEntrySolver
+from terrain_gpu.paths.distance_index.rim import TILES
 
 METHODS = get_args(IndexMethod)
 ROOM = 20_000_000_000

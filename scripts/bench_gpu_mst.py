@@ -30,9 +30,9 @@ import numpy as np
 from terrain_gpu import create_layer, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.grid import TILE, BlockGrid, GridSpec
-from terrain_gpu.mst.cuda import plan
-from terrain_gpu.mst.cuda.regions import GpuSolver
-from terrain_gpu.mst.weights import Weight
+from terrain_gpu.spanning_tree.gpu import plan
+from terrain_gpu.spanning_tree.gpu.regions import GpuSolver
+from terrain_gpu.spanning_tree.weights import Weight
 
 BLOCK = 1024
 THREADS = 16

@@ -26,11 +26,11 @@ import numpy as np
 
 from terrain_gpu import GridSpec, create_layer
 from terrain_gpu.cuda.device import module, name_of
-from terrain_gpu.paths.costs import AbsDiff, Friction, cuda_name
-from terrain_gpu.paths.cpu.relax import GUARDS
-from terrain_gpu.paths.cuda import memory, relaxing, variants
-from terrain_gpu.paths.cuda.classic import RELAXERS
-from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.cost.models import AbsDiff, Friction, cuda_name
+from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu.paths.relax.gpu import memory, relaxing, variants
+from terrain_gpu.paths.relax.gpu.classic import RELAXERS
+from terrain_gpu.paths.relax.relaxation import GUARDS
 
 EVERY = (True, True, False)
 STORE = "bench.zarr"

@@ -24,11 +24,11 @@ from bench_gpu_mst import BLOCK, cold, make_store, terrain, tiles_of
 
 from terrain_gpu import TileStore, minimum_spanning_tree, shortest_paths
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.mst.verify.checker import UNIT, ForestChecker
-from terrain_gpu.mst.verify.forest import verify_forest
-from terrain_gpu.mst.verify.gpu import GpuProof, HeldRegion
-from terrain_gpu.mst.weights import Weight
-from terrain_gpu.paths.verify import verify_stored
+from terrain_gpu.paths.proof import verify_stored
+from terrain_gpu.spanning_tree.proof.checker import UNIT, ForestChecker
+from terrain_gpu.spanning_tree.proof.forest import verify_forest
+from terrain_gpu.spanning_tree.proof.gpu import GpuProof, HeldRegion
+from terrain_gpu.spanning_tree.weights import Weight
 
 
 def resident(side: int, weight: str, dtype: np.dtype) -> HeldRegion:

@@ -26,10 +26,10 @@ from bench_gpu_paths import Bench
 from terrain_gpu import minimum_spanning_tree, shortest_paths
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.grid import BlockGrid, ceil_div
-from terrain_gpu.mst.cuda.regions import GpuSolver
-from terrain_gpu.mst.weights import Weight
-from terrain_gpu.paths.costs import Friction
-from terrain_gpu.paths.cuda.problem import Problem
+from terrain_gpu.paths.cost.models import Friction
+from terrain_gpu.paths.relax.gpu.problem import Problem
+from terrain_gpu.spanning_tree.gpu.regions import GpuSolver
+from terrain_gpu.spanning_tree.weights import Weight
 
 
 def heights(rows: int, cols: int) -> np.ndarray:

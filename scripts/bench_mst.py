@@ -61,7 +61,7 @@ def ours(store: Path, weight: str) -> float:
 def proofs(store: Path, weight: str, rounds: int, limits: dict[str, object]) -> str:
     """Columns of a table: the computation and the proof, each the least of some rounds."""
     from terrain_gpu import TileStore
-    from terrain_gpu.mst.verify.forest import verify_forest
+    from terrain_gpu.spanning_tree.proof.forest import verify_forest
 
     def compute() -> None:
         minimum_spanning_tree(store, weight=weight, overwrite=True, backend="cpu", **limits)

@@ -33,7 +33,7 @@ from bench_mst import seconds_of
 from make_terrain import terrain_window
 
 from terrain_gpu import GridSpec, Report, create_layer
-from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 
 KINDS = {
     "friction": ("f", "heap_fr"),

@@ -17,8 +17,8 @@ import click
 
 from terrain_gpu import __version__
 from terrain_gpu.cli.main import group
-from terrain_gpu.paths.costs import MODELS
-from terrain_gpu.paths.formula.presets import PRESETS
+from terrain_gpu.paths.cost.formula.presets import PRESETS
+from terrain_gpu.paths.cost.models import MODELS
 
 ROOT = Path(__file__).parents[1]
 PLUGIN = ROOT / "qgis" / "terrain_gpu"

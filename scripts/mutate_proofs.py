@@ -288,7 +288,7 @@ def of_solver(file: str) -> bool:
     if PACKAGE not in Path(file).parents:
         return False
     parts = Path(file).relative_to(PACKAGE).parts
-    proof = any("verify" in part for part in parts)
+    proof = any(part.startswith("proof") for part in parts)
     return len(parts) > 1 and not proof and not LEFT_OUT & {parts[0], "/".join(parts)}
 
 

@@ -5,8 +5,8 @@
 
 Waves with noise, as in bench_gpu_mst.py, or --fractal terrain, and absolute differences. A region
 is relaxed by Dijkstra's algorithm, blocks are read when a step needs them, as
-`paths/cuda/regions.py` does. Prints a row for each case: cells of a block, rows x columns of blocks
-of a region; visits, readings in turn of a later visit, reads and writes of a block.
+`paths/relax/gpu/regions.py` does. Prints a row for each case: cells of a block, rows x columns of
+blocks of a region; visits, readings in turn of a later visit, reads and writes of a block.
 """
 
 from __future__ import annotations

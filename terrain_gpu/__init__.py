@@ -12,27 +12,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .algebra import calc, corridor, rasterize
-    from .components import Components, label_components
-    from .drainage import (
-        Accumulation,
-        Network,
-        Streams,
-        accumulate,
-        basins,
-        breach,
-        burn,
-        depressions,
-        extract_network,
-        fill,
-        fill_spill_merge,
-        flow_accumulation,
-        flow_direction,
-        hand,
-        streams,
-        terrain_indices,
-        watershed,
-    )
     from .errors import (
         ClusterError,
         InputError,
@@ -43,82 +22,102 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from .grid import GridSpec
+    from .hydrology.accumulate.operation import Accumulation, accumulate
+    from .hydrology.basins.operation import basins
+    from .hydrology.breach.operation import breach
+    from .hydrology.burn.operation import burn
+    from .hydrology.depressions.operation import depressions
+    from .hydrology.fill.operation import fill
+    from .hydrology.fill_spill_merge.operation import fill_spill_merge
+    from .hydrology.flow_accumulation.operation import flow_accumulation
+    from .hydrology.flow_direction.operation import flow_direction
+    from .hydrology.hand.operation import hand
+    from .hydrology.network.pipeline import Network, extract_network
+    from .hydrology.streams.operation import Streams, streams
+    from .hydrology.terrain_indices.operation import terrain_indices
+    from .hydrology.watershed.operation import watershed
     from .io.convert import convert_dataset
     from .io.export import export_layer
-    from .morphometry import slope
-    from .mst import SpanningTree, minimum_spanning_tree
-    from .overviews import build_overviews
-    from .paths import ShortestPaths, shortest_paths, tied_steps
-    from .paths.index import build_index
-    from .paths.index.query import IndexQuery, query_index
-    from .paths.matrix import CostMatrix, cost_matrix
-    from .paths.network import CostNetwork, least_cost_network
+    from .paths.corridor.operation import corridor
+    from .paths.cost_distance.pipeline import ShortestPaths, shortest_paths
+    from .paths.cost_matrix import CostMatrix, cost_matrix
+    from .paths.distance_index import build_index
+    from .paths.distance_index.query import IndexQuery, query_index
+    from .paths.least_cost_network import CostNetwork, least_cost_network
+    from .paths.ties.operation import tied_steps
+    from .raster.calc.operation import calc
+    from .raster.contours.operation import Contours, contours
+    from .raster.label_components import Components, label_components
+    from .raster.overviews import build_overviews
+    from .raster.polygons.operation import Polygons, polygons
+    from .raster.rasterize.operation import rasterize
+    from .raster.slope import slope
     from .report import Report
+    from .spanning_tree import SpanningTree, minimum_spanning_tree
     from .store import Layer, LayerWriter, TileStore, create_layer
     from .store.manage import list_layers, remove_layers, rename_layer
     from .store.opening import open as open
-    from .vectorize import Contours, Polygons, contours, polygons
 
 _HOME = {
-    "Accumulation": "drainage",
+    "Accumulation": "hydrology.accumulate.operation",
     "ClusterError": "errors",
-    "Components": "components",
-    "Contours": "vectorize",
-    "CostMatrix": "paths.matrix",
-    "CostNetwork": "paths.network",
+    "Components": "raster.label_components",
+    "Contours": "raster.contours.operation",
+    "CostMatrix": "paths.cost_matrix",
+    "CostNetwork": "paths.least_cost_network",
     "GridSpec": "grid",
-    "IndexQuery": "paths.index.query",
+    "IndexQuery": "paths.distance_index.query",
     "InputError": "errors",
     "Layer": "store",
     "LayerWriter": "store",
-    "Network": "drainage",
+    "Network": "hydrology.network.pipeline",
     "OutputError": "errors",
     "PlanError": "errors",
-    "Polygons": "vectorize",
+    "Polygons": "raster.polygons.operation",
     "Report": "report",
-    "ShortestPaths": "paths",
-    "SpanningTree": "mst",
+    "ShortestPaths": "paths.cost_distance.pipeline",
+    "SpanningTree": "spanning_tree",
     "StoreError": "errors",
-    "Streams": "drainage",
+    "Streams": "hydrology.streams.operation",
     "TerrainError": "errors",
     "TileStore": "store",
     "VerificationError": "errors",
-    "accumulate": "drainage",
-    "basins": "drainage",
-    "breach": "drainage",
-    "build_index": "paths.index",
-    "build_overviews": "overviews",
-    "burn": "drainage",
-    "depressions": "drainage",
-    "calc": "algebra",
-    "contours": "vectorize",
+    "accumulate": "hydrology.accumulate.operation",
+    "basins": "hydrology.basins.operation",
+    "breach": "hydrology.breach.operation",
+    "build_index": "paths.distance_index",
+    "build_overviews": "raster.overviews",
+    "burn": "hydrology.burn.operation",
+    "depressions": "hydrology.depressions.operation",
+    "calc": "raster.calc.operation",
+    "contours": "raster.contours.operation",
     "convert_dataset": "io.convert",
-    "corridor": "algebra",
-    "cost_matrix": "paths.matrix",
+    "corridor": "paths.corridor.operation",
+    "cost_matrix": "paths.cost_matrix",
     "create_layer": "store",
     "export_layer": "io.export",
-    "extract_network": "drainage",
-    "fill": "drainage",
-    "fill_spill_merge": "drainage",
-    "flow_accumulation": "drainage",
-    "flow_direction": "drainage",
-    "hand": "drainage",
-    "label_components": "components",
-    "least_cost_network": "paths.network",
+    "extract_network": "hydrology.network.pipeline",
+    "fill": "hydrology.fill.operation",
+    "fill_spill_merge": "hydrology.fill_spill_merge.operation",
+    "flow_accumulation": "hydrology.flow_accumulation.operation",
+    "flow_direction": "hydrology.flow_direction.operation",
+    "hand": "hydrology.hand.operation",
+    "label_components": "raster.label_components",
+    "least_cost_network": "paths.least_cost_network",
     "list_layers": "store.manage",
-    "minimum_spanning_tree": "mst",
+    "minimum_spanning_tree": "spanning_tree",
     "open": "store.opening",
-    "polygons": "vectorize",
-    "query_index": "paths.index.query",
-    "rasterize": "algebra",
+    "polygons": "raster.polygons.operation",
+    "query_index": "paths.distance_index.query",
+    "rasterize": "raster.rasterize.operation",
     "remove_layers": "store.manage",
     "rename_layer": "store.manage",
-    "shortest_paths": "paths",
-    "slope": "morphometry",
-    "streams": "drainage",
-    "terrain_indices": "drainage",
-    "tied_steps": "paths",
-    "watershed": "drainage",
+    "shortest_paths": "paths.cost_distance.pipeline",
+    "slope": "raster.slope",
+    "streams": "hydrology.streams.operation",
+    "terrain_indices": "hydrology.terrain_indices.operation",
+    "tied_steps": "paths.ties.operation",
+    "watershed": "hydrology.watershed.operation",
 }
 
 __all__ = [

@@ -20,7 +20,7 @@ from .errors import InputError
 from .io.array_input import called, grid_of, two_dimensions
 from .io.labelled import RASTERS
 from .io.places import as_places
-from .paths.inputs import refuse_start_costs
+from .paths.cost_distance.inputs import refuse_start_costs
 
 if TYPE_CHECKING:
     import geopandas

@@ -1,7 +1,7 @@
 """The contract of operations: a test class that the tests of every operation inherit.
 
 A subclass says how to make the operation, what it must find, and which command runs it; see
-tests/morphometry/test_slope.py.
+tests/raster/test_slope.py.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from operator import itemgetter
 import numpy as np
 from scipy import ndimage
 
-from terrain_gpu.drainage.division import STEEPER, arctan, power
+from terrain_gpu.hydrology.divided_flow.division import STEEPER, arctan, power
 
 FORWARD = ((0, 1), (1, -1), (1, 0), (1, 1))
 """Steps to the upper endpoint of an edge, in the order of directions: E, SW, S, SE."""

@@ -20,7 +20,7 @@ from affine import Affine
 import terrain_gpu
 from terrain_gpu import GridSpec, InputError, PlanError, TerrainError, primitives, shortest_paths
 from terrain_gpu.io import places
-from terrain_gpu.paths.index import build_index
+from terrain_gpu.paths.distance_index import build_index
 
 GRID = GridSpec(5, 6, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0))
 HEIGHTS = np.arange(30, dtype=np.int16).reshape(5, 6)

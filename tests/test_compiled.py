@@ -19,7 +19,8 @@ from test_mst import make_store
 import terrain_gpu
 from terrain_gpu import compiled
 from terrain_gpu.compiled import jit, known_types, tell_compiling
-from terrain_gpu.drainage import accumulation, network_problem
+from terrain_gpu.hydrology.accumulate import operation as accumulation
+from terrain_gpu.hydrology.network import operation as network_problem
 
 HANGS = 600
 """Seconds after which something that must happen does not."""

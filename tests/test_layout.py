@@ -1,4 +1,4 @@
-"""Names that mean one thing, no circular imports."""
+"""Names that mean one thing, no circular imports, proofs that share no solver."""
 
 from __future__ import annotations
 
@@ -57,13 +57,22 @@ def test_class_names_are_unique():
     within({name: n for name, n in counts.items() if n > 1}, SHARED_NAMES)
 
 
-def imports(module):
-    """Modules of the package that are imported with a module, not for types alone."""
+def imports(module, *, anywhere=False):
+    """Modules of the package that are imported with a module, or by its functions, too.
+
+    Not those that are imported for types alone.
+    """
     file, tree = MODULES[module]
     parts = module.split(".")
     package = parts if file.name == "__init__.py" else parts[:-1]
-    for node in tree.body:
-        if not isinstance(node, ast.ImportFrom):
+    for_types = [
+        node
+        for block in tree.body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+    ]
+    for node in ast.walk(tree) if anywhere else tree.body:
+        if not isinstance(node, ast.ImportFrom) or node in for_types:
             continue
         base = package[: len(package) - node.level + 1] if node.level else []
         source = ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
@@ -78,6 +87,55 @@ def test_no_import_circles():
     graph = {module: {*imports(module)} - {module} for module in MODULES}
     assert sum(map(len, graph.values())) > 400
     TopologicalSorter(graph).prepare()
+
+
+ROOMS = "hydrology", "paths", "raster", "spanning_tree"
+DEFINITIONS = {
+    "hydrology.common",
+    "hydrology.breach.rule",
+    "hydrology.divided_flow.division",
+    "hydrology.fill_spill_merge.rain",
+    "hydrology.forest.source",
+    "hydrology.terrain_indices.rule",
+    "hydrology.watershed.pour_points",
+    "hydrology.watershed.snap",
+    "paths.cost",
+    "paths.cost_distance.inputs",
+    "paths.relax.allocate",
+    "paths.relax.gpu.variants",
+    "paths.relax.trace",
+    "raster.calc.arithmetic",
+    "raster.drawing.levels",
+    "raster.label_components.expression",
+    "raster.rasterize.changes",
+    "spanning_tree.weights",
+}
+"""What says which result is right: modules, or folders of them, that proofs share with solvers."""
+SOLVERS = {"hydrology.common.gpu", "hydrology.common.rims", "hydrology.common.voids"}
+"""What stands beside definitions."""
+
+
+def is_proof(module):
+    return any(part.split("_")[0] == "proof" for part in module.split("."))
+
+
+def solves(module):
+    """Whether a module of a command is neither a proof nor a definition."""
+    room, *rest = module.split(".")[1:] or [""]
+    parents = {".".join([room, *rest[:k]]) for k in range(len(rest) + 1)}
+    empty = not rest or all(isinstance(node, ast.Expr) for node in MODULES[module][1].body)
+    defined = parents & DEFINITIONS and not parents & SOLVERS
+    return room in ROOMS and not (empty or defined or is_proof(module))
+
+
+@pytest.mark.parametrize("module", sorted(filter(is_proof, MODULES)))
+def test_proofs_share_no_solver(module):
+    """Neither directly nor through what they import."""
+    seen, new = set(), {module}
+    while new:
+        seen |= new
+        new = {other for one in new for other in imports(one, anywhere=True)} - seen
+    assert {one for one in seen if solves(one)} == set()
 
 
 @pytest.mark.parametrize("module", ["a", "b"])

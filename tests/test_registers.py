@@ -23,12 +23,12 @@ from terrain_gpu import arguments, shortest_paths
 from terrain_gpu.cuda.device import source
 from terrain_gpu.engine.operation import Operation
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.mst import weights
-from terrain_gpu.paths import costs
-from terrain_gpu.paths.costs import MODELS, CostModel, Model, Scaled, model_of
-from terrain_gpu.paths.cuda.variants import step_macros
-from terrain_gpu.paths.edges import Max, edge, join, joining
-from terrain_gpu.paths.formula.presets import PRESETS
+from terrain_gpu.paths.cost import models as costs
+from terrain_gpu.paths.cost.edges import Max, edge, join, joining
+from terrain_gpu.paths.cost.formula.presets import PRESETS
+from terrain_gpu.paths.cost.models import MODELS, CostModel, Model, Scaled, model_of
+from terrain_gpu.paths.relax.gpu.variants import step_macros
+from terrain_gpu.spanning_tree import weights
 from terrain_gpu.store import manage
 
 REFERENCE = Path(__file__).parent.parent / "docs/reference.md"
@@ -147,7 +147,7 @@ def test_a_model_more_is_compiled(monkeypatch):
 PROGRAM = """
 import dataclasses, json, sys
 import terrain_gpu
-from terrain_gpu.paths.costs import MODELS
+from terrain_gpu.paths.cost.models import MODELS
 
 MODELS["hike"] = dataclasses.replace(MODELS["tobler"], name="hike")
 

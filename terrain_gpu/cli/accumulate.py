@@ -11,7 +11,7 @@ from .places import outlet_options, outlets_of
 NAME = "accumulate"
 NEEDS = "accumulate"
 PROVEN = True
-MODULES = "mst.problem", "drainage.accumulation"
+MODULES = "spanning_tree.operation", "hydrology.accumulate.operation"
 WRITES = "into", "directions"
 HELP = """Sum the cells or areas that drain through each cell of STORE, or of a raster, along its
 spanning forest.
@@ -50,7 +50,7 @@ OPTIONS = [
 
 
 def run(store: Any, **settings: Any) -> Any:
-    from ..drainage import accumulate
+    from ..hydrology.accumulate.operation import accumulate
 
     ends = outlets_of(store, settings, inner_voids=True)
     outlets, added = ends or (None, None)

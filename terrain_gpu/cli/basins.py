@@ -11,7 +11,11 @@ from .flow_accumulation import directions_option
 NAME = "basins"
 NEEDS = "basins"
 PROVEN = True
-MODULES = "mst.problem", "drainage.flow", "drainage.directions"
+MODULES = (
+    "spanning_tree.operation",
+    "hydrology.basins.operation",
+    "hydrology.flow_direction.operation",
+)
 HELP = """Label the drainage basins of STORE, or of a raster (then give -o): every cell with the
 number of the outlet that it drains to.
 
@@ -42,7 +46,7 @@ OPTIONS = [
 
 
 def run(store: Any, **settings: Any) -> Any:
-    from ..drainage.flow import basins
+    from ..hydrology.basins.operation import basins
 
     return basins(store, **settings)
 

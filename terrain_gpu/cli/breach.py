@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAME = "breach"
 PROVEN = True
-MODULES = ("drainage.breaching",)
+MODULES = ("hydrology.breach.operation",)
 HELP = """Breach the depressions of STORE, or of a raster (then give -o).
 
 From each pit, a channel is cut at the height of the pit to a lower cell or an outlet, along the way
@@ -68,7 +68,7 @@ def provide(
 
 
 def run(store: TileStore, **settings: Any) -> Any:
-    from ..drainage import breach
+    from ..hydrology.breach.operation import breach
 
     return breach(store, **settings)
 

@@ -39,7 +39,7 @@ tile_option = click.option(
 @options.backend_option
 @options.device_option
 @options.gpu_memory_limit_option
-@options.cluster_options("paths.index.problem")
+@options.cluster_options("paths.distance_index.operation")
 @options.verify_option
 @options.scratch_option
 @options.overwrite_option
@@ -64,7 +64,7 @@ def command(
     terrain-gpu query-index dem.zarr --from -84.2,36.5 --to -84.1,36.6
     """
     from ..engine.plan import format_size
-    from ..paths.index import build_index
+    from ..paths.distance_index import build_index
 
     warn_if_empty(store, settings)
     advice = "finished blocks are kept, the same command continues"

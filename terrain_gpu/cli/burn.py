@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAME = "burn"
 PROVEN = True
-MODULES = ("drainage.burning",)
+MODULES = ("hydrology.burn.operation",)
 READS = ("streams",)
 HELP = """Burn streams into the heights of STORE, or of a raster (then give -o).
 
@@ -60,7 +60,7 @@ def provide(
 
 
 def run(store: TileStore, streams: str, **settings: Any) -> Any:
-    from ..drainage import burn
+    from ..hydrology.burn.operation import burn
 
     with naming("--streams"):
         cells = from_file(

@@ -10,7 +10,7 @@ from ..cells import DTYPES
 
 NAME = "calc"
 PROVEN = True
-MODULES = ("algebra.problem",)
+MODULES = ("raster.calc.operation",)
 READS = ("reclass",)
 HELP = """Compute a layer of STORE from others, cell by cell.
 
@@ -69,6 +69,6 @@ OPTIONS = [
 
 
 def run(store: Any, **settings: Any) -> Any:
-    from ..algebra.problem import calc
+    from ..raster.calc.operation import calc
 
     return calc(store, **settings)

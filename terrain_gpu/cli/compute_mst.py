@@ -7,13 +7,13 @@ from typing import Any, get_args
 import click
 
 from ..arguments import TreeMethod
-from ..mst.weights import WEIGHTS
+from ..spanning_tree.weights import WEIGHTS
 from . import options
 
 NAME = "compute-mst"
 PROVEN = True
 ON_GPUS = PROGRAM = True
-MODULES = ("mst.problem",)
+MODULES = ("spanning_tree.operation",)
 HELP = """Compute the minimum spanning forest of a layer of STORE, or of a raster, as layer "mst".
 
 Edges join neighbouring cells, with the given weight; nodata cells have no edges. The forest is
@@ -53,7 +53,7 @@ def refuse_output(output: str | None) -> None:
 
 
 def run(store: Any, **settings: Any) -> Any:
-    from ..mst import minimum_spanning_tree
+    from ..spanning_tree import minimum_spanning_tree
 
     return minimum_spanning_tree(store, **settings)
 

@@ -11,9 +11,9 @@ from click.core import ParameterSource
 
 from ..arguments import FloatType, PathMethod
 from ..errors import InputError
-from ..paths.costs import MODELS, refuse_unknown, row_of, usual_cost
-from ..paths.formula.presets import PRESETS
-from ..paths.formula.tree import NAMES
+from ..paths.cost.formula.presets import PRESETS
+from ..paths.cost.formula.tree import NAMES
+from ..paths.cost.models import MODELS, refuse_unknown, row_of, usual_cost
 from . import options
 from .path_files import Files
 from .places import (
@@ -30,7 +30,7 @@ from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
     from ..io.places import Places
-    from ..paths import ShortestPaths
+    from ..paths.cost_distance.pipeline import ShortestPaths
     from ..store import Layer, TileStore
 
 log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
 @options.backend_option
 @options.devices_option
 @options.gpu_memory_limit_option
-@options.cluster_options("paths.problem")
+@options.cluster_options("paths.cost_distance.operation")
 @click.option(
     "--method",
     type=click.Choice(get_args(PathMethod)),
@@ -320,7 +320,7 @@ def command(
     }
     files.check(given.inputs | files_read(settings) | read, json_target, settings)
 
-    from ..paths import shortest_paths
+    from ..paths.cost_distance.pipeline import shortest_paths
     from ..store import TileStore
 
     kept = given.advice("finished work is kept")
@@ -398,7 +398,7 @@ def name_frictions(
     store: TileStore, settings: dict[str, Any], parameters: dict[str, float]
 ) -> None:
     """Choose a missing cost; turn a formula that names a layer into one of frictions."""
-    from ..paths.stated import with_named_layer
+    from ..paths.cost.resolve import with_named_layer
 
     if settings["cost"] is None:
         settings["cost"] = usual_cost(settings["friction"])

@@ -23,7 +23,7 @@ class Breaks(click.ParamType):
 
 NAME = "contours"
 PROVEN = True
-MODULES = ("vectorize.contouring",)
+MODULES = ("raster.contours.operation",)
 FILE = "CONTOURS.gpkg|.geojson|.parquet|.fgb"
 HELP = """Write contour lines of a layer of STORE, or of a raster; or the areas between breaks.
 
@@ -65,7 +65,7 @@ OPTIONS = [
 
 
 def run(store: Any, output: str, **settings: Any) -> Any:
-    from ..vectorize import contours
+    from ..raster.contours.operation import contours
 
     return contours(store, output, **settings)
 

@@ -13,7 +13,7 @@ from .places import misplaced_options, place_options
 
 NAME = "corridor"
 PROVEN = ON_GPUS = True
-MODULES = "algebra.corridors", "paths.problem"
+MODULES = "paths.corridor.operation", "paths.cost_distance.operation"
 READS = "sources", "targets", "vertical_factor"
 HELP = """Compute a least-cost corridor between places over STORE, or over a raster, or from
 layers of distances.
@@ -149,9 +149,9 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
     of_paths = {name: settings.pop(name) for name in [*settings] if name not in _OWN}
     if settings["distances"]:
         return {}
-    from ..drainage.completing import refuse_existing
-    from ..paths import shortest_paths
-    from ..paths.inputs import refuse_shared, refuse_start_costs, valid_places
+    from ..hydrology.completing import refuse_existing
+    from ..paths.cost_distance.inputs import refuse_shared, refuse_start_costs, valid_places
+    from ..paths.cost_distance.pipeline import shortest_paths
 
     settings["distances"] = _ends_of(settings["into"])
     refuse_existing(store, settings["distances"], settings)
@@ -188,7 +188,7 @@ def _ends_of(into: str) -> list[Any]:
 
 
 def run(store: Any, **settings: Any) -> Any:
-    from ..algebra.corridors import corridor
+    from ..paths.corridor.operation import corridor
 
     found = corridor(store, **settings)
     if _TOLD in click.get_current_context().meta:

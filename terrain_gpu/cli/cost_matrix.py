@@ -25,7 +25,7 @@ from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
     from ..io.places import Places
-    from ..paths.matrix import CostMatrix
+    from ..paths.cost_matrix import CostMatrix
 
 
 @click.command("cost-matrix")
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 @options.backend_option
 @options.device_option
 @options.gpu_memory_limit_option
-@options.cluster_options("paths.matrix.solve")
+@options.cluster_options("paths.cost_matrix.solve")
 @options.verify_option
 @options.resume_option
 @options.overwrite_option
@@ -136,8 +136,8 @@ def command(
     inputs["--vertical-factor"] = settings["vertical_factor"]
     refuse_shared_files(inputs, {"--output": output, "--path": path, "--json": json_target})
 
-    from ..paths.matrix import cost_matrix
-    from ..paths.matrix.table import checked_paths, checked_table
+    from ..paths.cost_matrix import cost_matrix
+    from ..paths.cost_matrix.table import checked_paths, checked_table
     from ..store import TileStore
 
     for option, file, check in (

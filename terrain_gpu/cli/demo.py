@@ -85,7 +85,7 @@ def _draw(store: Path, tree: Path, walk: Path) -> str:
     from ..grid import cell_centres
     from ..grid.neighbours import symmetric
     from ..io.places import from_xy
-    from ..paths.trace import trace_path
+    from ..paths.relax.trace import trace_path
     from ..store import TileStore
     from .picture import draw_tree, draw_walk
 

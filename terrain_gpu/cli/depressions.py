@@ -12,7 +12,12 @@ NAME = "depressions"
 NEEDS = "depressions"
 PROVEN = True
 WRITES = "into", "conditioned"
-MODULES = "mst.problem", "drainage.hierarchy", "drainage.flow", "drainage.directions"
+MODULES = (
+    "spanning_tree.operation",
+    "hydrology.depressions.operation",
+    "hydrology.fill.operation",
+    "hydrology.flow_direction.operation",
+)
 HELP = """Find the depressions of STORE, or of a raster (then give -o or --table): how deep they
 are, what they hold, and into which others they spill.
 
@@ -64,7 +69,7 @@ OPTIONS = [
 
 
 def run(store: Any, **settings: Any) -> Any:
-    from ..drainage.hierarchy import depressions
+    from ..hydrology.depressions.operation import depressions
 
     return depressions(store, **settings)
 

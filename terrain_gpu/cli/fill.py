@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 NAME = "fill"
 PROVEN = ON_GPU = True
-MODULES = "mst.problem", "drainage.flow", "drainage.hierarchy", "drainage.directions"
+MODULES = (
+    "spanning_tree.operation",
+    "hydrology.fill.operation",
+    "hydrology.depressions.operation",
+    "hydrology.flow_direction.operation",
+)
 HELP = """Fill the depressions of STORE, or of a raster (then give -o).
 
 Every cell is raised to the level at which water leaves it for an outlet. By default, outlets are
@@ -64,8 +69,8 @@ OPTIONS = [
 
 def refuse(settings: dict[str, Any]) -> None:
     """Refuse a GPU for what it cannot compute."""
-    from ..drainage.flow.fill import only_on_cpu
-    from ..drainage.location import refuse_cuda
+    from ..hydrology.common.backend import refuse_cuda
+    from ..hydrology.fill.operation import only_on_cpu
 
     kept = settings["keep_deeper_than"], settings["keep_larger_than"]
     refuse_cuda(settings["backend"], only_on_cpu(settings["epsilon"], kept))
@@ -74,14 +79,14 @@ def refuse(settings: dict[str, Any]) -> None:
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
-    from ..drainage import needs
+    from ..hydrology import needs
 
     given = {**settings, "outlets": outlets_of(store, dict(settings))}
     return needs.fill(store, show, how, given)
 
 
 def run(store: TileStore, **settings: Any) -> Any:
-    from ..drainage.flow import fill
+    from ..hydrology.fill.operation import fill
 
     ends = "outlet", "outlet_rowcol", "outlets", "inner_voids", "add_outlets", "force_outward"
     for name in ends:

@@ -12,7 +12,12 @@ from .flow_accumulation import directions_option
 NAME = "fill-spill-merge"
 PROVEN = True
 READS = ("rain",)
-MODULES = "mst.problem", "drainage.ponds", "drainage.flow", "drainage.directions"
+MODULES = (
+    "spanning_tree.operation",
+    "hydrology.fill_spill_merge.operation",
+    "hydrology.fill.operation",
+    "hydrology.flow_direction.operation",
+)
 HELP = """Find how deep the water of a rain stands, once it rests, over STORE, or a raster (then
 give -o): fill, spill, merge (Barnes, Callaghan and Wickert 2021).
 
@@ -52,7 +57,7 @@ OPTIONS = [
 
 def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]) -> Any:
     """Make the rain a number or a layer, and compute the layers that are missing."""
-    from ..drainage import needs
+    from ..hydrology import needs
     from .working import layer_of
 
     try:
@@ -68,7 +73,7 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
 
 
 def run(store: Any, **settings: Any) -> Any:
-    from ..drainage.ponds import fill_spill_merge
+    from ..hydrology.fill_spill_merge.operation import fill_spill_merge
 
     return fill_spill_merge(store, **settings)
 

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 NAME = "flow-accumulation"
 NEEDS = "flow_accumulation"
 PROVEN = ON_GPU = True
-MODULES = "mst.problem", "drainage.flow", "drainage.directions"
+MODULES = (
+    "spanning_tree.operation",
+    "hydrology.flow_accumulation.operation",
+    "hydrology.flow_direction.operation",
+)
 HELP = """Count the cells, or sum the areas, that drain through each cell of STORE, or of a raster
 (then give -o); or sum a layer of weights, such as rain.
 
@@ -96,7 +100,7 @@ OPTIONS = [
 
 def refuse(settings: dict[str, Any]) -> None:
     """Refuse options that contradict each other, and a GPU for what it cannot compute."""
-    from ..drainage.flow.accumulation import refuse_arguments
+    from ..hydrology.flow_accumulation.operation import refuse_arguments
 
     if settings["exponent"] is not None:
         positive("exponent", settings["exponent"])
@@ -104,7 +108,7 @@ def refuse(settings: dict[str, Any]) -> None:
 
 
 def run(store: TileStore, **settings: Any) -> Any:
-    from ..drainage.flow import flow_accumulation
+    from ..hydrology.flow_accumulation.operation import flow_accumulation
 
     return flow_accumulation(store, **settings)
 

@@ -8,22 +8,19 @@ import click
 from click.core import ParameterSource
 
 from ..arguments import DepressionsMethod, FlatsMethod
-from .places import (
-    above_zero,
-    from_file,
-    inner_voids_option,
-    naming,
-    outlet_options,
-    outlets_of,
-)
+from .places import above_zero, from_file, inner_voids_option, naming, outlet_options, outlets_of
 
 if TYPE_CHECKING:
-    from ..drainage.outlets import Asked
+    from ..hydrology.common.outlets import Asked
     from ..store import TileStore
 
 NAME = "flow-direction"
 PROVEN = ON_GPU = True
-MODULES = "mst.problem", "drainage.flow", "drainage.directions"
+MODULES = (
+    "spanning_tree.operation",
+    "hydrology.fill.operation",
+    "hydrology.flow_direction.operation",
+)
 READS = ("burn",)
 HELP = """Compute the D8 flow direction of every cell of STORE, or of a raster (then give -o).
 
@@ -107,8 +104,8 @@ OPTIONS = [
 
 def refuse(settings: dict[str, Any]) -> None:
     """Refuse options that contradict each other, and a GPU for what it cannot compute."""
-    from ..drainage.directions import only_on_cpu, ways_of
-    from ..drainage.location import refuse_cuda
+    from ..hydrology.common.backend import refuse_cuda
+    from ..hydrology.flow_direction.operation import only_on_cpu, ways_of
 
     depressions, flats = ways_of(settings["depressions"], settings["flats"])
     refuse_cuda(settings["backend"], only_on_cpu(flats))
@@ -123,11 +120,11 @@ def refuse(settings: dict[str, Any]) -> None:
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
-    from ..drainage import needs
-    from ..drainage.breaching import MAX_DISTANCE, breaching_of
-    from ..drainage.burning import burning_of
-    from ..drainage.chain import heights_in, provide_heights, refuse_tree
-    from ..drainage.directions import ways_of
+    from ..hydrology import needs
+    from ..hydrology.breach.operation import MAX_DISTANCE, breaching_of
+    from ..hydrology.burn.operation import burning_of
+    from ..hydrology.chain import heights_in, provide_heights, refuse_tree
+    from ..hydrology.flow_direction.operation import ways_of
 
     depressions, _ = ways_of(settings["depressions"], settings["flats"])
     how = {**how, "replace": settings["overwrite"]}
@@ -164,7 +161,7 @@ def provide(
 
 
 def run(store: TileStore, **settings: Any) -> Any:
-    from ..drainage.directions import flow_direction
+    from ..hydrology.flow_direction.operation import flow_direction
 
     ends = outlets_of(store, settings)
     for name in ("burn", "burn_depth", "max_distance", "max_depth", "layer"):
@@ -174,7 +171,7 @@ def run(store: TileStore, **settings: Any) -> Any:
 
 def _named(ends: Asked | None) -> dict[str, Any]:
     """Outlets as arguments of `flow_direction`."""
-    from ..drainage.outlets import Asked
+    from ..hydrology.common.outlets import Asked
 
     outlets, added = ends or Asked()
     return {"outlets": outlets, "add_outlets": added}

@@ -12,8 +12,8 @@ from ..engine.plan import format_size, of_cluster
 from ..errors import InputError
 from ..grid import BlockGrid, ceil_div
 from ..io.convert_problem import PART
-from ..mst.problem import regions_of_a_task
-from ..paths.matrix.problem import MatrixPlan
+from ..paths.cost_matrix.operation import MatrixPlan
+from ..spanning_tree.operation import regions_of_a_task
 from .forecast_paths import add_batches, add_paths, batch_seconds, work_of_paths
 from .forecast_tasks import (
     ANSWER,

@@ -7,9 +7,9 @@ import math
 from ..engine.cluster import LARGE
 from ..engine.plan import StreamPlan
 from ..grid import TILE, BlockGrid, ceil_div
-from ..paths.cpu.remote import MOST
-from ..paths.cpu.visits import SECONDS
-from ..paths.matrix.problem import CELL_SECONDS, LANES, MatrixPlan, knights_slower
+from ..paths.cost_distance.remote import MOST
+from ..paths.cost_distance.visits import SECONDS
+from ..paths.cost_matrix.operation import CELL_SECONDS, LANES, MatrixPlan, knights_slower
 from .forecast_tasks import ANSWER, BLOCK, VISIT_COST, Case, Forecast
 
 FINALISE_RATE, BACKLINK_RATE, FLATS_RATE = 24e6, 12e6, 8e6

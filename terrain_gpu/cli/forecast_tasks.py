@@ -11,7 +11,7 @@ from ..engine import cluster
 from ..engine.plan import StreamPlan
 from ..grid import ceil_div
 from ..grid.neighbours import reach_of
-from ..paths.matrix.problem import MatrixPlan
+from ..paths.cost_matrix.operation import MatrixPlan
 
 Plan = StreamPlan | MatrixPlan
 

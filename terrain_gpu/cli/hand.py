@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 NAME = "hand"
 NEEDS = "hand"
 PROVEN = True
-MODULES = "mst.problem", "drainage.flow", "drainage.directions"
+MODULES = (
+    "spanning_tree.operation",
+    "hydrology.flow_accumulation.operation",
+    "hydrology.hand.operation",
+    "hydrology.flow_direction.operation",
+)
 WRITES = "into", "distance"
 HELP = """Compute heights above the nearest drainage (HAND) of the cells of STORE, or of a raster
 (then give -o): the height of a cell less that of the first stream cell on its way.
@@ -101,6 +106,6 @@ def refuse(settings: dict[str, Any]) -> None:
 
 
 def run(store: TileStore, **settings: Any) -> Any:
-    from ..drainage.flow import hand
+    from ..hydrology.hand.operation import hand
 
     return hand(store, **settings)

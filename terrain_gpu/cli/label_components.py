@@ -10,7 +10,7 @@ from . import options
 
 NAME = "label-components"
 PROVEN = True
-MODULES = ("components.problem",)
+MODULES = ("raster.label_components.operation",)
 HELP = """Label the connected components of the cells of STORE, or of a raster, that meet a
 condition.
 
@@ -48,7 +48,7 @@ OPTIONS = [
 
 
 def run(store: Any, **settings: Any) -> Any:
-    from ..components import label_components
+    from ..raster.label_components import label_components
 
     return label_components(store, **settings)
 

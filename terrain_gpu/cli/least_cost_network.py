@@ -22,7 +22,7 @@ from .places import (
 from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
-    from ..paths.network import CostNetwork
+    from ..paths.least_cost_network import CostNetwork
 
 
 @click.command("least-cost-network")
@@ -92,7 +92,11 @@ if TYPE_CHECKING:
 @options.backend_option
 @options.devices_option
 @options.gpu_memory_limit_option
-@options.cluster_options("paths.problem", "paths.network.problem", "paths.network.matrix")
+@options.cluster_options(
+    "paths.cost_distance.operation",
+    "paths.least_cost_network.operation",
+    "paths.least_cost_network.matrix",
+)
 @options.verify_option
 @options.resume_option
 @options.overwrite_option
@@ -143,8 +147,8 @@ def command(
     )
 
     from ..io.lines import checked_target
-    from ..paths.matrix.table import checked_table
-    from ..paths.network import least_cost_network
+    from ..paths.cost_matrix.table import checked_table
+    from ..paths.least_cost_network import least_cost_network
     from ..store import TileStore
 
     with naming("--output"):

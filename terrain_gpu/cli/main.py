@@ -84,7 +84,7 @@ class Commands(MutableMapping[str, click.Command]):
 
 def _command(name: str) -> click.Command:
     """Import a command from the file of its name."""
-    file = "..morphometry.command" if name == "slope" else f".{name.replace('-', '_')}"
+    file = "..raster.slope.command" if name == "slope" else f".{name.replace('-', '_')}"
     module = import_module(file, __package__)
     if name in COMMANDS:
         found: click.Command = module.command

@@ -11,7 +11,7 @@ from .places import from_file, naming, not_negative
 NAME = "network"
 NEEDS = "extract_network"
 PROVEN = True
-MODULES = "mst.problem", "drainage.network_problem"
+MODULES = "spanning_tree.operation", "hydrology.network.operation"
 READS = ("keep",)
 FILE = "LINES.geojson|.gpkg|.parquet|.fgb"
 HELP = """Write the main lines of the spanning forest of STORE, or of a raster, as vector lines.
@@ -49,7 +49,7 @@ def refuse(settings: dict[str, Any]) -> None:
 
 
 def run(store: Any, output: str, keep: str | None, **settings: Any) -> Any:
-    from ..drainage import extract_network
+    from ..hydrology.network.pipeline import extract_network
 
     kept = None
     if keep is not None:

@@ -62,7 +62,7 @@ def _refuse_other_grid(output: str | None, store: str) -> None:
 def _refuse_gpus_of_workers(settings: dict[str, Any]) -> None:
     """Refuse, before any step, what the last one would refuse."""
     if settings.get("backend") == "cuda" and settings["client"] is not None:
-        from ..drainage.location import ON_CLUSTER, refuse_cuda
+        from ..hydrology.common.backend import ON_CLUSTER, refuse_cuda
 
         refuse_cuda("cuda", ON_CLUSTER)
 
@@ -78,7 +78,7 @@ def command_of(operation: ModuleType) -> click.Command:
     has --backend,
     --device and --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A raster may
     stand in place of a store, and files in place of frictions and barriers. One with NEEDS, the
-    name of a function of `drainage.needs`, or `provide`, which may call one, computes the layers
+    name of a function of `hydrology.needs`, or `provide`, which may call one, computes the layers
     that are missing. It names the options of layers that it WRITES, if not --into. A PROGRAM of its
     own has --version.
     """
@@ -231,8 +231,8 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
     """Compute the layers that an operation needs; return the seconds of each step."""
     if not (hasattr(operation, "provide") or hasattr(operation, "NEEDS")):
         return {}
-    from ..drainage import needs
-    from ..drainage.completing import how_of, refuse_other_run
+    from ..hydrology import needs
+    from ..hydrology.completing import how_of, refuse_other_run
     from ..store import TileStore
 
     opened = TileStore.open(store)
@@ -267,7 +267,7 @@ def cells_with_a_value(found: Any) -> str:
 
 def over_heights(found: Any) -> str:
     """Name the layer of heights that drain, if it is not `elevation`."""
-    from ..drainage.source import heights_of
+    from ..hydrology.forest.source import heights_of
     from ..io.labelled import HEIGHTS
 
     name = heights_of(next(iter(found.layers.values())))
@@ -288,7 +288,7 @@ def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:
 def _refuse_files(settings: dict[str, Any]) -> None:
     """Refuse, before the work starts, a table or lines that cannot be written."""
     if settings.get("table"):
-        from ..components.table import checked_table  # brings GDAL
+        from ..raster.label_components.table import checked_table  # brings GDAL
 
         checked_table(settings["table"], overwrite=settings["overwrite"])
     if settings.get("lines"):
@@ -316,7 +316,7 @@ def _refuse_layers(
     given: Given, writes: Iterable[str], files: Iterable[str], settings: dict[str, Any]
 ) -> None:
     """Refuse names given twice, layers that exist, and inputs that do not, before any work."""
-    from ..drainage.completing import refuse_existing
+    from ..hydrology.completing import refuse_existing
     from ..store import TileStore
 
     own = [option for option in _GIVEN if settings.get(option) and f"--{option}" not in files]

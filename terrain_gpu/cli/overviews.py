@@ -28,7 +28,7 @@ from . import options
 @click.option("--remove", is_flag=True, help="Remove the overviews instead.")
 @options.memory_limit_option
 @options.threads_option
-@options.cluster_options("overviews")
+@options.cluster_options("raster.overviews.operation")
 @options.verify_option
 @options.resume_option
 @options.overwrite_option
@@ -59,7 +59,7 @@ def command(
             raise click.UsageError(f"--remove builds nothing; leave out --{given[0]}")
         _remove(store, layers, json_target)
         return
-    from ..overviews import build_overviews
+    from ..raster.overviews import build_overviews
 
     with (
         options.if_interrupted("finished levels are kept, and --resume continues"),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from ..grid import GridSpec
     from ..io.places import Places
-    from ..paths import ShortestPaths
-    from ..paths.trace import TracedPath
+    from ..paths.cost_distance.pipeline import ShortestPaths
+    from ..paths.relax.trace import TracedPath
     from ..report import Report
     from ..store import TileStore
     from .working import Given
@@ -95,7 +95,7 @@ class Files:
         if settings["connectivity"] == 16:
             raise click.UsageError("--all-ties takes 4 or 8 neighbours: give --connectivity 8")
         from ..errors import StoreError
-        from ..paths.steps import layer_named
+        from ..paths.cost.steps import layer_named
 
         name = layer_named(settings["into"], "ties")
         if name in store and not (settings["overwrite"] or settings["resume"]):
@@ -172,8 +172,8 @@ def _write_paths(
     settings: dict[str, Any],
 ) -> None:
     """Write paths, and prove the file before it gets its name."""
-    from ..paths.output import write_paths
-    from ..paths.verify.lines import KnownEnds, verify_stored_paths
+    from ..paths.cost_distance.output import write_paths
+    from ..paths.proof.lines import KnownEnds, verify_stored_paths
 
     def prove(part: Path) -> None:
         how = settings["into"], path, settings["memory_limit"]
@@ -186,7 +186,7 @@ def _write_paths(
 
 def _add_ties(found: ShortestPaths, store: TileStore, settings: dict[str, Any]) -> None:
     """Compute the layer of ties."""
-    from ..paths import tied_steps
+    from ..paths.ties.operation import tied_steps
 
     own = "memory_limit", "threads", "client", "verify", "resume", "overwrite"
     with found.report.phase("ties"):

@@ -15,8 +15,8 @@ import click
 from ..arguments import Settling
 
 if TYPE_CHECKING:
-    from ..drainage.outlets import Asked
     from ..grid import GridSpec
+    from ..hydrology.common.outlets import Asked
     from ..io.places import Places
     from ..report import Report
     from ..store import TileStore
@@ -168,7 +168,7 @@ def outlets_of(
 
     `inner_voids` says whether cells beside these are outlets, for commands without the option.
     """
-    from ..drainage.outlets import BORDER, EDGE, LOW_BORDER, LOW_EDGE, Asked
+    from ..hydrology.common.outlets import BORDER, EDGE, LOW_BORDER, LOW_EDGE, Asked
 
     given = given_outlets(store.grid, settings)
     add, forced = settings.pop("add_outlets"), settings.pop("force_outward")

@@ -25,8 +25,8 @@ from ..arguments import (
 )
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
-from ..mst.weights import WEIGHTS
-from ..paths.costs import row_of
+from ..paths.cost.models import row_of
+from ..spanning_tree.weights import WEIGHTS
 from . import options
 from .compute_sssp import CostType, name_frictions
 from .corridor import refuse_cost
@@ -76,12 +76,12 @@ UNPLANNED = {
 """Commands without a plan, and why."""
 
 PLANNERS = {
-    "accumulate": ("drainage", "plan_accumulation"),
-    "burn": ("drainage", "plan_burn"),
-    "contours": ("vectorize.contour_lines", "plan_contours"),
-    "network": ("drainage", "plan_network"),
-    "polygons": ("vectorize.polygon_problem", "plan_polygons"),
-    "slope": ("morphometry", "plan_slope"),
+    "accumulate": ("hydrology.accumulate.operation", "plan_accumulation"),
+    "burn": ("hydrology.burn.operation", "plan_burn"),
+    "contours": ("raster.contours.lines", "plan_contours"),
+    "network": ("hydrology.network.operation", "plan_network"),
+    "polygons": ("raster.polygons.operation", "plan_polygons"),
+    "slope": ("raster.slope", "plan_slope"),
 }
 """Modules and names of those that take shape, type, block size and flags."""
 
@@ -463,7 +463,7 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
 
 def _refuse_sums(problem: dict[str, Any]) -> None:
     """Refuse what flow accumulation refuses."""
-    from ..drainage.flow.accumulation import refuse_arguments
+    from ..hydrology.flow_accumulation.operation import refuse_arguments
 
     refuse_arguments({**problem, "statistic": problem["statistic"] or "sum"})
     if problem["statistic"] and problem["weights"] is None:
@@ -565,7 +565,7 @@ def _plan(
         )
         block_size = plan.block_size
     if purpose == "mst":
-        from ..mst import plan_spanning_tree
+        from ..spanning_tree import plan_spanning_tree
 
         weight = problem["weight"] or "max"
         return plan_spanning_tree(rows, cols, cells, block_size, weight=weight, **limits)
@@ -579,7 +579,7 @@ def _plan(
         )
         return planned
     if purpose == "components":
-        from ..components import plan_components
+        from ..raster.label_components import plan_components
 
         return plan_components(rows, cols, [cells], block_size, **limits)
     if purpose == "export":
@@ -601,9 +601,9 @@ def _plan_algebra(
     purpose: str, blocks: BlockGrid, cells: np.dtype, layers: int | None, limits: dict[str, Any]
 ) -> StreamPlan:
     """Plan layers from layers: calc into float64, features onto a layer, a corridor of layers."""
-    from ..algebra.corridors import plan_corridor
-    from ..algebra.problem import plan_calc
-    from ..algebra.rasterizing import plan_rasterize
+    from ..paths.corridor.operation import plan_corridor
+    from ..raster.calc.operation import plan_calc
+    from ..raster.rasterize.operation import plan_rasterize
 
     if purpose == "calc":
         target = np.dtype(np.float64)
@@ -622,38 +622,38 @@ def _plan_drainage(
     labels = 4 if blocks.rows * blocks.cols < 2**32 else 8
     rows, cols, block = of_blocks = blocks.rows, blocks.cols, blocks.block
     if purpose == "flow-direction" and problem["flats"] == "gradient":
-        from ..drainage.flats.operation import plan_flats
+        from ..hydrology.flow_direction.gradient import plan_flats
 
         return plan_flats(blocks, cells, **limits)
     if purpose == "flow-direction":
-        from ..drainage import plan_accumulation
+        from ..hydrology.accumulate.operation import plan_accumulation
 
         kind = {"sums": False, "directions": True, "voids": True}
         return plan_accumulation(rows, cols, cells, block, **kind, **limits)
     if purpose == "fill" and problem["epsilon"]:
-        from ..drainage.flow.epsilon import plan_epsilon_fill
+        from ..hydrology.fill.epsilon import plan_epsilon_fill
 
         return plan_epsilon_fill(blocks, cells, **limits)
     if purpose == "hand" and _divides(problem):
-        from ..drainage.multiflow import hand
+        from ..hydrology.hand import divided as hand
 
         return hand.plan_for(blocks, cells, **limits)
     if purpose == "flow-accumulation":
         return _plan_sums(blocks, cells, problem, limits)
     if purpose == "depressions" or problem["keep"]:
-        from ..drainage.hierarchy.operation import plan_depressions
+        from ..hydrology.depressions.operation import plan_depressions
 
         filled = [cells.itemsize] * bool(problem["conditioned"] or problem["keep"])
         written = [labels] * (purpose == "depressions") + filled
         return plan_depressions(blocks, cells, written, **limits)
     if purpose == "fill-spill-merge":
-        from ..drainage.ponds.operation import plan_fill_spill_merge
+        from ..hydrology.fill_spill_merge.operation import plan_fill_spill_merge
 
         rain = [] if problem["rain"] is None else [problem["rain"].itemsize]
         return plan_fill_spill_merge(blocks, cells, rain, **limits)
     if purpose == "breach":
-        from ..drainage import plan_breach
-        from ..drainage.breaching.lines import plan_lines
+        from ..hydrology.breach.lines import plan_lines
+        from ..hydrology.breach.operation import plan_breach
 
         distance = {"max_distance": problem["max_distance"]} if problem["max_distance"] else {}
         how = {"voids": True, **distance, **limits}
@@ -664,7 +664,7 @@ def _plan_drainage(
     if purpose == "streams":
         return _plan_streams(blocks, cells, problem, limits)
     if purpose == "terrain-indices":
-        from ..drainage.indices import plan_indices
+        from ..hydrology.terrain_indices.operation import plan_indices
 
         types = [layer_dtype("float32"), layer_dtype("float64")]
         return plan_indices(*of_blocks, types, 3, **limits)
@@ -675,8 +675,8 @@ def _plan_streams(
     blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
 ) -> StreamPlan:
     """Plan streams, and their lines after them."""
-    from ..drainage import plan_streams
-    from ..drainage.channels.line_problem import plan_lines
+    from ..hydrology.streams.lines import plan_lines
+    from ..hydrology.streams.orders import plan_streams
 
     least = problem["threshold"] or 1000
     how = {"threshold": least, "order": problem["order"] or "strahler", **limits}
@@ -702,8 +702,8 @@ def _plan_sums(
     blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
 ) -> StreamPlan:
     """Plan flow-accumulation."""
-    from ..drainage.flow.accumulation import plan_upstream
-    from ..drainage.multiflow.operation import plan_for
+    from ..hydrology.flow_accumulation.divided import plan_for
+    from ..hydrology.flow_accumulation.operation import plan_upstream
 
     if _divides(problem):
         return plan_for(blocks, cells, weights=problem["weights"], **limits)
@@ -720,9 +720,9 @@ def _plan_flow(
     limits: dict[str, Any],
 ) -> StreamPlan:
     """Plan what follows flow directions: fill, hand, basins, watershed."""
-    from ..drainage.flow.operation import plan_flow
-    from ..drainage.flow.watershed import POINT_BYTES
     from ..engine.plan import PER_ROW
+    from ..hydrology.along_flow.operation import plan_flow
+    from ..hydrology.watershed.operation import POINT_BYTES
 
     worker, held, row_bytes = 0, 0, 0
     read, written = [1], [labels]

@@ -11,12 +11,12 @@ import numpy as np
 
 from ..grid import TILE, BlockGrid
 from ..grid.neighbours import reach_of
-from ..paths.costs import CostModel, friction_beside, is_directed, usual_cost
+from ..paths.cost.models import CostModel, friction_beside, is_directed, usual_cost
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
-    from ..paths.index.files import Index
-    from ..paths.matrix.problem import MatrixPlan
+    from ..paths.cost_matrix.operation import MatrixPlan
+    from ..paths.distance_index.files import Index
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class PlannedPaths:
         PlanError
             when a limit is too small.
         """
-        from ..paths.inputs import refuse_with_continuous
-        from ..paths.network import refuse_directed
+        from ..paths.cost_distance.inputs import refuse_with_continuous
+        from ..paths.least_cost_network import refuse_directed
 
         if self.metric == "continuous":
             refuse_with_continuous(self.model, self.connectivity, alone=not self.backlink)
@@ -109,7 +109,7 @@ class PlannedPaths:
         return self._distances(BlockGrid(rows, cols, block_size), beside, **limits)
 
     def _matrix(self, rows: int, cols: int, beside: dict[str, Any], **limits: Any) -> MatrixPlan:
-        from ..paths.matrix.problem import plan_matrix
+        from ..paths.cost_matrix.operation import plan_matrix
 
         network = self.purpose == "least-cost-network"
         return plan_matrix(
@@ -129,13 +129,13 @@ class PlannedPaths:
         )
 
     def _new_index(self, blocks: BlockGrid) -> Index:
-        from ..paths.index.files import NAME, new_index
+        from ..paths.distance_index.files import NAME, new_index
 
         tile = {"tile": self.problem["tile"] or TILE}
         return new_index(Path(NAME), blocks, self.model, self.cells, tile)
 
     def _index(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
-        from ..paths.index.problem import plan_index
+        from ..paths.distance_index.operation import plan_index
 
         planned = self._new_index(blocks)
         kinds = [kind for kind in (self.cells, *beside.values()) if kind is not None]
@@ -145,8 +145,8 @@ class PlannedPaths:
     def _distances(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
         """Of distances, and of the network or the corridor that follows from them."""
         from ..engine.plan import plan_paths, threads_of
-        from ..paths.network.problem import plan_network
-        from ..paths.problem import method_bytes
+        from ..paths.cost_distance.operation import method_bytes
+        from ..paths.least_cost_network.operation import plan_network
 
         wanted = {"backlink": self.backlink, "allocation": self.allocation}
         distance, halo = self.model.distance_dtype(self.cells), reach_of(self.connectivity)
@@ -185,7 +185,7 @@ def _with_corridor(
     blocks: BlockGrid, plan: StreamPlan, distance: np.dtype, **limits: Any
 ) -> StreamPlan:
     """Distances from both ends, one after the other, and the corridor between them."""
-    from ..algebra.corridors import plan_corridor
+    from ..paths.corridor.operation import plan_corridor
 
     then = plan_corridor(blocks, 2 * [distance], **limits)
     return replace(

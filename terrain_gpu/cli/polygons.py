@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 NAME = "polygons"
 PROVEN = True
-MODULES = ("vectorize.polygon_problem",)
+MODULES = ("raster.polygons.operation",)
 FILE = "POLYGONS.gpkg|.geojson|.parquet|.fgb"
 HELP = """Write the areas of equal labels of a layer of STORE, or of a raster, as polygons.
 
@@ -59,7 +59,7 @@ def run(
     id_field: str | None,
     **settings: Any,
 ) -> Any:
-    from ..vectorize import polygons
+    from ..raster.polygons.operation import polygons
 
     if layer is None:
         if len(store.layers) != 1:

@@ -14,7 +14,7 @@ from .places import Place, Point, naming, refuse_shared_files
 if TYPE_CHECKING:
     from ..grid import GridSpec
     from ..io.places import Places
-    from ..paths.index.query import IndexQuery
+    from ..paths.distance_index.query import IndexQuery
 
 SHOWN = 1000
 """Without a table, costs of at most this many pairs are in the report."""
@@ -90,7 +90,7 @@ def command(
         {"--pairs": pairs}, {"--output": output, "--path": path, "--json": json_target}
     )
 
-    from ..paths.index.query import query_index, write_rows
+    from ..paths.distance_index.query import query_index, write_rows
     from ..store import TileStore
 
     opened = TileStore.open(store)
@@ -123,7 +123,7 @@ def _ends(
 ) -> tuple[Places, Places]:
     """The cells that the options name."""
     from ..io.places import from_rowcol, from_xy
-    from ..paths.index.pairs import read_pairs
+    from ..paths.distance_index.pairs import read_pairs
 
     kinds = [kind for kind in ("", "_rowcol") if points[f"from{kind}"] or points[f"to{kind}"]]
     if len(kinds) + (pairs is not None) != 1:

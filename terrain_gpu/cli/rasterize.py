@@ -11,7 +11,7 @@ from .places import from_file, naming
 
 NAME = "rasterize"
 PROVEN = True
-MODULES = ("algebra.rasterizing",)
+MODULES = ("raster.rasterize.operation",)
 READS = ("features",)
 HELP = """Write the features of a vector file into a layer of STORE, such as rivers as barriers.
 
@@ -63,7 +63,7 @@ def refuse(settings: dict[str, Any]) -> None:
 
 
 def run(store: Any, features: str, field: str | None, **settings: Any) -> Any:
-    from ..algebra.rasterizing import rasterize
+    from ..raster.rasterize.operation import rasterize
 
     if settings["value"] is None and field is None:
         settings["value"] = 1

@@ -18,11 +18,11 @@ NAME = "streams"
 NEEDS = "streams"
 PROVEN = True
 MODULES = (
-    "mst.problem",
-    "drainage.flow",
-    "drainage.directions",
-    "drainage.channels.problem",
-    "drainage.channels.line_problem",
+    "spanning_tree.operation",
+    "hydrology.flow_accumulation.operation",
+    "hydrology.flow_direction.operation",
+    "hydrology.streams.orders",
+    "hydrology.streams.lines",
 )
 HELP = """Find the channels of STORE, or of a raster (then give -o or --lines): the cells through
 which at least a threshold drains.
@@ -96,7 +96,7 @@ def refuse(settings: dict[str, Any]) -> None:
 
 
 def run(store: TileStore, **settings: Any) -> Any:
-    from ..drainage import streams
+    from ..hydrology.streams.operation import streams
 
     return streams(store, **settings)
 

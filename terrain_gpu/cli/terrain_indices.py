@@ -13,11 +13,11 @@ NAME = "terrain-indices"
 NEEDS = "terrain_indices"
 PROVEN = True
 MODULES = (
-    "mst.problem",
-    "drainage.flow",
-    "drainage.directions",
-    "drainage.indices",
-    "morphometry.problem",
+    "spanning_tree.operation",
+    "hydrology.flow_accumulation.operation",
+    "hydrology.flow_direction.operation",
+    "hydrology.terrain_indices.operation",
+    "raster.slope.operation",
 )
 WRITES = "twi", "spi", "ls"
 HELP = """Compute topographic wetness (TWI), stream power (SPI) and the length-slope factor (LS) of
@@ -67,6 +67,6 @@ def refuse(settings: dict[str, Any]) -> None:
 
 
 def run(store: TileStore, **settings: Any) -> Any:
-    from ..drainage import terrain_indices
+    from ..hydrology.terrain_indices.operation import terrain_indices
 
     return terrain_indices(store, **settings)

@@ -69,11 +69,11 @@ LINES = (".geojson", ".gpkg", ".parquet", ".fgb")
 @options.devices_option
 @options.gpu_memory_limit_option
 @options.cluster_options(
-    "mst.verify.forest",
-    "paths.verify",
-    "components.verify",
-    "drainage.verify",
-    "morphometry.verify",
+    "spanning_tree.proof.forest",
+    "paths.proof",
+    "raster.label_components.proof",
+    "hydrology.accumulate.proof",
+    "raster.slope.proof",
 )
 @options.scratch_option
 @options.progress_option
@@ -217,7 +217,7 @@ def _of_cluster(
 
 def _results(store: TileStore, gpu: dict[str, Any]) -> dict[str, Check]:
     """Proofs of all results, by name."""
-    from ..mst import LAYER
+    from ..spanning_tree import LAYER
 
     checks: dict[str, Check] = {}
     if LAYER in store:
@@ -234,9 +234,9 @@ def _results(store: TileStore, gpu: dict[str, Any]) -> dict[str, Check]:
 
 
 def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..mst import LAYER
-    from ..mst.verify.forest import verify_forest
-    from ..mst.weights import WEIGHTS
+    from ..spanning_tree import LAYER
+    from ..spanning_tree.proof.forest import verify_forest
+    from ..spanning_tree.weights import WEIGHTS
 
     layer = store.layer(LAYER)
     settings, result = (layer.info.get(key) for key in ("settings", "result"))
@@ -303,7 +303,7 @@ def _distances(store: TileStore) -> list[str]:
 
 
 def _paths(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..paths.verify import verify_stored
+    from ..paths.proof import verify_stored
 
     found = verify_stored(store, name, **how)
     layers = found["layers"]
@@ -348,63 +348,67 @@ def _depressions(found: dict[str, Any]) -> str:
 
 
 _PROOFS = {
-    "overview_of": _LayerProof("overviews.verify:verify_stored_overview", _with_a_value),
-    "slope_of": _LayerProof("morphometry.verify:verify_stored_slopes", _with_a_value),
+    "overview_of": _LayerProof("raster.overviews.proof:verify_stored_overview", _with_a_value),
+    "slope_of": _LayerProof("raster.slope.proof:verify_stored_slopes", _with_a_value),
     "streams_of": _LayerProof(
-        "drainage.verify.streams:verify_stored_orders",
+        "hydrology.streams.proof:verify_stored_orders",
         lambda found: _counted(found["links"], "link"),
     ),
     "where": _LayerProof(
-        "components.verify:verify_stored_labels",
+        "raster.label_components.proof:verify_stored_labels",
         lambda found: (
             f"{_counted(found['components'], 'component')} of {found['cells']:,} cells in all"
         ),
     ),
     "fill_of": _LayerProof(
-        "drainage.verify.fill:verify_stored_fill",
+        "hydrology.fill.proof:verify_stored_fill",
         lambda found: _that_drain(found) if "cells" in found else f"{_depressions(found)} kept",
     ),
     "depressions_of": _LayerProof(
-        "drainage.verify.nesting:verify_stored_depressions", _depressions
+        "hydrology.depressions.proof:verify_stored_depressions", _depressions
     ),
     "water_of": _LayerProof(
-        "drainage.verify.ponds:verify_stored_water",
+        "hydrology.fill_spill_merge.proof:verify_stored_water",
         lambda found: f"{found['cells']:,} cells under water",
     ),
     "breach_of": _LayerProof(
-        "drainage.verify.breach:verify_stored_breach",
+        "hydrology.breach.proof:verify_stored_breach",
         lambda found: f"{found['breached']:,} pits breached",
     ),
     "burn_of": _LayerProof(
-        "drainage.verify.burn:verify_stored_burn",
+        "hydrology.burn.proof:verify_stored_burn",
         lambda found: f"{found['burned']:,} cells lowered",
     ),
     "basins_of": _LayerProof(
-        "drainage.verify.basins:verify_stored_basins",
+        "hydrology.basins.proof:verify_stored_basins",
         lambda found: f"{_counted(found['basins'], 'basin')} of {found['cells']:,} cells in all",
     ),
     "hand_of": _LayerProof(
-        "drainage.verify.hand:verify_stored_above",
+        "hydrology.hand.proof:verify_stored_above",
         lambda found: f"{found['cells']:,} cells above a stream",
     ),
-    "indices_of": _LayerProof("drainage.verify.indices:verify_stored_indices", _with_a_value),
-    "calc_of": _LayerProof("algebra.verify.results:verify_stored_calc", _with_a_value),
-    "corridor_of": _LayerProof("algebra.verify.corridors:verify_stored_corridor", _with_a_value),
+    "indices_of": _LayerProof(
+        "hydrology.terrain_indices.proof:verify_stored_indices", _with_a_value
+    ),
+    "calc_of": _LayerProof("raster.calc.proof:verify_stored_calc", _with_a_value),
+    "corridor_of": _LayerProof("paths.corridor.proof:verify_stored_corridor", _with_a_value),
     "features": _LayerProof(
-        "algebra.verify.features:verify_stored_rasterized",
+        "raster.rasterize.proof:verify_stored_rasterized",
         lambda found: f"{found['changed']:,} cells that features change",
     ),
     "ties_of": _LayerProof(
-        "paths.verify.ties:verify_stored_ties",
+        "paths.ties.proof:verify_stored_ties",
         lambda found: f"{found['cells']:,} cells with several steps back",
     ),
 }
 """The proofs of layers by a setting that these record."""
 
-_SUMS = _LayerProof("drainage.verify.sums:verify_stored_sums", _that_drain)
-_DIVIDED = _LayerProof("drainage.verify.multiflow:verify_stored_division", _that_drain)
+_SUMS = _LayerProof("hydrology.flow_accumulation.proof:verify_stored_sums", _that_drain)
+_DIVIDED = _LayerProof(
+    "hydrology.flow_accumulation.proof_divided:verify_stored_division", _that_drain
+)
 _GRADIENT = _LayerProof(
-    "drainage.verify.flats:verify_stored_gradient",
+    "hydrology.flow_direction.proof:verify_stored_gradient",
     lambda found: f"{found['reached']:,} cells drain to {_counted(found['outlets'], 'outlet')}",
 )
 
@@ -451,7 +455,7 @@ def _on_the_cpu(store: TileStore) -> dict[str, Check]:
 
 def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
     from ..engine.proof import Limits
-    from ..io.verify.conversion import verify_stored_conversion
+    from ..io.proof.conversion import verify_stored_conversion
 
     found = verify_stored_conversion(store.layer(name), Limits(**how))
     if "unproven" in found:
@@ -474,7 +478,7 @@ def _of_file(
 
 def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
     from ..engine.proof import Limits
-    from ..io.verify.raster import verify_exported
+    from ..io.proof.raster import verify_exported
 
     found = verify_exported(file, store.layer(name), Limits(**how))
     return found, f"file {file} verified, {found['cells']:,} cells of layer {name}"
@@ -483,9 +487,9 @@ def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str,
 def _features(
     store: TileStore, file: str, name: str | None, heights: str | None, **how: Any
 ) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.stream_lines import verify_stored_lines
     from ..engine.proof import Limits
-    from ..vectorize.verify.drawings import is_drawing
+    from ..hydrology.streams.proof_lines import verify_stored_lines
+    from ..raster.contours.proof_files import is_drawing
 
     if not os.path.isfile(file):
         raise InputError(f"{file}: no such file")
@@ -506,7 +510,7 @@ def _features(
 
 def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
     from ..engine.proof import Limits
-    from ..vectorize.verify.drawings import verify_drawing
+    from ..raster.contours.proof_files import verify_drawing
 
     found = verify_drawing(store.layer(name), file, Limits(**how))
     what = "line" if "lines" in found else "polygon"
@@ -517,7 +521,7 @@ def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[s
 
 
 def _path_lines(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..paths.verify.lines import verify_stored_paths
+    from ..paths.proof.lines import verify_stored_paths
 
     found = verify_stored_paths(store, name, file, how["memory_limit"])
     return found, f"file {file} verified, {_counted(found['paths'], 'path')} by layer {name}"
@@ -525,15 +529,15 @@ def _path_lines(store: TileStore, file: str, name: str, **how: Any) -> tuple[dic
 
 def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     from ..engine.proof import Limits
-    from ..paths.index.stored import verify_stored_index
+    from ..paths.distance_index.stored import verify_stored_index
 
     found = verify_stored_index(store, Limits(**how))
     return found, f"distance index of {found['cost']} verified, {found['entries']:,} entries"
 
 
 def _watersheds(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify.watershed import verify_stored_watershed
     from ..engine.proof import Limits
+    from ..hydrology.watershed.proof import verify_stored_watershed
 
     found = verify_stored_watershed(store, store.layer(name), Limits(**how))
     names = found["layers"]
@@ -546,8 +550,8 @@ def _watersheds(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any]
 def _drainage(
     store: TileStore, sums: list[str], codes: list[str], **how: Any
 ) -> tuple[dict[str, Any], str]:
-    from ..drainage.verify import verify_stored_drainage
     from ..engine.proof import Limits
+    from ..hydrology.accumulate.proof import verify_stored_drainage
 
     if not codes:
         why = "sums are proven from directions (accumulate --directions), which are not there"

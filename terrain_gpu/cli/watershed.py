@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 NAME = "watershed"
 PROVEN = True
-MODULES = "mst.problem", "drainage.flow", "drainage.directions"
+MODULES = (
+    "spanning_tree.operation",
+    "hydrology.flow_accumulation.operation",
+    "hydrology.watershed.operation",
+    "hydrology.flow_direction.operation",
+)
 HELP = """Label the watersheds of STORE, or of a raster (then give -o): every cell with the pour
 point that its flow reaches first.
 
@@ -84,9 +89,9 @@ OPTIONS = [
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
-    from ..drainage import needs
-    from ..drainage.codes import open_links
-    from ..drainage.pour_points import naming_nearest
+    from ..hydrology import needs
+    from ..hydrology.common.codes import open_links
+    from ..hydrology.watershed.pour_points import naming_nearest
 
     points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
     file, links, snap = settings["pour_points"], settings["links"], settings["snap"]
@@ -124,7 +129,7 @@ def provide(
 
 
 def run(store: TileStore, **settings: Any) -> Any:
-    from ..drainage.flow import watershed
+    from ..hydrology.watershed.operation import watershed
 
     return watershed(store, **settings)
 

@@ -305,7 +305,7 @@ def _add(
             f"{file}: a vector file, and frictions are a raster; `terrain-gpu rasterize` makes a "
             "layer of it"
         )
-    from ..algebra.rasterizing import open_corner, rasterize
+    from ..raster.rasterize.operation import open_corner, rasterize
 
     cells = from_file(store.grid, file, settings["memory_limit"], "barriers", all_touched=True)
     asked = click.get_current_context().params

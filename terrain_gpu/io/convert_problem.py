@@ -36,8 +36,8 @@ from .encodings import encoding_of
 from .fills import warn_of_fills
 from .gdal import bound_cache, gdal_environment
 from .mosaic import Mosaic
+from .proof.conversion import Conversion, plan_conversion, verify_conversion
 from .recode import Recode, RecodeDirections
-from .verify.conversion import Conversion, plan_conversion, verify_conversion
 
 log = logging.getLogger(__name__)
 

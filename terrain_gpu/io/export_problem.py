@@ -21,21 +21,15 @@ from ..engine.proof import Limits
 from ..engine.run import Run
 from ..errors import InputError, PlanError
 from ..grid import Block, BlockGrid, GridSpec, Window, ceil_div, clip
-from ..grid.neighbours import (
-    DEGREES,
-    FLOW_DIRECTIONS,
-    FORWARD_EDGES,
-    no_direction,
-    symmetric,
-)
+from ..grid.neighbours import DEGREES, FLOW_DIRECTIONS, FORWARD_EDGES, no_direction, symmetric
 from ..store import Layer
 from ..store.manage import is_coded
 from . import nextxy
 from .encodings import encoded, encoding_dtype, to_own_codes
 from .geotiff import OutputProfile, RasterOutput
 from .nextxy import NEXTXY
-from .verify.nextxy import PLANNED, plan_next_cells, verify_next_cells
-from .verify.raster import plan_raster, verify_raster
+from .proof.nextxy import PLANNED, plan_next_cells, verify_next_cells
+from .proof.raster import plan_raster, verify_raster
 
 # Ordered, so that equal runs write equal bytes.
 EXPORT = Phase("export", writes=True, ordered=True)

@@ -18,7 +18,15 @@ from ..grid import GridSpec
 from ..grid.crs import grid_crs
 from .flatgeobuf import FLATGEOBUF, write_flatgeobuf
 from .geojson import Geometry, write_geojson
-from .lines import PARQUET, cut_line, geojson_lines, is_geopackage, wkb_line, wkb_lines, write_layer
+from .lines import (
+    PARQUET,
+    cut_line,
+    geojson_lines,
+    is_geopackage,
+    wkb_line,
+    wkb_lines,
+    write_layer,
+)
 from .reprojection import to_lonlat
 
 Fields = Mapping[str, type]

@@ -24,7 +24,7 @@ import terrain_gpu
 from ..errors import InputError, StoreError
 from ..grid import GridSpec, Window
 from ..grid.lengths import step_lengths
-from ..paths.costs import MODELS
+from ..paths.cost.models import MODELS
 from ..store import Layer, TileStore
 from ..store.files import output_errors
 from ..store.levels import factors_of, place_of
@@ -167,7 +167,10 @@ class MapRun:
 
     def path(self, row: int, col: int) -> dict[str, Any] | None:
         """The least-cost path to a cell of the map: cells and profile; None if unreached."""
-        from ..paths.trace import lengths_of, trace_path  # not before: the first picture is fast
+        from ..paths.relax.trace import (  # not before: the first picture is fast
+            lengths_of,
+            trace_path,
+        )
 
         if self.source is None or self.job.kind != "distance":
             raise StoreError("no path; wait for the distances")

@@ -19,14 +19,7 @@ from ..grid import GridSpec
 from .checksums import crc_of_json
 from .files import output_errors, sync_tree, write_whole
 from .layer import KEY, Layer
-from .metadata import (
-    FORMAT,
-    TileStore,
-    conventions,
-    layer_attributes,
-    node_json,
-    plain_array,
-)
+from .metadata import FORMAT, TileStore, conventions, layer_attributes, node_json, plain_array
 from .nodes import attributes_of, find_array, open_group
 from .objects import ObjectPath
 

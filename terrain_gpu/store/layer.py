@@ -15,7 +15,17 @@ import numpy as np
 from .. import arguments, cells
 from ..described import Described
 from ..errors import InputError, StoreError, TerrainError
-from ..grid import TILE, BlockGrid, GridSpec, Window, ceil_div, clip, is_empty, units, z_rank_table
+from ..grid import (
+    TILE,
+    BlockGrid,
+    GridSpec,
+    Window,
+    ceil_div,
+    clip,
+    is_empty,
+    units,
+    z_rank_table,
+)
 from .checksums import block_digest, crc_of_tiles, digests_name, layer_digest
 from .decoding import decode_tiles, shards_at_once
 from .labels import CHUNK, Labels, import_lazy

@@ -20,13 +20,7 @@ from ..grid import GridSpec
 from .coordinates import write_group
 from .files import output_errors, sync_folder, write_whole
 from .layer import Layer
-from .metadata import (
-    FOLDER_OF_LEVELS,
-    MULTISCALES,
-    TileStore,
-    plain_group,
-    without_consolidated,
-)
+from .metadata import FOLDER_OF_LEVELS, MULTISCALES, TileStore, plain_group, without_consolidated
 from .objects import ObjectPath
 from .swap import beside, exclusive, is_locked, is_marked, is_ours
 

@@ -15,14 +15,7 @@ import numpy as np
 from .. import cells
 from ..errors import InputError, StoreError
 from ..grid import TILE, Block, ceil_div
-from .checksums import (
-    block_digest,
-    crc_of_tiles,
-    layer_digest,
-    seal,
-    sealed_line,
-    unsealed_line,
-)
+from .checksums import block_digest, crc_of_tiles, layer_digest, seal, sealed_line, unsealed_line
 from .codecs import code_tiles, most_bytes, saves_at_once
 from .files import new_file, output_errors, remove_file, settle, write_parts
 from .layer import KEY, Layer, Number

@@ -31,7 +31,7 @@ from samples import SAMPLE
 import terrain_gpu
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.mst.weights import WEIGHTS
+from terrain_gpu.spanning_tree.weights import WEIGHTS
 
 ROWS, COLS = 300, 500
 VOID = -9999
@@ -870,8 +870,8 @@ def test_progress_of_a_resumed_run_counts_what_was_done(world):
 COMPILING = "WARNING: compiling kernels for float32 cells; this happens once\n"
 COMPILED = """
 import numpy as np
-from terrain_gpu.mst.levels import Solver
-from terrain_gpu.mst.weights import Weight
+from terrain_gpu.spanning_tree.levels import Solver
+from terrain_gpu.spanning_tree.weights import Weight
 
 for dtype in ("float32", "int16", "float64"):
     print(Solver((1, 1), 64, Weight("max", np.dtype(dtype)), None, True).compiled())

@@ -25,8 +25,8 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError
 from terrain_gpu.io.export import export_layer
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.paths.costs import MODELS
-from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.cost.models import MODELS
+from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 
 ROWS, COLS, CELL = 150, 130, 10.0
 WEST, NORTH = -500.0, 900.0

@@ -31,7 +31,6 @@ from terrain_gpu import (
     corridor,
     cost_matrix,
     depressions,
-    drainage,
     extract_network,
     fill,
     flow_accumulation,
@@ -48,15 +47,18 @@ from terrain_gpu import (
     terrain_indices,
     watershed,
 )
+from terrain_gpu import (
+    hydrology as drainage,
+)
 from terrain_gpu.cli import forecast, forecast_paths
 from terrain_gpu.cli.forecast import COMMANDS, PASSES
 from terrain_gpu.cli.forecast_tasks import TASK_COST, crowded, shared_seconds
 from terrain_gpu.cli.main import group
 from terrain_gpu.cli.plan import PURPOSES, UNPLANNED, command
-from terrain_gpu.drainage import plan_accumulation
 from terrain_gpu.engine import cluster as clusters
-from terrain_gpu.paths.cpu.visits import SECONDS, Visitor
-from terrain_gpu.paths.index import build_index
+from terrain_gpu.hydrology.accumulate.operation import plan_accumulation
+from terrain_gpu.paths.cost_distance.visits import SECONDS, Visitor
+from terrain_gpu.paths.distance_index import build_index
 
 sys.path.insert(0, str(ROOT / "scripts"))
 

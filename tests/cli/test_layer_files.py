@@ -17,8 +17,8 @@ from rasterio.transform import Affine
 from test_cli import call, terrain, write_tif
 
 from terrain_gpu import GridSpec, TileStore
-from terrain_gpu.algebra.rasterizing import open_corner
 from terrain_gpu.io.places import as_places
+from terrain_gpu.raster.rasterize.operation import open_corner
 
 
 def write_lines(path, *lines):

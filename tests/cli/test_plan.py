@@ -29,12 +29,12 @@ from terrain_gpu import (
 )
 from terrain_gpu.cli.main import OPERATIONS, WRITERS, group
 from terrain_gpu.cli.plan import NEEDS, PURPOSES, command
-from terrain_gpu.drainage.breaching.lines import BreachLines
-from terrain_gpu.drainage.channels.line_problem import StreamLines
 from terrain_gpu.engine import run
 from terrain_gpu.errors import PlanError
-from terrain_gpu.mst import plan_spanning_tree
-from terrain_gpu.paths.matrix.problem import MatrixProblem
+from terrain_gpu.hydrology.breach.lines import BreachLines
+from terrain_gpu.hydrology.streams.lines import StreamLines
+from terrain_gpu.paths.cost_matrix.operation import MatrixProblem
+from terrain_gpu.spanning_tree import plan_spanning_tree
 
 LIMITS = {"memory_limit": 10**9, "threads": 2}
 

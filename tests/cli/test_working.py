@@ -199,7 +199,7 @@ def test_wrong(world, capfd, command, says):
 
 
 def test_a_failed_proof_says_what_is_wrong(world, capfd, monkeypatch):
-    from terrain_gpu.morphometry import problem
+    from terrain_gpu.raster.slope import operation as problem
 
     def fails(layer, results, *more):
         raise VerificationError(f"{results['slope'].path}: row 3, column 4: 5.0", "cells", 3, 4)

@@ -18,8 +18,8 @@ from distributed import WorkerPlugin
 from terrain_gpu.cuda import device
 from terrain_gpu.engine import connection
 from terrain_gpu.engine import worker as tasks
-from terrain_gpu.mst.cuda import regions
-from terrain_gpu.mst.levels import Solver
+from terrain_gpu.spanning_tree.gpu import regions
+from terrain_gpu.spanning_tree.levels import Solver
 from terrain_gpu.store.tiles import split_bits, untile, z_view
 
 

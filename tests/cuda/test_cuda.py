@@ -23,16 +23,16 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import NoGpu, choose
 from terrain_gpu.cuda.device import OPTIONS, defines, source, why_not
-from terrain_gpu.drainage.cuda import directions as directions_gpu
-from terrain_gpu.drainage.cuda import flow as flow_gpu
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid.neighbours import COL_STEP, COL_STEP_16, EDGE_OF, ROW_STEP, ROW_STEP_16
-from terrain_gpu.mst.cuda import plan as mst_gpu
-from terrain_gpu.paths.cpu.relax import Overflow
-from terrain_gpu.paths.cuda import solve as paths_gpu
-from terrain_gpu.paths.cuda import variants as paths_variants
-from terrain_gpu.paths.cuda.problem import Problem
-from terrain_gpu.paths.verify import gpu as proof_gpu
+from terrain_gpu.hydrology.along_flow import gpu as flow_gpu
+from terrain_gpu.hydrology.flow_direction import gpu as directions_gpu
+from terrain_gpu.paths.proof import gpu as proof_gpu
+from terrain_gpu.paths.relax.gpu import solve as paths_gpu
+from terrain_gpu.paths.relax.gpu import variants as paths_variants
+from terrain_gpu.paths.relax.gpu.problem import Problem
+from terrain_gpu.paths.relax.relaxation import Overflow
+from terrain_gpu.spanning_tree.gpu import plan as mst_gpu
 
 TARGETS = {"compute_75": ["sm_75", "sm_80", "sm_86", "sm_90"], "compute_100": ["sm_100"]}
 """Real GPUs that kernels are compiled for, from the code of the oldest and of the newest."""

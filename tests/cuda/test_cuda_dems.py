@@ -7,7 +7,7 @@ import pytest
 from samples import DEMS
 
 from terrain_gpu import TileStore, convert_dataset, minimum_spanning_tree, shortest_paths
-from terrain_gpu.mst.weights import valid_cells
+from terrain_gpu.spanning_tree.weights import valid_cells
 
 NAMES = sorted(p.name for p in DEMS.glob("*.*") if p.suffix != ".md")
 

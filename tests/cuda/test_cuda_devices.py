@@ -24,10 +24,10 @@ from terrain_gpu import minimum_spanning_tree, shortest_paths
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.errors import CellError, InputError
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.mst.cuda import plan as mst_plan
-from terrain_gpu.mst.weights import weights_of
-from terrain_gpu.paths.cuda import regions as paths_regions
-from terrain_gpu.paths.cuda.piece import Piece
+from terrain_gpu.paths.relax.gpu import regions as paths_regions
+from terrain_gpu.paths.relax.gpu.piece import Piece
+from terrain_gpu.spanning_tree.gpu import plan as mst_plan
+from terrain_gpu.spanning_tree.weights import weights_of
 
 pytestmark = pytest.mark.gpu
 

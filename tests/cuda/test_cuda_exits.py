@@ -13,11 +13,11 @@ import pytest
 from terrain_gpu import GridSpec, OutputError, create_layer
 from terrain_gpu.cuda import device
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.mst.cuda import regions as mst_gpu
-from terrain_gpu.mst.verify import gpu as verify_gpu
-from terrain_gpu.mst.verify.forest import verify_arrays
-from terrain_gpu.paths.cuda.regions import RegionSpill
-from terrain_gpu.paths.cuda.solve import BlockStaging
+from terrain_gpu.paths.relax.gpu.regions import RegionSpill
+from terrain_gpu.paths.relax.gpu.solve import BlockStaging
+from terrain_gpu.spanning_tree.gpu import regions as mst_gpu
+from terrain_gpu.spanning_tree.proof import gpu as verify_gpu
+from terrain_gpu.spanning_tree.proof.forest import verify_arrays
 from terrain_gpu.store.spill import Slots
 
 

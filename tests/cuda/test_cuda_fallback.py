@@ -18,20 +18,20 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import Gpu, NoGpu, Placement, find_gpu
 from terrain_gpu.cuda.device import OutOfGpuMemory, memory_bound
-from terrain_gpu.mst.cuda import plan as mst_plan
-from terrain_gpu.mst.cuda import regions as mst_gpu
-from terrain_gpu.mst.levels import Solver
-from terrain_gpu.mst.verify import gpu as verify_gpu
-from terrain_gpu.mst.verify.forest import verify_arrays, verify_forest
-from terrain_gpu.mst.weights import Weight
-from terrain_gpu.paths.cpu.relax import Overflow, Relaxation
-from terrain_gpu.paths.cuda import solve as paths_gpu
-from terrain_gpu.paths.index import build_index
-from terrain_gpu.paths.index import gpu as index_gpu
-from terrain_gpu.paths.index.problem import EntrySolver
-from terrain_gpu.paths.verify import gpu as proof_gpu
-from terrain_gpu.paths.verify import verify_stored
+from terrain_gpu.paths.distance_index import build_index
+from terrain_gpu.paths.distance_index import gpu as index_gpu
+from terrain_gpu.paths.distance_index.operation import EntrySolver
+from terrain_gpu.paths.proof import gpu as proof_gpu
+from terrain_gpu.paths.proof import verify_stored
+from terrain_gpu.paths.relax.gpu import solve as paths_gpu
+from terrain_gpu.paths.relax.relaxation import Overflow, Relaxation
 from terrain_gpu.primitives import connected_components, contract_tree, euler_tour, list_ranking
+from terrain_gpu.spanning_tree.gpu import plan as mst_plan
+from terrain_gpu.spanning_tree.gpu import regions as mst_gpu
+from terrain_gpu.spanning_tree.levels import Solver
+from terrain_gpu.spanning_tree.proof import gpu as verify_gpu
+from terrain_gpu.spanning_tree.proof.forest import verify_arrays, verify_forest
+from terrain_gpu.spanning_tree.weights import Weight
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 

@@ -40,9 +40,9 @@ from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import Gpu, NoGpu
 from terrain_gpu.errors import PlanError, VerificationError
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.mst.verify import gpu as verify_gpu
-from terrain_gpu.mst.verify.forest import verify_arrays, verify_forest
-from terrain_gpu.mst.weights import weights_of
+from terrain_gpu.spanning_tree.proof import gpu as verify_gpu
+from terrain_gpu.spanning_tree.proof.forest import verify_arrays, verify_forest
+from terrain_gpu.spanning_tree.weights import weights_of
 
 small = rasters(shape=shapes(200, 5000))
 widths = st.sampled_from([2**32, 1])

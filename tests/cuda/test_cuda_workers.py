@@ -34,9 +34,9 @@ from terrain_gpu.cuda.device import OutOfGpuMemory
 from terrain_gpu.engine import connection
 from terrain_gpu.errors import CellError, InputError, PlanError
 from terrain_gpu.grid import BlockGrid
-from terrain_gpu.mst import problem
-from terrain_gpu.mst.cuda import plan, remote
-from terrain_gpu.mst.weights import weights_of
+from terrain_gpu.spanning_tree import operation as problem
+from terrain_gpu.spanning_tree.gpu import plan, remote
+from terrain_gpu.spanning_tree.weights import weights_of
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 

@@ -34,11 +34,12 @@ from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, PlanError, StoreError
 from terrain_gpu.grid import BlockGrid, ceil_div
 from terrain_gpu.io.places import as_places
-from terrain_gpu.paths.cuda import keep, remote
-from terrain_gpu.paths.cuda.keep import Around, RegionFiles
-from terrain_gpu.paths.cuda.problem import Problem
-from terrain_gpu.paths.edges import infinity_of
-from terrain_gpu.paths.problem import LAYERS, CostDistance
+from terrain_gpu.paths.cost.edges import infinity_of
+from terrain_gpu.paths.cost_distance import gpu_remote as remote
+from terrain_gpu.paths.cost_distance import gpu_worker as keep
+from terrain_gpu.paths.cost_distance.gpu_worker import Around, RegionFiles
+from terrain_gpu.paths.cost_distance.operation import LAYERS, CostDistance
+from terrain_gpu.paths.relax.gpu.problem import Problem
 from terrain_gpu.store.spill import SlotFiles
 
 pytestmark = [

@@ -24,7 +24,7 @@ import rasterio
 
 import terrain_gpu as tg
 from terrain_gpu.grid import TILE
-from terrain_gpu.paths.cpu.relax import Relaxation
+from terrain_gpu.paths.relax.relaxation import Relaxation
 from terrain_gpu.report import process_io
 from terrain_gpu.store import shard, shard_kernel
 

@@ -41,16 +41,16 @@ from terrain_gpu import (
     shortest_paths,
     slope,
 )
-from terrain_gpu.drainage.accumulation import Accumulate
 from terrain_gpu.engine import cluster as clusters
 from terrain_gpu.engine import connection
 from terrain_gpu.engine import plan as planner
 from terrain_gpu.engine.run import Here, run
 from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
-from terrain_gpu.morphometry import Slope
-from terrain_gpu.mst.problem import SpanningForest
-from terrain_gpu.paths.cpu import solve
+from terrain_gpu.hydrology.accumulate.operation import Accumulate
+from terrain_gpu.paths.cost_distance import solve
+from terrain_gpu.raster.slope import Slope
+from terrain_gpu.spanning_tree.operation import SpanningForest
 from terrain_gpu.store.swap import lent_folder
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
@@ -260,7 +260,7 @@ import os, signal, sys
 from terrain_gpu.engine.cluster import open_client
 from terrain_gpu.engine.run import Here, run
 from terrain_gpu.engine.worker import Job, do_each
-from terrain_gpu.mst.problem import SpanningForest
+from terrain_gpu.spanning_tree.operation import SpanningForest
 
 seen = 0
 def kill(cells, total):
@@ -290,7 +290,7 @@ PATHS = DRIVER.replace(
     "import open_client",
     "import open_client\n"
     "from terrain_gpu import shortest_paths\n"
-    "from terrain_gpu.paths.cpu import solve\n"
+    "from terrain_gpu.paths.relax import solve\n"
     "solve.CHECKPOINT = 0.0  # seconds",
 )
 
@@ -300,7 +300,7 @@ import os, signal, sys
 from terrain_gpu import shortest_paths, slope
 from terrain_gpu.engine import cluster, forks
 
-forks.start_server(("terrain_gpu.paths.problem",))
+forks.start_server(("terrain_gpu.paths.cost_distance.operation",))
 with cluster.open_client(2, None) as client:
     print(*client.run(os.getpid).values(), *{pid for pid in client.run(os.getppid).values()})
     sys.stdout.flush()
@@ -806,7 +806,9 @@ def new_pages():
         before = before if k > 4 else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-forks.start_server(("terrain_gpu.mst.problem", "terrain_gpu.drainage.accumulation"))
+forks.start_server(
+    ("terrain_gpu.spanning_tree.operation", "terrain_gpu.hydrology.accumulate.operation")
+)
 with cluster.open_client(1, None) as client:
     (server,) = client.run(os.getppid).values()
     assert threads(server) == 1  # a fork copies the locks of other threads, and they stay locked

@@ -29,9 +29,9 @@ from terrain_gpu.engine.cluster import Cluster
 from terrain_gpu.engine.connection import address_of
 from terrain_gpu.engine.proof import Limits, check_blocks, plan_threads
 from terrain_gpu.errors import PlanError, StoreError, VerificationError
-from terrain_gpu.mst.verify.forest import plan_workers, verify_forest
-from terrain_gpu.mst.weights import Weight
-from terrain_gpu.paths.verify import verify_stored
+from terrain_gpu.paths.proof import verify_stored
+from terrain_gpu.spanning_tree.proof.forest import plan_workers, verify_forest
+from terrain_gpu.spanning_tree.weights import Weight
 from terrain_gpu.store import TileStore
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from terrain_gpu.arguments import parse_size
 from terrain_gpu.cli.plan import PURPOSES
 from terrain_gpu.cli.plan import command as plan_command
-from terrain_gpu.components import plan_components
 from terrain_gpu.engine import machine
 from terrain_gpu.engine.plan import (
     BASELINE,
@@ -29,7 +28,8 @@ from terrain_gpu.engine.plan_stream import SourceShape, plan_stream
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import TILE
 from terrain_gpu.io.convert import plan_for_shape
-from terrain_gpu.mst import plan_spanning_tree
+from terrain_gpu.raster.label_components import plan_components
+from terrain_gpu.spanning_tree import plan_spanning_tree
 
 
 @pytest.mark.parametrize(

@@ -28,18 +28,18 @@ from terrain_gpu import (
 )
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.components.expression import Expression
-from terrain_gpu.components.verify import verify_labels
-from terrain_gpu.drainage.source import Forest, open_forest
-from terrain_gpu.drainage.verify import checker, verify_drainage
-from terrain_gpu.drainage.verify.checker import outlets_digest
 from terrain_gpu.engine.arrays import ArrayLayer
 from terrain_gpu.engine.proof import Limits
 from terrain_gpu.errors import InputError, PlanError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import step_lengths
-from terrain_gpu.morphometry.verify import verify_slopes
-from terrain_gpu.mst.weights import Weight
+from terrain_gpu.hydrology.accumulate import proof as checker
+from terrain_gpu.hydrology.accumulate.proof import outlets_digest, verify_drainage
+from terrain_gpu.hydrology.forest.source import Forest, open_forest
+from terrain_gpu.raster.label_components.expression import Expression
+from terrain_gpu.raster.label_components.proof import verify_labels
+from terrain_gpu.raster.slope.proof import verify_slopes
+from terrain_gpu.spanning_tree.weights import Weight
 
 LIMITS = Limits(memory_limit="8GB", threads=1)
 

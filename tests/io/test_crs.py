@@ -92,7 +92,7 @@ def test_from_the_raster_to_every_output(tmp_path, capfd, text):
             assert crs_code(data.crs) == grid.crs_code
     found = terrain_gpu.shortest_paths(store, [(3, 3)], backlink=True)
     from terrain_gpu.io.places import from_rowcol, from_vector
-    from terrain_gpu.paths.output import write_paths
+    from terrain_gpu.paths.cost_distance.output import write_paths
 
     ends = from_rowcol(grid, [(50, 60)])
     write_paths(tmp_path / "p.gpkg", found.paths(ends, from_rowcol(grid, [(3, 3)])), grid)

@@ -35,7 +35,7 @@ from terrain_gpu.io.aligned import must_align
 from terrain_gpu.io.crs import crs_code, placed
 from terrain_gpu.io.gdal import gdal_environment
 from terrain_gpu.io.geotiff import OutputProfile, RasterOutput
-from terrain_gpu.io.verify.raster import verify_exported
+from terrain_gpu.io.proof.raster import verify_exported
 from terrain_gpu.store.file_writer import writable_file
 from terrain_gpu.store.outputs import Output
 

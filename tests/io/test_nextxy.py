@@ -18,7 +18,7 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, VerificationError
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.io.verify.raster import Limits, verify_exported
+from terrain_gpu.io.proof.raster import Limits, verify_exported
 
 
 def call(words):

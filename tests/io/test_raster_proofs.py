@@ -37,9 +37,9 @@ from terrain_gpu.engine.proof import Limits
 from terrain_gpu.errors import InputError, PlanError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.io.gdal import gdal_environment
+from terrain_gpu.io.proof.conversion import Conversion, verify_conversion
+from terrain_gpu.io.proof.raster import verify_raster
 from terrain_gpu.io.recode import Recode
-from terrain_gpu.io.verify.conversion import Conversion, verify_conversion
-from terrain_gpu.io.verify.raster import verify_raster
 
 LIMITS = Limits("1GB", 2)
 UTM = CRS.from_epsg(32611)

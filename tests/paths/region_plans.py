@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from terrain_gpu.paths.cuda.problem import Problem
+from terrain_gpu.paths.relax.gpu.problem import Problem
 
 
 def in_regions(patch, high, wide=None):

@@ -1,4 +1,4 @@
-"""A stand-in for a GPU: what `paths/cuda/regions.py` needs of CuPy and the kernels, in NumPy.
+"""A stand-in for a GPU: what `paths/relax/gpu/regions.py` needs of CuPy and the kernels, in NumPy.
 
 For heights of 16 bits, distances of absdiff in uint32, 8 neighbours, and distances alone. A tile is
 relaxed to its end, in the order of the keys.
@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from terrain_gpu.paths.cuda import lanes, piece, regions, solve
-from terrain_gpu.paths.cuda.memory import NOTES
-from terrain_gpu.paths.cuda.relaxing import AWAY, CHANGED
-from terrain_gpu.paths.cuda.variants import SIDE
-from terrain_gpu.paths.problem import CostDistance
+from terrain_gpu.paths.cost_distance.operation import CostDistance
+from terrain_gpu.paths.relax.gpu import lanes, piece, regions, solve
+from terrain_gpu.paths.relax.gpu.memory import NOTES
+from terrain_gpu.paths.relax.gpu.relaxing import AWAY, CHANGED
+from terrain_gpu.paths.relax.gpu.variants import SIDE
 
 TOP, ABSENT, NONE = 2**31 - 1, 2**32 - 1, 2**32 - 1
 REACHED = NOTES.index("reached")

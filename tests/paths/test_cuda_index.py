@@ -18,12 +18,13 @@ from test_paths_index import TILED, call, for_the_index, graph_of, write_layer
 
 from terrain_gpu.cuda import device
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.paths.index import build_index, problem
-from terrain_gpu.paths.index import gpu as gpu_index
-from terrain_gpu.paths.index.classic import CLASSIC
-from terrain_gpu.paths.index.files import NAME
-from terrain_gpu.paths.index.writer import EntryWriter
-from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu.paths.distance_index import build_index
+from terrain_gpu.paths.distance_index import gpu as gpu_index
+from terrain_gpu.paths.distance_index import operation as problem
+from terrain_gpu.paths.distance_index.classic import CLASSIC
+from terrain_gpu.paths.distance_index.files import NAME
+from terrain_gpu.paths.distance_index.writer import EntryWriter
 
 
 @needs_nvcc

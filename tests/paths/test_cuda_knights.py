@@ -24,12 +24,12 @@ from terrain_gpu import GridSpec, InputError, TileStore, shortest_paths
 from terrain_gpu.cuda import device
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.paths.cpu import front
-from terrain_gpu.paths.cpu.relax import Relaxation
-from terrain_gpu.paths.cuda import relaxing
-from terrain_gpu.paths.cuda.regions import RegionSpill
-from terrain_gpu.paths.front import ratios_of
-from terrain_gpu.paths.verify import verify_stored
+from terrain_gpu.paths.cost.continuous import ratios_of
+from terrain_gpu.paths.proof import verify_stored
+from terrain_gpu.paths.relax import continuous as front
+from terrain_gpu.paths.relax.gpu import relaxing
+from terrain_gpu.paths.relax.gpu.regions import RegionSpill
+from terrain_gpu.paths.relax.relaxation import Relaxation
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 

@@ -18,9 +18,9 @@ from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.engine.arrays import ArrayLayer
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.io.places import Places
-from terrain_gpu.paths.matrix import gpu
-from terrain_gpu.paths.matrix.problem import MatrixProblem
-from terrain_gpu.paths.matrix.solve import MatrixRun
+from terrain_gpu.paths.cost_matrix import gpu
+from terrain_gpu.paths.cost_matrix.operation import MatrixProblem
+from terrain_gpu.paths.cost_matrix.solve import MatrixRun
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
 

@@ -17,12 +17,12 @@ from terrain_gpu.cli.compute_sssp import command
 from terrain_gpu.cuda import device
 from terrain_gpu.errors import InputError
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.paths.costs import MODELS, Scaled
-from terrain_gpu.paths.cuda import classic as gpu_classic
-from terrain_gpu.paths.cuda import problem as gpu
-from terrain_gpu.paths.cuda.variants import variant
-from terrain_gpu.paths.inputs import GPU_METHODS
-from terrain_gpu.paths.pipeline import METHODS, shortest_paths
+from terrain_gpu.paths.cost.models import MODELS, Scaled
+from terrain_gpu.paths.cost_distance.inputs import GPU_METHODS
+from terrain_gpu.paths.cost_distance.pipeline import METHODS, shortest_paths
+from terrain_gpu.paths.relax.gpu import classic as gpu_classic
+from terrain_gpu.paths.relax.gpu import problem as gpu
+from terrain_gpu.paths.relax.gpu.variants import variant
 
 every_method = pytest.mark.parametrize("method", GPU_METHODS)
 on_a_gpu = pytest.mark.gpu

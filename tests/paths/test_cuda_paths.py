@@ -21,13 +21,13 @@ import terrain_gpu
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import ceil_div
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.paths.costs import MODELS, CostModel, Scaled
-from terrain_gpu.paths.cuda import allocate as gpu_allocate
-from terrain_gpu.paths.cuda import problem as gpu
-from terrain_gpu.paths.cuda import regions as gpu_regions
-from terrain_gpu.paths.cuda.variants import variant
-from terrain_gpu.paths.formula.interpret import evaluate
-from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.cost.formula.interpret import evaluate
+from terrain_gpu.paths.cost.models import MODELS, CostModel, Scaled
+from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu.paths.relax.gpu import allocate as gpu_allocate
+from terrain_gpu.paths.relax.gpu import problem as gpu
+from terrain_gpu.paths.relax.gpu import regions as gpu_regions
+from terrain_gpu.paths.relax.gpu.variants import variant
 from terrain_gpu.store.writer import LayerWriter
 
 pytestmark = pytest.mark.gpu
@@ -77,7 +77,7 @@ def test_edges_have_the_same_bits(name, scaled):
     import numba
 
     from terrain_gpu.cuda.device import module
-    from terrain_gpu.paths.edges import edge
+    from terrain_gpu.paths.cost.edges import edge
 
     kernel = MODELS[name].kernel
     model = kernel(lam=0.7) if name == "langmuir" else kernel()
@@ -110,7 +110,7 @@ def test_formulas_have_the_same_bits(text):
     import cupy
 
     from terrain_gpu.cuda.device import module
-    from terrain_gpu.paths.formula.program import in_c
+    from terrain_gpu.paths.cost.formula.program import in_c
 
     model, inputs = CostModel(text, "friction" in text, {}), edge_inputs(100_000)
     macros = {"MODEL": "FORMULA", "SCALED": 0, "CELL": "f64", "DISTANCE": "F64"}

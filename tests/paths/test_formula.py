@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from terrain_gpu.cuda.device import module
 from terrain_gpu.errors import FormulaError, InputError
-from terrain_gpu.paths.costs import MODELS, CostModel, Scaled, is_directed, row_of
-from terrain_gpu.paths.cuda.variants import step_macros
-from terrain_gpu.paths.edges import edge
-from terrain_gpu.paths.formula import functions
-from terrain_gpu.paths.formula.interpret import evaluate
-from terrain_gpu.paths.formula.presets import PRESETS
-from terrain_gpu.paths.formula.program import in_c
-from terrain_gpu.paths.formula.tree import NAMES, read_formula
+from terrain_gpu.paths.cost.edges import edge
+from terrain_gpu.paths.cost.formula import functions
+from terrain_gpu.paths.cost.formula.interpret import evaluate
+from terrain_gpu.paths.cost.formula.presets import PRESETS
+from terrain_gpu.paths.cost.formula.program import in_c
+from terrain_gpu.paths.cost.formula.tree import NAMES, read_formula
+from terrain_gpu.paths.cost.models import MODELS, CostModel, Scaled, is_directed, row_of
+from terrain_gpu.paths.relax.gpu.variants import step_macros
 
 F64 = np.dtype(np.float64)
 EXTREMES = [0.0, -0.0, 5e-324, 1e-300, 0.1, 1.0, 1e8, 1e154, 1.7e308, -1.0, -1e154, math.inf]

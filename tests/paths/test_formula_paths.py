@@ -23,11 +23,11 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.paths import costs
-from terrain_gpu.paths.costs import MODELS, CostModel
-from terrain_gpu.paths.index import build_index
-from terrain_gpu.paths.verify.prices import interpreted, wrong_price
-from terrain_gpu.paths.verify.stored import verify_stored
+from terrain_gpu.paths.cost import models as costs
+from terrain_gpu.paths.cost.models import MODELS, CostModel
+from terrain_gpu.paths.cost.proof import interpreted, wrong_price
+from terrain_gpu.paths.distance_index import build_index
+from terrain_gpu.paths.proof.stored import verify_stored
 
 CPU = {"backend": "cpu"}
 ALL = {**CPU, "backlink": True, "allocation": True}
@@ -138,7 +138,7 @@ def test_interpreted_steps_are_those_of_kernels(options_):
     from terrain_gpu.grid import BlockGrid
     from terrain_gpu.grid.lengths import step_lengths
     from terrain_gpu.io.places import NO_PLACES
-    from terrain_gpu.paths.ground import Raster, Terrain
+    from terrain_gpu.paths.cost.terrain import Raster, Terrain
 
     z = hills(100, 70)
     z[np.random.default_rng(2).random(z.shape) < 0.3] = np.nan

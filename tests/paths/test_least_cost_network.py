@@ -27,22 +27,16 @@ from test_paths_matrix import as_places
 from test_paths_operation import ends
 
 import terrain_gpu
-from terrain_gpu import (
-    InputError,
-    StoreError,
-    VerificationError,
-    cost_matrix,
-    least_cost_network,
-)
+from terrain_gpu import InputError, StoreError, VerificationError, cost_matrix, least_cost_network
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.run import run
 from terrain_gpu.io import features
 from terrain_gpu.io.places import as_places as valid
-from terrain_gpu.paths.matrix import relax
-from terrain_gpu.paths.network.crossings import link_dtype, spanning_tree
-from terrain_gpu.paths.network.problem import PlaceNetwork
-from terrain_gpu.paths.problem import CostDistance
+from terrain_gpu.paths.cost_distance.operation import CostDistance
+from terrain_gpu.paths.cost_matrix import relax
+from terrain_gpu.paths.least_cost_network.crossings import link_dtype, spanning_tree
+from terrain_gpu.paths.least_cost_network.operation import PlaceNetwork
 from terrain_gpu.store import TileStore
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
@@ -371,7 +365,7 @@ def test_the_proof_refuses_wrong_lines(proven, tmp_path, monkeypatch, mutation, 
 def test_the_proof_finds_a_tree_that_is_not_minimal(proven, tmp_path, monkeypatch):
     """All its links are right, but others are cheaper; or they are no tree."""
     folder, places = proven
-    from terrain_gpu.paths.network import problem
+    from terrain_gpu.paths.least_cost_network import operation as problem
 
     how = str(folder / "s.zarr"), "nearest", str(tmp_path / "n.geojson"), None, "mst", None, places
 
@@ -494,7 +488,7 @@ def test_places_that_no_way_joins(world, capfd, caplog):
 @pytest.mark.parametrize("pairs", ["--pairs all", "--nearest 1"])
 def test_a_stopped_matrix_is_resumed(world, capfd, monkeypatch, pairs):
     command = f"least-cost-network s.zarr --sources towns.geojson -o n.gpkg {pairs}"
-    from terrain_gpu.paths.network import matrix
+    from terrain_gpu.paths.least_cost_network import matrix
 
     with monkeypatch.context() as patch:
         patch.setattr(matrix, "write_links", lambda *a, **k: (_ for _ in ()).throw(OSError(28, "")))

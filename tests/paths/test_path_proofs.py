@@ -26,11 +26,11 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.errors import StoreError, VerificationError
 from terrain_gpu.grid import cell_centres
 from terrain_gpu.io.places import as_places as valid
-from terrain_gpu.paths import output
-from terrain_gpu.paths.matrix import table
-from terrain_gpu.paths.network import files
-from terrain_gpu.paths.output import write_paths
-from terrain_gpu.paths.verify.lines import KnownEnds, verify_stored_paths
+from terrain_gpu.paths.cost_distance import output
+from terrain_gpu.paths.cost_distance.output import write_paths
+from terrain_gpu.paths.cost_matrix import table
+from terrain_gpu.paths.least_cost_network import files
+from terrain_gpu.paths.proof.lines import KnownEnds, verify_stored_paths
 from terrain_gpu.store import TileStore, create_layer
 
 pytestmark = pytest.mark.usefixtures("no_fsync")

@@ -26,11 +26,11 @@ from rasterio.crs import CRS
 from terrain_gpu import GridSpec, InputError, LayerWriter, StoreError, create_layer, slope
 from terrain_gpu.grid.lengths import length_unit, other_unit
 from terrain_gpu.io.places import Places
-from terrain_gpu.paths.cpu import relax
-from terrain_gpu.paths.cuda import problem as gpu
-from terrain_gpu.paths.cuda import regions as gpu_regions
-from terrain_gpu.paths.pipeline import shortest_paths
-from terrain_gpu.paths.problem import CostDistance
+from terrain_gpu.paths.cost_distance.operation import CostDistance
+from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu.paths.relax import relaxation as relax
+from terrain_gpu.paths.relax.gpu import problem as gpu
+from terrain_gpu.paths.relax.gpu import regions as gpu_regions
 
 pytestmark = pytest.mark.usefixtures("backend")
 

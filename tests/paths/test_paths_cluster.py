@@ -23,9 +23,9 @@ from terrain_gpu import create_layer, shortest_paths
 from terrain_gpu.engine.run import Here, Threads, run
 from terrain_gpu.errors import InputError
 from terrain_gpu.io.places import as_places
-from terrain_gpu.paths.cpu import remote, solve, visits
-from terrain_gpu.paths.cpu.visits import visit_blocks, write_blocks
-from terrain_gpu.paths.problem import LAYERS, CostDistance
+from terrain_gpu.paths.cost_distance import remote, solve, visits
+from terrain_gpu.paths.cost_distance.operation import LAYERS, CostDistance
+from terrain_gpu.paths.cost_distance.visits import visit_blocks, write_blocks
 from terrain_gpu.store import TileStore
 from terrain_gpu.store.spill import SlotFiles
 from terrain_gpu.store.swap import lent_folder, withdraw

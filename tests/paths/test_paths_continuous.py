@@ -21,8 +21,8 @@ from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid.lengths import step_lengths
-from terrain_gpu.paths.problem import CostDistance
-from terrain_gpu.paths.verify.stored import verify_stored
+from terrain_gpu.paths.cost_distance.operation import CostDistance
+from terrain_gpu.paths.proof.stored import verify_stored
 from terrain_gpu.store import TileStore
 
 pytestmark = pytest.mark.usefixtures("no_fsync")

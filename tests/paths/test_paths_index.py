@@ -35,14 +35,14 @@ from terrain_gpu.engine.run import run
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
 from terrain_gpu.io.places import Places
-from terrain_gpu.paths import edges
-from terrain_gpu.paths.index import Index, build_index, packing, writer
-from terrain_gpu.paths.index.files import NAME
-from terrain_gpu.paths.index.packing import Packer
-from terrain_gpu.paths.index.problem import DistanceIndex
-from terrain_gpu.paths.index.rim import TILES, rim_of
-from terrain_gpu.paths.index.writer import EntryWriter, IndexWriter
-from terrain_gpu.paths.pipeline import shortest_paths
+from terrain_gpu.paths.cost import edges
+from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu.paths.distance_index import Index, build_index, packing, writer
+from terrain_gpu.paths.distance_index.files import NAME
+from terrain_gpu.paths.distance_index.operation import DistanceIndex
+from terrain_gpu.paths.distance_index.packing import Packer
+from terrain_gpu.paths.distance_index.rim import TILES, rim_of
+from terrain_gpu.paths.distance_index.writer import EntryWriter, IndexWriter
 
 TYPES = [np.dtype(name) for name in ("int16", "uint8", "float32")]
 large = strategies.rasters(shape=strategies.shapes(200, 6000))

@@ -30,12 +30,12 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.engine.proof import Limits
 from terrain_gpu.grid import neighbours
 from terrain_gpu.grid.lengths import step_lengths
-from terrain_gpu.io.verify.raster import verify_exported
-from terrain_gpu.paths.cpu.relax import Relaxation
-from terrain_gpu.paths.pipeline import shortest_paths
-from terrain_gpu.paths.verify import ring_of, verify_paths
-from terrain_gpu.paths.verify.roots import KnownRoots
-from terrain_gpu.paths.verify.stored import RecordedPaths, verify_stored
+from terrain_gpu.io.proof.raster import verify_exported
+from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu.paths.proof import ring_of, verify_paths
+from terrain_gpu.paths.proof.roots import KnownRoots
+from terrain_gpu.paths.proof.stored import RecordedPaths, verify_stored
+from terrain_gpu.paths.relax.relaxation import Relaxation
 from terrain_gpu.store import TileStore, create_layer
 
 

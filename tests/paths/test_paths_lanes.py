@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from terrain_gpu.paths.cuda import lanes
-from terrain_gpu.paths.cuda.rims import Rims
+from terrain_gpu.paths.relax.gpu import lanes
+from terrain_gpu.paths.relax.gpu.rims import Rims
 
 INFINITY = 2**31 - 1
 

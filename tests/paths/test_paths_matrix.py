@@ -30,12 +30,12 @@ from terrain_gpu.errors import ClusterError, VerificationError
 from terrain_gpu.grid import cell_centres
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import Places
-from terrain_gpu.paths.matrix import problem as planning
-from terrain_gpu.paths.matrix import relax, solve
-from terrain_gpu.paths.matrix.folder import StepFile, run_folder
-from terrain_gpu.paths.matrix.places import Grouped
-from terrain_gpu.paths.matrix.problem import MatrixProblem
-from terrain_gpu.paths.trace import path_length
+from terrain_gpu.paths.cost_matrix import operation as planning
+from terrain_gpu.paths.cost_matrix import relax, solve
+from terrain_gpu.paths.cost_matrix.folder import StepFile, run_folder
+from terrain_gpu.paths.cost_matrix.operation import MatrixProblem
+from terrain_gpu.paths.cost_matrix.places import Grouped
+from terrain_gpu.paths.relax.trace import path_length
 
 
 @pytest.fixture(scope="module")

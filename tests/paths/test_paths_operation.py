@@ -10,8 +10,8 @@ from strategies import rasters, shapes
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import as_places
-from terrain_gpu.paths.problem import CostDistance
-from terrain_gpu.paths.steps import unreached
+from terrain_gpu.paths.cost.steps import unreached
+from terrain_gpu.paths.cost_distance.operation import CostDistance
 from terrain_gpu.store import TileStore
 
 

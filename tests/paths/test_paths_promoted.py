@@ -9,8 +9,8 @@ import pytest
 from test_paths import Stop, all_of, fields_in_memory, make_layers
 
 from terrain_gpu import LayerWriter, TileStore, shortest_paths
-from terrain_gpu.paths.cpu.relax import GUARDS
-from terrain_gpu.paths.problem import LAYERS
+from terrain_gpu.paths.cost_distance.operation import LAYERS
+from terrain_gpu.paths.relax.relaxation import GUARDS
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 

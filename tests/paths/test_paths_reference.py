@@ -20,7 +20,8 @@ from strategies import MODELS, WGS84, cost_problems, rasters, shapes
 from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
-from terrain_gpu.paths import costs, edges
+from terrain_gpu.paths.cost import edges
+from terrain_gpu.paths.cost import models as costs
 
 # -- lengths -------------------------------------------------------------------------------
 

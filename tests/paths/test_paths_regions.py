@@ -21,15 +21,15 @@ from terrain_gpu.cuda.device import source
 from terrain_gpu.engine.plan import CUDA_BASELINE
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid import BlockGrid, ceil_div
-from terrain_gpu.mst.verify import gpu as tree_proof
-from terrain_gpu.paths.cuda.problem import Problem
-from terrain_gpu.paths.cuda.regions import RegionSpill
-from terrain_gpu.paths.cuda.relaxing import AWAY, CHANGED
-from terrain_gpu.paths.cuda.resident import ResidentBlocks, _beside
-from terrain_gpu.paths.cuda.rims import Rims
-from terrain_gpu.paths.cuda.variants import SIDE
-from terrain_gpu.paths.verify.checker import threads_within
-from terrain_gpu.paths.verify.gpu import Proof
+from terrain_gpu.paths.proof.checker import threads_within
+from terrain_gpu.paths.proof.gpu import Proof
+from terrain_gpu.paths.relax.gpu.problem import Problem
+from terrain_gpu.paths.relax.gpu.regions import RegionSpill
+from terrain_gpu.paths.relax.gpu.relaxing import AWAY, CHANGED
+from terrain_gpu.paths.relax.gpu.resident import ResidentBlocks, _beside
+from terrain_gpu.paths.relax.gpu.rims import Rims
+from terrain_gpu.paths.relax.gpu.variants import SIDE
+from terrain_gpu.spanning_tree.proof import gpu as tree_proof
 from terrain_gpu.store import spill
 
 

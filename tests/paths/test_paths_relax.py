@@ -15,12 +15,13 @@ from terrain_gpu import GridSpec, InputError, OutputError, shortest_paths
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.paths import fields, problem
-from terrain_gpu.paths.costs import CostModel
-from terrain_gpu.paths.cpu.counts import Visits
-from terrain_gpu.paths.cpu.relax import Relaxation
-from terrain_gpu.paths.ground import Raster, Terrain
-from terrain_gpu.paths.verify import upper_limit
+from terrain_gpu.paths.cost import fields
+from terrain_gpu.paths.cost.models import CostModel
+from terrain_gpu.paths.cost.terrain import Raster, Terrain
+from terrain_gpu.paths.cost_distance import operation as problem
+from terrain_gpu.paths.proof import upper_limit
+from terrain_gpu.paths.relax.counts import Visits
+from terrain_gpu.paths.relax.relaxation import Relaxation
 from terrain_gpu.store.spill import Slots
 
 SECONDS = 600

@@ -33,17 +33,10 @@ from terrain_gpu.io import lines as vector_lines
 from terrain_gpu.io import places as sources
 from terrain_gpu.io import vectors
 from terrain_gpu.io.fields import MAX_ID
-from terrain_gpu.io.places import (
-    Places,
-    from_raster,
-    from_rowcol,
-    from_vector,
-    from_xy,
-    merge,
-)
+from terrain_gpu.io.places import Places, from_raster, from_rowcol, from_vector, from_xy, merge
 from terrain_gpu.io.settling import Ground, refuse_unusable
-from terrain_gpu.paths.output import write_paths
-from terrain_gpu.paths.trace import TracedPath, trace_path
+from terrain_gpu.paths.cost_distance.output import write_paths
+from terrain_gpu.paths.relax.trace import TracedPath, trace_path
 from terrain_gpu.store import TileStore, create_layer
 
 UTM = CRS.from_epsg(32633).to_wkt(version="WKT2_2019")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from terrain_gpu import shortest_paths
 from terrain_gpu.grid import TILE
-from terrain_gpu.paths.cpu import block
-from terrain_gpu.paths.cpu.tile import PADDED, new_tile_work
-from terrain_gpu.paths.edges import infinity_of
-from terrain_gpu.paths.steps import unreached
+from terrain_gpu.paths.cost.edges import infinity_of
+from terrain_gpu.paths.cost.steps import unreached
+from terrain_gpu.paths.relax import block
+from terrain_gpu.paths.relax.tile import PADDED, new_tile_work
 
 GUARD = np.uint32(2**31 - 2**16 - 1)
 """See `relax.GUARDS`."""

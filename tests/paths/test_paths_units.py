@@ -18,8 +18,8 @@ from terrain_gpu import (
 )
 from terrain_gpu.cli.main import group
 from terrain_gpu.grid.lengths import metres_per_unit
-from terrain_gpu.paths.costs import MODELS
-from terrain_gpu.paths.formula.presets import PRESETS
+from terrain_gpu.paths.cost.formula.presets import PRESETS
+from terrain_gpu.paths.cost.models import MODELS
 
 FOOT, SURVEY = 0.3048, 1200 / 3937
 METRIC = [name for name, model in MODELS.items() if model.metric], [*PRESETS]

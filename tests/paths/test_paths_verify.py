@@ -23,13 +23,13 @@ from terrain_gpu.errors import PlanError, StoreError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.mst import minimum_spanning_tree
-from terrain_gpu.paths import verify
-from terrain_gpu.paths.costs import CostModel, is_directed
-from terrain_gpu.paths.ground import Raster, Terrain
-from terrain_gpu.paths.pipeline import shortest_paths
-from terrain_gpu.paths.steps import unreached
-from terrain_gpu.paths.verify import gpu as verify_gpu
+from terrain_gpu.paths import proof as verify
+from terrain_gpu.paths.cost.models import CostModel, is_directed
+from terrain_gpu.paths.cost.steps import unreached
+from terrain_gpu.paths.cost.terrain import Raster, Terrain
+from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu.paths.proof import gpu as verify_gpu
+from terrain_gpu.spanning_tree import minimum_spanning_tree
 from terrain_gpu.store import Layer, TileStore, create_layer
 
 large = strategies.rasters(shape=strategies.shapes(200, 6000))

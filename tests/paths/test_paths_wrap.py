@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from rasterio.crs import CRS
 from samples import make_layers, round_the_earth
 from strategies import WGS84, cost_problems, rasters, shapes
+from terrain_gpu.paths.ties.operation.operation import tied_steps
 
 from terrain_gpu import (
     GridSpec,
@@ -36,13 +37,12 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io import features
-from terrain_gpu.paths import tied_steps
-from terrain_gpu.paths.index import build_index
-from terrain_gpu.paths.index.query import query_index
-from terrain_gpu.paths.network import problem as network_problem
-from terrain_gpu.paths.output import write_paths
-from terrain_gpu.paths.verify import verify_stored
-from terrain_gpu.paths.wrap import wraps
+from terrain_gpu.paths.cost.wrap import wraps
+from terrain_gpu.paths.cost_distance.output import write_paths
+from terrain_gpu.paths.distance_index import build_index
+from terrain_gpu.paths.distance_index.query import query_index
+from terrain_gpu.paths.least_cost_network import operation as network_problem
+from terrain_gpu.paths.proof import verify_stored
 from terrain_gpu.store import TileStore
 
 pytestmark = pytest.mark.usefixtures("no_fsync_session")

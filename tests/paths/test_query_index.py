@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from test_paths_index import TILED, call, exact, for_the_index, graph_of, write_layer
 
 from terrain_gpu import InputError, PlanError, StoreError, TileStore, build_index, query_index
-from terrain_gpu.paths.index.files import NAME
-from terrain_gpu.paths.index.pairs import read_pairs
-from terrain_gpu.paths.index.search import RimSearch
-from terrain_gpu.paths.index.stored import stored_index
+from terrain_gpu.paths.distance_index.files import NAME
+from terrain_gpu.paths.distance_index.pairs import read_pairs
+from terrain_gpu.paths.distance_index.search import RimSearch
+from terrain_gpu.paths.distance_index.stored import stored_index
 from terrain_gpu.store import Layer
 
 NUMBERS = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6))

@@ -30,11 +30,11 @@ from terrain_gpu import (
     shortest_paths,
 )
 from terrain_gpu.io.places import from_rowcol
-from terrain_gpu.paths import problem
-from terrain_gpu.paths.cpu import relax
-from terrain_gpu.paths.index import build_index
-from terrain_gpu.paths.index.files import Index
-from terrain_gpu.paths.output import write_paths
+from terrain_gpu.paths.cost_distance import operation as problem
+from terrain_gpu.paths.cost_distance.output import write_paths
+from terrain_gpu.paths.distance_index import build_index
+from terrain_gpu.paths.distance_index.files import Index
+from terrain_gpu.paths.relax import relaxation as relax
 from terrain_gpu.store import writer
 
 SHAPE = 150, 200

@@ -24,7 +24,7 @@ from terrain_gpu import (
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import StoreError, TerrainError
-from terrain_gpu.paths.index import build_index
+from terrain_gpu.paths.distance_index import build_index
 
 SHAPE = 150, 200
 

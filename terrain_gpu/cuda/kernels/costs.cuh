@@ -1,4 +1,4 @@
-// The cost of a step: the edge functions of paths/costs.py, the same operations in the same order.
+// The cost of a step: the edge functions of paths/cost/models.py, the same operations in the same order.
 // Compiled without fused multiply-add (cuda/device.py), so the bits agree.
 //
 // Macros:
@@ -7,7 +7,7 @@
 //   CELL          type of the heights
 //   FRICTION      type of the frictions if HAS_FRICTION is 1; else the heights are the frictions
 //   DISTANCE      U32, U64 or F64
-//   FORMULA_STEPS statements that compute `cost`, if MODEL is FORMULA (paths/formula/program.py)
+//   FORMULA_STEPS statements that compute `cost`, if MODEL is FORMULA (paths/cost/formula/program.py)
 typedef unsigned char u8;
 typedef signed char i8;
 typedef unsigned short u16;
@@ -60,7 +60,7 @@ __device__ __forceinline__ Parameters parameters_of(const f64* p) {
     return found;
 }
 
-// exp(x) for x >= 0; see `exponential` in paths/costs.py.
+// exp(x) for x >= 0; see `exponential` in paths/cost/models.py.
 __device__ __forceinline__ f64 exponential(f64 x) {
     const f64 shifter = 6755399441055744.0;
     f64 shifted = x * 1.44269504088896338700 + shifter;
@@ -119,7 +119,7 @@ __device__ __forceinline__ dist edge(
 #endif
 }
 
-// Distance after one more step. Never overflows, see `infinity_of` in paths/edges.py.
+// Distance after one more step. Never overflows, see `infinity_of` in paths/cost/edges.py.
 __device__ __forceinline__ dist join(dist distance, dist cost) {
 #if MODEL == MINIMAX
     return cost > distance ? cost : distance;

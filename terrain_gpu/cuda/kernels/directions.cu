@@ -1,5 +1,5 @@
 // Flow directions of a whole raster: its spanning forest rooted at the outlets. See
-// drainage/cuda/directions.py. Macros: CELL, the type of cells, of at most 32 bits; ABSDIFF 0 and
+// hydrology/flow_direction/gpu.py. Macros: CELL, the type of cells, of at most 32 bits; ABSDIFF 0 and
 // SLOPES 1, as in mst.cu.
 #include "cells.cuh"
 #include "weights.cuh"

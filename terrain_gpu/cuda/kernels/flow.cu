@@ -1,5 +1,5 @@
 // What follows from flow directions, over a whole raster: sums of what drains through each cell, and
-// filled heights. See drainage/cuda/flow.py. Macros: CELL, the type of heights;
+// filled heights. See hydrology/along_flow/gpu.py. Macros: CELL, the type of heights;
 // SUM, of sums, u64 or u32.
 #include "cells.cuh"
 #include "neighbours.cuh"

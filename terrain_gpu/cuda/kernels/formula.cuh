@@ -1,4 +1,4 @@
-// exp, log and atan as in paths/formula/functions.py, the same operations in the same order.
+// exp, log and atan as in paths/cost/formula/functions.py, the same operations in the same order.
 
 #define SHIFTER 6755399441055744.0
 #define LN2_HIGH 6.93147180369123816490e-01

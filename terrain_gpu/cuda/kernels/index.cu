@@ -1,4 +1,4 @@
-// The distance index: distances between the rim cells of every tile. See paths/index/.
+// The distance index: distances between the rim cells of every tile. See paths/distance_index/.
 //
 // A warp relaxes a tile from 32 rim cells at once, one per lane. All lanes take the same steps in
 // the same order, so they share the load of a step's cost; lanes never read each other's distances.

@@ -4,7 +4,7 @@
 // `pitch` cells. Pointers lead to the corner of the inner ring. An absent cell has the distance
 // absent(). Macros: those of costs.cuh, DIAGONAL, KNIGHTS (16 neighbours), CORNERS (whether diagonal
 // steps may pass between two absent cells), REVERSE, HAS_FRICTION, WARPS (per block), TILE_BYTES
-// (the size of Tile). SIGNED if costs may be negative, CONTINUOUS for the metric of paths/front.py.
+// (the size of Tile). SIGNED if costs may be negative, CONTINUOUS for the metric of paths/cost/continuous.py.
 //
 // A warp relaxes a tile of 32 x 32 cells in its own part of shared memory, by sweeps like those of
 // the CPU: down and up row by row, with a lane per column; between them right and left, with a lane
@@ -20,7 +20,7 @@
 #define ALL 0xffffffffu
 #define MOST_STEPS 192 // of one visit: a wave lasts as long as its slowest tile
 #ifdef CONTINUOUS
-#define SHARES 7                // as in paths/front.py
+#define SHARES 7                // as in paths/cost/continuous.py
 #define NEXT 1.0000000000000002 // 1 + 2^-52
 #endif
 
@@ -139,7 +139,7 @@ __device__ __forceinline__ dist by_way_of(
 
 #ifdef CONTINUOUS
 // The distance of the cell in row y, column x straight from a point between its neighbours in the
-// directions A, beside it, and D, diagonal: as `_between` in paths/cpu/front.py.
+// directions A, beside it, and D, diagonal: as `_between` in paths/relax/continuous.py.
 template <int A, int D>
 __device__ __forceinline__ dist between(
     const Tile& t, const Parameters& p, const Sweep& s, int y, int x, f64 beside, f64 diagonal
@@ -805,7 +805,7 @@ extern "C" __global__ void find_refused(
         i64 row = k / width + 1, col = k % width, at = row * pitch + col + 1;
         if (is_absent(distances[at])) continue;
 #ifdef CONTINUOUS
-        bool below = (f64)frictions[at] < 1e-30; // as in paths/front.py
+        bool below = (f64)frictions[at] < 1e-30; // as in paths/cost/continuous.py
 #else
         bool below = false;
         for (int n = 0; n < 8 * HALO; n++) {

@@ -16,7 +16,7 @@ __device__ __forceinline__ int way_of(u32 code) {
 
 #if KNIGHTS && MODEL != HOPS
 // Cost of a knight's move from a cell of height a and friction fa to one of height b and friction
-// fb, through the middle between cells of heights u and v: as `_move` in paths/steps.py.
+// fb, through the middle between cells of heights u and v: as `_move` in paths/cost/steps.py.
 __device__ __forceinline__ dist move_cost(
     const Parameters& p, f64 a, f64 b, f64 fa, f64 fb, f64 u, f64 v, f64 fu, f64 fv, f64 length
 ) {

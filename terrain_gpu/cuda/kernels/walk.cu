@@ -1,5 +1,5 @@
 // Follow least-cost paths from targets to sources, over one or several planes of distances: what
-// paths/matrix/walk.py does on the CPU, the same operations in the same order.
+// paths/cost_matrix/walk.py does on the CPU, the same operations in the same order.
 //
 // Macros: those of costs.cuh, DIAGONAL, KNIGHTS, CORNERS, REVERSE, HAS_FRICTION, HAS_LENGTH as for paths.cu.
 #include "costs.cuh"

@@ -1,1 +1,0 @@
-"""Proofs of layers computed from others: `results` for `calc`, `features` for `rasterize`."""

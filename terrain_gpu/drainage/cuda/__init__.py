@@ -1,1 +1,0 @@
-"""Flow directions, and what follows them, of rasters that fit a GPU's memory."""

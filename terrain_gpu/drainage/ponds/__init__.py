@@ -1,9 +1,0 @@
-"""Where the water of a rain comes to rest: fill-spill-merge.
-
-`block` finds the catchments of a block, `kernels` computes on cells and on the tree of pools,
-`pools` is that tree for all blocks, `table` lists depressions, and `operation` runs them.
-"""
-
-from .operation import FillSpillMerge, fill_spill_merge
-
-__all__ = ["FillSpillMerge", "fill_spill_merge"]

@@ -1,0 +1,1 @@
+"""Sums along the spanning forest: `accumulate`."""

@@ -1,0 +1,409 @@
+"""Flow accumulation on the spanning forest, out of core: `accumulate`.
+
+1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
+2. *Skeleton*: the outlines are joined in memory, and the flow between blocks is computed.
+3. *Drain*: every block is read again; its inflows and outflows are now known, and it is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arguments import LayerCompression, checked
+from ...compiled import known_types, tell_compiling
+from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.plan import StreamPlan, layer_bytes
+from ...engine.proof import Limits
+from ...engine.run import Here, Run, run
+from ...errors import InputError, StoreError
+from ...grid import Block, BlockGrid
+from ...grid.lengths import Measured
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
+from ...io.places import Places, PlacesLike
+from ...progress import Progress, silent
+from ...report import Report
+from ...spanning_tree.weights import valid_cells
+from ...store import Layer
+from ...store.labels import Layered
+from ..common.codes import ENCODING, NOWHERE
+from ..common.outlets import BORDER, LOW_BORDER, Outlets, has_voids, is_low, refuse_missing
+from ..common.rims import BlockRim
+from ..common.sums import SumRule, count_dtype
+from ..common.voids import Voids, known_bytes, label_voids, outside, voids_bytes
+from ..common.weights import described_sums
+from ..completing import completed
+from ..forest.block import Work, read_forest
+from ..forest.drain import VERTEX_BYTES, Flows, drain, outline, solve
+from ..forest.plan import plan_blocks
+from ..forest.skeleton import Skeleton
+from ..forest.source import Forest, open_drained, open_forest
+from ..forest.tree import contract
+from .proof import plan_passes, verify_drainage
+
+LAYER = "accumulation"
+
+
+@dataclass(repr=False)
+class Accumulation(Layered):
+    """The result of `accumulate`.
+
+    Attributes
+    ----------
+    layer
+        Number of cells (uint32, or int64 for rasters of 2^32 cells or more) or area (float64) that
+        drains through each cell; 0 where no outlet is reached, and at cells without a value.
+    directions
+        uint8 D8 codes towards the outlet (E 1, SE 2, ... NE 128), 0 at outlets, 255 where none is
+        reached; None unless requested.
+    outlets, reached
+        Number of outlets, and of cells that drain to one.
+    report
+        The run's `Report`.
+    """
+
+    layer: Layer
+    directions: Layer | None
+    outlets: int
+    reached: int
+    report: Report
+
+    @property
+    def layers(self) -> dict[str, Layer]:
+        """The layers by their names, the sums first."""
+        made = [self.layer] if self.directions is None else [self.layer, self.directions]
+        return {layer.path.name: layer for layer in made}
+
+
+def plan_accumulation(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    sums: bool = True,
+    areas: bool = False,
+    directions: bool = False,
+    voids: bool = False,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `accumulate` for a layer of this shape, dtype and block size.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    size = 8 if areas else count_dtype(rows * cols).itemsize
+    blocks, sizes = BlockGrid(rows, cols, block), [size] * sums + [1] * directions
+    return plan_blocks(
+        blocks,
+        dtype,
+        "drain",
+        vertex=VERTEX_BYTES,
+        work=6 * voids,
+        results=9,
+        beside=known_bytes(blocks) if voids else 0,
+        before=voids_bytes(blocks) if voids else 0,
+        written=sum(layer_bytes(rows, cols, size, block) for size in sizes),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+@takes_dataarrays
+@checked()
+@completed(writes=("into", "directions"))
+def accumulate(
+    store: StoreLike,
+    outlets: PlacesLike | str | None = None,
+    *,
+    add_outlets: PlacesLike | None = None,
+    areas: bool = False,
+    into: str = LAYER,
+    directions: str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Accumulation:
+    """Root the spanning forest at outlets, and sum what drains through each cell.
+
+    Every cell drains along the forest to one outlet. A tree with several outlets is cut between
+    any two of them at the heaviest edge of the path that joins them, as if water rose from all
+    outlets at once. The result is the minimum spanning forest relative to the outlets.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. "mst" of weight "flow" is computed if it is
+        missing.
+    outlets
+        Cells, in the forms that `shortest_paths` accepts as sources, or a name, as for
+        `flow_direction`. Trees without an outlet drain nowhere. None: "low_border", or "border"
+        for a spanning forest of weight "max", whose edges have no slopes.
+    add_outlets
+        Cells that are outlets in addition to those of a name.
+    areas
+        Sum areas (map units squared, or square metres for a geographic CRS) instead of cells.
+    into, directions
+        Names of the layers for the sums and for the drainage directions; no directions when None.
+    memory_limit
+        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; one per processor when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
+        each worker. None: this process solves them.
+    verify
+        Verify the result in three more passes over the cells; needs `directions`.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result, once the new one is complete.
+    progress
+        Called with the number of cells just processed, and the total over both passes.
+
+    Raises
+    ------
+    InputError
+        when the memory limit is too small, an outlet has no value, a result would replace one of
+        its own inputs, or `verify` is set without `directions`.
+    StoreError
+        when the weight of the spanning forest is "absdiff", or has no slopes for these outlets; it
+        is stale or damaged; or the result exists already.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    J. Cousty, G. Bertrand, L. Najman, M. Couprie (2009), Watershed cuts: minimum spanning forests
+    and the drop of water principle; IEEE TPAMI 31(8). Sums are sums of integers, so they do not
+    depend on the blocks; see `area_units`.
+    """
+    opened = opened_store(store)
+    forest = open_drained(opened, "drainage")
+    if outlets is None:  # without slopes, no edge outwards has its place among the others
+        outlets = LOW_BORDER if forest.weight.slopes else BORDER
+    ends = Outlets.of(forest.cells, outlets, add_outlets)
+    if is_low(ends.digest) and not forest.weight.slopes:
+        raise StoreError(
+            f"{forest.edges.path}: outlets {outlets!r} need a spanning forest of weight flow, this "
+            f"has weight {forest.weight.name}; give 'edge' or 'border', or compute it again "
+            "(compute-mst --weight flow --overwrite)"
+        )
+    operation = Accumulate(str(opened.path), ends.digest, areas, into, directions, ends.places)
+    result = run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        compress=compress,
+        resume=resume,
+        overwrite=overwrite,
+        verify=verify,
+        place=Here(progress),
+        client=client,
+    )
+    report, found, layers = result.report, result.found, result.layers
+    reached = report.valid_cells
+    report.settings |= {"into": into, "directions": directions}
+    report.valid_cells = found["cells"]
+    report.result["reached"] = reached
+    codes = None if directions is None else layers[directions]
+    return Accumulation(layers[into], codes, found["outlets"], reached or 0, report)
+
+
+@dataclass(frozen=True)
+class Accumulate(Operation):
+    """The operation. `digest` identifies the outlets; other fields are as for `accumulate`."""
+
+    store: str
+    digest: str = BORDER
+    areas: bool = False
+    into: str | None = LAYER
+    directions: str | None = None
+    places: Places | None = field(default=None, compare=False, repr=False)
+
+    command = "accumulate"
+    mark = "outlets"
+    halo = 1
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        solved = Phase("outlines", joined="skeleton"), Phase("drain", writes=True)
+        return (Phase("voids", joined="outside"), *solved) if self.has_voids else solved
+
+    @property
+    def has_voids(self) -> bool:
+        return has_voids(self.digest, self.forest.cells)
+
+    @property
+    def proof_passes(self) -> int:  # type: ignore[override]
+        return 1 + self.has_voids + 2 * (self.into is not None)
+
+    @cached_property
+    def forest(self) -> Forest:
+        return open_forest(self.store)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.forest.cells.name, self.forest.edges.name
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        found = []
+        if self.into is not None:
+            like = self.rule.dtype, self.rule.nodata, "sums"
+            described = described_sums(self.grid, None, "sum", self.areas)
+            found.append(OutputLayer(self.into, *like, described=described))
+        if self.directions is not None:
+            code = np.dtype(np.uint8)
+            found.append(
+                OutputLayer(self.directions, code, NOWHERE, "drainage directions", ENCODING)
+            )
+        return tuple(found)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("areas",) if self.areas else ()
+
+    def settings(self) -> dict[str, Any]:
+        added = Outlets(self.digest, self.places).added(self.grid.cols)
+        more = {"added_outlets": added} if added else {}
+        return {"outlets": self.digest, **more, "areas": self.areas}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        cells = self.forest.cells
+        return plan_accumulation(
+            *cells.grid.shape,
+            cells.dtype,
+            cells.block_size,
+            sums=self.into is not None,
+            areas=self.areas,
+            directions=self.directions is not None,
+            voids=self.has_voids,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    @cached_property
+    def rule(self) -> SumRule:
+        return SumRule.of(self.grid, self.areas)
+
+    def new_work(self) -> Any:
+        work = Work(self.blocks, self.forest.weight)
+        return work, np.empty(self.blocks.largest(), np.uint8)
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        if not known_types(contract):
+            tell_compiling(contract, self.command)
+        return _Drainage(self.forest.cells, plan.memory_limit, self.has_voids)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        window = self.blocks.window(*at)
+        known, flows = given
+        if phase.name == "voids":
+            absent = ~valid_cells(cells[0][1:-1, 1:-1], self.forest.cells.nodata)
+            return SolvedBlock(known=BlockRim.of(label_voids(absent)[0]) if absent.any() else None)
+        block = read_forest(self.forest, window, cells[0], cells[1], work[0])
+        outer = None if known is None else outside(~block.valid[1:-1, 1:-1], known)
+        outlets = Outlets(self.digest, self.places).within(window, block.valid, outer)
+        values = None
+        if self.into is not None:
+            values = block.valid[1:-1, 1:-1] * self.rule.units[window[0] : window[1], None]
+        if not phase.writes:
+            return SolvedBlock(known=(*outline(block, outlets, values), len(block.order)))
+        shape = window[1] - window[0], block.width
+        codes = out[-1] if self.directions is not None else work[1][: block.size].reshape(shape)
+        total = drain(block, outlets, values, flows, codes.reshape(-1))
+        if self.into is not None:
+            self.rule.write(window, codes, None, [total.reshape(shape)], out[0])
+        return SolvedBlock(tuple(out))
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        if self.directions is None:
+            raise InputError(
+                "verify (--verify) adds the sums up along the directions; name a layer for these "
+                "too (--directions)"
+            )
+        *sums, codes = self.outputs
+        given = 0 if self.places is None else len(self.places)
+        limits = Limits(memory_limit, threads)
+        total = sums[0] if sums else None
+        voids = self.has_voids
+        plan_passes(self.forest, codes, total, limits, outlets=given, voids=voids)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        verify_drainage(
+            self.forest,
+            run.layer(str(self.directions)),
+            None if self.into is None else run.layer(self.into),
+            self.digest,
+            self.areas,
+            found,
+            run.proof_limits,
+            Outlets(self.digest, self.places).added(self.grid.cols),
+        )
+        return {"verified_cells": self.grid.cells}
+
+
+class _Drainage(State):
+    """The outlines of all blocks; then the flows between them."""
+
+    def __init__(self, heights: Layer, memory_limit: int, has_voids: bool) -> None:
+        self._heights, self._blocks = heights, heights.blocks
+        self._voids = Voids(self._blocks) if has_voids else None
+        self._skeleton = Skeleton(VERTEX_BYTES, memory_limit)
+        self._flows: Flows | None = None
+        self._found = {"cells": 0, "outlets": 0}
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        if phase.name == "voids":
+            return None, None
+        outer = None if self._voids is None else self._voids.of(at)
+        return outer, None if self._flows is None else self._flows.of(at)
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if phase.name == "voids":
+            assert self._voids is not None
+            self._voids.add(at, known)
+        elif known is not None:
+            outline, outlets, cells = known
+            self._skeleton.add(outline)
+            self._found["cells"] += cells
+            self._found["outlets"] += outlets
+
+    def join(self, phase: Phase) -> None:
+        if phase.name == "voids":
+            assert self._voids is not None
+            self._voids.join()
+            return
+        refuse_missing(self._heights, self._found["cells"])
+        self._flows = solve(self._skeleton.join(), self._blocks)
+        self._found["outlets"] -= len(self._flows.closed)
+
+    def found(self) -> dict[str, Any]:
+        return self._found

@@ -1,0 +1,422 @@
+"""`verify_drainage`: the blocks of a raster checked one by one, and what holds between them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from ...cells import is_nodata
+from ...engine.plan import StreamPlan
+from ...engine.proof import (
+    Limits,
+    Read,
+    RunRecord,
+    around,
+    check_blocks,
+    plan_proof,
+    wrong,
+    wrong_totals,
+)
+from ...errors import VerificationError
+from ...grid import Block
+from ...grid.neighbours import symmetric
+from ...spanning_tree.weights import Weight
+from ...store import Layer, TileStore
+from ...wide import DTYPE as TWO_WORDS
+from ..common.outlets import has_voids, is_low, name_of
+from ..common.proof_gathered import GatheredParts
+from ..common.proof_kernels import (
+    FAULTS,
+    OUTWARDS,
+    check_codes,
+    check_divides,
+    crossing_edges,
+    crossings,
+    entries,
+    heaviest_edges,
+    join_ways,
+    order_cells,
+    order_ways,
+    ways_out,
+)
+from ..common.proof_paths import BETWEEN, entering, ways_between
+from ..common.proof_voids import VOID_BYTES, BlockVoids, Floods, floods_bytes
+from ..common.sums import SumRule
+from ..flow_accumulation.proof import plan_sums, verify_sums
+from ..forest.source import Forest, open_forest
+
+_NAMES = ("E", "SE", "S", "SW", "W", "NW", "N", "NE")
+_MOST = {"u": np.iinfo(np.uint64).max, "c": np.inf}
+"""A key greater than all others, by kind."""
+
+
+def verify_drainage(
+    forest: Forest,
+    codes: Any,
+    sums: Any | None,
+    outlets: str,
+    areas: bool,
+    expected: Mapping[str, Any],
+    limits: Limits,
+    added: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Check the direction of every cell, and its sum.
+
+    Parameters
+    ----------
+    forest
+        The spanning forest and its cells.
+    codes
+        The layer of directions, uint8.
+    sums
+        The layer of sums, int64 cells or float64 areas; None if there is none.
+    outlets
+        A name, see `hydrology.common.outlets`, or a digest, see `outlets_digest`, or both.
+    areas
+        Whether areas are summed.
+    expected
+        The recorded "cells" and "outlets".
+    added
+        Ids of outlets in addition to those of a name.
+
+    Returns
+    -------
+    dict
+        "cells" with a value, "outlets", and "reached", cells that drain to them.
+
+    Raises
+    ------
+    VerificationError
+        at the first violation found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    checker = _DrainageChecker(forest, codes, outlets, expected, added)
+    checker.run(limits)
+    if sums is not None:
+        verify_sums(codes, sums, SumRule.of(forest.cells.grid, areas), limits)
+    found = {"cells": checker.cells, "outlets": checker.outlets}
+    for name, value in found.items():
+        wrong_totals(codes, name, value, expected.get(name))
+    return {**found, "reached": checker.reached}
+
+
+def verify_stored_drainage(
+    store: TileStore, codes: Layer, sums: Layer | None, limits: Limits
+) -> dict[str, Any]:
+    """`verify_drainage` of layers, from what is recorded with them."""
+    recorded = RunRecord(store, codes)
+    forest = open_forest(store)
+    for layer in (forest.cells, forest.edges):
+        recorded.input(layer.name)
+    outlets, areas = recorded.get("outlets", str), recorded.get("areas", bool)
+    kind = SumRule.of(forest.cells.grid, areas).dtype.name
+    for one, dtype in ((codes, "uint8"), (sums, kind)):
+        if one is not None and (one.dtype.name != dtype or one.blocks != forest.cells.blocks):
+            raise RunRecord(store, one).damaged("data_type", one.dtype.name)
+    added = recorded.settings.get("added_outlets", [])
+    good = isinstance(added, list) and all(
+        type(one) is int and 0 <= one < codes.grid.cells for one in added
+    )
+    digests = [outlets_digest(np.array(added), codes.grid.cols)] if good and added else []
+    if not good or digests != (outlets.split("+")[1:] if name_of(outlets) else []):
+        raise recorded.damaged("added_outlets", added)
+    return verify_drainage(forest, codes, sums, outlets, areas, recorded.result, limits, added)
+
+
+def outlets_digest(cells: np.ndarray, cols: int) -> str:
+    """The digest of outlets, from their ids in a raster of `cols` columns."""
+    places = np.stack(np.divmod(np.sort(cells), cols), axis=1)
+    return hashlib.sha256(np.ascontiguousarray(places).tobytes()).hexdigest()
+
+
+class _Ways(NamedTuple):
+    """The ways of a block that go on in other blocks, or come from there.
+
+    Attributes
+    ----------
+    leaving, target
+        Ids of the cells at which ways leave it, and of those that they drain to.
+    top, number
+        Key and id of the edge between both.
+    least, least_number
+        Of the lightest edge that must be heavier than what follows; the greatest values if none.
+    entered, way
+        Ids of the cells into which others drain, and which of `leaving` follows, -1 for an outlet.
+    between, between_number
+        The heaviest edge from there to that.
+    """
+
+    leaving: np.ndarray
+    target: np.ndarray
+    top: np.ndarray
+    number: np.ndarray
+    least: np.ndarray
+    least_number: np.ndarray
+    entered: np.ndarray
+    way: np.ndarray
+    between: np.ndarray
+    between_number: np.ndarray
+
+
+_WAY_BYTES = 11 * 8 * 3
+"""Of a cell at which ways leave a block, and of one at which they enter: kept, joined, followed."""
+
+
+def plan_passes(
+    forest: Forest,
+    codes: Any,
+    sums: Any | None,
+    limits: Limits,
+    *,
+    outlets: int = 0,
+    voids: bool = False,
+) -> list[StreamPlan]:
+    """How the passes stream: for directions, and two for sums.
+
+    `outlets` are given ones; with `voids`, there is a pass over them before all others.
+    """
+    blocks = forest.cells.blocks
+    wide = 8 * (forest.cells.dtype.itemsize == 8)  # more bytes of a key
+    held = (
+        (_WAY_BYTES + 9 * wide) * ways_between(blocks) + 48 * outlets + floods_bytes(blocks) * voids
+    )
+    ring, key = blocks.largest(1), forest.weight.key_dtype.itemsize
+    reads = _reads(forest, codes)
+    worker = ring * (key + 60 + wide + VOID_BYTES * voids)
+    first = plan_proof(blocks, reads, limits, worker=worker, held=held)
+    return [first] if sums is None else [first, *plan_sums(blocks, codes, sums, limits)]
+
+
+def _reads(forest: Forest, codes: Any) -> list[Read]:
+    return [Read(forest.cells, 1), Read(forest.edges, 1), Read(codes, 1)]
+
+
+class _BlockDrainage(NamedTuple):
+    """Checks blocks; can be sent to workers.
+
+    Attributes
+    ----------
+    named
+        Name of the outlets, None for given ones, which are listed.
+    added
+        Sorted ids of outlets in addition to those of a name.
+    """
+
+    forest: Forest
+    codes: Any
+    named: str | None
+    added: np.ndarray
+
+    def voids(self, at: Block, data: list[np.ndarray]) -> Any:
+        """Look at the voids of a block."""
+        absent = is_nodata(data[0], self.forest.cells.nodata)
+        return BlockVoids(self.codes.blocks).look(at, absent)
+
+    def check(
+        self, at: Block, data: list[np.ndarray], voids: BlockVoids | None = None
+    ) -> tuple[Any, ...]:
+        """Check a block, given what is known of voids beside it; return what `_add` is told."""
+        heights, forward, codes = data
+        r0, _, c0, _ = self.codes.blocks.window(*at)
+        ring = self._valid(at, heights)
+        valid = ring[1:-1, 1:-1]
+        needed, possible, low = self._outlets(at, ring, voids)
+        links = symmetric(forward)
+        fault, cell = check_codes(codes, links, valid, needed, possible, low)
+        if fault:
+            kind = "outlet" if fault in (3, 4) else "direction"
+            self._wrong(at, codes, cell, FAULTS[fault], kind)
+        size = valid.size
+        target, order = np.empty(size, np.int32), np.empty(size, np.int32)
+        count, cell = order_cells(codes, target, np.empty(size, np.uint8), order)
+        order = order[:count]
+        if cell >= 0:
+            self._wrong(at, codes, cell, "leads round in a circle", "acyclic")
+        keys = Weight("max", heights.dtype).operands(heights)
+        cells = keys, keys, np.empty((4, 0))  # without slopes, the type of heights is no matter
+        if (per_length := self.forest.weight.per_length) is not None:
+            cells = keys, heights, per_length
+        corner = np.array([r0, c0, self.codes.grid.cols])
+        key = TWO_WORDS if keys.dtype == np.uint64 else np.dtype(np.uint64)
+        exits, tops = np.empty(size, np.int32), np.empty(size, key)
+        numbers = np.empty(size, np.int64)
+        leave = ways_out(target, order, exits)
+        heaviest_edges(cells, corner, codes, low, target, order, tops, numbers)
+        least = np.full(leave, _MOST[key.kind], key), np.full(leave, np.iinfo(np.int64).max)
+        ways = links, low, order, exits, tops, numbers
+        cell, k = check_divides(cells, corner, codes, *ways, *least)
+        if cell >= 0:
+            other = "outwards" if k == 8 else f"to the {_NAMES[k]}"
+            what = f"drains over a heavier edge than the one {other}, which is the divide"
+            self._wrong(at, codes, cell, what, "minimal")
+        mouths = self._globally(at, np.flatnonzero(codes[1:-1, 1:-1] == 0))
+        leaving, over, number = np.empty((3, leave), np.int64)
+        crossings(codes, corner, target, exits, leaving, over)
+        entered = np.empty(size, bool)
+        entries(codes, entered)
+        into = np.flatnonzero(entered)
+        top = np.empty(leave, key)
+        crossing_edges(cells, corner, codes, leaving, top, number)
+        known = _Ways(
+            self._globally(at, leaving),
+            over,
+            top,
+            number,
+            *least,
+            self._globally(at, into),
+            exits[into].astype(np.int64),
+            tops[into],
+            numbers[into],
+        )
+        # Cells at the border of the data are not compared with others.
+        listed = mouths[:0] if self.named else mouths
+        return int(valid.sum()), len(mouths), listed, count, known
+
+    def _outlets(
+        self, at: Block, ring: np.ndarray, voids: BlockVoids | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which cells must be outlets, which can be, and which of these are low ones.
+
+        `ring`: which cells have a value, with one ring.
+        """
+        valid = ring[1:-1, 1:-1]
+        added = np.zeros(valid.shape, bool)
+        if self.named is None:
+            return added, valid, added
+        added.ravel()[entering(self.codes.blocks, at, self.added)[1]] = True
+        outside = ~ring if voids is None else voids.outside(at, ~ring)
+        border = valid & around(outside) & ~added
+        if is_low(self.named):
+            return added, border | added, border
+        return border | added, border | added, np.zeros_like(added)
+
+    def _valid(self, at: Block, heights: np.ndarray) -> np.ndarray:
+        """Which cells have a value, with one ring."""
+        r0, r1, c0, c1 = self.codes.blocks.window(*at)
+        valid = ~is_nodata(heights, self.forest.cells.nodata)
+        valid[:1] &= r0 > 0
+        valid[-1:] &= r1 < self.codes.grid.rows
+        valid[:, :1] &= c0 > 0
+        valid[:, -1:] &= c1 < self.codes.grid.cols
+        return valid
+
+    def _globally(self, at: Block, cells: np.ndarray) -> np.ndarray:
+        """Ids of cells of a block."""
+        r0, _, c0, c1 = self.codes.blocks.window(*at)
+        row, col = np.divmod(cells.astype(np.int64), c1 - c0)
+        return (r0 + row) * self.codes.grid.cols + c0 + col
+
+    def _wrong(self, at: Block, codes: np.ndarray, cell: int, what: str, check: str) -> NoReturn:
+        r0, _, c0, c1 = self.codes.blocks.window(*at)
+        row, col = divmod(cell, c1 - c0)
+        what = f"direction {codes[row + 1, col + 1]} {what}"
+        wrong(self.codes, what, check, r0 + row, c0 + col)
+
+
+class _DrainageChecker:
+    def __init__(
+        self,
+        forest: Forest,
+        codes: Any,
+        outlets: str,
+        expected: Mapping[str, Any],
+        added: Sequence[int],
+    ) -> None:
+        self.forest, self.codes = forest, codes
+        self.blocks, self.grid = forest.cells.blocks, forest.cells.grid
+        self.named, self.digest = name_of(outlets), outlets
+        self.added = np.sort(np.array(added, np.int64))
+        self.floods = Floods(self.blocks) if has_voids(outlets, forest.cells) else None
+        self.expected = expected.get("outlets")
+        self.most = len(added)
+        if not self.named and type(self.expected) is int:
+            self.most = min(self.expected, self.grid.cells)
+        self.cells = self.outlets = self.reached = 0
+        self._mouths: list[np.ndarray] = []
+
+    def run(self, limits: Limits) -> None:
+        """One pass, and one before it over voids if it matters which of them are outer."""
+        forest, blocks, floods = self.forest, self.blocks, self.floods
+        of = _BlockDrainage(forest, self.codes, self.named, self.added)
+        (self._plan,) = plan_passes(
+            forest, self.codes, None, limits, outlets=self.most, voids=floods is not None
+        )
+        self._ways: GatheredParts[_Ways] = GatheredParts(
+            self._plan, _WAY_BYTES, self.codes, BETWEEN, ways_between(blocks)
+        )
+        if floods is not None:
+
+            def add(at: Block, found: Any) -> None:
+                floods.add(found)
+
+            check_blocks(self._plan, blocks, [Read(forest.cells)], of.voids, add, limits)
+            floods.join()
+        reads, given = _reads(forest, self.codes), None if floods is None else floods.near
+        check_blocks(self._plan, blocks, reads, of.check, self._add, limits, given=given)
+        if not self.named:
+            self._check_outlets()
+        self._join()
+
+    def _add(self, at: Block, found: tuple[Any, ...]) -> None:
+        cells, outlets, mouths, reached, ways = found
+        self.cells += cells
+        self.reached += reached
+        self.outlets += outlets
+        if not self.named:
+            self._mouths.append(mouths)
+            if type(self.expected) is int and self.outlets > self.expected:
+                wrong_totals(self.codes, "outlets or more", self.outlets, self.expected)
+        self._ways.add(ways, len(ways.leaving))
+
+    def _join(self) -> None:
+        """Follow the ways from block to block."""
+        told = self._ways.take()
+        bases = np.cumsum([0, *(len(ways.leaving) for ways in told[:-1])])
+        own = zip(told, bases, strict=True)
+        way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in own])
+        columns = [np.concatenate(column) for column in zip(*told, strict=True)]
+        del told, own
+        joined = _Ways(*columns)
+        entered = np.argsort(joined.entered)
+        # Its block has marked each, for it read the same codes around itself.
+        at = entered[np.searchsorted(joined.entered, joined.target, sorter=entered)]
+        following, between, between_number = way[at], joined.between[at], joined.between_number[at]
+        top, number = joined.top, joined.number
+        more = _heavier(between, between_number, top, number)
+        top[more], number[more] = between[more], between_number[more]
+        waiting, order = np.empty((2, len(following)), np.int64)
+        count, x = order_ways(following, waiting, order)
+        cols = self.grid.cols
+        if x >= 0:
+            row, col = divmod(int(joined.leaving[x]), cols)
+            wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
+        join_ways(following, order[:count], top, number)
+        less = ~_heavier(joined.least, joined.least_number, top, number)
+        less &= joined.least_number < np.iinfo(np.int64).max
+        for x in np.flatnonzero(less)[:1].tolist():
+            least = int(joined.least_number[x])
+            row, col = divmod(least + OUTWARDS if least < 0 else least >> 2, cols)
+            what = "an edge that is a divide, and a way from it to an outlet has a heavier one"
+            wrong(self.codes, what, "minimal", row, col)
+
+    def _check_outlets(self) -> None:
+        found = np.concatenate(self._mouths)
+        self._mouths.clear()
+        if outlets_digest(found, self.grid.cols) != self.digest:
+            raise VerificationError(
+                f"{self.codes.path}: the cells of code 0 are not the outlets of the run; compute "
+                "it again with --overwrite",
+                "outlet",
+            )
+
+
+def _heavier(
+    key: np.ndarray, number: np.ndarray, than_key: np.ndarray, than_number: np.ndarray
+) -> np.ndarray:
+    return (key > than_key) | ((key == than_key) & (number > than_number))

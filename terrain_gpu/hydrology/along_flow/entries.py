@@ -1,0 +1,195 @@
+"""What blocks of flow directions know about each other: where flow enters, and where it goes then.
+
+Flow enters a block at some cells of its rim, its *entries*. From each it leads to an entry of
+another block, or ends inside. Only these arcs are kept in memory, at most one for each cell of the
+rims: sums are passed along them downstream, and values of ways are followed upstream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...engine.operation import Phase, State
+from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...errors import PlanError
+from ...grid import Block, BlockGrid, ceil_div
+from ...store import Layer
+from ..common.flow_loops import circle
+from ..common.weights import Rule, WeightRule
+from .kernels import join_downstream, join_upstream
+
+ENTRY_BYTES = 190
+"""Bytes of an entry while all are joined; before that, about a third of it."""
+
+NONE = np.empty(0, np.int64)
+
+
+def most_entries(blocks: BlockGrid) -> int:
+    """Return how many entries are planned for: one for each cell of the lines between blocks.
+
+    DEMs from lidar and satellites have 0.5 to 0.7. At most, there are two.
+    """
+    return blocks.line_cells
+
+
+class FlowEntries(State):
+    """The entries of all blocks.
+
+    Parameters
+    ----------
+    layer
+        The directions, for messages.
+    memory_limit
+        Limit on the peak resident set of the process, in bytes.
+    """
+
+    def __init__(self, layer: Layer, blocks: BlockGrid, memory_limit: int) -> None:
+        self._layer, self._blocks, self._limit = layer, blocks, memory_limit
+        self._parts: list[tuple[np.ndarray, ...]] = []
+        self._count = 0
+        self._ids = NONE
+        self._values = [NONE]
+
+    def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
+        """Add a block: ids of its entries and of those that follow, -1 for none; and more."""
+        if phase.writes or known is None:
+            return
+        self._parts.append(known)
+        self._count += len(known[0])
+        needed = COMPILED_BASELINE + self._count * ENTRY_BYTES
+        if needed > self._limit:
+            raise PlanError(
+                f"{self._layer.path}: a memory limit of {format_size(self._limit)} is too small "
+                f"for {self._count:,} or more cells at which flow enters blocks; give more than "
+                f"{ceil_div(needed, MB)} MB, or convert with a larger --block-size"
+            )
+
+    def _joined(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Sort the entries; return which one follows each, and the further columns."""
+        if not self._parts:
+            return NONE, []
+        ids, following, *more = map(np.concatenate, zip(*self._parts, strict=True))
+        self._parts.clear()
+        order = np.argsort(ids)
+        self._ids = ids[order]
+        following = following[order]
+        found = np.where(following < 0, -1, np.searchsorted(self._ids, following))
+        return found, [column[order] if len(column) == len(order) else column for column in more]
+
+    def _refuse_circle(self, entry: int) -> None:
+        if entry >= 0:
+            row, col = divmod(int(self._ids[entry]), self._blocks.cols)
+            raise circle(self._layer, row, col)
+
+    def among(self, ids: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return which of some cells are entries, and each column of values of these."""
+        if not len(self._ids):
+            return NONE, *(values[:0] for values in self._values)
+        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        known = self._ids[at] == ids
+        return ids[known], *(values[at[known]] for values in self._values)
+
+
+class Inflows(FlowEntries):
+    """What enters each block.
+
+    Blocks add where flow leaves them and what comes of it from their own cells, in one or more
+    columns.
+
+    Parameters
+    ----------
+    rule
+        Says how amounts are joined, see `weights.Rule`.
+    """
+
+    def __init__(
+        self, layer: Layer, blocks: BlockGrid, memory_limit: int, rule: Rule | None = None
+    ) -> None:
+        super().__init__(layer, blocks, memory_limit)
+        self._adds, self._empty = (True, 0) if rule is None else (rule.adds, rule.empty)
+        self._weighted = rule is not None and rule.weights is not None
+        self._rule, self._counts = rule, np.zeros(3, np.int64)
+        self._left: list[tuple[np.ndarray, ...]] = []
+
+    def add(self, phase: Phase, at: Block, known: tuple[Any, ...] | None) -> None:
+        if phase.writes or known is None:
+            return
+        ids, following, leaving, amounts, *counts = known
+        super().add(phase, at, (ids, following))
+        self._left.append((leaving, *np.atleast_2d(amounts)))
+        self._counts += sum(counts)
+
+    def join(self, phase: Phase) -> None:
+        if phase.writes:
+            return
+        if isinstance(self._rule, WeightRule):
+            self._rule.refuse_lost(*self._counts[1:].tolist())
+        following, _ = self._joined()
+        join = np.add if self._adds else np.maximum
+        columns = len(self._left[0]) - 1
+        self._values = [np.full(len(following), self._empty, np.int64) for _ in range(columns)]
+        for leaving, *amounts in self._left:
+            to = np.searchsorted(self._ids, leaving)
+            for values, own in zip(self._values, amounts, strict=True):
+                join.at(values, to, own)
+        self._left.clear()
+        for values in self._values:
+            waiting = np.empty_like(following)
+            self._refuse_circle(join_upstream(following, waiting, values, self._adds))
+
+    def found(self) -> dict[str, Any]:
+        return {"without_weight": int(self._counts[0])} if self._weighted else {}
+
+    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
+        """Return the cells of the block at which flow enters, and how much."""
+        if not phase.writes:
+            return None
+        return self.among(ring_ids(self._blocks, at, inside=True))
+
+
+class Beyond(FlowEntries):
+    """The value of the way from each entry, or several values.
+
+    Parameters
+    ----------
+    hows
+        For each, see `kernels.follow`.
+    """
+
+    def __init__(self, layer: Layer, blocks: BlockGrid, memory_limit: int, *hows: int) -> None:
+        super().__init__(layer, blocks, memory_limit)
+        self._hows = hows
+
+    def join(self, phase: Phase) -> None:
+        if phase.writes:
+            return
+        following, columns = self._joined()
+        if columns:
+            self._combine(following, columns)
+
+    def _combine(self, following: np.ndarray, columns: list[np.ndarray]) -> None:
+        """Combine the values of ways, against the flow; in place."""
+        order, waiting = np.empty((2, len(following)), np.int64)
+        self._values = columns
+        for how, values in zip(self._hows, columns, strict=True):
+            self._refuse_circle(join_downstream(following, order, waiting, values, how))
+
+    def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
+        """Return the entries around the block, and their values."""
+        if not phase.writes:
+            return None
+        return self.among(ring_ids(self._blocks, at, inside=False))
+
+
+def ring_ids(blocks: BlockGrid, at: Block, *, inside: bool) -> np.ndarray:
+    """Ids of the cells at the rim of a block, or of the ring around it within the raster."""
+    r0, r1, c0, c1 = blocks.window(*at)
+    if not inside:
+        r0, r1, c0, c1 = r0 - 1, r1 + 1, c0 - 1, c1 + 1
+    rows, cols = np.arange(r0, r1), np.arange(c0, c1)
+    row = np.concatenate((np.repeat([r0, r1 - 1], len(cols)), np.tile(rows[1:-1], 2)))
+    col = np.concatenate((np.tile(cols, 2), np.repeat([c0, c1 - 1], max(len(rows) - 2, 0))))
+    good = (row >= 0) & (row < blocks.rows) & (col >= 0) & (col < blocks.cols)
+    return np.unique(row[good] * blocks.cols + col[good])

@@ -1,0 +1,390 @@
+"""A block of flow directions: what drains through its cells, and where their ways lead.
+
+Arrays have one ring of cells around the block. Cells are numbered flat, ring included.
+
+Cells are put in an order in which each comes before the one it drains to: those without inflow
+first, row by row, then those that only these drain to, and so on. All else are sweeps up and down
+that order. Most neighbours in it are independent, so the processor need not wait for one to begin
+the next, and no branch is hard to predict. Some rows at a time begin, so that the cells at hand
+stay in the processor's cache. Indices are unsigned there, because signed ones may count from the
+end, which numba must check.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.extending import register_jitable
+
+from ...compiled import jit
+from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
+from ..common.codes import NOWHERE, OUTLET
+
+_STEP = np.full(256, 9)
+_STEP[OUTLET] = _STEP[NOWHERE] = 8
+for _k in range(8):
+    _STEP[1 << _k] = _k
+"""Number of the neighbour of each code, 8 for none, 9 for what is not a code."""
+
+_CODE = (1 << np.arange(8)).astype(np.uint8)
+"""Code of the direction to each neighbour."""
+
+_BACK = np.roll(_CODE, 4)
+"""Code of the direction from each neighbour to here."""
+
+MAX, TAKE, ADD, STEP = range(4)
+"""How a cell's own value and the value of the next cell combine: see `follow`."""
+
+UNKNOWN, ENDED, ACTIVE = -1, -2, -3
+"""Where ways leave the block: not followed yet; they end inside; being followed."""
+
+_BAND = 32
+"""Rows whose cells without inflow are put in the order at a time."""
+
+_NONE = np.uint8(0)
+_ALL = np.uint8(255)
+
+
+@register_jitable
+def _steps(cols):
+    """Step to the next cell for each code, 0 where the way ends."""
+    steps = np.zeros(256, np.int64)
+    for k in range(8):
+        steps[_CODE[k]] = ROW_STEP[k] * cols + COL_STEP[k]
+    return steps
+
+
+@jit
+def first_wrong(codes):
+    """Return the index of the first cell of a block whose code is none; -1 if all are good."""
+    rows, cols = codes.shape
+    for row in range(1, rows - 1):
+        own = codes[row, 1 : cols - 1]
+        wrong = _NONE
+        for x in range(len(own)):
+            wrong |= own[x] & (own[x] - np.uint8(1)) & (_NONE if own[x] == NOWHERE else _ALL)
+        if wrong:
+            for x in range(len(own)):
+                if _STEP[own[x]] == 9:
+                    return row * cols + 1 + x
+    return -1
+
+
+@jit
+def entries(codes, into):
+    """List the cells of a block into which cells of the ring drain; with repetitions.
+
+    Parameters
+    ----------
+    into
+        int32: receives their indices.
+
+    Returns
+    -------
+    int
+        How many there are.
+    """
+    rows, cols = codes.shape
+    count = 0
+    for row in range(rows):
+        # All of the first and the last row, of others the first and the last cell.
+        for col in range(0, cols, 1 if row in (0, rows - 1) else cols - 1):
+            k = _STEP[codes[row, col]]
+            if k >= 8:
+                continue
+            r, c = row + ROW_STEP[k], col + COL_STEP[k]
+            if 0 < r < rows - 1 and 0 < c < cols - 1 and codes[r, c] != NOWHERE:
+                into[count] = r * cols + c
+                count += 1
+    return count
+
+
+@jit
+def end_inside(codes):
+    """Let ways end in the ring, and at cells that lead to one that does not drain."""
+    rows, cols = codes.shape
+    lost = np.empty(cols - 2, np.bool_)
+    for row in range(1, rows - 1):
+        own = codes[row, 1 : cols - 1]
+        lost[:] = False
+        for k in range(8):
+            code, c = _CODE[k], 1 + COL_STEP[k]
+            there = codes[row + ROW_STEP[k], c : c + cols - 2]
+            for x in range(cols - 2):
+                lost[x] |= (own[x] == code) & (there[x] == NOWHERE)
+        for x in range(cols - 2):
+            own[x] = _NONE if lost[x] else own[x]
+    for row in range(rows):
+        for col in range(0, cols, 1 if row in (0, rows - 1) else cols - 1):
+            if codes[row, col] != NOWHERE:
+                codes[row, col] = OUTLET
+
+
+@jit
+def sort_cells(codes, inflow, order):
+    """Order the cells of a block so that each comes before the one it drains to.
+
+    Parameters
+    ----------
+    codes
+        uint8, shape (rows + 2, cols + 2); ways end in it, see `end_inside`.
+    inflow
+        uint8 work space of that shape: the directions in which a cell is still drained to.
+    order
+        int32, of their size: receives the cells that drain to another one, in order.
+
+    Returns
+    -------
+    count, circle
+        How many these are; and the index of a cell on a circle, -1 if there is none.
+    """
+    rows, cols = codes.shape
+    inflow[:] = _ALL  # the ring is never in the order, nor is any cell where ways end
+    expected = 0
+    for row in range(1, rows - 1):
+        bits, own = inflow[row, 1 : cols - 1], codes[row, 1 : cols - 1]
+        bits[:] = _NONE
+        for k in range(8):
+            code, c = _BACK[k], 1 + COL_STEP[k]
+            there = codes[row + ROW_STEP[k], c : c + cols - 2]
+            for x in range(cols - 2):
+                bits[x] |= code if there[x] == code else _NONE
+        for x in range(cols - 2):
+            ends = (own[x] == OUTLET) | (own[x] == NOWHERE)
+            bits[x] = _ALL if ends else bits[x]
+            expected += not ends
+    flat, bits = codes.ravel(), inflow.ravel()
+    steps = _steps(cols).view(np.uint64)
+    size, band = np.uint64(len(bits)), np.uint64(_BAND * cols)
+    first = count = done = np.uint64(0)
+    while first < size:
+        last = min(first + band, size)
+        for at in range(first, last):
+            order[count] = at
+            count += np.uint64(bits[at] == 0)
+        while done < count:
+            at = np.uint64(order[done])
+            to = at + steps[flat[at]]
+            left = bits[to] & ~flat[at]
+            order[count] = to
+            # All eight neighbours may drain to an outlet.
+            count += np.uint64((left == 0) & (flat[to] != OUTLET))
+            # A later band must not take it for a cell without inflow.
+            bits[to] = left | np.uint8(-(left == 0))
+            done += np.uint64(1)
+        first = last
+    if count < expected:
+        ordered = np.zeros(len(bits), np.bool_)
+        ordered[order[:count]] = True
+        for at in range(len(bits)):
+            if steps[flat[at]] != 0 and not ordered[at]:
+                return count, at
+    return count, -1
+
+
+@jit
+def pass_on(codes, order, sums, adds):
+    """Pass the sum of each cell on to the next one, after all that drains into it.
+
+    Parameters
+    ----------
+    order
+        From `sort_cells`.
+    sums
+        Of the shape of the codes: value of each cell and of what drains into it from other blocks.
+        Receives what drains through each cell; the ring, in addition, what drains there out of the
+        block.
+    adds
+        Whether values are added; otherwise the larger one is kept.
+    """
+    flat, each = codes.ravel(), sums.ravel()
+    steps = _steps(codes.shape[1]).view(np.uint64)
+    if adds:
+        for i in range(len(order)):
+            at = np.uint64(order[i])
+            each[at + steps[flat[at]]] += each[at]
+    else:
+        for i in range(len(order)):
+            at = np.uint64(order[i])
+            to = at + steps[flat[at]]
+            each[to] = max(each[to], each[at])
+
+
+@register_jitable
+def _joined(own, beyond, one, how):
+    """Join the value of a cell and that of the way from the next one; `one` is of their type."""
+    if how == TAKE:
+        return beyond
+    if how == ADD:
+        return own + beyond
+    if how == STEP:
+        return max(own, beyond + one)
+    # Of equal ones the first, so that blocks do not decide between 0.0 and -0.0.
+    return beyond if beyond > own else own
+
+
+@jit
+def follow_all(codes, order, how, values):
+    """Follow the flow from all cells of a block.
+
+    Parameters
+    ----------
+    order
+        From `sort_cells`.
+    how
+        See `follow`.
+    values
+        Of the shape of the codes: the value of each cell, in the ring those of ways from there.
+        Receives the values of ways.
+    """
+    flat, each = codes.ravel(), values.ravel()
+    steps = _steps(codes.shape[1]).view(np.uint64)
+    one = values.dtype.type(1)
+    for i in range(len(order) - 1, -1, -1):
+        at = np.uint64(order[i])
+        each[at] = _joined(each[at], each[at + steps[flat[at]]], one, how)
+
+
+@jit
+def follow(codes, cells, how, exits, values, stack):
+    """Follow the flow from some cells until it ends or leaves the block.
+
+    Parameters
+    ----------
+    codes
+        See `sort_cells`.
+    cells
+        int32, where to start.
+    how
+        The value of a way from a cell. At its end, the cell's own value. Elsewhere, of the own
+        value and that of the way from the next cell: the larger one (`MAX`), the latter (`TAKE`),
+        the sum (`ADD`), or the larger one, with one more than the latter (`STEP`).
+    exits
+        int32, `UNKNOWN` inside the block. Receives the cell of the ring to which each way leaves
+        the block, or `ENDED`. Its cells of the ring hold this already.
+    values
+        The value of each cell, in the ring those of ways from there; receives the values of ways
+        from the cells.
+    stack
+        int32 work space.
+
+    Returns
+    -------
+    int
+        Index of a cell on a circle; -1 if there is none.
+    """
+    steps, flat, each = _steps(codes.shape[1]), codes.ravel(), values.ravel()
+    one = values.dtype.type(1)
+    for start in cells:
+        depth, at = 0, np.int64(start)
+        while exits[at] == UNKNOWN:
+            step = steps[flat[at]]
+            if step == 0:
+                exits[at] = ENDED
+                break
+            exits[at] = ACTIVE
+            stack[depth] = at
+            depth += 1
+            at += step
+        if exits[at] == ACTIVE:
+            return at
+        for i in range(depth - 1, -1, -1):
+            to, at = at, np.int64(stack[i])
+            exits[at] = exits[to]
+            each[at] = _joined(each[at], each[to], one, how)
+    return -1
+
+
+@jit
+def join_upstream(following, waiting, amounts, adds):
+    """Pass amounts on between entries; returns an entry on a circle, -1 if there is none.
+
+    Parameters
+    ----------
+    following
+        int64: the entry of another block that the flow from each reaches next, -1 for none.
+    waiting
+        int64 work space.
+    amounts
+        int64: receives, in addition, what comes from other entries.
+    adds
+        See `pass_on`.
+    """
+    waiting[:] = 0
+    for to in following:
+        if to >= 0:
+            waiting[to] += 1
+    for start in range(len(following)):
+        at = start
+        while at >= 0 and waiting[at] == 0:
+            waiting[at] = -1
+            to = following[at]
+            if to >= 0:
+                amounts[to] = amounts[to] + amounts[at] if adds else max(amounts[to], amounts[at])
+                waiting[to] -= 1
+            at = to
+    for at in range(len(following)):
+        if waiting[at] >= 0:
+            return at
+    return -1
+
+
+@jit
+def join_downstream(following, order, waiting, values, how):
+    """Find the values of ways from entries; returns an entry on a circle, -1 if there is none.
+
+    Parameters
+    ----------
+    following
+        See `join_upstream`.
+    order, waiting
+        int64 work space.
+    values
+        The value of each entry's part of its way; receives that of the whole way.
+    how
+        See `follow`.
+    """
+    waiting[:] = 0
+    for to in following:
+        if to >= 0:
+            waiting[to] += 1
+    count = 0
+    for start in range(len(following)):
+        at = start
+        while at >= 0 and waiting[at] == 0:
+            waiting[at] = -1
+            order[count] = at
+            count += 1
+            at = following[at]
+            if at >= 0:
+                waiting[at] -= 1
+    for at in range(len(following)):
+        if waiting[at] >= 0:
+            return at
+    one = values.dtype.type(1)
+    for i in range(count - 1, -1, -1):
+        at = order[i]
+        to = following[at]
+        if to >= 0:
+            values[at] = _joined(values[at], values[to], one, how)
+    return -1
+
+
+@jit
+def step_lengths_to(codes, row0, units, own):
+    """Length of the step from each cell of a block to the next one; of others as it was.
+
+    Parameters
+    ----------
+    row0
+        The row of the raster that is the first of the block.
+    units
+        int64, see `grid.lengths.step_lengths`.
+    own
+        int64, of the shape of the codes: receives the lengths.
+    """
+    rows, cols = codes.shape
+    for row in range(1, rows - 1):
+        for col in range(1, cols - 1):
+            k = _STEP[codes[row, col]]
+            if k < 8:
+                own[row, col] = units[EDGE_OF[k], row0 + row - 1 + min(ROW_STEP[k], 0)]

@@ -1,0 +1,130 @@
+"""Proof that a layer labels drainage basins: `verify_basins`.
+
+Labels are right exactly when
+
+1. the outlets have the numbers 1, 2, ... in row-major order;
+2. every other cell that drains has the label of the next one, and directions lead round in no
+   circle: then each has that of its outlet;
+3. cells that do not drain have the label 0.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...grid import Block, BlockGrid
+from ...store import Layer, TileStore
+from ..common.codes import label_dtype, open_directions
+from ..common.proof_kernels import check_labels
+from ..common.proof_paths import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
+
+
+def verify_basins(
+    codes: Any, labels: Any, result: dict[str, Any], limits: Limits
+) -> dict[str, Any]:
+    """Check the label of every cell.
+
+    Parameters
+    ----------
+    codes, labels
+        Layers of directions and of labels.
+    result
+        What is recorded: the number of "basins".
+
+    Returns
+    -------
+    dict
+        "basins" and "cells", those that drain.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    blocks: BlockGrid = codes.blocks
+    plans = plan_basins(codes, labels, limits)
+    ways = FlowWays(codes, blocks, plans[0])
+    counts = np.zeros((blocks.rows, blocks.shape[1]), np.int64)
+    cells = 0
+
+    def add(at: Block, found: tuple[int, np.ndarray, BlockFlow]) -> None:
+        nonlocal cells
+        cells += found[0]
+        r0, r1, _, _ = blocks.window(*at)
+        counts[r0:r1, at[1]] = found[1]
+        ways.add(found[2])
+
+    def given(at: Block) -> np.ndarray:
+        r0, r1, _, _ = blocks.window(*at)
+        return firsts[r0:r1, at[1], None]
+
+    def nothing(at: Block, found: None) -> None:
+        """Nothing is known of a block."""
+
+    first, second = _reads(codes, labels)
+    check_blocks(plans[0], blocks, first, partial(_look, ways.of), add, limits)
+    ways.join()
+    firsts = 1 + (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
+    check = partial(_check, ways.of, labels)
+    check_blocks(plans[1], blocks, second, check, nothing, limits, given=given)
+    basins = int(counts.sum())
+    wrong_totals(labels, "basins", basins, result.get("basins"))
+    return {"basins": basins, "cells": cells}
+
+
+def _look(ways: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, np.ndarray, BlockFlow]:
+    """What is known of a block: cells that drain, outlets of each row, and its ways."""
+    target, order = ways.within(at, data[0])
+    r0, r1, _, _ = ways.blocks.window(*at)
+    ends = (target == -1).reshape(r1 - r0, -1).sum(axis=1)
+    return len(order), ends, ways.look(at, data[0], target, order)[1]
+
+
+def _check(
+    ways: BlockWays, labels: Any, at: Block, data: list[np.ndarray], firsts: np.ndarray
+) -> None:
+    """Check the labels of a block, given the number of the first outlet of each row."""
+    own, found = data
+    target, _ = ways.within(at, own)
+    r0, r1, c0, c1 = ways.blocks.window(*at)
+    ends = (target == -1).reshape(r1 - r0, -1)
+    numbers = np.cumsum(ends, axis=1) - 1 + firsts
+    cell = check_labels(own, target, found, numbers.ravel())
+    if cell >= 0:
+        row, col = divmod(cell, c1 - c0)
+        what = f"label {found[row + 1, col + 1]!s} is not that of the outlet"
+        wrong(labels, what, "label", r0 + row, c0 + col)
+
+
+def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:
+    """How both passes stream; the layer of labels need not exist yet."""
+    blocks = codes.blocks
+    held = ways_bytes(blocks) + 4 * 8 * blocks.rows * blocks.shape[1]
+    worker = blocks.largest(1) * ORDER_BYTES
+    return [
+        plan_proof(blocks, reads, limits, worker=worker, held=held)
+        for reads in _reads(codes, labels)
+    ]
+
+
+def verify_stored_basins(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_basins` of a layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    codes = recorded.input(recorded.get("basins_of", str))
+    open_directions(store, codes.name)
+    if layer.dtype != label_dtype(layer.grid) or layer.blocks != codes.blocks:
+        raise recorded.damaged("data_type", layer.dtype.name)
+    return verify_basins(codes, layer, recorded.result, limits)
+
+
+def _reads(codes: Any, labels: Any) -> list[list[Read]]:
+    return [[Read(codes, 1)], [Read(codes, 1), Read(labels, 1)]]

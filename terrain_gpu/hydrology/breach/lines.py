@@ -1,0 +1,302 @@
+"""The ways out of pits as lines: `BreachLines`.
+
+1. *Voids* and *pits*, as of `Breach`.
+2. *Ways*: each block finds those of its own pits, and keeps their steps and figures in a file.
+3. *Writing*: pits come in row-major order, from the files of a row of blocks at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...engine.operation import OutputFile, Phase, SolvedBlock
+from ...engine.plan import MB, StreamPlan, require
+from ...engine.run import Result, Run
+from ...grid import Block, cell_centres
+from ...grid.lengths import Measured, step_lengths, whole_lengths
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...io.features import Feature, Fields, library_bytes
+from ...io.lines import tell_without_crs
+from ..forest.features import write_lines
+from .kernels import new_search, trace_way
+from .operation import Breach, BreachState, compile_kernels, plan_breach
+from .pits import BlockFiles
+from .rule import PIT
+
+LAYER = "breach_lines"
+"""Name of the layer in a GeoPackage."""
+
+FIELDS: Fields = {
+    **dict.fromkeys(("pit", "end", "cells"), np.int64),
+    **dict.fromkeys(("length", "cost", "largest_cut", "height", "end_height"), np.float64),
+}
+_WAYS = Phase("ways")
+_WAY = np.dtype(
+    [
+        ("pit", np.int64),
+        ("end", np.int64),
+        ("steps", np.int64),
+        ("length", np.int64),
+        ("cost", np.int64),
+        ("cut", np.float64),
+        ("height", np.float64),
+        ("end_height", np.float64),
+    ]
+)
+_STEPS, _LINES = 1 << 16, 1 << 13
+"""Lines are written in batches of so many steps or lines, whatever the blocks."""
+_STEP_BYTES = 120
+"""Of a step while it is written."""
+_WRITING = 40 * MB
+
+
+def plan_lines(
+    rows: int, cols: int, dtype: np.dtype, block: int, *, path: str = "cuts.gpkg", **how: Any
+) -> StreamPlan:
+    """Plan the lines of `breach`, as `plan_breach`, to a file such as `path`.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    beside = _WRITING + library_bytes(path)
+    return plan_breach(rows, cols, dtype, block, beside=beside, **how)
+
+
+@dataclass(frozen=True)
+class BreachLines(Breach):
+    """The operation; fields are as of `Breach`, and the `path` of the file."""
+
+    path: str = ""
+
+    mark = ""
+
+    @property
+    def halo(self) -> int:  # type: ignore[override]
+        return self.reach
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (*super().phases[:-1], _WAYS)
+
+    @property
+    def outputs(self) -> tuple[OutputFile, ...]:  # type: ignore[override]
+        return (OutputFile(self.path),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("lengths",)
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        layer = self.layers[0]
+        return plan_lines(
+            *self.grid.shape,
+            layer.dtype,
+            layer.block_size,
+            path=self.path,
+            max_distance=self.max_distance,
+            voids=self.has_voids,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    @cached_property
+    def lengths(self) -> tuple[np.ndarray, float]:
+        return whole_lengths(self.grid, step_lengths(self.grid))
+
+    def new_work(self) -> Any:
+        return new_search(self.reach), np.empty((2 * self.reach + 1) ** 2, np.uint8)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        compile_kernels(self.layers[0].dtype, self.rule)
+        files = self.files(run.spill)
+        files.folder.mkdir(parents=True, exist_ok=True)
+        state = WayState(self, files, run.plan)
+        for phase in self.phases:
+            run.map(phase, state)
+        with run.report.phase("write"), writer.errors():
+            tell_without_crs(self.path, self.grid)
+            found = write_lines(writer.part, state.batches(), self.grid, LAYER, FIELDS)
+            return {**found, "length": state.length * self.lengths[1]}
+
+    def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
+        return known
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        if phase != _WAYS:
+            return super().solve(phase, at, cells, out, given, work)
+        (heights,), (search, steps), files = cells, work, given[0]
+        ring, rule, cols = self.halo, self.rule, self.grid.cols
+        r0, r1, c0, _ = self.blocks.window(*at)
+        kinds = self.kinds(at, heights, given)
+        row, col = np.nonzero(kinds[ring:-ring, ring:-ring] == PIT)
+        found = np.zeros(len(row), _WAY)
+        limits = rule.reach, rule.per_unit, rule.deepest
+        how = limits, search, self.lengths[0], r0 - ring
+        with open(files.ways(at), "wb") as file:
+            for k, (r, c) in enumerate(
+                zip((row + ring).tolist(), (col + ring).tolist(), strict=True)
+            ):
+                count, cost, cut, length, y, x = trace_way(heights, kinds, r, c, *how, steps)
+                if count:
+                    file.write(steps[:count].data)
+                    pit, end = ((r0 - ring + i) * cols + c0 - ring + j for i, j in ((r, c), (y, x)))
+                    found[k] = pit, end, count, length, cost, cut, heights[r, c], heights[y, x]
+            breached = found["steps"] > 0
+            file.write(found[breached].data)
+        size = r1 - r0
+        lines = np.bincount(row[breached], minlength=size)
+        total = np.bincount(row, found["steps"], size).astype(np.int64)
+        return SolvedBlock(known=(lines, total))
+
+
+class WayState(BreachState):
+    """The pits; then how many lines begin in each row of each block, and their steps.
+
+    Attributes
+    ----------
+    length
+        Of all lines written so far, in units.
+    """
+
+    def __init__(self, operation: BreachLines, files: BlockFiles, plan: StreamPlan) -> None:
+        super().__init__(operation, files)
+        self._lines, self._plan, self.length = operation, plan, 0
+        self._counts: dict[Block, tuple[np.ndarray, np.ndarray]] = {}
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if phase == _WAYS:
+            self._counts[at] = known
+            return
+        if phase.name == "pits":
+            pits, outlets, known = known
+            self._files.save_marks(at, pits, outlets)
+        super().add(phase, at, known)
+
+    def batches(self) -> Iterator[list[Feature]]:
+        """Yield batches of lines that do not depend on blocks."""
+        batch: list[Feature] = []
+        cells = 0
+        for features in self.features():
+            for one in features:
+                batch.append(one)
+                cells += one[1]["cells"]
+                if len(batch) >= _LINES or cells >= _STEPS:
+                    yield batch
+                    batch, cells = [], 0
+        if batch:
+            yield batch
+
+    def features(self) -> Iterator[list[Feature]]:
+        """Yield lines in the order of their pits, those of some rows at a time."""
+        down, across = self._lines.blocks.shape
+        for i in range(down):
+            # By block: where the lines of each row begin, and their steps.
+            own = [self._counts[i, j] for j in range(across)]
+            lines, steps = (
+                np.stack([np.concatenate(([0], np.cumsum(one[of]))) for one in own])
+                for of in (0, 1)
+            )
+            ends, rows = (lines.sum(axis=0), steps.sum(axis=0)), lines.shape[1] - 1
+            first = 0
+            while first < rows:
+                most = [
+                    int(np.searchsorted(end, end[first] + size, side="right")) - 1
+                    for end, size in zip(ends, (_LINES, _STEPS), strict=True)
+                ]
+                last = max(min(*most, rows), first + 1)
+                size = int(ends[1][last] - ends[1][first])
+                needed = self._plan.memory + max(size - _STEPS, 0) * _STEP_BYTES
+                require(needed, self._plan.memory_limit, f"for a row of lines of {size:,} cells")
+                parts = [
+                    self._read((i, j), lines[j, [first, last, -1]], steps[j, [first, last, -1]])
+                    for j in range(across)
+                    if lines[j, first] < lines[j, last]
+                ]
+                if parts:
+                    yield self._batch(parts)
+                first = last
+
+    def _read(
+        self, at: Block, lines: np.ndarray, steps: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Read the lines of a block from its file: their figures, and all their steps."""
+        first, last, _ = lines.tolist()
+        begin, end, total = steps.tolist()
+        with open(self._files.ways(at), "rb") as file:
+            file.seek(begin)
+            found = np.frombuffer(file.read(end - begin), np.uint8)
+            file.seek(total + first * _WAY.itemsize)
+            ways = np.frombuffer(file.read((last - first) * _WAY.itemsize), _WAY)
+        return ways, found
+
+    def _batch(self, parts: list[tuple[np.ndarray, np.ndarray]]) -> list[Feature]:
+        operation = self._lines
+        ways, steps = (np.concatenate(several) for several in zip(*parts, strict=True))
+        count = ways["steps"]
+        self.length += int(ways["length"].sum())
+        start = np.cumsum(count) - count
+        # A line has a cell more than steps.
+        line = np.repeat(np.arange(len(ways)), count + 1)
+        along = np.arange(len(steps) + len(ways)) - line
+        places = []
+        corners = np.divmod(ways["pit"], operation.grid.cols)
+        for corner, step in zip(corners, (ROW_STEP, COL_STEP), strict=True):
+            way = np.concatenate(([0], np.cumsum(step[steps])))
+            places.append(way[along] + (corner - way[start])[line])
+        xy = cell_centres(operation.grid, np.stack(places, axis=1))
+        values = (
+            ways["pit"],
+            ways["end"],
+            count + 1,
+            ways["length"] * operation.lengths[1],
+            ways["cost"] / operation.rule.per_unit,
+            ways["cut"],
+            ways["height"] + 0.0,  # no -0.0
+            ways["end_height"] + 0.0,
+        )
+        rows = zip(*(value.tolist() for value in values), strict=True)
+        pieces = zip(
+            np.split(xy, (start + np.arange(len(ways)))[1:]), ways["pit"], rows, strict=True
+        )
+        ordered = sorted(pieces, key=lambda one: int(one[1]))
+        return [(line, dict(zip(FIELDS, row, strict=True))) for line, _, row in ordered]
+
+
+def lines_of(operation: Breach, path: str) -> BreachLines:
+    """The operation that draws the ways of another."""
+    own = {one.name: getattr(operation, one.name) for one in fields(operation)}
+    return BreachLines(**own, path=path)
+
+
+def both(found: Result, drawn: Result, path: str) -> Result:
+    """The result of a layer, with what its lines took."""
+    report, more = found.report, drawn.report
+    report.seconds = {
+        name: report.seconds.get(name, 0.0) + more.seconds.get(name, 0.0)
+        for name in {**report.seconds, **more.seconds}
+    }
+    for counter in ("bytes_read", "bytes_written"):
+        if getattr(report, counter) is not None:
+            setattr(report, counter, getattr(report, counter) + getattr(more, counter))
+    report.peak_rss_bytes = more.peak_rss_bytes
+    report.result["lines"] = path
+    return found

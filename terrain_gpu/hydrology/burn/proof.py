@@ -1,0 +1,125 @@
+"""Proof that streams are burned into heights: `verify_burn`.
+
+Every cell is as it was, bit for bit, or lowered by the depth; and the cells that are lowered are
+those that were given, by number and digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...cells import is_nodata
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...errors import VerificationError
+from ...grid import Block
+from ...store import Layer, TileStore
+
+
+def plan_burn_proof(heights: Any, burned: Any, cells: int, limits: Limits) -> StreamPlan:
+    """How blocks stream, with so many lowered cells; `burned` need not exist yet."""
+    size = heights.blocks.largest()
+    reads = [Read(heights), Read(burned)]
+    worker = 2 * size + 48 * min(cells, size)
+    return plan_proof(heights.blocks, reads, limits, worker=worker, held=16 * cells, measures=False)
+
+
+def verify_burn(
+    heights: Any,
+    burned: Any,
+    depth: float,
+    digest: str,
+    recorded: dict[str, Any],
+    limits: Limits,
+) -> dict[str, Any]:
+    """Check the height of every cell.
+
+    Parameters
+    ----------
+    heights, burned
+        Layers of heights, before and after.
+    depth
+        By how much cells are lowered.
+    digest
+        Of their sorted ids.
+    recorded
+        Has their number, "burned".
+
+    Returns
+    -------
+    dict
+        Their number, "burned".
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found, or when other cells are lowered.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    count, found, total = recorded["burned"], list[np.ndarray](), 0
+    plan = plan_burn_proof(heights, burned, count, limits)
+
+    def add(_: Block, ids: np.ndarray) -> None:
+        nonlocal total
+        total += len(ids)
+        if total > count:
+            wrong_totals(burned, "or more cells burned", total, count)
+        found.append(ids)
+
+    reads = [Read(heights), Read(burned)]
+    check = partial(_check, heights, burned, depth)
+    check_blocks(plan, heights.blocks, reads, check, add, limits)
+    wrong_totals(burned, "cells burned", total, count)
+    ids = np.sort(np.concatenate(found))
+    if hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest() != digest:
+        raise VerificationError(
+            f"{burned.path}: other cells are lowered than those that were given; compute it again "
+            "with --overwrite",
+            "cells",
+        )
+    return {"burned": total}
+
+
+def _check(
+    heights: Any, burned: Any, depth: float, at: Block, data: list[np.ndarray]
+) -> np.ndarray:
+    """Check the cells of a block; return the ids of those that are lowered."""
+    word = f"u{heights.dtype.itemsize}"
+    before, after = data
+    r0, _, c0, _ = heights.blocks.window(*at)
+    row, col = np.nonzero(before.view(word) != after.view(word))
+    high, low = before[row, col], after[row, col]
+    good = ~is_nodata(high, heights.nodata) & ~is_nodata(low, heights.nodata) & (low < high)
+    if high.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            good &= low == np.subtract(high, depth, dtype=np.float64).astype(high.dtype)
+    else:  # the difference, modulo the size of a word
+        good &= np.subtract(high.view(word), low.view(word)) == depth
+    if not good.all():
+        k = int(np.argmin(good))
+        what = f"height {low[k]!s} where {high[k]!s} was, to be lowered by {depth} at most"
+        wrong(burned, what, "height", r0 + int(row[k]), c0 + int(col[k]))
+    return (r0 + row.astype(np.int64)) * heights.grid.cols + c0 + col
+
+
+def verify_stored_burn(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_burn` of a layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    heights = recorded.input(recorded.get("burn_of", str))
+    kind = float if heights.dtype.kind == "f" else int
+    depth, digest = recorded.get("depth", kind), recorded.get("streams", str)
+    if not depth > 0:
+        raise recorded.damaged("depth", depth)
+    count = recorded.result.get("burned")
+    if type(count) is not int or count < 1:
+        raise recorded.damaged("burned", count)
+    if layer.dtype != heights.dtype or layer.blocks != heights.blocks:
+        raise recorded.damaged("data_type", layer.dtype.name)
+    return verify_burn(heights, layer, depth, digest, recorded.result, limits)

@@ -1,0 +1,408 @@
+"""Layers that hydrology needs before the one that is asked for: computed where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ..engine.operation import Operation
+from ..engine.proof import RunRecord
+from ..engine.run import Here, run
+from ..errors import StoreError
+from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS, KNIGHT_BACKLINKS
+from ..io.labelled import HEIGHTS
+from ..progress import Progress, silent
+from ..raster.slope import LAYER as SLOPE
+from ..raster.slope import slope
+from ..spanning_tree import LAYER as TREE
+from ..spanning_tree import minimum_spanning_tree
+from ..store import Layer, TileStore
+from .breach.operation import Breach
+from .burn.operation import Burn
+from .common.codes import DIRECTIONS, TREE_DIRECTIONS
+from .common.outlets import Asked, Outlets
+from .common.sums import EDGE_LAYER
+from .fill.operation import LAYER as FILLED
+from .fill.operation import fill
+from .flow_accumulation.operation import LAYER as ACCUMULATION
+from .flow_accumulation.operation import flow_accumulation
+from .flow_direction.operation import flow_direction, named_outlets, refuse_other_outlets
+from .forest.source import open_forest
+
+Show = Callable[[str], AbstractContextManager[Progress]]
+"""Shows the progress of a named step."""
+
+
+def provide_heights(
+    store: TileStore,
+    operation: Burn | Breach,
+    show: Show = lambda step: nullcontext(silent),
+    *,
+    replace: bool = False,
+    **how: Any,
+) -> dict[str, float]:
+    """Run an operation on heights, unless its layer is there, of the same heights and settings.
+
+    Parameters
+    ----------
+    replace
+        Whether another layer of the operation is replaced.
+    how
+        Of all steps, see `completing.how_of`.
+
+    Returns
+    -------
+    dict
+        Seconds of each step that was run.
+
+    Raises
+    ------
+    StoreError
+        when there is another layer, unless it is replaced.
+    """
+    there = operation.into in store
+    if there and not (differs := _differences(store, operation)):
+        return {}
+    if there and not replace:
+        raise StoreError(f"{store.path / operation.into}: made {differs}; --overwrite replaces it")
+    for name in ("backend", "device", "gpu_memory_limit"):  # these run on the CPU
+        how.pop(name, None)
+    with show(operation.command) as progress:
+        found = run(operation, place=Here(progress), **_replacing(how, replace))
+    return {operation.into: found.report.seconds["total"]}
+
+
+def _replacing(how: dict[str, Any], replace: bool) -> dict[str, Any]:
+    """The arguments of a step that may replace a finished layer, not only an unfinished run."""
+    return {**how, "overwrite": True} if replace else how
+
+
+def _differences(store: TileStore, operation: Operation) -> str:
+    """Say in which settings the layer of an operation differs; empty if in none."""
+    (output,) = operation.outputs
+    recorded = store.layer(output.name).info.get("settings") or {}
+    asked = operation.fingerprint()
+    differs = [name for name in asked if recorded.get(name) != asked[name]]
+    cells = {"of": "from other heights", "streams": "with other streams"}
+    return ", ".join(
+        cells.get(name, f"with {name} {recorded.get(name)}, not {asked[name]}") for name in differs
+    )
+
+
+def provide_tree(
+    store: TileStore,
+    show: Show = lambda step: nullcontext(silent),
+    *,
+    layer: str | None = None,
+    replace: bool = False,
+    **how: Any,
+) -> dict[str, float]:
+    """Compute the spanning forest of weight "flow", unless there is one.
+
+    Parameters
+    ----------
+    layer
+        The heights that it must be of. None: those of the one that is there, else `heights_in`.
+    replace
+        Whether one of other heights is replaced.
+    how
+        Of all steps, see `completing.how_of`.
+
+    Returns
+    -------
+    dict
+        Seconds of each step that was run.
+
+    Raises
+    ------
+    StoreError
+        when there is one of other heights, unless it is replaced; or these are directions.
+    """
+    if TREE in store and (layer is None or _is_tree_of(store, layer)):
+        refuse_stale(store, TREE)
+        return {}
+    if layer is not None and not replace:
+        refuse_tree(store, layer)
+    heights = store.layer(layer) if layer else heights_in(store)
+    if (encoding := heights.info.get("encoding")) == FLOW_DIRECTIONS:
+        raise StoreError(
+            f"{heights.path}: holds flow directions, not heights; make a layer of them in the "
+            "store of the heights (convert-dataset --layer codes) and give --directions codes"
+        )
+    if encoding:
+        holds = "backlinks" if encoding in (BACKLINKS, KNIGHT_BACKLINKS) else encoding
+        raise StoreError(
+            f"{heights.path}: holds {holds}, not heights; name the heights (flow-direction --layer "
+            "NAME)"
+        )
+    with show("mst") as progress:
+        found = minimum_spanning_tree(
+            store,
+            weight="flow",
+            layer=heights.name,
+            progress=progress,
+            **_replacing(how, replace),
+        )
+    return {TREE: found.report.seconds["total"]}
+
+
+def heights_in(store: TileStore, *, plain: bool = False) -> Layer:
+    """The heights that drain unless others are named: the elevation, or those of the only tree.
+
+    Parameters
+    ----------
+    plain
+        Not breached or burned heights, but those that they were made from.
+
+    Raises
+    ------
+    StoreError
+        when the store has neither.
+    """
+    if HEIGHTS in store:
+        return store.layer(HEIGHTS)
+    if TREE not in store:
+        raise StoreError(
+            f"{store.path}: no layer {HEIGHTS!r}; it has: {', '.join(store.layers) or 'none'}; "
+            "name the heights (flow-direction --layer NAME)"
+        )
+    name = (store.layer(TREE).info.get("settings") or {}).get("layer", "")
+    found = store.layer(name) if name in store else open_forest(store).cells  # may be stale
+    passed = set[str]()
+    while plain and found.name not in passed:  # metadata could lead in a circle
+        passed.add(found.name)
+        settings = found.info.get("settings") or {}
+        before = settings.get(Breach.mark) or settings.get(Burn.mark)
+        found = store.layer(before) if before else found
+    return found
+
+
+def refuse_tree(store: TileStore, layer: str, *, made: bool = False) -> None:
+    """Refuse a spanning forest of other heights, or of another weight, if there is one.
+
+    Parameters
+    ----------
+    made
+        Whether these heights are made on the way, so that --layer names others.
+
+    Raises
+    ------
+    StoreError
+    """
+    if TREE in store and not _is_tree_of(store, layer):
+        forest = open_forest(store)
+        theirs, weight = forest.cells.name, forest.weight.name
+        is_of = f"the tree of the heights of layer {theirs}, not of {layer}"
+        follow = "" if made else f", flow-direction --layer {theirs} follows it"
+        if weight != "flow":
+            is_of, follow = f"of weight {weight}, not flow", ""
+        raise StoreError(
+            f"{store.path / TREE}: {is_of}; flow-direction --overwrite replaces it{follow}"
+        )
+
+
+def _is_tree_of(store: TileStore, layer: str) -> bool:
+    """Whether the spanning forest has the weight "flow" and is of these heights."""
+    try:
+        forest = open_forest(store)
+    except StoreError:
+        return False
+    return forest.cells.name == layer and forest.weight.name == "flow"
+
+
+def refuse_stale(store: TileStore, name: str) -> None:
+    """Refuse to reuse a layer that was computed from other cells than the store holds now.
+
+    Also one that was computed from such a layer. Inputs that were removed count as unchanged.
+
+    Raises
+    ------
+    StoreError
+    """
+    seen, left = set[str](), [name]
+    while left:
+        if (one := left.pop()) in seen:
+            continue
+        seen.add(one)
+        layer = store.layer(one) if one == name else store.find(one)
+        if layer is None:
+            continue
+        for changed in filter(store.__contains__, store.stale(layer)):
+            raise StoreError(
+                f"{layer.path}: computed from other cells than {store.path / changed} holds now; "
+                "compute it again with --overwrite"
+            )
+        settings = layer.info.get("settings")
+        of = settings.get("of") if isinstance(settings, dict) else None
+        left += of if isinstance(of, dict) else ()
+
+
+def provide_directions(
+    store: TileStore,
+    name: str = DIRECTIONS,
+    show: Show = lambda step: nullcontext(silent),
+    asked: Asked | None = None,
+    **how: Any,
+) -> dict[str, float]:
+    """Compute flow directions over `heights_in`, unless there are some.
+
+    Parameters
+    ----------
+    asked
+        Outlets that directions must have. None: the default ones, or those of the directions that
+        are there, or have another name than the default one.
+
+    Raises
+    ------
+    InputError
+        when directions are there, to other outlets.
+    StoreError
+        when there are none, and the spanning forest is of other heights.
+    """
+    if name in store:
+        if asked is not None:
+            refuse_other_outlets(store, name, asked)
+        if name == DIRECTIONS:
+            refuse_stale(store, name)
+        return {}
+    if name != DIRECTIONS and asked is None:
+        return {}
+    seconds = provide_tree(store, show, layer=heights_in(store).name, **how)
+    ends, added = asked or Asked()
+    with show("flow-direction") as progress:
+        found = flow_direction(store, ends, add_outlets=added, into=name, progress=progress, **how)
+    return {**seconds, name: found.report.seconds["total"]}
+
+
+def provide_filled(
+    store: TileStore,
+    name: str = FILLED,
+    asked: Asked = Asked(),  # noqa: B008 - immutable
+    show: Show = lambda step: nullcontext(silent),
+    *,
+    layer: str | None = None,
+    replace: bool = False,
+    **how: Any,
+) -> dict[str, float]:
+    """Fill depressions for outlets, unless it was done, or the layer has another name.
+
+    Heights, `layer` and `replace` are as for `provide_tree`.
+    """
+    if name != FILLED:
+        return {}
+    seconds = provide_tree(store, show, layer=layer, replace=replace, **how) if layer else {}
+    if name in store and (layer is None or not (why := _refilled(store, name, layer, asked))):
+        return seconds
+    if name in store and not replace:
+        raise StoreError(f"{store.path / name}: {why}; --overwrite replaces it")
+    seconds |= provide_tree(store, show, **how)
+    again = replace and layer is not None
+    how = _replacing(how, again)
+    if TREE_DIRECTIONS not in store or again:
+        with show("flow-direction --flats tree") as progress:
+            found = flow_direction(
+                store,
+                asked.outlets,
+                add_outlets=asked.added,
+                into=TREE_DIRECTIONS,
+                progress=progress,
+                **how,
+            )
+        seconds[TREE_DIRECTIONS] = found.report.seconds["total"]
+    with show("fill") as progress:
+        found = fill(store, directions=TREE_DIRECTIONS, progress=progress, **how)
+    return {**seconds, FILLED: found.report.seconds["total"]}
+
+
+def _refilled(store: TileStore, name: str, layer: str, asked: Asked) -> str:
+    """Say why heights must be filled again: others, other outlets, or changed; empty if not."""
+    changed = f"not filled from the heights that {layer} holds now"
+    try:
+        recorded = RunRecord(store, store.layer(name))
+        if (filled := recorded.get("fill_of", str)) != layer:
+            return f"filled from the heights of layer {filled}, not of {layer}"
+        heights = recorded.input(layer)
+        codes = RunRecord(store, recorded.input(recorded.get("directions", str)))
+        for one in open_forest(store).identity:
+            codes.input(one)
+        theirs = codes.get("outlets", str)
+    except StoreError:
+        return changed
+    if theirs == Outlets.of(heights, *asked).digest:
+        return ""
+    return f"filled for {named_outlets(theirs)}, and these are others"
+
+
+def provide_filled_along(
+    store: TileStore,
+    name: str,
+    directions: str,
+    show: Show = lambda step: nullcontext(silent),
+    **how: Any,
+) -> dict[str, float]:
+    """Fill depressions along directions, unless it was done, or the layer has another name."""
+    if name != FILLED or name in store:
+        return {}
+    with show("fill") as progress:
+        found = fill(store, directions=directions, progress=progress, **how)
+    return {FILLED: found.report.seconds["total"]}
+
+
+def provide_accumulation(
+    store: TileStore,
+    name: str = ACCUMULATION,
+    directions: str = DIRECTIONS,
+    show: Show = lambda step: nullcontext(silent),
+    *,
+    areas: bool = False,
+    **how: Any,
+) -> dict[str, float]:
+    """Sum cells or areas that drain through each, unless sums are there, or have another name."""
+    seconds = provide_directions(store, directions, show, **how)
+    if name != ACCUMULATION:
+        return seconds
+    if name in store:
+        refuse_stale(store, name)
+        return seconds
+    with show("flow-accumulation") as progress:
+        found = flow_accumulation(
+            store, directions=directions, areas=areas, progress=progress, **how
+        )
+    return {**seconds, ACCUMULATION: found.report.seconds["total"]}
+
+
+def provide_edge_cells(
+    store: TileStore,
+    directions: str = DIRECTIONS,
+    show: Show = lambda step: nullcontext(silent),
+    **how: Any,
+) -> dict[str, float]:
+    """Count the cells on the edge upstream of each cell, unless such counts are there."""
+    seconds = provide_directions(store, directions, show, **how)
+    if EDGE_LAYER in store:
+        refuse_stale(store, EDGE_LAYER)
+        return seconds
+    how["backend"] = "cpu"  # which alone counts them
+    with show("flow-accumulation --edge-cells") as progress:
+        found = flow_accumulation(
+            store, directions=directions, edge_cells=True, progress=progress, **how
+        )
+    return {**seconds, EDGE_LAYER: found.report.seconds["total"]}
+
+
+def provide_slope(
+    store: TileStore,
+    name: str = SLOPE,
+    show: Show = lambda step: nullcontext(silent),
+    **how: Any,
+) -> dict[str, float]:
+    """Compute slopes, unless there are some, or they have another name."""
+    if name != SLOPE:
+        return {}
+    if name in store:
+        refuse_stale(store, name)
+        return {}
+    with show("slope") as progress:
+        found = slope(store, progress=progress, **how)
+    return {SLOPE: found.report.seconds["total"]}

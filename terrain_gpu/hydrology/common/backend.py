@@ -1,0 +1,56 @@
+"""Where hydrology is computed: `placed`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arguments import Backend
+from ...cuda.backend import Placement, find_gpu
+from ...errors import InputError
+from ...progress import Progress
+
+ON_CLUSTER = "workers of a cluster compute this"
+"""What runs on the CPU alone with a client, see `placed`."""
+
+
+def refuse_cuda(backend: str | None, only_cpu: str | None) -> None:
+    """Refuse a GPU that is required for what runs on the CPU alone, see `placed`.
+
+    Raises
+    ------
+    InputError
+    """
+    if backend == "cuda" and only_cpu is not None:
+        raise InputError(f"backend cuda: {only_cpu} on the CPU only; use backend auto or cpu")
+
+
+def placed(
+    block: int,
+    backend: Backend,
+    device: int,
+    gpu_memory_limit: int | str | None,
+    memory_limit: int | str | None,
+    client: Any,
+    progress: Progress,
+    only_cpu: str | None = None,
+) -> Placement:
+    """Return the location of a run.
+
+    Parameters
+    ----------
+    block
+        Side of the blocks.
+    only_cpu
+        What runs on the CPU alone, with the verb, for messages; None if the GPU has all of it.
+
+    Raises
+    ------
+    InputError
+        when CUDA is required, and does not work or has no such computation.
+    """
+    if client is not None:
+        only_cpu = ON_CLUSTER
+    refuse_cuda(backend, only_cpu)
+    if only_cpu is not None:
+        return Placement(None, progress)
+    return Placement(find_gpu(backend, device, gpu_memory_limit, memory_limit, block), progress)

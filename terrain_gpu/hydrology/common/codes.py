@@ -1,0 +1,136 @@
+"""Layers of D8 flow directions: which codes they hold, and where ways end.
+
+Ways end at outlets: cells of code 0, and cells that lead to a cell that does not drain, or out of
+the raster.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+import numpy as np
+
+from ...errors import StoreError
+from ...grid import BlockGrid, GridSpec, Window
+from ...grid.neighbours import BACKLINKS, FLOW_DIRECTIONS
+from ...io.encodings import CODES, to_own_codes, warn_of_encoding
+from ...store import Layer, TileStore
+
+log = logging.getLogger(__name__)
+
+DIRECTIONS = "flow_direction"
+"""Name of the layer, unless another is given."""
+
+TREE_DIRECTIONS = "flow_direction_tree"
+"""Name of the layer along which heights are filled, where others are asked for."""
+
+OUTLET, NOWHERE = 0, 255
+"""Codes of outlets, and of cells that do not drain or have no value."""
+
+ENCODING = {"encoding": FLOW_DIRECTIONS}
+"""How layers of directions record what they hold."""
+
+RECODE = "convert-dataset --encoding recodes those of another program"
+"""What to do with directions in another encoding."""
+
+
+def open_directions(store: TileStore, name: str) -> Layer:
+    """Open a layer of directions; warn if it does not say in which encoding they are.
+
+    Raises
+    ------
+    StoreError
+        when it does not exist, or cannot hold D8 codes.
+    """
+    if name not in store:
+        raise StoreError(
+            f"{store.path}: has no layer {name!r} of flow directions; terrain-gpu flow-direction "
+            "makes it"
+        )
+    layer = store.layer(name)
+    if layer.dtype != np.uint8:
+        raise StoreError(
+            f"{layer.path}: holds {layer.dtype.name}, but flow directions are D8 codes of uint8 "
+            f"({CODES}); {RECODE}"
+        )
+    told = layer.info.get("encoding")
+    if told not in (None, FLOW_DIRECTIONS, BACKLINKS):
+        raise StoreError(
+            f"{layer.path}: holds {told}, not flow directions; terrain-gpu flow-direction "
+            "makes them"
+        )
+    if told is None:
+        warn_of_encoding(str(layer.path))
+    with_value = (layer.info.get("result") or {}).get("cells")
+    if isinstance(with_value, int) and layer.is_sealed:
+        warn_of_undrained(str(layer.path), with_value - layer.statistics()["valid_cells"])
+    return layer
+
+
+@lru_cache
+def warn_of_undrained(path: str, cells: int) -> None:
+    """Warn once of cells that reach no outlet."""
+    if cells > 0:
+        log.warning(
+            "%s: %s cells reach no outlet, such as those of an island in an inner void, and have "
+            "no direction; flow-direction --inner-voids makes outlets beside inner voids, too",
+            path,
+            f"{cells:,}",
+        )
+
+
+def open_links(store: TileStore, name: str) -> Layer:
+    """Open a layer of labels at which ways may end, such as links of streams.
+
+    Raises
+    ------
+    StoreError
+        when it does not exist, or does not hold whole numbers.
+    """
+    if name not in store:
+        raise StoreError(
+            f"{store.path}: has no layer {name!r} of links; terrain-gpu streams --order link makes "
+            "it"
+        )
+    layer = store.layer(name)
+    if layer.dtype.kind not in "iu":
+        raise StoreError(
+            f"{layer.path}: holds {layer.dtype.name}, but links are whole numbers; give such a "
+            "layer (terrain-gpu streams --order link)"
+        )
+    return layer
+
+
+def end_ways(layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray) -> None:
+    """Set codes to `NOWHERE` where the layer has no value, and outside of the raster.
+
+    Inland sinks of other programs become outlets, see `to_own_codes`.
+
+    Parameters
+    ----------
+    window, codes
+        A block, and its codes with one ring.
+    """
+    r0, r1, c0, c1 = window
+    to_own_codes(codes, layer.nodata)
+    codes[: r0 == 0] = NOWHERE
+    codes[codes.shape[0] - (r1 == grid.rows) :] = NOWHERE
+    codes[:, : c0 == 0] = NOWHERE
+    codes[:, codes.shape[1] - (c1 == grid.cols) :] = NOWHERE
+
+
+def label_dtype(grid: GridSpec) -> np.dtype:
+    """Type of the labels of basins: uint32, which all GIS read, if it always suffices."""
+    return np.dtype(np.uint32 if grid.cells < 2**32 else np.int64)
+
+
+def hops_dtype(grid: BlockGrid) -> np.dtype:
+    """Type of hop distances; shortest ways take at most every other cell."""
+    return np.dtype(np.int32 if grid.rows * grid.cols < 2**32 else np.int64)
+
+
+def no_code(layer: Layer, row: int, col: int, code: int) -> StoreError:
+    return StoreError(
+        f"{layer.path}: row {row}, column {col}: {code} is not a D8 code ({CODES}); {RECODE}"
+    )

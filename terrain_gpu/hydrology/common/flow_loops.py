@@ -1,0 +1,80 @@
+"""Directions that lead round in a circle: the error that lists the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...errors import StoreError
+from ...grid import Window
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...io.encodings import CODES
+from ...store import Layer
+from .codes import RECODE
+
+LISTED = 12
+"""Cells of a circle that the message names."""
+
+SEARCHED = 20_000
+"""Steps after which a circle is so long that its cells are not counted."""
+
+_SIDE = 256
+
+Cell = tuple[int, int]
+
+
+def circle(layer: Layer, row: int, col: int) -> StoreError:
+    """Return the error for directions that lead from a cell round in a circle.
+
+    Parameters
+    ----------
+    row, col
+        A cell on the circle, or one from which directions lead there.
+    """
+    cells = _cells(layer, (row, col))
+    text = f"{layer.path}: row {row}, column {col}: directions lead round in a circle"
+    if cells:
+        first = cells.index(min(cells))
+        cells = cells[first:] + cells[:first]
+        row, col = cells[0]
+        named = ", ".join(f"({r}, {c})" for r, c in cells[:LISTED])
+        more = f" and {len(cells) - LISTED:,} more" if len(cells) > LISTED else ""
+        text = (
+            f"{layer.path}: row {row}, column {col}: directions lead round in a circle of "
+            f"{len(cells):,} cells: {named}{more}"
+        )
+    return StoreError(
+        f"{text}; correct them there, or compute them again (flow-direction). If the codes are not "
+        f"{CODES}: {RECODE}"
+    )
+
+
+def _cells(layer: Layer, start: Cell) -> list[Cell]:
+    """Return the cells of the circle in order; none if it is long."""
+    seen: dict[Cell, int] = {}
+    for cell in _way(layer, start):
+        if cell in seen:
+            return list(seen)[seen[cell] :]
+        if len(seen) == SEARCHED:
+            break
+        seen[cell] = len(seen)
+    return []
+
+
+def _way(layer: Layer, cell: Cell) -> Iterator[Cell]:
+    """Follow directions from a cell, cell by cell."""
+    rows, cols = layer.grid.shape
+    window: Window = (0, 0, 0, 0)
+    while True:
+        row, col = cell
+        yield cell
+        if not (window[0] <= row < window[1] and window[2] <= col < window[3]):
+            r0, c0 = row // _SIDE * _SIDE, col // _SIDE * _SIDE
+            window = r0, min(r0 + _SIDE, rows), c0, min(c0 + _SIDE, cols)
+            codes = layer.read_window(*window)
+        code = int(codes[row - window[0], col - window[2]])
+        if code == 0 or code & (code - 1):  # no direction
+            return
+        k = code.bit_length() - 1
+        cell = row + int(ROW_STEP[k]), col + int(COL_STEP[k])
+        if not (0 <= cell[0] < rows and 0 <= cell[1] < cols):
+            return

@@ -1,0 +1,163 @@
+"""Ways along a layer of directions, as proofs follow them: within blocks, then between them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...engine.plan import StreamPlan
+from ...engine.proof import wrong
+from ...grid import Block, BlockGrid
+from .codes import NOWHERE, end_ways, no_code
+from .proof_gathered import GatheredParts
+from .proof_kernels import crossings, entries, order_cells, order_ways, ways_out
+
+ORDER_BYTES = 45
+"""Of a worker, per cell of a block."""
+
+BETWEEN = "cells drain from block to block"
+"""What there is too much of, in messages."""
+
+_WAY_BYTES = 8 * 8
+"""Of a cell at which flow leaves a block, and of one at which it enters."""
+
+
+def ways_between(blocks: BlockGrid) -> int:
+    """How many cells drain into another block, planned; twice as many can, in odd rasters."""
+    return blocks.line_cells
+
+
+def ways_bytes(blocks: BlockGrid) -> int:
+    """Bytes that `FlowWays` may take."""
+    return _WAY_BYTES * ways_between(blocks)
+
+
+class BlockFlow(NamedTuple):
+    """The ways of a block that go on in other blocks, or come from there.
+
+    Attributes
+    ----------
+    target
+        Ids of the cells to which ways leave it.
+    entered, way
+        Ids of the cells into which others drain, and which of the former follows, -1 if none.
+    """
+
+    target: np.ndarray
+    entered: np.ndarray
+    way: np.ndarray
+
+
+class BlockWays(NamedTuple):
+    """Follows ways within blocks; can be sent to workers.
+
+    Attributes
+    ----------
+    codes
+        The layer of directions.
+    blocks
+        The blocks.
+    """
+
+    codes: Any
+    blocks: BlockGrid
+
+    def within(
+        self, at: Block, codes: np.ndarray, stops: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where cells drain to within the block, see `order_cells`; and their order.
+
+        Parameters
+        ----------
+        codes, stops
+            With one ring; `codes` receives 0 where ways end at `stops`, and 255 where cells do not
+            drain.
+        """
+        r0, _, c0, c1 = window = self.blocks.window(*at)
+        end_ways(self.codes, self.codes.grid, window, codes)
+        if stops is not None:
+            codes[stops & (codes != NOWHERE)] = 0
+        size = (codes.shape[0] - 2) * (codes.shape[1] - 2)
+        target, order = np.empty(size, np.int32), np.empty(size, np.int32)
+        count, cell = order_cells(codes, target, np.empty(size, np.uint8), order)
+        if cell >= 0:
+            row, col = divmod(cell, c1 - c0)
+            code = int(codes[row + 1, col + 1])
+            if target[cell] == -4:
+                raise no_code(self.codes, r0 + row, c0 + col, code)
+            what = f"direction {code} leads round in a circle"
+            wrong(self.codes, what, "acyclic", r0 + row, c0 + col)
+        return target, order[:count]
+
+    def look(
+        self, at: Block, codes: np.ndarray, target: np.ndarray, order: np.ndarray
+    ) -> tuple[np.ndarray, BlockFlow]:
+        """Look at a block, the cells at which ways leave it, and for `add`."""
+        window, cols = self.blocks.window(*at), self.blocks.cols
+        exits = np.empty(len(target), np.int32)
+        leaving = np.empty(ways_out(target, order, exits), np.int64)
+        over = np.empty_like(leaving)
+        corner = np.array([window[0], window[2], cols])
+        crossings(codes, corner, target, exits, leaving, over)
+        entered = np.empty(len(target), bool)
+        entries(codes, entered)
+        into = np.flatnonzero(entered & (codes[1:-1, 1:-1].ravel() != NOWHERE))
+        row, col = np.divmod(into, window[3] - window[2])
+        ids = (window[0] + row) * cols + window[2] + col
+        return leaving, BlockFlow(over, ids, exits[into].astype(np.int64))
+
+
+def entering(blocks: BlockGrid, at: Block, into: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of some sorted ids of cells are in a block, and these cells within the block."""
+    r0, r1, c0, c1 = blocks.window(*at)
+    starts = np.arange(r0, r1) * blocks.cols
+    first, last = np.searchsorted(into, (starts + c0, starts + c1))
+    row = np.repeat(np.arange(r1 - r0), last - first)
+    before = np.cumsum(last - first) - (last - first)
+    which = np.arange(len(row)) - before[row] + first[row]
+    return which, into[which] - starts[row] - c0 + row * (c1 - c0)
+
+
+class FlowWays:
+    """The ways of all blocks.
+
+    Attributes
+    ----------
+    of
+        What follows the ways of one block.
+    target
+        After `join`, in the order in which blocks were added: ids of the cells to which ways lead.
+    following, order
+        The way that follows each, -1 if none; and an order of them, each before the one after it.
+    """
+
+    def __init__(self, codes: Any, blocks: BlockGrid, plan: StreamPlan) -> None:
+        self.codes, self.blocks = codes, blocks
+        self.of = BlockWays(codes, blocks)
+        self._parts: GatheredParts[BlockFlow] = GatheredParts(
+            plan, _WAY_BYTES, codes, BETWEEN, ways_between(blocks)
+        )
+        self.target = self.following = self.order = np.empty(0, np.int64)
+
+    def add(self, ways: BlockFlow) -> None:
+        """Add the ways of a block."""
+        self._parts.add(ways, max(len(ways.target), len(ways.entered)))
+
+    def join(self) -> None:
+        """Follow the ways from block to block; refuse circles."""
+        parts = self._parts.take()
+        bases = np.cumsum([0, *(len(ways.target) for ways in parts[:-1])])
+        own = zip(parts, bases, strict=True)
+        way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in own])
+        self.target, entered, _ = (np.concatenate(one) for one in zip(*parts, strict=True))
+        del parts, own
+        order = np.argsort(entered)
+        # Its block has marked each, for it read the same codes around itself.
+        self.following = way[order[np.searchsorted(entered, self.target, sorter=order)]]
+        waiting, order = np.empty((2, len(self.target)), np.int64)
+        count, x = order_ways(self.following, waiting, order)
+        if x >= 0:
+            row, col = divmod(int(self.target[x]), self.blocks.cols)
+            wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
+        self.order = order[:count]

@@ -1,0 +1,114 @@
+"""Voids that reach the edge of the raster: the sea, or what lies around the data.
+
+Cells without a value form voids, joined over all eight neighbours. A void that touches no cell of
+the raster's edge is an inner one: water does not leave there unless it is told to.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import jit
+from ...grid import Block, BlockGrid
+from ...primitives.grid_components import label_block
+from ...primitives.union_find import find
+from .rims import BlockRim, RimLines
+
+
+def label_voids(absent: np.ndarray) -> tuple[np.ndarray, int]:
+    """Label the voids of a block, int32; return how many there are."""
+    labels = np.empty(absent.shape, np.int32)
+    return labels, label_block(np.ascontiguousarray(absent), True, labels) if absent.any() else 0
+
+
+def known_bytes(blocks: BlockGrid) -> int:
+    """Return the bytes of `Voids` after `join`."""
+    down, across = blocks.shape
+    return 2 * (across * blocks.rows + down * blocks.cols)
+
+
+def voids_bytes(blocks: BlockGrid) -> int:
+    """Return the bytes of `Voids` before that: names, and their parents."""
+    return 24 * known_bytes(blocks)
+
+
+class Voids:
+    """The voids at the rims of all blocks, and after `join` which of them are outer."""
+
+    def __init__(self, blocks: BlockGrid) -> None:
+        self._rims = RimLines(blocks, np.int64)
+        self._count = 0
+
+    def add(self, at: Block, known: BlockRim | None) -> None:
+        """Add the labels along the rim of a block; None without voids."""
+        if known is None:
+            return
+        base = self._count
+        names = np.unique(np.concatenate(known))
+        names = names[names > 0]
+        self._count += len(names)
+        labels = [np.where(side > 0, base + 1 + np.searchsorted(names, side), 0) for side in known]
+        self._rims.put(at, BlockRim(*labels))
+
+    def join(self) -> None:
+        """Join voids over the lines between blocks."""
+        parent, rims = np.arange(self._count + 1), self._rims
+        for first, last in (rims.rows, rims.cols):
+            for k in range(len(first) - 1):
+                join_line(parent, last[k], first[k + 1])
+        outer = np.zeros(self._count + 1, bool)
+        edges = (rims.rows[0, 0], rims.rows[1, -1], rims.cols[0, 0], rims.cols[1, -1])
+        mark_outer(parent, np.concatenate(edges), outer)
+        rims.rows, rims.cols = outer[rims.rows], outer[rims.cols]
+
+    def of(self, at: Block) -> tuple[BlockRim, BlockRim]:
+        """Return which cells of a block's rim, and of the ring around it, are in outer voids.
+
+        Lines of the ring begin and end at its corners. Outside of the raster all are.
+        """
+        return self._rims.of(at), self._rims.around(at, True)
+
+
+def outside(absent: np.ndarray, known: tuple[BlockRim, BlockRim]) -> np.ndarray:
+    """Return which cells of a block and one ring around it lie in outer voids.
+
+    Parameters
+    ----------
+    absent
+        Which cells of the block have no value.
+    known
+        From `Voids.of`.
+    """
+    rim, ring = known
+    found = np.zeros((absent.shape[0] + 2, absent.shape[1] + 2), bool)
+    labels, count = label_voids(absent)
+    if count:
+        outer = np.zeros(count + 1, bool)
+        for side, line in zip(BlockRim.of(labels), rim, strict=True):
+            outer[side[line]] = True
+        outer[0] = False
+        found[1:-1, 1:-1] = outer[labels]
+    found[0], found[-1], found[:, 0], found[:, -1] = ring
+    return found
+
+
+@jit
+def join_line(parent, one, other):
+    """Join voids of neighbouring cells on both sides of a line; 0 where there is none."""
+    for at in range(len(one)):
+        if one[at] == 0:
+            continue
+        for beside in range(max(at - 1, 0), min(at + 2, len(one))):
+            if other[beside] != 0:
+                a, b = find(parent, one[at]), find(parent, other[beside])
+                parent[max(a, b)] = min(a, b)
+
+
+@jit
+def mark_outer(parent, edge, outer):
+    """Mark the voids joined to one at the raster's edge."""
+    for name in edge:
+        if name != 0:
+            outer[find(parent, name)] = True
+    for name in range(1, len(parent)):
+        outer[name] = outer[find(parent, name)]

@@ -1,0 +1,413 @@
+"""What is found upstream of each cell in a layer of weights: sums, means, extremes and marks.
+
+All are computed with whole numbers, whose sums and maxima depend on no order: weights as units of a
+power of two, or the ranks of values.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...cells import is_nodata, stats
+from ...errors import InputError, StoreError
+from ...grid import GridSpec, Window, units
+from ...grid.lengths import cell_areas
+from ...io.fills import FILLS
+from .codes import NOWHERE
+from .sums import EXACT_BITS, EdgeRule, SumRule
+
+log = logging.getLogger(__name__)
+
+NONE = np.iinfo(np.int64).min
+"""Rank of a cell without a weight."""
+
+FILL_VALUE = "If it is a fill value, declare it as nodata (convert-dataset --nodata)"
+
+NEAR_LARGEST = 16
+"""Weights down to this part of the largest may be fill values, too."""
+
+HUGE = 1e15
+"""Larger than weights are in any unit; fill values such as 1e20 and 9.97e36 are."""
+
+SMALLEST = -1000
+"""Least exponent of a unit, so that it and its reciprocal are ordinary float64."""
+
+
+@dataclass(frozen=True)
+class WeightRule:
+    """Sums or means of the weights upstream, as whole numbers of a unit.
+
+    Attributes
+    ----------
+    weights
+        The layer.
+    mean
+        Whether sums are divided by the number of cells with a weight.
+    areas
+        Whether weights are multiplied by the areas of their cells.
+    exclude_self
+        Whether a cell's own weight is left out.
+    divided
+        Whether cells divide what drains through them, so that 1 is not fine enough as a unit.
+    """
+
+    weights: Any
+    mean: bool = False
+    areas: bool = False
+    exclude_self: bool = False
+    divided: bool = False
+
+    adds: ClassVar = True
+    empty: ClassVar = 0
+    nodata: ClassVar = math.nan
+    dtype: ClassVar = np.dtype(np.float64)
+    sums_dtype: ClassVar = np.dtype(np.int64)
+
+    @property
+    def columns(self) -> int:
+        """How many numbers are kept of each cell."""
+        return 1 + self.mean
+
+    @property
+    def _bits(self) -> int:
+        """Of the largest sum possible."""
+        return EXACT_BITS if self.divided else 62
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray | None, float]:
+        """Units of a weight of 1 in each row, None for weights that are units; and the unit.
+
+        The unit is a power of two such that no sum of units overflows, and 1 for integers where
+        that is large enough.
+        """
+        grid, largest = self.weights.grid, largest_weight(self.weights)
+        whole = self.weights.dtype.kind != "f" and not self.areas and not self.divided
+        if whole and largest * grid.cells < 2**62:
+            return None, 1.0
+        areas = cell_areas(grid) if self.areas else np.ones(grid.rows)
+        most = float(largest) * float(areas.max())
+        exponent = math.frexp(most)[1] + (grid.cells - 1).bit_length()
+        if not math.isfinite(most) or exponent > 1023:
+            raise InputError(
+                f"{self.weights.path}: sums of weights up to {largest} may be more than a float64 "
+                "holds; give them in a larger unit"
+            )
+        exponent = max(exponent - self._bits, SMALLEST)
+        return areas * 2.0**-exponent, 2.0**exponent
+
+    def few_units(self, weights: np.ndarray, known: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Count weights that are left with few units, and those between these and the largest."""
+        scale, _ = self.units
+        if scale is None:
+            return np.zeros(2, np.int64)
+        few, most = self._few, largest_weight(self.weights) * scale.max() / NEAR_LARGEST
+        sizes, counts = np.abs(units), known & (weights != 0)
+        low, between = counts & (sizes < few), counts & (sizes >= few) & (sizes < most)
+        return np.array([np.count_nonzero(low), np.count_nonzero(between)])
+
+    def refuse_lost(self, few: int, between: int) -> None:
+        """Refuse weights most of which are lost next to a fill value; warn of other losses.
+
+        Some may be: noise of 1e-20 in a raster of rain. But then more lie between.
+
+        Raises
+        ------
+        InputError
+            naming the largest.
+        """
+        if few <= between:
+            return
+        least = self._few * self.units[1]
+        lost = (
+            f"{named_largest(self.weights)} is so large that {few:,} weights are lost next to it: "
+            f"sums over {self.weights.grid.cells:,} cells cannot hold weights below {least:.3g} too"
+        )
+        largest = largest_weight(self.weights)
+        if largest >= HUGE or largest in map(abs, FILLS):
+            raise InputError(f"{lost}. {FILL_VALUE}; if not, set negligible weights to 0")
+        log.warning("%s", lost)
+
+    @property
+    def _few(self) -> int:
+        """Units of a weight good to 3 digits; to 1 where flow is divided, which has fewer bits."""
+        return 4 if self.divided else 1 << 10
+
+    def own(
+        self, window: Window, codes: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Which cells of a window have a weight that counts, and their units, and counts of 1."""
+        known = with_weight(self.weights, window, codes, weights)
+        scale, _ = self.units
+        found = np.where(known, weights, weights.dtype.type(0))
+        if scale is None:
+            units = found.astype(np.int64)
+        else:
+            units = np.rint(found * scale[window[0] : window[1], None]).astype(np.int64)
+        most = (1 << self._bits) // self.weights.grid.cells + 1
+        if units.max() > most or units.min() < -most:
+            raise StoreError(
+                f"{self.weights.path}: has values beyond its recorded range; another program "
+                f"changed it (terrain-gpu verify --accept-changes {self.weights.name})"
+            )
+        return known, [units, known.astype(np.int64)][: self.columns]
+
+    def write(
+        self,
+        window: Window,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        values: list[np.ndarray],
+        out: np.ndarray,
+    ) -> None:
+        """Write the results of a window's cells to `out`."""
+        if self.exclude_self:
+            _, own = self.own(window, codes, weights)
+            values = [one - two for one, two in zip(values, own, strict=True)]
+        np.multiply(values[0], self.units[1], out=out)
+        if self.mean:
+            with np.errstate(invalid="ignore"):  # 0 / 0 where there is no weight
+                np.divide(out, values[1], out=out)
+            out[values[1] == 0] = np.nan
+        out[codes == NOWHERE] = np.nan
+
+
+@dataclass(frozen=True)
+class ExtremeRule:
+    """Largest or smallest weight upstream; of cells that do not drain, their own values.
+
+    Attributes
+    ----------
+    weights
+        The layer.
+    smallest
+        Whether the smallest is looked for: then ranks are those of the opposite order.
+    """
+
+    weights: Any
+    smallest: bool
+
+    adds: ClassVar = False
+    empty: ClassVar = NONE
+    columns: ClassVar = 1
+    sums_dtype: ClassVar = np.dtype(np.int64)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.weights.dtype)
+
+    @property
+    def nodata(self) -> float | int | None:
+        found: float | int | None = self.weights.nodata
+        return math.nan if found is None and self.dtype.kind == "f" else found
+
+    def own(
+        self, window: Window, codes: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Which cells of a window have a weight that counts, and their ranks."""
+        known = with_weight(self.weights, window, codes, weights)
+        ranks = self._ranks(weights)
+        if (gap := self._gap) is not None:
+            ranks[ranks < gap] += 1
+        ranks[~known] = NONE
+        return known, [ranks]
+
+    def write(
+        self,
+        window: Window,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        values: list[np.ndarray],
+        out: np.ndarray,
+    ) -> None:
+        """Write the results of a window's cells to `out`."""
+        ranks = values[0].copy()
+        if (gap := self._gap) is not None:
+            ranks[ranks <= gap] -= 1
+        if self.smallest:
+            np.invert(ranks, out=ranks)
+        if self.dtype.kind == "f":
+            bits = ranks.astype(f"i{self.dtype.itemsize}")
+            out[...] = _order(bits).view(self.dtype)
+        elif self.dtype == np.uint64:
+            out[...] = ranks.view(np.uint64) ^ np.uint64(1 << 63)
+        else:
+            out[...] = ranks.astype(self.dtype)
+        if self.nodata is not None:
+            out[values[0] == NONE] = self.nodata
+        np.copyto(out, weights, where=codes == NOWHERE)
+
+    @property
+    def _gap(self) -> int | None:
+        """Rank of the nodata value of integers of 64 bits: lower ones make room for `NONE`."""
+        if self.dtype.kind == "f" or self.dtype.itemsize < 8 or self.weights.nodata is None:
+            return None
+        return int(self._ranks(np.array([self.weights.nodata], self.dtype))[0])
+
+    def _ranks(self, weights: np.ndarray) -> np.ndarray:
+        """Whole numbers in the order of the weights; -0.0 comes before 0.0."""
+        if self.dtype.kind == "f":
+            ranks = _order(weights.view(f"i{self.dtype.itemsize}")).astype(np.int64)
+        elif self.dtype == np.uint64:
+            ranks = (weights ^ np.uint64(1 << 63)).view(np.int64)
+        else:
+            ranks = weights.astype(np.int64)
+        return ~ranks if self.smallest else ranks
+
+
+@dataclass(frozen=True)
+class BelowRule:
+    """Cells or areas upstream of the cells below marked ones, themselves included; 0 elsewhere.
+
+    Attributes
+    ----------
+    weights
+        The layer that marks cells: they are neither 0 nor nodata.
+    sums
+        What is summed.
+    """
+
+    weights: Any
+    sums: SumRule
+
+    adds: ClassVar = True
+    empty: ClassVar = 0
+    columns: ClassVar = 2
+    nodata: ClassVar = 0
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.sums.dtype
+
+    @property
+    def sums_dtype(self) -> np.dtype:
+        return self.sums.sums_dtype
+
+    def own(
+        self, window: Window, codes: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Which cells of a window have a mark or none; what each contributes, and 1 for a mark."""
+        known = with_weight(self.weights, window, codes, weights)
+        _, columns = self.sums.own(window, codes)
+        return known, [*columns, (known & (weights != 0)).astype(np.int64)]
+
+    def write(
+        self,
+        window: Window,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        values: list[np.ndarray],
+        out: np.ndarray,
+    ) -> None:
+        """Write the results of a window's cells to `out`."""
+        sums, marks = values
+        self.sums.write(window, codes, None, [sums], out)
+        out[marks == 0] = 0
+
+
+Rule = SumRule | EdgeRule | WeightRule | ExtremeRule | BelowRule
+
+
+def rule_of(
+    grid: GridSpec,
+    weights: Any,
+    statistic: str,
+    areas: bool,
+    exclude_self: bool,
+    divided: bool = False,
+) -> Rule:
+    """The rule of a statistic of a layer; of cells or areas where `weights` is None.
+
+    Raises
+    ------
+    InputError
+        when the choices exclude each other.
+    """
+    if weights is None:
+        if statistic != "sum":
+            raise InputError(f"statistic {statistic!r}: give the layer of values (weights)")
+        return SumRule.of(grid, areas, exclude_self, divided)
+    if exclude_self and statistic not in ("sum", "mean"):
+        raise InputError(f"exclude_self: leave it out, {statistic!r} has the cell itself, too")
+    if statistic == "below":
+        return BelowRule(weights, SumRule.of(grid, areas))
+    if areas and statistic != "sum":
+        raise InputError(f"areas: leave it out, the {statistic} of weights counts cells alike")
+    if statistic in ("sum", "mean"):
+        return WeightRule(weights, statistic == "mean", areas, exclude_self, divided)
+    return ExtremeRule(weights, statistic == "min")
+
+
+def largest_weight(layer: Any) -> float | int:
+    """The largest size of a value."""
+    return max(map(abs, extremes(layer)))
+
+
+def extremes(layer: Any) -> tuple[float | int, float | int]:
+    """The least and the largest value: as recorded, or of all cells where nothing is; 0 if none."""
+    if layer.is_sealed:
+        found = [layer.statistics()[key] for key in ("min", "max")]
+    else:  # another program wrote it
+        each = [stats(layer.read_block(*at), layer.nodata) for at in layer.blocks.ids()]
+        found = [value for one in each for value in (one.low, one.high)]
+    found = [value for value in found if value is not None] or [0]
+    return min(found), max(found)
+
+
+def named_largest(layer: Any) -> str:
+    """Name a layer, and its cell with the largest size of a value, for messages."""
+    largest = largest_weight(layer)
+    for at in layer.blocks.ids():
+        data = layer.read_block(*at)
+        found = np.argwhere(
+            ~is_nodata(data, layer.nodata) & ((data == largest) | (data == -largest))
+        )
+        for row, col in found[:1].tolist():
+            r0, _, c0, _ = layer.blocks.window(*at)
+            return (
+                f"{layer.path}: the value {data[row, col]!s} at row {r0 + row}, column {c0 + col}"
+            )
+    return f"{layer.path}: the value {largest}"
+
+
+def with_weight(layer: Any, window: Window, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Which cells drain and have a weight.
+
+    Raises
+    ------
+    InputError
+        for an infinite one.
+    """
+    absent = is_nodata(weights, layer.nodata)
+    if layer.dtype.kind == "f":
+        infinite = absent & (codes != NOWHERE) & np.isinf(weights)
+        if layer.nodata is not None:
+            infinite &= weights != layer.nodata
+        for row, col in np.argwhere(infinite)[:1].tolist():
+            raise InputError(
+                f"{layer.path}: row {window[0] + row}, column {window[2] + col}: the weight is "
+                f"{weights[row, col]}; give finite weights, or nodata"
+            )
+    return (codes != NOWHERE) & ~absent
+
+
+def _order(bits: np.ndarray) -> np.ndarray:
+    """Bits of floats as integers in the order of the floats, or back."""
+    ones = np.iinfo(bits.dtype).max
+    return bits ^ ((bits >> (8 * bits.itemsize - 1)) & ones)
+
+
+def described_sums(grid: GridSpec, weights: Any, statistic: str, areas: bool) -> dict[str, Any]:
+    """Attributes of a layer of sums, means or extremes upstream: their unit."""
+    if statistic in ("max", "min"):
+        return units.same_quantity(weights)
+    area = units.of_areas(grid) if areas else ""
+    if weights is None or statistic == "below":
+        return units.in_unit(area)
+    unit = units.unit_of(weights)
+    return units.in_unit(units.product(unit, area) if unit and areas else unit)

@@ -1,0 +1,217 @@
+"""Depressions of a block: `BlockSets`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ...grid import Window
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ..common.codes import NOWHERE, OUTLET
+from ..common.relative import as_floats, base_of
+from ..forest.block import BlockForest, edge_ids
+from . import kernels
+
+_COUNT = np.array([bits.bit_count() for bits in range(256)], np.uint8)
+"""Number of bits."""
+
+WORK_BYTES = 100
+"""Bytes per cell that a worker needs beside `block.Work`: edges, sets, heights and temporaries."""
+
+
+class Known(NamedTuple):
+    """What a block knows.
+
+    Attributes
+    ----------
+    nodes
+        Heights and cells of the pits of its open sets.
+    met
+        Heights, keys and both nodes of edges that join two of them.
+    crossing
+        Heights, keys and the node of edges to other blocks.
+    closed
+        Heights and cells of pits, heights and keys of spills, and the parents of its complete
+        depressions: the cell of a pit, -1 for an outlet, -2 - node.
+    """
+
+    nodes: tuple[np.ndarray, ...]
+    met: tuple[np.ndarray, ...]
+    crossing: tuple[np.ndarray, ...]
+    closed: tuple[np.ndarray, ...]
+
+
+class Branches(NamedTuple):
+    """What other blocks and passes know about the depressions of a block.
+
+    Attributes
+    ----------
+    closed
+        int64, the number of each of its closed depressions, 0 for none.
+    nodes
+        int64, the branch of each of its nodes, -1 for the outlets.
+    pits, dead, up, numbers
+        Of branches: the height of the pit, that at which each dies, the branch that it merges into,
+        or -1, and its number, 0 for none.
+    """
+
+    closed: np.ndarray
+    nodes: np.ndarray
+    pits: np.ndarray
+    dead: np.ndarray
+    up: np.ndarray
+    numbers: np.ndarray
+
+
+def leave_out_undrained(block: BlockForest, codes: np.ndarray) -> None:
+    """Take cells that reach no outlet out of a block; `codes` are its directions, with one ring.
+
+    They form whole trees, where water has no level at which it leaves.
+    """
+    drains = codes != NOWHERE
+    block.valid &= drains
+    here = drains[1:-1, 1:-1].reshape(-1)
+    block.work.links[: block.size] *= here
+    crossing = here[block.out_cell]
+    block.out_cell, block.out_step = block.out_cell[crossing], block.out_step[crossing]
+
+
+@dataclass
+class BlockSets:
+    """The sets of a block, see `kernels.merge`.
+
+    Parameters
+    ----------
+    block
+        Its forest. The work arrays `order`, `parent`, `one` and `two` are used.
+    codes
+        Its flow directions, which end at outlets.
+    least
+        Depressions less deep than this are left out.
+    """
+
+    block: BlockForest
+    codes: np.ndarray
+    least: float
+
+    def __post_init__(self) -> None:
+        block, work = self.block, self.block.work
+        size = block.size
+        self.heights = as_floats(block.heights, base_of(block.forest.cells))
+        self.heights[~block.valid] = np.nan
+        self.down, self.root = work.order[:size], work.parent[:size]
+        links = work.links[:size]
+        edges = int(_COUNT[links].sum()) // 2
+        np.bitwise_or.at(links, block.out_cell, np.uint8(1) << block.out_step)
+        outlets = np.flatnonzero((self.codes == OUTLET) & block.valid[1:-1, 1:-1])
+        corner = np.array((*block.window, block.cols), np.int64)
+        z = self.heights
+        count, joined = self._catchments(links, outlets)
+        between = edges - joined
+        self.pit = np.empty(count), np.empty(count, np.int64)
+        kernels.pits(z, outlets, corner, self.root, *self.pit)
+        levels, keys = np.empty(between), np.empty(between, np.int64)
+        ends = np.empty((between, 2), np.int32)
+        if kernels.edges_between(z, links, corner, self.root, levels, keys, ends) != between:
+            raise block.no_forest()
+        self._merge(levels, keys, ends)
+
+    def _catchments(self, links: np.ndarray, outlets: np.ndarray) -> tuple[int, int]:
+        """Find the catchments; return their number, and that of cells joined to another."""
+        tree = links, outlets, self.down, self.root, self.block.work.one
+        count, joined = kernels.catchments(self.heights, *tree)
+        return count, joined
+
+    def _merge(self, levels: np.ndarray, keys: np.ndarray, ends: np.ndarray) -> None:
+        across, across_keys = self._crossing()
+        beyond = np.full((len(across), 2), -1, np.int32)
+        beyond[:, 0] = self.root[self.block.out_cell]
+        levels, keys = np.append(levels, across), np.append(keys, across_keys)
+        ends = np.concatenate((ends, beyond))
+        count = len(self.pit[0])
+        self.dead = np.empty(count), np.empty(count, np.int64)
+        self.up, self.node = np.empty((2, count), np.int32)
+        met = np.empty((len(ends), 2), np.int32)
+        order = np.lexsort((keys, levels))
+        self.nodes = kernels.merge(
+            order, (levels, keys), ends, self.pit, self.dead, self.up, self.node, met
+        )
+        if self.nodes < 0:
+            raise self.block.no_forest()
+        both = met[:, 1] >= 0
+        self._met = levels[both], keys[both], met[both, 0], met[both, 1]
+        own = slice(len(ends) - len(across), None)
+        self._across = across, across_keys, met[own, 0]
+        deep = self.dead[0] - self.pit[0] >= self.least
+        self.closed = np.flatnonzero((self.dead[1] >= 0) & (self.dead[0] > self.pit[0]) & deep)
+
+    def _crossing(self) -> tuple[np.ndarray, np.ndarray]:
+        """Heights and keys of the edges to other blocks."""
+        block, step = self.block, self.block.out_step
+        row, col = block.out_cell // block.width + 1, block.out_cell % block.width + 1
+        here = self.heights[row, col]
+        there = self.heights[row + ROW_STEP[step], col + COL_STEP[step]]
+        first, second = np.where(step < 4, here, there), np.where(step < 4, there, here)
+        keys = 2 * edge_ids(block.cols, block.globally(block.out_cell), step)
+        return np.maximum(here, there), keys + (second > first)
+
+    def known(self) -> Known:
+        heights, cells = self.pit
+        # A set goes on in another block once it is open, whatever it was before.
+        up = np.where(self.node >= 0, -1, self.up)
+        parents = self.up[self.closed].astype(np.int64)
+        kernels.climb(parents, self.dead[0][self.closed], self.dead[0], up)
+        inside = parents >= 0
+        into = np.maximum(parents, 0)
+        node = self.node[into]
+        found = np.where(self.dead[1][into] < 0, -1, cells[into])
+        parents = np.where(inside, np.where(node >= 0, -2 - node, found), parents)
+        roots = np.empty(self.nodes, np.int64)
+        roots[self.node[self.node >= 0]] = np.flatnonzero(self.node >= 0)
+        return Known(
+            (heights[roots], cells[roots]),
+            self._met,
+            self._across,
+            (
+                heights[self.closed],
+                cells[self.closed],
+                self.dead[0][self.closed],
+                self.dead[1][self.closed],
+                parents,
+            ),
+        )
+
+    def regions(self, given: Branches) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Find the smallest depression that each cell lies in.
+
+        Returns
+        -------
+        found, dead, up, numbers
+            The branch of each cell, flat; and of branches, as in `Branches`: those of this block
+            come before those given.
+        """
+        count = len(self.up)
+        beyond = np.where(given.nodes >= 0, given.nodes + count, -1)  # the branch of each node
+        branch = np.arange(count)
+        is_node = self.node >= 0
+        branch[is_node] = beyond[self.node[is_node]]
+        branch[(self.dead[1] < 0) & ~is_node] = -1  # outlets, and sets that never spill
+        up = self.up.astype(np.int64)
+        inside, out = up >= 0, up <= -2
+        up[out] = beyond[-2 - up[out]]
+        up[inside] = branch[up[inside]]
+        numbers = np.zeros(count, np.int64)
+        numbers[self.closed] = given.closed
+        dead = np.append(self.dead[0], given.dead)
+        up = np.append(up, np.where(given.up >= 0, given.up + count, -1))
+        found = self.block.work.two[: self.block.size]
+        kernels.regions(
+            self.heights, self.down, self.root, branch, dead, up, found, self.block.work.one
+        )
+        return found, dead, up, np.append(numbers, given.numbers)
+
+    @property
+    def window(self) -> Window:
+        return self.block.window

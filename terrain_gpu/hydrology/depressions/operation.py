@@ -1,0 +1,406 @@
+"""The hierarchy of depressions: `depressions`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arguments import LayerCompression, checked
+from ...engine.operation import (
+    Operation,
+    OutputLayer,
+    Phase,
+    SolvedBlock,
+    State,
+    refuse_without_table,
+)
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
+from ...engine.proof import Limits, RunRecord
+from ...engine.run import Here, Result, Run, run
+from ...errors import StoreError
+from ...grid import Block, BlockGrid, units
+from ...grid.lengths import Measured, area_units, cell_areas
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
+from ...progress import Progress, silent
+from ...spanning_tree.weights import Weight
+from ..common.codes import DIRECTIONS, label_dtype, open_directions
+from ..common.relative import base_of, restored
+from ..completing import completed
+from ..forest.block import Work, read_forest, work_bytes
+from ..forest.source import Forest, open_forest
+from . import kernels
+from .block import WORK_BYTES, BlockSets, leave_out_undrained
+from .proof import DepressionRule, plan_depressions_proof, verify_depressions
+from .state import NODE_BYTES, Hierarchy
+from .table import DepressionTotals, Kept
+
+LAYER = "depressions"
+
+
+@dataclass(frozen=True)
+class Depressions(Operation):
+    """The operation; fields are parameters of `depressions`."""
+
+    store: str
+    directions: str = DIRECTIONS
+    into: str | None = LAYER
+    conditioned: str | None = None
+    table: str | None = None
+    min_depth: float = 0.0
+    min_area: float = 0.0
+    min_volume: float = 0.0
+
+    command = "depressions"
+    mark = "depressions_of"
+    halo = 1
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (
+            Phase("merge", joined="hierarchy"),
+            Phase("measure", joined="totals"),
+            Phase("label", writes=True, joined="table" if self.table else ""),
+        )
+
+    @property
+    def proof_passes(self) -> int:  # type: ignore[override]
+        return 3 if self.min_area or self.min_volume else 2
+
+    @cached_property
+    def forest(self) -> Forest:
+        return open_forest(self.store)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.forest.cells.name, self.forest.edges.name, self.directions
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        heights, kind, found = self.layers[0], "conditioned heights", []
+        if self.into is not None:
+            found.append(OutputLayer(self.into, label_dtype(self.grid), 0, "depressions"))
+        if self.conditioned is not None:
+            like = heights.dtype, heights.nodata
+            described = units.same_quantity(heights)
+            found.append(
+                OutputLayer(self.conditioned, *like, kind, {"holds": kind}, described=described)
+            )
+        return tuple(found)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("areas",)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "depressions_of": self.layers[0].name,
+            "directions": self.directions,
+            "min_depth": self.min_depth,
+            "min_area": self.min_area,
+            "min_volume": self.min_volume,
+            "table": self.table is not None,
+        }
+
+    def refuse_finished(self) -> None:
+        refuse_without_table(self)
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        outputs = [output.dtype.itemsize for output in self.outputs]
+        return plan_depressions(
+            self.blocks,
+            self.layers[0].dtype,
+            outputs,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def new_work(self) -> Work:
+        return Work(self.blocks)
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        least = self.min_area, self.min_volume
+        totals = DepressionTotals(self.grid, self.units[1], self.areas.max(), least)
+        return _Nesting(self, totals, plan.memory_limit)
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray, float]:
+        """Area of a cell in each row as an integer number of units, and the unit."""
+        return area_units(self.grid)
+
+    @cached_property
+    def areas(self) -> np.ndarray:
+        return cell_areas(self.grid)
+
+    @property
+    def base(self) -> int:
+        """See `relative.base_of`."""
+        return base_of(self.layers[0])
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        window = self.blocks.window(*at)
+        block = read_forest(self.forest, window, cells[0], cells[1], work)
+        leave_out_undrained(block, cells[2])
+        sets = BlockSets(block, cells[2][1:-1, 1:-1], self.min_depth)
+        if given is None:
+            return SolvedBlock(known=sets.known())
+        found, dead, up, numbers = sets.regions(given)
+        if not phase.writes:
+            pits = np.append(sets.pit[0], given.pits)
+            return SolvedBlock(known=self._measured(sets, found, pits, dead, up, numbers))
+        kept = Kept.of(dead, up, numbers)
+        shape = block.heights.shape[0] - 2, block.width
+        if self.into is not None:
+            out[0][...] = kept.labels(found).reshape(shape)
+        if self.conditioned is not None:
+            out[-1][...] = block.heights[1:-1, 1:-1]
+            levels = kept.levels(found).reshape(shape)
+            higher = np.isfinite(levels)
+            out[-1][higher] = restored(levels[higher], self.base, out[-1].dtype)
+        return SolvedBlock(tuple(out))
+
+    def _measured(
+        self,
+        sets: BlockSets,
+        found: np.ndarray,
+        pits: np.ndarray,
+        dead: np.ndarray,
+        up: np.ndarray,
+        numbers: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of depressions, less one, and their sums in the block."""
+        into = np.arange(len(dead))
+        kernels.climb_to(into, numbers, dead, up, np.empty_like(into))
+        sums = np.zeros((len(dead), 4), np.int64)
+        cells = sets.heights, found, into, dead, sets.window[0]
+        scales = kernels.volume_scales(dead - pits, self.areas.max())
+        kernels.measure(*cells, self.units[0], self.areas, scales, sums)
+        some = np.flatnonzero(sums[:, 0])
+        return numbers[some] - 1, sums[some]
+
+    # -- the proof ------------------------------------------------------------------------------
+
+    @property
+    def rule(self) -> DepressionRule:
+        heights, _, codes = self.layers
+        least = self.min_depth, self.min_area, self.min_volume
+        return DepressionRule(codes, heights, self.forest.connectivity, *least)
+
+    proven_by_workers = False
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_depressions_proof(self.rule, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        named = self.into, self.conditioned
+        numbers, heights = (None if name is None else run.layer(name) for name in named)
+        verify_depressions(self.rule, numbers, heights, found, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
+
+class _Nesting(Hierarchy):
+    """The hierarchy; then the totals of depressions, and numbers of those that are kept."""
+
+    def __init__(self, operation: Depressions, totals: DepressionTotals, memory_limit: int) -> None:
+        path = operation.forest.edges.path
+        super().__init__(path, operation.min_depth, memory_limit)
+        self._operation, self._totals = operation, totals
+
+    def join(self, phase: Phase) -> None:
+        super().join(phase)
+        if phase.joined == "totals":
+            self.number = self._totals.number(self)
+        elif phase.joined == "table":
+            from ...raster.label_components.table import write_table  # brings GDAL
+
+            operation = self._operation
+            assert operation.table is not None
+            integers = operation.layers[0].dtype.kind != "f"
+            columns = self._totals.columns(self, operation.base, integers=integers)
+            write_table(Path(operation.table), columns, operation.grid)
+
+    def found(self) -> dict[str, Any]:
+        return self._totals.found(self)
+
+
+def plan_depressions(
+    blocks: BlockGrid,
+    dtype: np.dtype,
+    written: list[int],
+    *,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `depressions` of heights of a type; `written` are the bytes per cell of each layer.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
+    read, nodes = [dtype.itemsize, 1, 1], 2 * blocks.line_cells * NODE_BYTES
+    key = Weight("max", dtype).key_dtype
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        "to find the depressions of",
+        buffer=ring * (sum(read) + sum(written)),
+        worker=work_bytes(blocks, dtype, key) + ring * WORK_BYTES,
+        scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)),
+        common=PER_ROW * rows,
+        held=nodes,
+        joined=nodes,
+        passes=3,
+        bytes_read=3 * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
+        bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+@takes_dataarrays
+@checked()
+@completed(reads=("directions",), writes=("into", "conditioned"))
+def depressions(
+    store: StoreLike,
+    *,
+    directions: str = DIRECTIONS,
+    into: str = LAYER,
+    conditioned: str | None = None,
+    table: str | os.PathLike[str] | None = None,
+    min_depth: float = 0.0,
+    min_area: float = 0.0,
+    min_volume: float = 0.0,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Find depressions, how they nest, and what they hold.
+
+    Water that fills a depression rises to its spill: the lowest height over which it leaves for a
+    deeper depression or an outlet. A depression is what lies below that height around a pit, and
+    holds all shallower ones that spill into it.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. "mst" and "flow_direction" are computed if
+        they are missing.
+    directions
+        Layer of flow directions that `flow_direction` made; its outlets hold.
+    into
+        Layer to write: the smallest depression in which each cell lies. Depressions are numbered
+        1, 2, ... in row-major order of their pits; 0, the nodata value, elsewhere. uint32; int64
+        for rasters of 2**32 or more cells.
+    conditioned
+        Layer to write the heights to, with all depressions filled that are left out.
+    table
+        File to write a row for each depression to: .csv, .parquet, .geojson, .gpkg or .fgb.
+    min_depth, min_area, min_volume
+        Leave out depressions below any of these, in units of the heights, square map units and
+        their product (metres in a geographic CRS).
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None. Each
+        depression of `min_depth` takes about 220 bytes.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the layers and totals in two more passes over the cells, three with `min_area` or
+        `min_volume`; not the table, which is written from the same totals.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells of three passes.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into` and `conditioned`; `found` has the number of "depressions",
+        the "deepest" depth, and the "area" and "volume" of all together.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used, a limit is negative, or integers differ by more than 2**53.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged or has no such directions, the heights or the spanning forest
+        have changed since, or the layer exists already.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    The branches of the merge tree of the heights, paired by the elder rule (H. Edelsbrunner,
+    D. Letscher, A. Zomorodian 2002, Topological persistence and simplification). The depth of a
+    depression is the persistence of its pit. R. Barnes, K. L. Callaghan, A. D. Wickert (2020,
+    Earth Surface Dynamics 8) have two entries where two depressions meet, and one more for both;
+    here the deeper one goes on.
+
+    Examples
+    --------
+    >>> found = depressions("dem.zarr", min_depth=1, table="depressions.csv")
+    """
+    opened = opened_store(store)
+    codes = open_directions(opened, directions)
+    if "outlets" not in (codes.info.get("settings") or {}):
+        raise StoreError(f"{codes.path}: not made by flow-direction; depressions need its outlets")
+    forest = open_forest(opened)
+    if "flats" not in codes.info["settings"]:
+        for name in forest.identity:
+            RunRecord(opened, codes).input(name)
+    base_of(forest.cells)  # it refuses what is too large
+    operation = Depressions(
+        str(opened.path),
+        directions,
+        into,
+        conditioned,
+        None if table is None else os.path.abspath(table),
+        min_depth,
+        min_area,
+        min_volume,
+    )
+    result = run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        verify=verify,
+        compress=compress,
+        resume=resume,
+        overwrite=overwrite,
+        place=Here(progress),
+        client=client,
+    )
+    if table is not None:
+        result.report.result["table"] = str(table)
+    return result

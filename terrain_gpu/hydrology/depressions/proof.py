@@ -1,0 +1,429 @@
+"""Proof that depressions are numbered, measured and filled as they should: `verify_depressions`.
+
+The water is raised over the cells themselves, not along the spanning forest: cells are sorted by
+height and joined to the neighbours that are under water. Sets of cells that reach no other block
+are complete; the others are joined over the lines between blocks. A second pass measures, and a
+third one compares every cell. Where no depression is left out for its area or volume, the numbers
+are known before they are measured, and these passes are one.
+
+That cells of code 0 are the outlets is the proof of the directions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...cells import is_nodata
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...grid import Block, BlockGrid
+from ...grid.lengths import area_units, cell_areas
+from ...store import Layer, TileStore
+from ..common.codes import NOWHERE, OUTLET, label_dtype, open_directions
+from ..common.proof_gathered import GatheredParts
+from ..common.relative import as_floats, base_of, restored
+from ..forest.source import open_forest
+from .proof_kernels import (
+    HALF,
+    SEA,
+    add_cells,
+    add_within,
+    join_sets,
+    nest,
+    raise_water,
+    smallest,
+)
+
+CONDITIONED = "conditioned heights"
+"""What a layer of heights records that it holds."""
+
+_CELL_BYTES, _DOOR_BYTES, _SET_BYTES = 130, 160, 220
+"""Bytes per cell of a worker, per cell at which blocks meet, and per other set."""
+
+
+class DepressionRule(NamedTuple):
+    """Which depressions there are.
+
+    Attributes
+    ----------
+    codes, heights
+        Layers of directions, whose code 0 is an outlet, and of heights.
+    connectivity
+        8 or 4.
+    depth, area, volume
+        Those with less are left out.
+    """
+
+    codes: Any
+    heights: Any
+    connectivity: int
+    depth: float
+    area: float
+    volume: float
+
+
+def verify_depressions(
+    rule: DepressionRule,
+    numbers: Any,
+    conditioned: Any,
+    recorded: dict[str, Any],
+    limits: Limits,
+) -> dict[str, Any]:
+    """Check every cell, and the totals that are recorded.
+
+    Parameters
+    ----------
+    numbers, conditioned
+        Layers of the numbers of depressions and of conditioned heights; None to check one alone.
+
+    Returns
+    -------
+    dict
+        The number of "depressions", the "deepest" depth, their "area" and "volume".
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    limits = limits.here()
+    checker = _Checker(rule, numbers, conditioned, plan_depressions_proof(rule, limits))
+    return checker.run(recorded, limits)
+
+
+def plan_depressions_proof(rule: DepressionRule, limits: Limits) -> StreamPlan:
+    """How the passes stream; the results need not exist yet."""
+    blocks: BlockGrid = rule.codes.blocks
+    worker = blocks.largest() * (_CELL_BYTES + rule.heights.dtype.itemsize)
+    results = [Read(_Like(label_dtype(rule.heights.grid))), Read(_Like(rule.heights.dtype))]
+    reads = [Read(rule.codes), Read(rule.heights), *results]
+    return plan_proof(
+        blocks, reads, limits, worker=worker, held=2 * blocks.line_cells * _DOOR_BYTES
+    )
+
+
+class _Like(NamedTuple):
+    """In place of a layer that does not exist yet."""
+
+    dtype: np.dtype
+
+
+def verify_stored_depressions(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_depressions` of one layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    kept = "keep_depth" in recorded.settings  # by `fill`
+    heights = recorded.input(recorded.get("fill_of" if kept else "depressions_of", str))
+    codes = recorded.input(recorded.get("directions", str))
+    open_directions(store, codes.name)
+    keys = ("keep_depth", "keep_area") if kept else ("min_depth", "min_area", "min_volume")
+    least = [recorded.get(key, float) for key in keys] + [0.0] * kept
+    for value, key in zip(least, keys, strict=False):
+        if not 0 <= value < math.inf:
+            raise recorded.damaged(key, value)
+    conditioned = layer.info.get("holds") == CONDITIONED
+    kind = heights.dtype if conditioned else label_dtype(layer.grid)
+    if layer.dtype != kind or layer.blocks != codes.blocks:
+        raise recorded.damaged("data_type", layer.dtype.name)
+    rule = DepressionRule(codes, heights, open_forest(store).connectivity, *least)
+    numbers, filled = (None, layer) if conditioned else (layer, None)
+    return verify_depressions(rule, numbers, filled, recorded.result, limits)
+
+
+class _BlockSummary(NamedTuple):
+    """What a block knows; cells are ids in the raster.
+
+    Attributes
+    ----------
+    doors, heights
+        Its cells that have neighbours in other blocks.
+    ends, levels
+        Edges of the graph that joins the blocks.
+    pits
+        Of those edges, with their heights.
+    closed
+        Complete depressions: pits, their heights, levels at which they die, and the cells of the
+        sets that they merge into.
+    """
+
+    doors: np.ndarray
+    heights: np.ndarray
+    ends: np.ndarray
+    levels: np.ndarray
+    pits: tuple[np.ndarray, np.ndarray]
+    closed: tuple[np.ndarray, ...]
+
+
+class _Flooded(NamedTuple):
+    """A block under water, see `raise_water`."""
+
+    z: np.ndarray
+    rim: np.ndarray
+    first: np.ndarray
+    dead: np.ndarray
+    up: np.ndarray
+    ends: np.ndarray
+    levels: np.ndarray
+
+
+class _Checker:
+    """The passes of a proof."""
+
+    def __init__(
+        self, rule: DepressionRule, numbers: Any, conditioned: Any, plan: StreamPlan
+    ) -> None:
+        self._rule, self._plan = rule, plan
+        self._numbers, self._conditioned = numbers, conditioned
+        self._blocks: BlockGrid = rule.codes.blocks
+        self._grid, self._base = rule.heights.grid, base_of(rule.heights)
+        self._known: GatheredParts[_BlockSummary] = GatheredParts(
+            self._plan, _SET_BYTES, self._rule.heights, "depressions"
+        )
+        self._units, self._unit = area_units(self._grid)
+        self._areas = cell_areas(self._grid)
+
+    def run(self, recorded: dict[str, Any], limits: Limits) -> dict[str, Any]:
+        rule, plan, blocks = self._rule, self._plan, self._blocks
+        reads = [Read(rule.codes), Read(rule.heights)]
+        layers = [Read(one) for one in (self._numbers, self._conditioned) if one is not None]
+        check_blocks(plan, blocks, reads, self._look, self._add, limits)
+        self._join()
+        at_once = not rule.area and not rule.volume
+        if at_once:
+            self._keep(self._deep)
+        also = layers if at_once else []
+        check_blocks(plan, blocks, reads + also, self._measure, self._sum, limits)
+        kept, totals = self._add_up()
+        for key, value in totals.items():
+            wrong_totals(layers[0].layer, key, value, recorded.get(key))
+        if not at_once:
+            self._keep(kept)
+            check_blocks(plan, blocks, reads + layers, self._compare, lambda at, _: None, limits)
+        return totals
+
+    # -------------------------------------------------------------------------------------------
+
+    def _flood(self, at: Block, data: list[np.ndarray]) -> _Flooded:
+        codes, cells = data[:2]
+        nodata = self._rule.heights.nodata
+        r0, r1, c0, c1 = self._blocks.window(*at)
+        rim: np.ndarray = np.zeros(cells.shape, bool)
+        rim[0] |= r0 > 0
+        rim[-1] |= r1 < self._blocks.rows
+        rim[:, 0] |= c0 > 0
+        rim[:, -1] |= c1 < self._blocks.cols
+        gone = is_nodata(cells, nodata) | (codes == NOWHERE)  # that reaches no outlet
+        rim &= ~gone
+        z = np.where(gone, np.nan, as_floats(cells, self._base)).reshape(-1)
+        outlets, rim = (codes == OUTLET).reshape(-1), rim.reshape(-1)
+        order = np.argsort(z, kind="stable")
+        order = order[: len(z) - int(np.isnan(z).sum())].astype(np.int32)
+        space = np.empty((3, len(z)), np.int32)
+        most = len(z) + int(rim.sum())
+        ends, levels = np.empty((most, 2), np.int32), np.empty(most)
+        step = 1 if self._rule.connectivity == 8 else 2
+        first, dead, up, count = raise_water(
+            z, c1 - c0, order, outlets, rim, step, tuple(space), ends, levels
+        )
+        return _Flooded(z, rim, first, dead, up, ends[:count], levels[:count])
+
+    def _globally(self, at: Block, cells: np.ndarray) -> np.ndarray:
+        """Ids in the raster; the sea stays."""
+        r0, _, c0, c1 = self._blocks.window(*at)
+        row, col = np.divmod(cells.astype(np.int64), c1 - c0)
+        return np.where(cells < 0, SEA, (r0 + row) * self._blocks.cols + c0 + col)
+
+    def _closed(self, flooded: _Flooded) -> np.ndarray:
+        """Pits of complete depressions; none that is less deep than asked for."""
+        depth = flooded.dead - flooded.z
+        found: np.ndarray = np.flatnonzero(
+            (depth > 0) & (depth >= self._rule.depth) & np.isfinite(depth)
+        )
+        return found
+
+    def _look(self, at: Block, data: list[np.ndarray]) -> _BlockSummary:
+        flooded = self._flood(at, data)
+        z, dead, up = flooded.z, flooded.dead, flooded.up
+        doors, closed = np.flatnonzero(flooded.rim), self._closed(flooded)
+        into = up[closed]
+        going = np.arange(len(into))
+        while len(going := going[into[going] >= 0]):
+            going = going[dead[into[going]] <= dead[closed[going]]]
+            into[going] = up[into[going]]
+        into = np.where(into < SEA, -2 - into, into)
+        pits = np.unique(flooded.ends[:, 0])
+        pits = pits[pits >= 0]
+        return _BlockSummary(
+            self._globally(at, doors),
+            z[doors],
+            self._globally(at, flooded.ends.reshape(-1)).reshape(-1, 2),
+            flooded.levels.copy(),
+            (self._globally(at, pits), z[pits]),
+            (self._globally(at, closed), z[closed], dead[closed], self._globally(at, into)),
+        )
+
+    def _add(self, at: Block, known: _BlockSummary) -> None:
+        self._known.add(known, len(known.closed[0]))
+
+    def _join(self) -> None:
+        """Join the sets of all blocks; ids, heights, levels and what they merge into."""
+        summaries = self._known.take()
+        doors, door_heights, ends, levels = (
+            np.concatenate([known[k] for known in summaries]) for k in range(4)
+        )
+        pits, pit_heights = (
+            np.concatenate([known.pits[k] for known in summaries]) for k in range(2)
+        )
+        closed, closed_heights, closed_dead, closed_into = (
+            np.concatenate([known.closed[k] for known in summaries]) for k in range(4)
+        )
+        del summaries
+        across, across_levels = self._across(doors, door_heights)
+        ends, levels = np.concatenate((ends, across)), np.append(levels, across_levels)
+        ids = np.concatenate((doors, pits, closed))
+        self._ids, which = np.unique(ids, return_index=True)
+        heights = np.concatenate((door_heights, pit_heights, closed_heights))[which]
+        self._heights = np.append(heights, -np.inf)
+        count = len(self._heights)
+        self._dead, self._up = np.full(count, np.inf), np.full(count, -1)
+        joined = self._at(ends.reshape(-1)).reshape(-1, 2)
+        order = np.argsort(levels, kind="stable")
+        join_sets(order, joined, levels, self._heights, self._dead, self._up)
+        own = self._at(closed)
+        self._dead[own], self._up[own] = closed_dead, self._at(closed_into)
+        depth = self._dead - self._heights
+        self._deep = (depth > 0) & (depth >= self._rule.depth) & np.isfinite(self._dead)
+        falling = np.argsort(-self._dead, kind="stable")
+        self._order = falling[np.isfinite(self._dead[falling])]
+        self._within, _, self._parents = self._nested(self._deep)
+        self._sums = np.zeros((count, 4), np.int64)
+        # Each depression's own, from the most that a cell of it can hold.
+        bits = np.frexp(np.where(self._deep, depth, 1.0))[1] + np.frexp(self._areas.max())[1]
+        self._scales = np.ldexp(1.0, np.minimum(2 * HALF - 1 - bits, 1000))
+
+    def _at(self, ids: np.ndarray) -> np.ndarray:
+        """Numbers of sets; that of the sea for those that are not known, which never spill."""
+        at = np.minimum(np.searchsorted(self._ids, ids), max(len(self._ids) - 1, 0))
+        known = self._ids[at] == ids if len(self._ids) else np.zeros(len(ids), bool)
+        return np.where(known, at, len(self._ids))
+
+    def _across(self, doors: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Edges between cells of different blocks, and their heights."""
+        order = np.argsort(doors)
+        doors, heights = doors[order], heights[order]
+        side, rows, cols = self._blocks.block, self._blocks.rows, self._blocks.cols
+        row, col = np.divmod(doors, cols)
+        ends, levels = [np.empty((0, 2), np.int64)], [np.empty(0)]
+        steps = ((0, 1), (1, -1), (1, 0), (1, 1))[:: 1 if self._rule.connectivity == 8 else 2]
+        for down, right in steps:
+            r, c = row + down, col + right
+            other = (r // side != row // side) | (c // side != col // side)
+            here = np.flatnonzero(other & (r < rows) & (c >= 0) & (c < cols))
+            ids = r[here] * cols + c[here]
+            at = np.minimum(np.searchsorted(doors, ids), len(doors) - 1)
+            there = doors[at] == ids
+            here, at = here[there], at[there]
+            ends.append(np.stack((doors[here], doors[at]), axis=1))
+            levels.append(np.maximum(heights[here], heights[at]))
+        return np.concatenate(ends), np.concatenate(levels)
+
+    def _nested(self, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        count = len(kept)
+        into, level, parent = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
+        nest(self._order, self._dead, self._up, kept, into, level, parent)
+        return into, level, parent
+
+    # -------------------------------------------------------------------------------------------
+
+    def _smallest(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Heights, the set of each cell, and levels of depressions without a number."""
+        flooded = self._flood(at, data)
+        number = np.full(len(flooded.z), -1, np.int64)
+        ends = flooded.ends[:, 0]
+        for cells in (self._closed(flooded), np.flatnonzero(flooded.rim), ends[ends >= 0]):
+            number[cells] = self._at(self._globally(at, cells))
+        within = flooded.dead, flooded.up, number
+        found, lifted = np.empty(len(number), np.int64), np.empty(len(number))
+        outside = self._dead, self._up
+        smallest(flooded.z, flooded.first, within, outside, found, lifted)
+        return flooded.z, found, lifted
+
+    def _measure(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        z, found, lifted = self._smallest(at, data)
+        if len(data) > 2:
+            self._check(at, data, found, lifted)
+        r0, r1, _, _ = self._blocks.window(*at)
+        which, own = np.unique(found, return_inverse=True)
+        which[which < 0] = len(self._dead) - 1  # the sea, in which none lies
+        into = self._within[which]
+        sizes = self._units[r0:r1], self._areas[r0:r1]
+        sums = np.zeros((len(which), 4), np.int64)
+        level = np.where(into >= 0, self._dead[into], np.nan)
+        here = np.where(into >= 0, np.arange(len(which)), -1)
+        add_cells(z, own.reshape(-1), here, level, sizes, self._scales[into], sums)
+        return into[into >= 0], sums[into >= 0]
+
+    def _sum(self, at: Block, found: tuple[np.ndarray, np.ndarray]) -> None:
+        which, sums = found
+        np.add.at(self._sums, which, sums)
+        which = np.unique(which)
+        self._sums[which, 2] += self._sums[which, 3] >> HALF
+        self._sums[which, 3] &= (1 << HALF) - 1
+
+    def _add_up(self) -> tuple[np.ndarray, dict[str, Any]]:
+        """Which depressions are kept, and their totals."""
+        _, units, high, low = self._sums.T.copy()
+        volumes = (high * 2.0**HALF + low) / self._scales
+        rows = np.flatnonzero(self._deep)
+        rising = rows[np.argsort(self._dead[rows], kind="stable")]
+        add_within(rising, self._parents, self._dead, self._unit, units, volumes)
+        areas = units * self._unit
+        kept = self._deep & (areas >= self._rule.area) & (volumes >= self._rule.volume)
+        outer = kept & (self._parents < 0)
+        depths = (self._dead - self._heights)[kept]
+        return kept, {
+            "depressions": int(kept.sum()),
+            "deepest": float(depths.max(initial=0)),
+            "area": float(areas[outer].sum()),
+            "volume": float(volumes[outer].sum()),
+        }
+
+    # -------------------------------------------------------------------------------------------
+
+    def _keep(self, kept: np.ndarray) -> None:
+        into, self._level, _ = self._nested(kept)
+        numbers = np.append(np.where(kept, np.cumsum(kept), 0), 0)
+        self._label = numbers[into]
+
+    def _compare(self, at: Block, data: list[np.ndarray]) -> None:
+        _, found, lifted = self._smallest(at, data)
+        self._check(at, data, found, lifted)
+
+    def _check(
+        self, at: Block, data: list[np.ndarray], found: np.ndarray, lifted: np.ndarray
+    ) -> None:
+        given = iter(data[2:])
+        inside = found >= 0
+        if self._numbers is not None:
+            right = np.where(inside, self._label[found], 0)
+            self._same(at, self._numbers, next(given), right, "number")
+        if self._conditioned is not None:
+            levels = np.where(inside, np.maximum(self._level[found], lifted), lifted)
+            right = data[1].reshape(-1).copy()
+            raised = levels > -np.inf
+            right[raised] = restored(levels[raised], self._base, right.dtype)
+            self._same(at, self._conditioned, next(given), right, "height")
+
+    def _same(self, at: Block, layer: Any, cells: np.ndarray, right: np.ndarray, what: str) -> None:
+        right = right.astype(cells.dtype).reshape(cells.shape)
+        bits = f"u{right.itemsize}"
+        for row, col in np.argwhere(right.view(bits) != cells.view(bits))[:1].tolist():
+            r0, _, c0, _ = self._blocks.window(*at)
+            text = f"{what} {cells[row, col]!s} where {right[row, col]!s} is right"
+            wrong(layer, text, what, r0 + row, c0 + col)

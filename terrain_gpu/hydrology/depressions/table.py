@@ -1,0 +1,129 @@
+"""Totals of depressions, which ones are kept, and their table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...grid import GridSpec, cell_centres
+from ...grid.neighbours import DIRECTIONS
+from ..common.relative import restored
+from . import kernels
+
+if TYPE_CHECKING:
+    from .state import Hierarchy
+
+_ROWS = 1 << 15
+"""Rows written at a time."""
+
+
+class DepressionTotals:
+    """Cells, area and volume of depressions, with what lies within them.
+
+    Parameters
+    ----------
+    unit, area
+        Unit of areas, see `kernels.measure`, and the largest area of a cell.
+    least
+        Area and volume of those that are kept.
+    """
+
+    def __init__(
+        self, grid: GridSpec, unit: float, area: float, least: tuple[float, float]
+    ) -> None:
+        self._grid, self._unit, self._area, self._least = grid, unit, area, least
+        self._kept = np.empty(0, np.int64)
+
+    def number(self, found: Hierarchy) -> np.ndarray:
+        """Add up the depressions within each; return the numbers of those kept, 0 for others."""
+        cells, units, high, low = found.sums.T.copy()
+        scales = kernels.volume_scales(found.dead - found.pit_heights, self._area)
+        volumes = (high * 2.0**kernels.LOW_BITS + low) / scales
+        order = np.argsort(found.dead, kind="stable")  # sums of floats depend on it
+        kernels.add_up(order, found.parent, found.dead, self._unit, cells, units, volumes)
+        self._cells, self._areas, self._volumes = cells, units * self._unit, volumes
+        kept = (self._areas >= self._least[0]) & (volumes >= self._least[1])
+        self._kept = np.flatnonzero(kept)
+        return np.where(kept, np.cumsum(kept), 0)
+
+    def found(self, all_of: Hierarchy) -> dict[str, Any]:
+        kept = self._kept
+        outer = kept[all_of.parent[kept] < 0]
+        depths = all_of.dead[kept] - all_of.pit_heights[kept]
+        return {
+            "depressions": len(kept),
+            "deepest": float(depths.max(initial=0)),
+            "area": float(self._areas[outer].sum()),
+            "volume": float(self._volumes[outer].sum()),
+        }
+
+    def columns(
+        self, found: Hierarchy, base: int, *, integers: bool
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the table, some rows at a time; at least once, even without rows.
+
+        `base` is added to heights.
+        """
+        assert found.number is not None
+        numbers, cols = np.append(found.number, 0), self._grid.cols
+        heights = np.dtype(np.int64 if integers else np.float64)
+        if base > np.iinfo(np.int64).max // 2:
+            heights = np.dtype(np.uint64)
+        for start in range(0, max(len(self._kept), 1), _ROWS):
+            which = self._kept[start : start + _ROWS]
+            pit = np.stack(np.divmod(found.pit[which], cols), axis=1)
+            spill = spill_cells(found.keys[which], cols)
+            x, y = cell_centres(self._grid, pit).T
+            spill_x, spill_y = cell_centres(self._grid, spill).T
+            bottom, top = found.pit_heights[which], found.dead[which]
+            yield {
+                "id": numbers[which],
+                "parent": numbers[found.parent[which]],
+                "row": pit[:, 0],
+                "col": pit[:, 1],
+                "x": x,
+                "y": y,
+                "height": restored(bottom, base, heights),
+                "spill_row": spill[:, 0],
+                "spill_col": spill[:, 1],
+                "spill_x": spill_x,
+                "spill_y": spill_y,
+                "spill_height": restored(top, base, heights),
+                "depth": (top - bottom).astype(heights),
+                "cells": self._cells[which],
+                "area": self._areas[which],
+                "volume": self._volumes[which],
+            }
+
+
+def spill_cells(keys: np.ndarray, cols: int) -> np.ndarray:
+    """Rows and columns of the higher ends of edges, from their keys."""
+    edges, second = np.divmod(keys, 2)
+    cells, directions = np.divmod(edges, 4)
+    steps = np.array(DIRECTIONS)[directions] * second[:, None]
+    return np.stack(np.divmod(cells, cols), axis=1) + steps
+
+
+@dataclass
+class Kept:
+    """Of each branch: the number of the smallest depression that is kept and has it, or 0; and the
+    height at which the largest one dies that is left out."""
+
+    label: np.ndarray
+    level: np.ndarray
+
+    @classmethod
+    def of(cls, dead: np.ndarray, up: np.ndarray, numbers: np.ndarray) -> Kept:
+        at, below = np.arange(len(dead)), np.empty(len(dead), np.int64)
+        kernels.climb_to(at, numbers, dead, up, below)
+        level = np.where(below >= 0, dead[below], -np.inf)
+        return cls(np.append(np.where(at >= 0, numbers[at], 0), 0), np.append(level, -np.inf))
+
+    def labels(self, found: np.ndarray) -> np.ndarray:
+        return self.label[found]
+
+    def levels(self, found: np.ndarray) -> np.ndarray:
+        return self.level[found]

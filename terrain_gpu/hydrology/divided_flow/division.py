@@ -1,0 +1,107 @@
+"""What dividing flow among neighbours is made of: methods, lengths and arithmetic.
+
+Roots, quotients, products and sums are rounded alike on every machine; the powers and arctangents
+of C libraries are not. So these are computed here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from ...compiled import jit
+from ...grid import GridSpec
+from ...grid.lengths import step_lengths
+from ...grid.neighbours import EDGE_OF, ROW_STEP
+
+DINF, MFD, QUINN = range(3)
+METHODS = {"dinf": DINF, "mfd": MFD, "quinn": QUINN}
+
+EXPONENTS: Mapping[str, float] = MappingProxyType({"mfd": 1.1, "quinn": 1.0})
+"""Of slopes, unless another is given: Freeman's and Quinn's."""
+
+BITS = 30
+"""Parts are whole multiples of 2^-30."""
+
+STEEPER = 1 + 2.0**-48
+"""Of two slopes one is steeper if it exceeds the other by more than this factor: less is rounding,
+which would decide ties."""
+
+_LN2, _ROOT_HALF = math.log(2), math.sqrt(0.5)
+
+# Coefficients of series, the last first.
+_LOGARITHM = tuple(2 / k for k in range(19, 0, -2))
+_EXPONENTIAL = tuple(1 / math.factorial(k) for k in range(13, -1, -1))
+_ARCTANGENT = tuple(1 / k for k in range(19, 0, -2))
+
+
+def geometry(grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Return lengths of the steps to all neighbours, and of the contours that flow to them crosses.
+
+    A contour of a straight step is half as long as the cell is wide across it, one of a diagonal
+    step of square cells 0.354 times their side (Quinn and others 1991): the area of the cell by
+    twice the step, for all.
+
+    Returns
+    -------
+    lengths, contours
+        float64, shape (8, rows).
+    """
+    steps, _k = step_lengths(grid), np.arange(8)[:, None]
+    above = np.maximum(np.arange(grid.rows) + np.minimum(ROW_STEP[:, None], 0), 0)
+    lengths = steps[EDGE_OF[:, None], above]
+    areas = steps[0] * steps[2, above]
+    return lengths, areas / (2 * lengths)
+
+
+@jit
+def power(x, exponent):
+    """A number from 0 to 1 to a positive power, within 1e-13 of it."""
+    if x <= 0:
+        return 0.0
+    if exponent == 1 or x == 1:
+        return x
+    mantissa, twos = math.frexp(x)
+    if mantissa < _ROOT_HALF:
+        mantissa, twos = 2 * mantissa, twos - 1
+    t = (mantissa - 1) / (mantissa + 1)
+    square, series = t * t, 0.0
+    for one in _LOGARITHM:
+        series = series * square + one
+    log = exponent * (twos * _LN2 + t * series)
+    if log < -700:
+        return 0.0
+    twos = math.floor(log / _LN2 + 0.5)
+    rest, series = log - twos * _LN2, 0.0
+    for one in _EXPONENTIAL:
+        series = series * rest + one
+    return math.ldexp(series, twos)
+
+
+@jit
+def arctan(x):
+    """Arctangent of a number from 0 to infinity, within 1e-13 of it."""
+    if x > 1:
+        return math.pi / 2 - arctan_below(1 / x)
+    return arctan_below(x)
+
+
+@jit
+def arctan_below(x):
+    """Arctangent of a number from 0 to 1: four times that of a quarter of the angle."""
+    for _ in range(2):
+        x = x / (1 + math.sqrt(1 + x * x))
+    square, series = x * x, 0.0
+    for one in _ARCTANGENT:
+        series = one - series * square
+    return 4 * x * series
+
+
+@jit
+def share(amount, part):
+    """The part of an amount, rounded down; exact for amounts of 62 bits."""
+    rest = amount & ((1 << BITS) - 1)
+    return (amount >> BITS) * part + (rest * part >> BITS)

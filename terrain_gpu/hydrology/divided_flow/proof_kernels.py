@@ -1,0 +1,202 @@
+"""What the cells of a block receive from the cells around them, and take from those below them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...compiled import jit
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...wide import difference
+from ..common.codes import NOWHERE, OUTLET
+from ..common.height_above import NODATA
+from .division import BITS, DINF, QUINN, STEEPER, arctan, power
+
+
+@jit
+def receive(heights, codes, sums, lengths, contours, above, how, inflow):
+    """Add up what the cells of a block receive.
+
+    Parameters
+    ----------
+    heights, codes
+        With two rings of cells around the block.
+    sums
+        int64, with one ring: what drains through each cell.
+    lengths, contours, above
+        See `division.geometry`; the first row of `sums` in the raster, which may be -1.
+    how
+        The method and the exponent.
+    inflow
+        int64, with one ring: receives what cells receive from these.
+    """
+    rows, cols = sums.shape
+    weights = np.empty(8)
+    inflow[:] = 0
+    for row in range(rows):
+        for col in range(cols):
+            code = codes[row + 1, col + 1]
+            if code in (NOWHERE, OUTLET):
+                continue
+            around = heights[row : row + 3, col : col + 3]
+            drains = codes[row : row + 3, col : col + 3]
+            line = above + row
+            weights[:] = 0
+            _weigh(around, drains, lengths[:, line], contours[:, line], how, weights)
+            _hand_out(sums[row, col], weights, row, col, inflow)
+
+
+@jit
+def average(heights, codes, levels, stops, to_outlets, found, rises, lengths, right):
+    """What the cells of a block must hold, from the cells that they drain to by D-infinity.
+
+    Parameters
+    ----------
+    heights, codes, levels, stops
+        With one ring of cells around the block: filled heights, directions, the heights that are
+        measured, and streams, which are there or, with `to_outlets`, where nothing drains on.
+    found
+        float64, with one ring: what cells hold.
+    rises
+        Whether that are heights above streams, and not distances.
+    lengths
+        See `division.geometry`; of the rows of the block.
+    right
+        float64: receives what is right.
+    """
+    weights = np.empty(8)
+    for row in range(right.shape[0]):
+        for col in range(right.shape[1]):
+            right[row, col] = NODATA
+            r, c = row + 1, col + 1
+            weights[:] = 0
+            if codes[r, c] == NOWHERE:
+                continue
+            if codes[r, c] != OUTLET and not stops[r, c]:
+                around = heights[row : row + 3, col : col + 3]
+                drains, steps = codes[row : row + 3, col : col + 3], lengths[:, row]
+                _weigh(around, drains, steps, steps, (DINF, 1.0), weights)
+            largest = np.argmax(weights)
+            if weights[largest] == 0:
+                if (stops[r, c] or to_outlets) and not (rises and np.isnan(levels[r, c])):
+                    right[row, col] = 0
+                continue
+            base, rest = np.nan, 0.0
+            for k in range(-1, 8):
+                to = largest if k < 0 else k
+                if weights[to] == 0 or k == largest:
+                    continue
+                y, x = r + ROW_STEP[to], c + COL_STEP[to]
+                step = lengths[to, row]
+                if rises:
+                    step = difference(levels[r, c], levels[y, x])
+                one = np.nan if found[y, x] == NODATA else found[y, x] + step
+                if k < 0:
+                    base = rest = one
+                else:
+                    rest += weights[to] * (one - base)
+            if np.isfinite(rest):
+                right[row, col] = rest
+
+
+@jit
+def _weigh(around, drains, steps, widths, how, weights):
+    """Weights of the neighbours of a cell that is no outlet; `weights` are 0."""
+    if how[0] == DINF:
+        known = _weigh_facets(around, drains, steps, weights)
+    else:
+        known = _weigh_slopes(around, drains, steps, widths, how, weights)
+    if not known:
+        for k in range(8):
+            beside = drains[1 + ROW_STEP[k], 1 + COL_STEP[k]]
+            weights[k] = drains[1, 1] == 1 << k and beside != NOWHERE
+
+
+@jit
+def _hand_out(amount, weights, row, col, inflow):
+    """Divide an amount by weights of which the sum is 1, and add the portions to `inflow`."""
+    parts = np.floor(weights * (1 << BITS)).astype(np.int64)
+    largest, rest = np.argmax(parts), amount
+    if parts[largest] == 0:
+        return
+    # amount * part by 2^BITS, rounded down: in two halves, which no product overflows.
+    high, low = amount // (1 << BITS), amount % (1 << BITS)
+    for k in range(8):
+        portion = high * parts[k] + low * parts[k] // (1 << BITS)
+        if k != largest:
+            rest -= portion
+            _add(portion, row + ROW_STEP[k], col + COL_STEP[k], inflow)
+    _add(rest, row + ROW_STEP[largest], col + COL_STEP[largest], inflow)
+
+
+@jit
+def _add(portion, row, col, inflow):
+    """Add a portion to a cell, unless it lies outside."""
+    if 0 <= row < inflow.shape[0] and 0 <= col < inflow.shape[1]:
+        inflow[row, col] += portion
+
+
+@jit
+def _drop(around, drains, k):
+    """Drop to a neighbour; not a number where nothing drains."""
+    r, c = 1 + ROW_STEP[k], 1 + COL_STEP[k]
+    if drains[r, c] == NOWHERE:
+        return np.nan
+    return difference(around[1, 1], around[r, c])
+
+
+@jit
+def _weigh_slopes(around, drains, steps, widths, how, weights):
+    """Weights by powers of slopes; whether there are any."""
+    for k in range(8):
+        drop = _drop(around, drains, k)
+        if drop > 0:
+            weights[k] = drop / steps[k]
+    steepest = weights.max()
+    if steepest == 0 or np.isinf(steepest):
+        weights[:] = 0
+        return False
+    total = 0.0
+    for k in range(8):
+        if weights[k] > 0:
+            weights[k] = power(weights[k] / steepest, how[1])
+            if how[0] == QUINN:
+                weights[k] = weights[k] * widths[k]
+            total += weights[k]
+    for k in range(8):
+        weights[k] /= total
+    return True
+
+
+@jit
+def _weigh_facets(around, drains, steps, weights):
+    """Weights by the angle in the steepest of the eight facets; whether there is one."""
+    straight_of, diagonal_of = (0, 6, 6, 4, 4, 2, 2, 0), (7, 7, 5, 5, 3, 3, 1, 1)
+    turned_of = (6, 0, 4, 6, 2, 4, 0, 2)
+    steepest, chosen, tangent = 0.0, 0, 0.0
+    for facet in range(8):
+        straight, diagonal, turned = straight_of[facet], diagonal_of[facet], turned_of[facet]
+        drop, corner = _drop(around, drains, straight), _drop(around, drains, diagonal)
+        s1, s2 = drop / steps[straight], 0.0
+        if not np.isnan(drop) and not np.isnan(corner):
+            side = around[1 + ROW_STEP[straight], 1 + COL_STEP[straight]]
+            end = around[1 + ROW_STEP[diagonal], 1 + COL_STEP[diagonal]]
+            s2 = difference(side, end) / steps[turned]
+        slope, turn = s1, 0.0
+        beyond = s2 * steps[straight] * STEEPER >= s1 * steps[turned]
+        if not np.isnan(corner) and (np.isnan(drop) or beyond):
+            slope, turn = corner / steps[diagonal], np.inf
+        elif s2 > 0:
+            slope, turn = math.sqrt(s1 * s1 + s2 * s2), s2 / s1
+        if slope > steepest * STEEPER:
+            steepest, chosen, tangent = slope, facet, turn
+    if steepest == 0 or np.isinf(steepest):
+        return False
+    straight, diagonal, turned = straight_of[chosen], diagonal_of[chosen], turned_of[chosen]
+    share = 1.0
+    if tangent < np.inf:
+        share = arctan(tangent) / arctan(steps[turned] / steps[straight])
+    share = np.floor(share * (1 << BITS)) / (1 << BITS)
+    weights[straight], weights[diagonal] = 1 - share, share
+    return True

@@ -1,0 +1,372 @@
+"""Visits of blocks on a cluster: workers pass on flow, this process keeps the order and the rims.
+
+Blocks have a home, the worker that visited them last and keeps their flow. A flow that is lost is
+found again from nothing: the ring around a block tells all that has reached it. A block is pending
+as long as its ring has cells that no visit has used; how often flow has reached it decides when it
+is visited.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from heapq import nlargest
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...engine.run import Run
+from ...grid import Block, BlockGrid, ceil_div
+from ..common.rims import BlockRim
+from .visits import Flow, is_unknown
+
+if TYPE_CHECKING:
+    from .base import DividedFlow, FlowRims
+
+SECONDS = 0.1
+"""Target duration of the visits of a call: a task costs some milliseconds, but rings get old."""
+MOST = 16
+"""Most blocks that a worker is given at a time because flow has reached them, and most others."""
+NEW = 4
+"""Most blocks among these that no worker has visited."""
+
+
+class FlowVisit(NamedTuple):
+    """The input of visits of a block.
+
+    Attributes
+    ----------
+    ring
+        What is known around it.
+    news
+        How often flow has reached it since its last visit; at least 1 if it has to be visited.
+    told
+        int64, shape (3, 3): how often flow went to each block around, as far as the driver knows.
+    new
+        Whether it was never visited.
+    """
+
+    at: Block
+    ring: BlockRim
+    news: int
+    told: np.ndarray
+    new: bool
+
+
+class FlowCall(NamedTuple):
+    """Blocks for a worker to visit; `capacity` is the number of flows that it keeps of a run."""
+
+    run: str
+    capacity: int
+    visits: list[FlowVisit]
+
+
+@dataclass
+class KeptFlow:
+    """The flow of a block, as a worker keeps it.
+
+    Attributes
+    ----------
+    left
+        How many cells wait for inflow.
+    counts
+        See `DividedFlow.start`.
+    crossed
+        As `FlowVisit.told`, since the flow began.
+    """
+
+    flow: Flow
+    left: int
+    counts: np.ndarray
+    crossed: np.ndarray
+
+
+class FlowLeft(NamedTuple):
+    """What a visited block leaves for the driver, see `KeptFlow`."""
+
+    rim: BlockRim
+    left: int
+    counts: np.ndarray
+    crossed: np.ndarray
+
+
+class FlowsVisited(NamedTuple):
+    """The result of `visit_flows`.
+
+    Attributes
+    ----------
+    news
+        Of all given blocks, what has reached them since their last visit.
+    left
+        What visited blocks leave.
+    kept
+        Blocks whose flow the worker keeps.
+    visits, begun
+        How often blocks were visited, and begun from nothing.
+    """
+
+    news: dict[Block, int]
+    left: dict[Block, FlowLeft]
+    kept: list[Block]
+    visits: int
+    begun: int
+
+
+def around(blocks: BlockGrid, at: Block) -> Iterator[tuple[tuple[int, int], Block]]:
+    """Yield the blocks around one, and where they are in `FlowVisit.told`."""
+    (i, j), (down, across) = at, blocks.shape
+    for r in range(max(i - 1, 0), min(i + 2, down)):
+        for c in range(max(j - 1, 0), min(j + 2, across)):
+            if (r, c) != at:
+                yield (r - i + 1, c - j + 1), (r, c)
+
+
+class FlowDispatch:
+    """Visits of blocks by workers until nothing changes.
+
+    Parameters
+    ----------
+    run
+        The run, whose operation is a `DividedFlow`.
+    state
+        Receives what is known of the rims of blocks.
+    capacity
+        Number of flows that a worker keeps.
+
+    Attributes
+    ----------
+    left
+        How many cells of each block wait for inflow; -1 before its first visit.
+    visits, loads
+        How often blocks were visited, and begun from nothing.
+    """
+
+    def __init__(self, run: Run, state: FlowRims, capacity: int) -> None:
+        self.host, self.state, self.capacity = run, state, capacity
+        self.blocks = state.rims.blocks
+        shape, self._id = self.blocks.shape, uuid.uuid4().hex
+        self.left = np.full(shape, -1, np.int64)
+        self.visits = self.loads = 0
+        self._told = np.zeros((*shape, 3, 3), np.int64)
+        self._news = np.zeros(shape, np.int64)
+        # Whether the ring around a block knows more than at its last visit.
+        self._changed = np.zeros(shape, bool)
+        self._homes: dict[Block, str] = {}
+        self._kept: dict[str, set[Block]] = {}
+        self._pending: set[Block] = set()
+        self._busy: set[Block] = set()
+        self._present: tuple[str, ...] = ()
+        # Blocks that no worker has visited: each worker has a part of the raster, as far as can be.
+        self._new: dict[str, deque[Block]] = {"": deque(self.blocks.ids())}
+
+    def run(self) -> None:
+        """Visit blocks; all that is known of them changes in this thread only."""
+        with (
+            self.host.engine.lend(self.host, []) as loan,
+            closing(loan.converse(self.give)) as results,
+        ):
+            for home, visited in results:
+                self._take(home, visited)
+
+    # -- what workers are given ----------------------------------------------------------------
+
+    def give(self, home: str, homes: Collection[str]) -> tuple[Any, FlowCall] | None:
+        """Return blocks for a worker to visit; those first whose flow it keeps."""
+        if self._present != (present := tuple(homes)):
+            self._present = present
+            self._deal()
+        mine = {at for at in self._pending if self._home(at) == home}
+        kept = self._kept.get(home, set())
+        chosen = self._most(at for at in mine & kept if self._news[at])
+        beside = [*self._beside(home, chosen, kept)]
+        new = self._first_new(home) if len(chosen) < MOST else []
+        if not chosen and not new:
+            chosen = self._last(mine) or self._last(
+                at for at in self._pending if not self._home(at)
+            )
+        if not chosen and not new:
+            return None
+        visits = [self._visit(at, 1) for at in chosen]
+        visits += [self._visit(at, 0) for at in (*beside, *new)]
+        return visit_flows, FlowCall(self._id, self.capacity, visits)
+
+    def _deal(self) -> None:
+        """Divide what is new among workers, and forget those that are gone."""
+        for gone in self._kept.keys() - {*self._present}:
+            del self._kept[gone]
+        left = [at for part in self._new.values() for at in part]
+        share = ceil_div(len(left), max(len(self._present), 1))
+        self._new = {
+            home: deque(left[k * share : (k + 1) * share]) for k, home in enumerate(self._present)
+        }
+
+    def _most(self, some: Iterable[Block], count: int = MOST) -> list[Block]:
+        return nlargest(count, some, key=self._news.__getitem__)
+
+    def _last(self, some: Iterable[Block]) -> list[Block]:
+        """Return the block that most has reached; one that nothing has only if all is quiet."""
+        return self._most((at for at in some if self._news[at] or not self._busy), 1)
+
+    def _beside(self, home: str, chosen: list[Block], kept: set[Block]) -> list[Block]:
+        """Return blocks around these that flow may reach in the same call."""
+        near = dict.fromkeys(to for at in chosen for _, to in around(self.blocks, at))
+        return [
+            at
+            for at in near
+            if at in kept
+            and self._homes.get(at) == home
+            and self.left[at] > 0
+            and at not in self._busy
+            and at not in chosen
+        ][:MOST]
+
+    def _first_new(self, home: str) -> list[Block]:
+        mine = self._new[home]
+        if mine:
+            return [mine.popleft() for _ in range(min(NEW, len(mine)))]
+        theirs = max(self._new.values(), key=len)  # help another worker
+        return [theirs.pop()] if theirs else []
+
+    def _visit(self, at: Block, least: int) -> FlowVisit:
+        news, new = max(int(self._news[at]), least), bool(self.left[at] < 0)
+        self._news[at], self._changed[at] = 0, False  # the ring has all there was
+        self._pending.discard(at)
+        self._busy.add(at)
+        ring = self.state.rims.around(at, self.state.unknown)
+        return FlowVisit(at, ring, news, self._told[at], new)
+
+    def _home(self, at: Block) -> str:
+        home = self._homes.get(at, "")
+        return home if home in self._present else ""
+
+    # -- what they return ----------------------------------------------------------------------
+
+    def _take(self, home: str, visited: FlowsVisited) -> None:
+        self._busy.difference_update(visited.news)
+        self._kept[home] = set(visited.kept)
+        self.visits += visited.visits
+        self.loads += visited.begun
+        for at, found in visited.left.items():
+            if self.left[at] and not found.left:
+                self.host.tick(at)
+            self.state.counts[at] = found.counts
+            self.left[at], self._homes[at] = found.left, home
+        for at in visited.news.keys() - visited.left.keys():  # what it was given is not used
+            self._changed[at] = True
+            if self.left[at] < 0:
+                self._new[home if home in self._new else self._present[0]].appendleft(at)
+        for at, found in visited.left.items():
+            self._learn(at, found.rim)
+            more = np.maximum(found.crossed - self._told[at], 0)
+            self._told[at] += more
+            for step, to in around(self.blocks, at):
+                if to not in visited.news:  # else the worker has counted it
+                    self._news[to] += more[step]
+        for one, news in visited.news.items():
+            self._news[one] += news
+        near = {to for at in visited.left for _, to in around(self.blocks, at)}
+        for at in near.union(visited.news):
+            if self._changed[at] and self.left[at] > 0 and at not in self._busy:
+                self._pending.add(at)
+
+    def _learn(self, at: Block, rim: BlockRim) -> None:
+        """Add what is known of a rim; note the blocks around whose rings this changes."""
+        sides = []
+        for line, side in zip(self.state.rims.of(at), rim, strict=True):
+            more = is_unknown(line, self.state.unknown) & ~is_unknown(side, self.state.unknown)
+            line[more] = side[more]
+            sides.append(more.reshape(len(more), -1).any(axis=1))
+        for (down, right), to in around(self.blocks, at):
+            side = (sides[0], sides[3 if right else 2], sides[1])[down]
+            if right != 1 and down != 1:
+                side = side[-1 if right else 0]
+            self._changed[to] |= np.any(side)
+
+
+# -- in a worker --------------------------------------------------------------------------------
+
+
+class KeptFlows:
+    """Flows of the last blocks that this process has visited, for one run: a cache."""
+
+    def __init__(self) -> None:
+        self._lock, self._run = Lock(), ""
+        self._flows: OrderedDict[Block, KeptFlow] = OrderedDict()
+
+    def take(self, run: str, at: Block) -> KeptFlow | None:
+        """Remove and return the flow of a block, if it is here; forget those of other runs."""
+        with self._lock:
+            if self._run != run:
+                self._run = run
+                self._flows.clear()
+            return self._flows.pop(at, None)
+
+    def keep(self, run: str, at: Block, one: KeptFlow, capacity: int) -> None:
+        """Keep the flow of a block, as the last of so many."""
+        with self._lock:
+            if self._run == run:
+                self._flows[at] = one
+                while len(self._flows) > capacity:
+                    self._flows.popitem(last=False)
+
+    def blocks(self) -> list[Block]:
+        """Return whose flows are here."""
+        with self._lock:
+            return list(self._flows)
+
+    def forget(self) -> None:
+        """Free all."""
+        with self._lock:
+            self._run = ""
+            self._flows.clear()
+
+
+FLOWS = KeptFlows()
+
+
+def visit_flows(operation: DividedFlow, writers: list[Any], call: FlowCall) -> FlowsVisited:
+    """Visit blocks that flow has reached, the one that most has reached first, for a while."""
+    visits = {one.at: one for one in call.visits}
+    news = {one.at: one.news for one in call.visits}
+    told = {one.at: one.told for one in call.visits}
+    new = deque(one.at for one in call.visits if one.new)
+    left: dict[Block, FlowLeft] = {}
+    work, end = operation.new_work(), time.perf_counter() + SECONDS
+    count = begun = 0
+    while count == 0 or time.perf_counter() < end:
+        at = max(news.keys() - {*new}, key=news.__getitem__, default=None)
+        if at is None or not news[at]:
+            if not new:
+                break
+            at = new.popleft()
+        kept = FLOWS.take(call.run, at)
+        if first := kept is None:
+            flow, cells, counts = operation.begin_flow(at)
+            flow.enter(BlockRim(*[flow.unknown] * 4))
+            kept = KeptFlow(flow, cells, counts, np.zeros((3, 3), np.int64))
+        assert kept is not None
+        kept.flow.learn(visits[at].ring)
+        for step, other in around(operation.blocks, at):
+            if other in left:
+                kept.flow.learn_rim((step[0] - 1, step[1] - 1), left[other].rim)
+        kept.left -= operation.advance(at, kept.flow, first, work)
+        kept.crossed = kept.crossed + work.crossed
+        count, begun, news[at] = count + 1, begun + first, 0
+        left[at] = FlowLeft(kept.flow.rim(), kept.left, kept.counts, kept.crossed)
+        for other in news:
+            step = other[0] - at[0] + 1, other[1] - at[1] + 1
+            if (
+                other != at
+                and {*step} <= {0, 1, 2}
+                and not (other in left and not left[other].left)
+            ):
+                news[other] += max(int(kept.crossed[step] - told[at][step]), 0)
+        told[at] = np.maximum(told[at], kept.crossed)
+        if kept.left:
+            FLOWS.keep(call.run, at, kept, call.capacity)
+    return FlowsVisited(news, left, FLOWS.blocks(), count, begun)

@@ -1,0 +1,1 @@
+"""Fill depressions: `fill`; `epsilon` so that every flow path falls."""

@@ -1,0 +1,313 @@
+"""Fill depressions so that every way falls strictly: `EpsilonFill`.
+
+1. *Ways*: each block is read, and what a way from each of its entries adds to the level at which it
+   leaves the block is found. Joined in memory, these tell levels at all entries that are high
+   enough: those of one way out of many.
+2. *Rims*: each block is read, and the least levels that follow from those around it are found;
+   again where those of the next block make them less.
+3. *Cells*: each block is read again, with the least levels around it, and written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits
+from ...engine.run import Run
+from ...errors import InputError
+from ...grid import Block, BlockGrid, units
+from ...store import Layer
+from ..along_flow.block import FlowBlock, read_flow
+from ..along_flow.entries import Beyond, most_entries, ring_ids
+from ..along_flow.kernels import ADD, MAX, STEP
+from ..along_flow.operation import AlongFlow, plan_flow
+from ..common.codes import DIRECTIONS, NOWHERE
+from ..common.rims import BlockRim, RimLines
+from ..forest.source import open_forest
+from .proof import plan_epsilon, verify_epsilon
+from .steps import LOWEST, UNKNOWN, heights_of, ordinals, rise, shores
+
+_WAYS, _RIMS, _CELLS = (
+    Phase("ways", joined="join"),
+    Phase("rims", joined="lines"),
+    Phase("cells", writes=True),
+)
+
+_ENTRY_BYTES = 120
+"""Bytes of an entry beside `entries.ENTRY_BYTES`, while all are joined."""
+
+_RIM_BYTES = 9
+"""Of a cell at a rim."""
+
+
+@dataclass(frozen=True)
+class EpsilonFill(AlongFlow):
+    """The operation; fields are as of `Fill`."""
+
+    store: str
+    layer: str = "elevation"
+    directions: str = DIRECTIONS
+    into: str = "filled"
+
+    command = "fill"
+    mark = "fill_of"
+    phases = (_WAYS, _RIMS, _CELLS)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.directions, self.layer
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        heights = self.layers[1]
+        like = heights.dtype, heights.nodata, "filled heights"
+        return (OutputLayer(self.into, *like, described=units.same_quantity(heights)),)
+
+    def settings(self) -> dict[str, Any]:
+        return {"fill_of": self.layer, "directions": self.directions, "epsilon": True}
+
+    @cached_property
+    def connectivity(self) -> int:
+        return open_forest(self.store).connectivity
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        along, limit = self.layers[0], plan.memory_limit
+        return _Levels(along, self.blocks, limit, self.connectivity)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        state = self.begin(run.plan, run.spill)
+        assert isinstance(state, _Levels)
+        run.map(_WAYS, state)
+        run.map(_RIMS, state)
+        while state.waiting.any():
+            run.map(_RIMS._replace(counted=False), state)
+        run.map(_CELLS, state)
+        run.told["block_visits"] = state.visits
+        return state.found()
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        if phase.name != _RIMS.name:
+            return super().solve(phase, at, cells, out, given, work)
+        codes = self.layers[0]
+        block = read_flow(codes, self.grid, self.blocks.window(*at), cells[0], work)
+        return SolvedBlock(known=self._look(block, cells[1], given))
+
+    def _own(self, block: FlowBlock, heights: np.ndarray) -> np.ndarray:
+        """Ordinals of the heights of cells that drain."""
+        found = ordinals(heights, self.layers[1].nodata)
+        found[block.codes == NOWHERE] = UNKNOWN
+        return found
+
+    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        own, into, values = self._own(block, cells[0]), block.entries, block.array(np.int64)
+        columns = []
+        for how, beyond in ((MAX, LOWEST), (STEP, LOWEST), (ADD, 0)):
+            values[...] = 1 if how == ADD else own
+            values.ravel()[block.ring] = beyond
+            exits = block.follow(into, how, values)
+            columns.append(values.ravel()[into])
+        return block.globally(into), block.globally(exits), *columns
+
+    def _levels(self, block: FlowBlock, own: np.ndarray, ring: BlockRim) -> np.ndarray:
+        """The least levels of a block that follow from those around it; `own` receives these."""
+        levels, work, shape = block.array(np.int64), block.work, block.codes.shape
+        own[0], own[-1], own[:, 0], own[:, -1] = ring
+        levels[...] = own
+        block.follow_all(STEP, levels)
+        by, flat = 8 // self.connectivity, (own.ravel(), levels.ravel())
+        count = shores(shape, *flat, by, work.inflow, work.exits)
+        listed = work.exits[:count]
+        order = listed[np.argsort(flat[0][listed])]
+        rise(shape[1], order, *flat, by, work.inflow, work.order)
+        return levels
+
+    def _look(self, block: FlowBlock, heights: np.ndarray, given: Any) -> tuple[Any, ...]:
+        """What a block tells: levels at its rim, and by how much they exceed plain ones."""
+        ids, around, ring = given
+        own = self._own(block, heights)
+        filled = own.copy()
+        filled.ravel()[block.locally(ids)] = around
+        block.follow_all(MAX, filled)
+        levels = self._levels(block, own, ring)
+        inner, ground, plain = (one[1:-1, 1:-1] for one in (levels, own, filled))
+        higher = inner > plain
+        kind = self.layers[1].dtype, self.layers[1].nodata
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond the type; refused later
+            above, below = (
+                heights_of(one[higher], *kind).astype(np.float64) for one in (inner, plain)
+            )
+            most = float((above - below).max(initial=0))
+        rims = BlockRim.of(inner), BlockRim.of(inner > ground)
+        return *rims, np.count_nonzero(higher), most
+
+    def finish(
+        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+    ) -> None:
+        heights, nodata = cells[0], self.layers[1].nodata
+        own = self._own(block, heights)
+        levels = self._levels(block, own, given[2])
+        inner, ground = levels[1:-1, 1:-1], own[1:-1, 1:-1]
+        raised = inner > ground
+        found = heights_of(inner[raised], heights.dtype, nodata)
+        if not np.isfinite(found).all():
+            self._refuse(block, raised, found)
+        out[0][...] = heights[1:-1, 1:-1]
+        out[0][raised] = found
+
+    def _refuse(self, block: FlowBlock, raised: np.ndarray, found: np.ndarray) -> None:
+        row, col = np.argwhere(raised)[np.flatnonzero(~np.isfinite(found))[0]].tolist()
+        r0, _, c0, _ = block.window
+        raise InputError(
+            f"{self.layers[1].path}: row {r0 + row}, column {c0 + col}: must be raised beyond the "
+            f"largest {self.layers[1].dtype.name}; are heights as large as this right? If not, "
+            "make them nodata"
+        )
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        return plan_epsilon_fill(
+            self.blocks, self.layers[1].dtype, memory_limit=memory_limit, threads=threads
+        )
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        codes, heights = self.layers
+        plan_epsilon(codes, heights, self.outputs[0], Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        codes, heights = self.layers
+        verify_epsilon(codes, heights, run.layer(self.into), self.connectivity, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
+
+class _Levels(Beyond):
+    """Levels at the rims of all blocks, and those of plain `fill` at entries.
+
+    Attributes
+    ----------
+    waiting
+        Which blocks must be read for them.
+    visits
+        How often blocks were.
+    """
+
+    def __init__(
+        self, layer: Layer, blocks: BlockGrid, memory_limit: int, connectivity: int
+    ) -> None:
+        super().__init__(layer, blocks, memory_limit, MAX)
+        self._eight = connectivity == 8
+        self._levels = RimLines(blocks, np.int64, UNKNOWN)
+        self._raised = RimLines(blocks, bool)
+        self._above = np.zeros(blocks.shape, np.int64)
+        self._most = np.zeros(blocks.shape)
+        self.waiting, self.visits = np.ones(blocks.shape, bool), 0
+
+    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
+        if phase.name == _RIMS.name:
+            return not self.waiting[at]
+        return super().finished(phase, at, written)
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        """Return the entries around a block, plain levels there, and what is known around it."""
+        if phase.name == _WAYS.name:
+            return None
+        entries = self.among(ring_ids(self._blocks, at, inside=False))
+        return *entries, self._levels.around(at, UNKNOWN)
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if phase.name != _RIMS.name:
+            super().add(phase, at, known)
+            return
+        levels, raised, self._above[at], self._most[at] = known
+        self._levels.put(at, levels)
+        self._raised.put(at, raised)
+        self.visits += 1
+
+    def join(self, phase: Phase) -> None:
+        if phase.name == _WAYS.name:
+            self._join_ways()
+        elif phase.name == _RIMS.name:
+            self._mark_waiting()
+
+    def _join_ways(self) -> None:
+        """Add up what ways add to levels, from block to block: twice as many blocks each time."""
+        going, columns = self._joined()
+        if not columns:
+            return
+        plain, levels, steps = columns
+        self._combine(going, [plain])
+        going = going.copy()
+        while len(on := np.flatnonzero(going >= 0)):
+            to = going[on]
+            levels[on] = np.maximum(levels[on], levels[to] + steps[on])
+            steps[on] += steps[to]
+            going[on] = going[to]
+        self._levels.put_cells(self._ids, levels)
+
+    def _mark_waiting(self) -> None:
+        """Find the blocks whose levels are less through the next block."""
+        self.waiting[:] = False
+        side, (levels, raised) = self._blocks.block, (self._levels, self._raised)
+        for lines, ups, waiting in (
+            (levels.rows, raised.rows, self.waiting),
+            (levels.cols, raised.cols, self.waiting.T),
+        ):
+            for k in range(len(waiting) - 1):
+                for own, other, at in ((1, 0, k), (0, 1, k + 1)):
+                    beside = lines[other, 2 * k + 1 - at]
+                    least = beside.copy()
+                    if self._eight:
+                        np.minimum(least[1:], beside[:-1], out=least[1:])
+                        np.minimum(least[:-1], beside[1:], out=least[:-1])
+                    less = ups[own, at] & (least < lines[own, at] - 1)
+                    waiting[at, np.unique(np.flatnonzero(less) // side)] = True
+
+    def found(self) -> dict[str, Any]:
+        return {
+            "raised_above_fill": int(self._above.sum()),
+            "largest_rise": float(self._most.max()),
+        }
+
+
+def plan_epsilon_fill(
+    blocks: BlockGrid,
+    heights: np.dtype,
+    *,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan the passes; blocks that are read again in the second are not counted.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    size, (down, across) = heights.itemsize, blocks.shape
+    rims = 2 * (down * blocks.cols + across * blocks.rows) * _RIM_BYTES
+    return plan_flow(
+        blocks,
+        "fill --epsilon",
+        [1, size],
+        [size],
+        worker=56,
+        held=rims + most_entries(blocks) * _ENTRY_BYTES,
+        passes=3,
+        memory_limit=memory_limit,
+        threads=threads,
+    )

@@ -1,0 +1,195 @@
+"""Proof that a layer is the filled surface of heights: `verify_fill`, `verify_epsilon`.
+
+With the outlets as they are, the level of a cell is the least, over all ways to an outlet, of the
+highest cell on the way. Levels are right exactly when
+
+1. an outlet's level is its height;
+2. every other cell's level is the higher of its height and the level of the cell it drains to, and
+   directions lead round in no circle: then each level is attained along the way to an outlet;
+3. no neighbour offers less: the level is at most the higher of the cell's height and the level of
+   any neighbour that drains.
+
+Cells that reach no outlet keep their values.
+
+With epsilon, the level of a cell that is no outlet is the higher of its height and the next float
+above the least level beside it. So that neighbour is strictly lower, and ways down lead round in no
+circle: they end at outlets, and there is only one solution. One look at every cell is the proof.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
+from ...grid import Block, BlockGrid
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...store import Layer, TileStore
+from ..common.codes import NOWHERE, OUTLET, end_ways, open_directions
+from ..common.proof_kernels import check_levels
+from ..common.proof_paths import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
+from ..depressions.proof import verify_stored_depressions
+from ..forest.source import open_forest
+
+_WHAT = (
+    "",
+    "an outlet's level is its height",
+    "not the higher of the cell's height and the level of the cell that it drains to",
+    "a neighbour offers a lower level",
+    "a cell that reaches no outlet keeps its value",
+)
+
+
+def verify_fill(
+    codes: Any, heights: Any, levels: Any, connectivity: int, limits: Limits
+) -> dict[str, Any]:
+    """Check the level of every cell.
+
+    Parameters
+    ----------
+    codes, heights, levels
+        Layers of directions, heights and filled heights.
+    connectivity
+        8 or 4: which neighbours water reaches.
+
+    Returns
+    -------
+    dict
+        "cells", those that drain.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    blocks: BlockGrid = codes.blocks
+    plans = plan_fill(blocks, codes, heights, levels, limits)
+    ways = FlowWays(codes, blocks, plans[0])
+    cells = 0
+
+    def add(at: Block, found: tuple[int, BlockFlow]) -> None:
+        nonlocal cells
+        cells += found[0]
+        ways.add(found[1])
+
+    first, second = _reads(codes, heights, levels)
+    check_blocks(plans[0], blocks, first, partial(_look, ways.of), add, limits)
+    ways.join()
+    check = partial(_check, ways.of, levels, connectivity)
+    check_blocks(plans[1], blocks, second, check, lambda at, _: None, limits)
+    return {"cells": cells}
+
+
+def _look(ways: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, BlockFlow]:
+    """What is known of a block: cells that drain, and its ways."""
+    target, order = ways.within(at, data[0])
+    return len(order), ways.look(at, data[0], target, order)[1]
+
+
+def _check(
+    ways: BlockWays, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
+) -> None:
+    """Check the levels of a block."""
+    own, z, found = data
+    ways.within(at, own)  # ends ways as above
+    fault, cell = check_levels(own, z, found, connectivity)
+    if fault:
+        r0, _, c0, c1 = ways.blocks.window(*at)
+        row, col = divmod(cell, c1 - c0)
+        what = f"level {found[row + 1, col + 1]!s}: {_WHAT[fault]}"
+        wrong(levels, what, "level", r0 + row, c0 + col)
+
+
+def plan_fill(
+    blocks: BlockGrid, codes: Any, heights: Any, levels: Any, limits: Limits
+) -> list[StreamPlan]:
+    """How both passes stream; the layers need not exist yet."""
+    worker, held = blocks.largest(1) * ORDER_BYTES, ways_bytes(blocks)
+    return [
+        plan_proof(blocks, reads, limits, worker=worker, held=held, measures=False)
+        for reads in _reads(codes, heights, levels)
+    ]
+
+
+def verify_epsilon(
+    codes: Any, heights: Any, levels: Any, connectivity: int, limits: Limits
+) -> dict[str, Any]:
+    """Check the level of every cell, filled with epsilon; see `verify_fill`."""
+    cells = 0
+
+    def add(at: Block, found: int) -> None:
+        nonlocal cells
+        cells += found
+
+    reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
+    plan = plan_epsilon(codes, heights, levels, limits)
+    check = partial(_check_rising, codes, heights.nodata, levels, connectivity)
+    check_blocks(plan, codes.blocks, reads, check, add, limits)
+    return {"cells": cells}
+
+
+def _check_rising(
+    codes: Any, nodata: Any, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
+) -> int:
+    """Check the levels of a block; return how many cells drain."""
+    own, z, found = data
+    r0, _, c0, _ = window = codes.blocks.window(*at)
+    end_ways(codes, codes.grid, window, own)
+    drains = own != NOWHERE
+    right = _rising(own, z, np.where(drains, found, np.inf), nodata, connectivity)
+    inner = found[1:-1, 1:-1]
+    differ = (inner != right) & ~(np.isnan(inner) & np.isnan(right))
+    for row, col in np.argwhere(differ)[:1].tolist():
+        what = f"level {inner[row, col]!s} where {right[row, col]!s} is right"
+        wrong(levels, what, "level", r0 + row, c0 + col)
+    return int(drains[1:-1, 1:-1].sum())
+
+
+def _rising(
+    codes: np.ndarray, heights: np.ndarray, levels: np.ndarray, nodata: Any, connectivity: int
+) -> np.ndarray:
+    """The levels that follow from those beside each cell; infinite where cells do not drain."""
+    (rows, cols), top = heights.shape, heights.dtype.type(np.inf)
+    levels = levels.astype(heights.dtype)
+    least = np.full((rows, cols), top)
+    for k in range(0, 8, 8 // connectivity):
+        down, right = 1 + ROW_STEP[k], 1 + COL_STEP[k]
+        np.minimum(least, levels[down : down + rows, right : right + cols], out=least)
+    above = np.nextafter(least, top)
+    if nodata is not None:
+        above = np.where(above == nodata, np.nextafter(above, top), above)
+    own = codes[1:-1, 1:-1]
+    return np.where((own == OUTLET) | (own == NOWHERE), heights, np.maximum(heights, above))
+
+
+def plan_epsilon(codes: Any, heights: Any, levels: Any, limits: Limits) -> StreamPlan:
+    """How the pass streams; the layer of levels need not exist yet."""
+    blocks: BlockGrid = codes.blocks
+    reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
+    worker = blocks.largest(1) * (8 + 7 * heights.dtype.itemsize)
+    return plan_proof(blocks, reads, limits, worker=worker, measures=False)
+
+
+def verify_stored_fill(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """Check a layer that `fill` made, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    if "keep_depth" in recorded.settings:
+        return verify_stored_depressions(store, layer, limits)
+    heights = recorded.input(recorded.get("fill_of", str))
+    codes = recorded.input(recorded.get("directions", str))
+    open_directions(store, codes.name)
+    if layer.dtype != heights.dtype or layer.blocks != codes.blocks:
+        raise recorded.damaged("data_type", layer.dtype.name)
+    verify = verify_epsilon if recorded.settings.get("epsilon") is True else verify_fill
+    return verify(codes, heights, layer, open_forest(store).connectivity, limits)
+
+
+def _reads(codes: Any, heights: Any, levels: Any) -> list[list[Read]]:
+    return [[Read(codes, 1)], [Read(codes, 1), Read(heights, 1), Read(levels, 1)]]

@@ -1,0 +1,1 @@
+"""Flow accumulation: `flow_accumulation`; `divided` over several directions."""

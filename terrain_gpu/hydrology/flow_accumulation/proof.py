@@ -1,0 +1,217 @@
+"""Proof that sums are what drains through each cell along a layer of directions: `verify_sums`.
+
+All sums are added again, as whole numbers, and compared bit for bit; means and extremes of weights
+are found again in the same way. In one pass over the directions, each block gets to know the sums
+of its own cells where flow leaves it, and where the flow that enters it goes. The flow is then
+followed from block to block, and each block is added up a second time, with what enters it. That
+directions lead round in no circle is proven by the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+
+from ...arguments import UpstreamStatistic
+from ...engine.plan import StreamPlan
+from ...engine.proof import (
+    Limits,
+    Read,
+    RunRecord,
+    around,
+    check_blocks,
+    plan_proof,
+    wrong,
+    wrong_totals,
+)
+from ...grid import Block, BlockGrid, GridSpec
+from ...store import Layer, TileStore
+from ..common.codes import NOWHERE, open_directions
+from ..common.proof_kernels import add_up, carry_down
+from ..common.proof_paths import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, entering, ways_bytes
+from ..common.sums import EdgeRule, SumRule
+from ..common.weights import Rule, rule_of
+
+
+def verify_sums(
+    codes: Any, sums: Any, rule: Rule, limits: Limits, recorded: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Check the sum of every cell, or the mean or extreme.
+
+    Parameters
+    ----------
+    codes
+        The layer of directions, uint8.
+    sums
+        The layer of sums, of the rule's dtype.
+    recorded
+        The findings; with weights, the recorded "without_weight".
+
+    Returns
+    -------
+    dict
+        "cells", those that drain.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    checker = _SumsChecker(codes, sums, rule, limits)
+    checker.run(limits)
+    if rule.weights is not None and recorded is not None:
+        name = "without_weight"
+        wrong_totals(sums, "cells without a weight", checker.without, recorded.get(name))
+    return {"cells": checker.cells}
+
+
+def plan_sums(
+    blocks: BlockGrid, codes: Any, sums: Any, limits: Limits, rule: Rule | None = None
+) -> list[StreamPlan]:
+    """How both passes stream; the layers need not exist yet. No rule: of cells or areas."""
+    weights = None if rule is None else rule.weights
+    more = 0 if rule is None or isinstance(rule, SumRule) else 32 + 24 * rule.columns
+    worker, held = blocks.largest(1) * (ORDER_BYTES + more), 2 * ways_bytes(blocks)
+    return [
+        plan_proof(blocks, reads, limits, worker=worker, held=held)
+        for reads in _reads(codes, sums, weights)
+    ]
+
+
+def verify_stored_sums(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_sums` of a layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    codes = recorded.input(recorded.get("accumulation_of", str))
+    open_directions(store, codes.name)
+    rule = _recorded_rule(layer.grid, recorded)
+    if layer.dtype != rule.dtype or layer.blocks != _blocks(codes, rule):
+        raise recorded.damaged("data_type", layer.dtype.name)
+    return verify_sums(codes, layer, rule, limits, recorded.result)
+
+
+def _recorded_rule(grid: GridSpec, recorded: RunRecord) -> Rule:
+    if "edge_cells" in recorded.settings:
+        return EdgeRule.of(grid)
+    weights, statistic = None, "sum"
+    if "weights" in recorded.settings:
+        weights = recorded.input(recorded.get("weights", str))
+        statistic = recorded.get("statistic", str)
+        if statistic not in get_args(UpstreamStatistic):
+            raise recorded.damaged("statistic", statistic)
+    areas, exclude_self = (recorded.get(key, bool) for key in ("areas", "exclude_self"))
+    return rule_of(grid, weights, statistic, areas, exclude_self)
+
+
+def _blocks(codes: Any, rule: Rule) -> BlockGrid:
+    layers = [codes] if rule.weights is None else [codes, rule.weights]
+    found: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
+    return found
+
+
+def _reads(codes: Any, sums: Any, weights: Any) -> list[list[Read]]:
+    inputs = [Read(codes, 1)] if weights is None else [Read(codes, 1), Read(weights)]
+    return [inputs, [*inputs, Read(sums)]]
+
+
+class _BlockSums(NamedTuple):
+    """Adds up blocks; the layer of sums is None where only its blocks matter."""
+
+    ways: BlockWays
+    rule: Rule
+    sums: Any
+
+    @property
+    def add_up(self) -> Any:
+        return add_up if self.rule.adds else carry_down
+
+    def own(
+        self, at: Block, codes: np.ndarray, target: np.ndarray, more: list[np.ndarray]
+    ) -> tuple[Any, ...]:
+        """Weights of a block, which cells count, and what each contributes."""
+        weights: Any = None if self.rule.weights is None else more[0]
+        if isinstance(self.rule, EdgeRule):  # next to what does not drain, and the path continues
+            beside = around(codes == NOWHERE)
+            weights = beside & ((target >= 0) | (target == -2)).reshape(beside.shape)
+        known, columns = self.rule.own(self.ways.blocks.window(*at), codes[1:-1, 1:-1], weights)
+        return weights, known, [np.require(own.ravel(), requirements="W") for own in columns]
+
+    def look(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, Any, BlockFlow]:
+        """What is known of a block: cells, those without a weight, sums that leave it, ways."""
+        codes, *more = data
+        target, order = self.ways.within(at, codes)
+        _, known, columns = self.own(at, codes, target, more)
+        for sums in columns:
+            self.add_up(target, order, sums)
+        leaving, ways = self.ways.look(at, codes, target, order)
+        without = len(order) - int(np.count_nonzero(known))
+        return len(order), without, [sums[leaving] for sums in columns], ways
+
+    def check(self, at: Block, data: list[np.ndarray], given: tuple[Any, ...]) -> None:
+        """Check a block, given the cells that others drain into, and what they bring."""
+        codes, *more, found = data
+        into, amounts = given
+        window = self.ways.blocks.window(*at)
+        target, order = self.ways.within(at, codes)
+        weights, _, columns = self.own(at, codes, target, more)
+        join = np.add if self.rule.adds else np.maximum
+        for sums, brought in zip(columns, amounts, strict=True):
+            join.at(sums, into, brought)
+            self.add_up(target, order, sums)
+        right = np.empty_like(found)
+        values = [sums.reshape(found.shape) for sums in columns]
+        self.rule.write(window, codes[1:-1, 1:-1], weights, values, right)
+        bits = f"u{right.itemsize}"
+        faults = np.argwhere(right.view(bits) != found.view(bits))
+        for row, col in faults[:1].tolist():
+            what = f"sum {found[row, col]} where {right[row, col]} drains through the cell"
+            wrong(self.sums, what, "sum", window[0] + row, window[2] + col)
+
+
+class _SumsChecker:
+    def __init__(self, codes: Any, sums: Any, rule: Rule, limits: Limits) -> None:
+        self.codes, self.layer, self.rule = codes, sums, rule
+        self.blocks = _blocks(codes, rule)
+        self.plans = plan_sums(self.blocks, codes, sums, limits, rule)
+        self.ways = FlowWays(codes, self.blocks, self.plans[0])
+        self.of = _BlockSums(self.ways.of, rule, sums)
+        self.cells = self.without = 0
+        self._sums: list[list[np.ndarray]] = []
+        self._into, self._amounts = np.empty(0, np.int64), [np.empty(0, np.int64)]
+
+    def run(self, limits: Limits) -> None:
+        first, second = _reads(self.codes, self.layer, self.rule.weights)
+        check_blocks(self.plans[0], self.blocks, first, self.of.look, self._add, limits)
+        self._join()
+        check_blocks(
+            self.plans[1], self.blocks, second, self.of.check, _nothing, limits, given=self._given
+        )
+
+    def _add(self, at: Block, found: tuple[int, int, Any, BlockFlow]) -> None:
+        cells, without, sums, ways = found
+        self.cells += cells
+        self.without += without
+        self._sums.append(sums)
+        self.ways.add(ways)
+
+    def _join(self) -> None:
+        self.ways.join()
+        columns = [np.concatenate(parts) for parts in zip(*self._sums, strict=True)]
+        self._sums.clear()
+        for sums in columns:
+            self.of.add_up(self.ways.following, self.ways.order, sums)
+        order = np.argsort(self.ways.target)
+        self._into, self._amounts = self.ways.target[order], [sums[order] for sums in columns]
+
+    def _given(self, at: Block) -> tuple[np.ndarray, list[np.ndarray]]:
+        which, into = entering(self.blocks, at, self._into)
+        return into, [amounts[which] for amounts in self._amounts]
+
+
+def _nothing(at: Block, found: None) -> None:
+    """Nothing is known of a block."""

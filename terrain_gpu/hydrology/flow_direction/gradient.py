@@ -1,0 +1,239 @@
+"""Flow directions of a filled DEM as an operation: `GradientDirection`.
+
+1. *Flats*: each block is read, and the hop distances of flat cells at its rim are found; again
+   where those of the next block make them less.
+2. *Directions*: each block is read again, with the distances around it, and written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
+from ...engine.proof import Limits
+from ...engine.run import Run
+from ...errors import StoreError
+from ...grid import Block, BlockGrid
+from ...grid.lengths import step_lengths
+from ..common.codes import (
+    DIRECTIONS,
+    ENCODING,
+    NOWHERE,
+    OUTLET,
+    TREE_DIRECTIONS,
+    end_ways,
+    hops_dtype,
+)
+from ..common.rims import BlockRim, RimLines
+from .gradient_kernels import down_flats, flats_at_rim, mark_nearer, spread, steepest
+from .proof import plan_gradient, verify_gradient
+
+_FLATS, _WRITE = Phase("flats", joined="rims"), Phase("directions", writes=True)
+
+
+@dataclass(frozen=True)
+class GradientDirection(Operation):
+    """The operation.
+
+    Attributes
+    ----------
+    filled
+        Layer of filled heights.
+    along
+        The directions along which it was filled; their outlets hold.
+    into
+        Layer to write.
+    """
+
+    store: str
+    filled: str = "filled"
+    along: str = TREE_DIRECTIONS
+    into: str = DIRECTIONS
+
+    command = "flow-direction"
+    mark = "outlets"
+    halo = 1
+    proof_passes = 2
+    phases = (_FLATS, _WRITE)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.filled, self.along
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return (
+            OutputLayer(self.into, np.dtype(np.uint8), NOWHERE, "drainage directions", ENCODING),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        outlets = self.layers[1].info["settings"]["outlets"]
+        return {"outlets": outlets, "flats": "gradient", "filled": self.filled, "along": self.along}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        heights = self.layers[0].dtype
+        return plan_flats(self.blocks, heights, memory_limit=memory_limit, threads=threads)
+
+    @cached_property
+    def per_length(self) -> np.ndarray:
+        return 1 / step_lengths(self.grid)
+
+    def new_work(self) -> FlatWork:
+        return FlatWork(self.blocks)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        state = _FlatRims(self.blocks, self.layers[0].dtype)
+        run.map(_FLATS, state)
+        while state.waiting.any():
+            run.map(_FLATS._replace(counted=False), state)
+        run.map(_WRITE, state)
+        run.told["block_visits"] = state.visits
+        return {"cells": self.layers[1].info["result"]["cells"], "outlets": state.outlets}
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        heights, codes = cells
+        r0, _, c0, _ = window = self.blocks.window(*at)
+        end_ways(self.layers[1], self.grid, window, codes)
+        low, high = (own[: codes.size].reshape(codes.shape) for own in (work.low, work.high))
+        for own, ring in zip((low, high), given, strict=True):
+            own[0], own[-1], own[:, 0], own[:, -1] = ring
+        flat = low.ravel(), high.ravel()
+        if phase.writes:
+            found = steepest(heights, codes, self.per_length, r0, work.kind, work.flats, out[0])
+        else:
+            found = flats_at_rim(heights, codes, work.kind, *flat, work.flats)
+        flats = work.flats[:found]
+        for hops, from_low in zip(flat, (True, False), strict=True):
+            spread(heights, codes, work.kind, flats, hops, from_low, work.queue)
+        if not phase.writes:
+            rims = [BlockRim.of(own[1:-1, 1:-1]) for own in (heights, low, high)]
+            return SolvedBlock(known=(rims, np.count_nonzero(codes[1:-1, 1:-1] == OUTLET)))
+        cell = down_flats(heights, codes, work.kind, flats, *flat, out[0])
+        if cell >= 0:
+            row, col = divmod(cell, codes.shape[1])
+            raise StoreError(
+                f"{self.layers[0].path}: row {r0 + row - 1}, column {c0 + col - 1}: no way leads "
+                "out of this flat to an outlet; fill it again (terrain-gpu fill --overwrite)"
+            )
+        return SolvedBlock(tuple(out))
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        heights, along = self.layers
+        plan_gradient(heights, along, self.outputs[0], Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        heights, along = self.layers
+        verify_gradient(heights, along, run.layer(self.into), found, run.proof_limits)
+        return {"verified_cells": self.grid.cells}
+
+
+class FlatWork:
+    """Work space of one thread, flat, for a block and its ring; see `kernels`."""
+
+    def __init__(self, blocks: BlockGrid) -> None:
+        n = (min(blocks.block, blocks.rows) + 2) * (min(blocks.block, blocks.cols) + 2)
+        self.kind = np.empty(n, np.uint8)
+        self.low, self.high = np.empty((2, n), hops_dtype(blocks))
+        self.flats, self.queue = np.empty((2, n), np.int32)
+
+
+class _FlatRims(State):
+    """Hop distances at the rims of blocks.
+
+    Attributes
+    ----------
+    waiting
+        Which blocks must be read for them.
+    visits
+        How often blocks were.
+    """
+
+    def __init__(self, blocks: BlockGrid, heights: np.dtype) -> None:
+        self._blocks, hops = blocks, hops_dtype(blocks)
+        self._unknown = np.iinfo(hops).max
+        hop_rims = (RimLines(blocks, hops, self._unknown) for _ in range(2))
+        self._rims = RimLines(blocks, heights), *hop_rims
+        self._outlets = np.zeros(blocks.shape, np.int64)
+        self.waiting, self.visits = np.ones(blocks.shape, bool), 0
+
+    @property
+    def outlets(self) -> int:
+        return int(self._outlets.sum())
+
+    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
+        return written if phase.writes else not self.waiting[at]
+
+    def given(self, phase: Phase, at: Block) -> tuple[BlockRim, ...]:
+        return tuple(rims.around(at, self._unknown) for rims in self._rims[1:])
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if phase.writes:
+            return
+        found, self._outlets[at] = known
+        for rims, own in zip(self._rims, found, strict=True):
+            rims.put(at, own)
+        self.visits += 1
+
+    def join(self, phase: Phase) -> None:
+        """Find the blocks whose distances are less through the next block."""
+        self.waiting[:] = False
+        for lines, waiting in (
+            ([rims.rows for rims in self._rims], self.waiting),
+            ([rims.cols for rims in self._rims], self.waiting.T),
+        ):
+            for k in range(len(waiting) - 1):
+                marks = np.zeros((2, waiting.shape[1]), bool)
+                first = tuple(of[1, k] for of in lines)
+                second = tuple(of[0, k + 1] for of in lines)
+                mark_nearer(first, second, self._blocks.block, *marks)
+                waiting[k : k + 2] |= marks
+
+
+def plan_flats(
+    blocks: BlockGrid,
+    heights: np.dtype,
+    *,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan the passes; blocks that are read again in the first are not counted.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
+    down, across = blocks.shape
+    hops = hops_dtype(blocks).itemsize
+    read = heights.itemsize + 1
+    return fit_blocks(
+        blocks,
+        heights.name,
+        "for the directions of",
+        buffer=ring * (read + 1),
+        worker=ring * (9 + 2 * hops),
+        scratch=blocks.largest(1, tiled=True) * (read + 2),
+        common=PER_ROW * rows,
+        held=2 * (down * cols + across * rows) * (heights.itemsize + 2 * hops),
+        passes=2,
+        bytes_read=2 * sum(layer_bytes(rows, cols, n, blocks.block) for n in (read - 1, 1)),
+        bytes_written=layer_bytes(rows, cols, 1, blocks.block),
+        memory_limit=memory_limit,
+        threads=threads,
+    )

@@ -1,0 +1,212 @@
+"""Drain a forest in three steps: contract blocks, solve the skeleton, finish blocks.
+
+1. `outline` cuts a block's forest between its outlets and contracts the rest to the cells with
+   edges to other blocks, together with the sums of what was contracted into them.
+2. `solve` cuts between outlets of different blocks and computes the flow: which edges within
+   blocks are cut, and which sum flows over which edge between blocks.
+3. `drain` uses this to finish a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...grid import Block, BlockGrid
+from ...grid.neighbours import DIRECTIONS
+from ..common.codes import NOWHERE
+from ..common.outlets import BlockOutlets
+from .block import BlockForest, d8_codes, fold
+from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
+from .tree import contract, gather, separate
+
+VERTEX_BYTES = 110
+"""Bytes per vertex of the skeleton while it is joined and solved."""
+
+
+def outline(
+    block: BlockForest, found: BlockOutlets, values: np.ndarray | None
+) -> tuple[Outline, int]:
+    """Contract the forest of a block; `paths` holds key and id of each path's heaviest edge.
+
+    Parameters
+    ----------
+    found
+        The outlets of the block.
+    values
+        int64, shape (rows, cols): the value of each cell. None: no sums are wanted.
+
+    Returns
+    -------
+    outline, outlets
+        The outline, and how many outlets are open within the block.
+    """
+    work = block.work
+    block.root(np.concatenate((block.out_cell, found.cells)))
+    block.weigh()
+    tree = block.trunk, work.parent, work.keys, work.ids
+    outward = block.outward(found)
+    opened = _separate(block, found, outward)
+    outlets = found.cells[opened]
+    terminals = np.unique(block.out_cell)
+    number = work.one[: block.size]
+    number[block.trunk] = -1
+    number[terminals] = np.arange(len(terminals), dtype=np.int32)
+    more = outlets[number[outlets] < 0]
+    numbered = len(terminals) + len(more)
+    number[more] = np.arange(len(terminals), numbered, dtype=np.int32)
+    _fold(block, values)
+    ends = np.empty((2 * numbered + 1, 2), np.int32)
+    heaviest = np.empty(2 * numbered + 1, np.int32)
+    size, count = contract(
+        *tree, work.cut, number, numbered, work.sums, work.two, work.three, ends, heaviest
+    )
+    ends, heaviest = ends[:count], heaviest[:count]
+    # Other blocks do not need the outlets of trees that lie entirely within this one.
+    kept = np.zeros(size, bool)
+    kept[: len(terminals)] = True
+    kept[ends] = True
+    renumbered = np.cumsum(kept, dtype=np.int32) - 1
+    here = block.trunk[number[block.trunk] >= 0]
+    sums = np.empty(size, np.int64)
+    sums[number[here]] = work.sums[here]
+    mouths = number[outlets]
+    wanted = kept[mouths]
+    crossing = Crossing.of(block)
+    found_outline = Outline(
+        block.globally(terminals),
+        sums[kept],
+        renumbered[mouths[wanted]],
+        renumbered[ends],
+        (work.keys[heaviest], work.ids[heaviest]),
+        crossing.cells,
+        (block.crossing_keys()[crossing.own], crossing.ids),
+        (outward[0][opened][wanted], outward[1][opened][wanted]),
+    )
+    return found_outline, len(outlets)
+
+
+def _separate(
+    block: BlockForest, outlets: BlockOutlets, outward: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """Cut a weighed forest between the outlets of its block; return which stay open."""
+    work, closed = block.work, np.zeros(len(outlets.cells), bool)
+    if len(outlets.cells) > 1:
+        tree = block.trunk, work.parent, work.keys, work.ids
+        separate(*tree, outlets.cells, *outward, work.one, work.cut, closed)
+    return ~closed
+
+
+def _fold(block: BlockForest, values: np.ndarray | None) -> None:
+    """Sum the values of branches into the trunk, in `work.sums`."""
+    sums = block.work.sums
+    if values is None:
+        sums[block.trunk] = 0
+    else:
+        sums[: block.size] = values.ravel()
+        fold(block.branches, block.width, block.work.code, sums)
+
+
+BlockFlows = tuple[tuple[np.ndarray, ...], ...]
+
+
+@dataclass
+class Flows:
+    """What each block learns from the solved skeleton.
+
+    Attributes
+    ----------
+    cuts
+        Edges within blocks to cut: lower cell and edge id.
+    leaving
+        Cells that drain into another block, and the neighbour they drain to.
+    entering
+        Cells that receive flow from another block, and the amount; a cell may appear repeatedly.
+    closed
+        Outlets that are closed, because their cells drain to another one.
+    """
+
+    cuts: ByBlock
+    leaving: ByBlock
+    entering: ByBlock
+    closed: ByBlock
+
+    def of(self, at: Block) -> BlockFlows:
+        """The tables' rows of one block."""
+        return tuple(one.of(at) for one in (self.cuts, self.leaving, self.entering, self.closed))
+
+
+def solve(graph: Graph | None, blocks: BlockGrid) -> Flows:
+    """Cut the skeleton between outlets, and drain it."""
+    severed = sources = sinks = sums = shut = np.empty(0, np.int64)
+    if graph is not None:
+        order, parent, (keys, ids) = graph.order, graph.parent, graph.paths
+        cut = np.zeros(len(order), bool)
+        into = np.empty(len(order), np.int32)
+        closed = np.zeros(len(graph.marked), bool)
+        separate(order, parent, keys, ids, graph.marked, *graph.outward, into, cut, closed)
+        gather(order, parent, cut, graph.marked[~closed], graph.values, into)
+        shut = graph.outward[1][closed] + blocks.rows * blocks.cols
+        severed = ids[cut & ~graph.crossing]
+        source = np.flatnonzero(into >= 0)
+        sink = into[source]
+        over = np.where(sink == parent[source], graph.crossing[source], graph.crossing[sink])
+        source, sink = source[over], sink[over]
+        sources, sinks, sums = graph.cell[source], graph.cell[sink], graph.values[source]
+    return Flows(
+        ByBlock(blocks, severed >> 2, severed),
+        ByBlock(blocks, sources, neighbour(blocks.cols, sources, sinks)),
+        ByBlock(blocks, sinks, sums),
+        ByBlock(blocks, shut),
+    )
+
+
+def drain(
+    block: BlockForest,
+    found: BlockOutlets,
+    values: np.ndarray | None,
+    flows: BlockFlows,
+    codes: np.ndarray,
+) -> np.ndarray:
+    """Compute the sum that drains through each cell of a block.
+
+    Parameters
+    ----------
+    found, values
+        As for `outline`.
+    flows
+        The block's rows of `Flows`.
+    codes
+        uint8, shape (cells,): receives the D8 code of each cell's drainage direction, 0 at
+        outlets, 255 where the cell does not drain.
+
+    Returns
+    -------
+    numpy.ndarray, int64, shape (cells,)
+        The sums, 0 without an outlet; undefined without values. A view of the work space, valid
+        until the next block.
+    """
+    work = block.work
+    block.root(np.concatenate((block.out_cell, found.cells)))
+    trunk = block.trunk
+    if len(found.cells) > 1:
+        block.weigh()
+    (cells, cuts), (left, steps), (entered, amounts), (closed,) = flows
+    outlets = found.cells[_separate(block, found, block.outward(found))]
+    outlets = outlets[~np.isin(outlets, block.locally(closed))]
+    if len(cuts):
+        across = np.array([down * block.width + right for down, right in DIRECTIONS])
+        lower = block.locally(cells)
+        upper = lower + across[cuts & 3]
+        work.cut[np.where(work.parent[lower] == upper, lower, upper)] = True
+    sums = work.sums[: block.size]
+    _fold(block, values)
+    np.add.at(sums, block.locally(entered), amounts)
+    leaving = block.locally(left)
+    gather(trunk, work.parent, work.cut, np.concatenate((outlets, leaving)), sums, work.one)
+    d8_codes(block.branches, trunk, block.width, work.code, work.parent, work.one, codes)
+    codes[leaving] = 1 << steps
+    if values is not None:
+        sums[codes == NOWHERE] = 0
+    return sums

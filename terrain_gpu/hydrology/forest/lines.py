@@ -1,0 +1,365 @@
+"""Polylines of a network: traced block by block, kept on disk in pieces, then joined.
+
+A polyline connects two *nodes*. A node is a cell where three or more edges meet, a cell with one
+edge, or a kept point. Within a block, a polyline consists of pieces. Each end of a piece is a node
+or an edge to another block.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...compiled import jit
+from ...engine.plan import MB, format_size
+from ...errors import PlanError, StoreError
+from ...grid import ceil_div
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from .block import BlockForest, edge_ids
+
+NODE = -1
+"""End of a piece that is a node, not an edge to another block."""
+
+PIECE_BYTES, POSSIBLE_BYTES = 200, 60
+"""Bytes per piece while pieces are joined, and before that of one that may not be in a line."""
+
+CELL_BYTES = 330
+"""Bytes per cell of a line while it is written: 165 measured for GeoPackage, 310 for GeoJSON."""
+
+BATCH = 1 << 16
+"""Polylines are processed in batches of about this many cells."""
+
+
+@dataclass
+class Pieces:
+    """Pieces of polylines in a block.
+
+    Attributes
+    ----------
+    cells
+        int64, cell ids of all pieces, concatenated.
+    heights
+        The values of these cells.
+    starts
+        int64, shape (n + 1,): where each piece starts in `cells`, and the total.
+    ends
+        int64, shape (n, 2): ids of the edges to other blocks at both ends of each piece, or `NODE`.
+    conditions
+        int64, shape (n,): see `prune.keep`.
+    """
+
+    cells: np.ndarray
+    heights: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    conditions: np.ndarray
+
+
+def trace_pieces(
+    block: BlockForest, bits: np.ndarray, condition: np.ndarray, kept: np.ndarray
+) -> Pieces:
+    """Trace the pieces of polylines in a block.
+
+    Parameters
+    ----------
+    bits, condition
+        See `prune.keep`.
+    kept
+        int32, kept points of the block, at which polylines end.
+    """
+    marked = block.work.cut[: block.size]
+    marked[:] = False
+    marked[kept] = True
+    width = block.width
+    lines = bits, marked, width, np.flatnonzero(bits != 0).astype(np.int32)
+    count, total = trace(*lines, np.empty(0, np.int32), np.empty((0, 3), np.int32))
+    cells, heads = np.empty(total, np.int32), np.empty((count, 3), np.int32)
+    trace(*lines, cells, heads)
+    starts = np.append(heads[:, 0].astype(np.int64), total)
+    first, last = block.globally(cells[starts[:-1]]), block.globally(cells[starts[1:] - 1])
+    ends = np.stack(
+        [
+            np.where(steps < 8, edge_ids(block.cols, at, steps & 7), NODE)
+            for at, steps in ((first, heads[:, 1]), (last, heads[:, 2]))
+        ],
+        axis=1,
+    )
+    row, col = cells // width + 1, cells % width + 1
+    conditions = condition[cells[starts[:-1]]]
+    return Pieces(block.globally(cells), block.heights[row, col], starts, ends, conditions)
+
+
+@jit
+def trace(bits, marked, width, starts, cells, heads):
+    """Trace pieces of polylines; returns the number of pieces, and of their cells.
+
+    Parameters
+    ----------
+    bits
+        uint8, the edges at each cell, as a union of D8 codes.
+    marked
+        Cells at which polylines end.
+    width
+        Columns of the block.
+    starts
+        int32, the cells with edges, in ascending order.
+    cells, heads
+        int32. Unless empty, `cells` receives the cells of each piece. `heads` receives where the
+        piece starts in `cells`, and the neighbours in other blocks before its first cell and after
+        its last one, 8 at nodes.
+    """
+    height = len(bits) // width
+    write = len(heads) > 0
+    count, total = 0, 0
+    for start in starts:
+        here = bits[start]
+        node = _is_node(here, marked[start])
+        leaving = 0
+        for k in range(8):
+            leaving += here >> k & 1 and _leaves(start, k, height, width)
+        if not node and leaving == 0:
+            continue
+        if leaving == 2 and not node:
+            before = 8
+            for k in range(8):
+                if here >> k & 1:
+                    before, after = k, before
+            if write:
+                cells[total] = start
+                heads[count] = total, before, after
+            count += 1
+            total += 1
+            continue
+        before = 8
+        if not node:
+            for k in range(8):
+                if here >> k & 1 and _leaves(start, k, height, width):
+                    before = k
+        for k in range(8):
+            if not here >> k & 1 or k == before:
+                continue
+            if _leaves(start, k, height, width):
+                if write:
+                    cells[total] = start
+                    heads[count] = total, 8, k
+                count += 1
+                total += 1
+                continue
+            # Each piece is met from both of its ends: follow it first to see where it ends.
+            length, v, step = 1, start, k
+            after = 8
+            while True:
+                v += ROW_STEP[step] * width + COL_STEP[step]
+                length += 1
+                if _is_node(bits[v], marked[v]):
+                    break
+                came = step + 4 & 7
+                for k2 in range(8):
+                    if bits[v] >> k2 & 1 and k2 != came:
+                        step = k2
+                if _leaves(v, step, height, width):
+                    after = step
+                    break
+            if v < start:
+                continue
+            if write:
+                heads[count] = total, before, after
+                v, step = start, k
+                for m in range(length):
+                    cells[total + m] = v
+                    if m == length - 1:
+                        break
+                    v += ROW_STEP[step] * width + COL_STEP[step]
+                    came = step + 4 & 7
+                    if m < length - 2:
+                        for k2 in range(8):
+                            if bits[v] >> k2 & 1 and k2 != came:
+                                step = k2
+            count += 1
+            total += length
+    return count, total
+
+
+@jit
+def _is_node(bits, marked):
+    """Whether polylines end here: at marked cells, and unless exactly two edges meet."""
+    count = 0
+    for k in range(8):
+        count += bits >> k & 1
+    return marked or count != 2
+
+
+@jit
+def _leaves(v, k, height, width):
+    """Whether neighbour `k` of cell `v` lies outside the block."""
+    row, col = v // width + ROW_STEP[k], v % width + COL_STEP[k]
+    return not (0 <= row < height and 0 <= col < width)
+
+
+class PieceFile:
+    """The pieces of all blocks: cells and heights on disk, the rest in memory.
+
+    Parameters
+    ----------
+    folder
+        Folder for the files. They have no name, so a killed process leaves nothing behind.
+    dtype
+        Dtype of the heights.
+    memory, memory_limit
+        The peak resident set of the process without any pieces, and its bound, in bytes.
+    """
+
+    def __init__(self, folder: Path, dtype: np.dtype, memory: int, memory_limit: int) -> None:
+        self._dtype, self._memory, self._limit = dtype, memory, memory_limit
+        self._cells = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._heights = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self._total = self._needed = self._count = 0
+        self._tables: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
+
+    def close(self) -> None:
+        self._cells.close()
+        self._heights.close()
+
+    def put(self, at: tuple[int, int], pieces: Pieces) -> None:
+        """Store the pieces of a block; they replace earlier ones.
+
+        Raises
+        ------
+        PlanError
+            when there are more than the memory limit allows.
+        """
+        self._counted(self._tables.pop(at, None), -1)
+        if len(pieces.ends) == 0:
+            return
+        self._cells.write(pieces.cells.data)
+        self._heights.write(np.ascontiguousarray(pieces.heights).data)
+        starts, ends = pieces.starts[:-1], pieces.starts[1:]
+        outer = np.stack((pieces.cells[starts], pieces.cells[ends - 1]), axis=1)
+        table = starts + self._total, ends - starts, pieces.ends, outer, pieces.conditions
+        self._tables[at] = table
+        self._total += len(pieces.cells)
+        self._counted(table)
+
+    def choose(self, entered: np.ndarray) -> None:
+        """Drop the pieces on whose condition line ends would have entered by other edges.
+
+        Raises
+        ------
+        PlanError
+            when there are more pieces than the memory limit allows.
+        """
+        self._needed = self._count = 0
+        for at, (*columns, conditions) in self._tables.items():
+            good = (conditions < 0) | np.isin(conditions, entered)
+            none = np.full(np.count_nonzero(good), -1)
+            self._tables[at] = *(column[good] for column in columns), none
+            self._counted(self._tables[at])
+
+    def _counted(self, table: tuple[np.ndarray, ...] | None, sign: int = 1) -> None:
+        if table is None:
+            return
+        sure = int(np.count_nonzero(table[-1] < 0))
+        self._count += sign * sure
+        self._needed += sign * (sure * PIECE_BYTES + (len(table[-1]) - sure) * POSSIBLE_BYTES)
+        self._refuse(self._needed, f"a network of {self._count:,} or more lines")
+
+    def _refuse(self, more: int, what: str) -> None:
+        needed = self._memory + more
+        if needed > self._limit:
+            raise PlanError(
+                f"a memory limit of {format_size(self._limit)} is too small for {what}; give more "
+                f"than {ceil_div(needed, MB)} MB, or a larger --min-length"
+            )
+
+    def lines(self) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
+        """Yield the cells and heights of polylines, in batches.
+
+        Each line begins at its node of lesser id. Lines are sorted by the id of their first node,
+        then of their last, so the order does not depend on the blocks.
+
+        Raises
+        ------
+        PlanError
+            when the memory limit is too small for a line.
+        """
+        if not self._tables:
+            return
+        at, count, ends, outer, _ = (
+            np.concatenate(columns) for columns in zip(*self._tables.values(), strict=True)
+        )
+        self._tables = {}
+        self._cells.flush()
+        self._heights.flush()
+        mate = _mates(ends.ravel())
+        slots, starts = string(mate)
+        heads, tails = slots[starts[:-1]], slots[starts[1:] - 1] ^ 1
+        first, last = outer.ravel()[heads], outer.ravel()[tails]
+        turned = first > last
+        order = np.lexsort((np.maximum(first, last), np.minimum(first, last)))
+        lengths = np.add.reduceat(count[slots >> 1], starts[:-1])
+        longest = int(lengths.max())
+        self._refuse(max(longest - BATCH, 0) * CELL_BYTES, f"a line of {longest:,} cells")
+        cells: list[np.ndarray] = []
+        heights: list[np.ndarray] = []
+        gathered = 0
+        for k in order.tolist():
+            way = slots[starts[k] : starts[k + 1]]
+            if turned[k]:
+                way = way[::-1] ^ 1
+            parts = [self._piece(int(at[s >> 1]), int(count[s >> 1]), s & 1) for s in way.tolist()]
+            cells.append(np.concatenate([part[0] for part in parts]))
+            heights.append(np.concatenate([part[1] for part in parts]))
+            gathered += len(cells[-1])
+            if gathered > BATCH:
+                yield cells, heights
+                cells, heights, gathered = [], [], 0
+        if cells:
+            yield cells, heights
+
+    def _piece(self, at: int, count: int, side: int) -> tuple[np.ndarray, ...]:
+        """Read the cells and heights of a piece, reversed when it is entered at its end (1)."""
+        found = []
+        for file, dtype in ((self._cells, np.dtype(np.int64)), (self._heights, self._dtype)):
+            size = dtype.itemsize
+            data = np.frombuffer(os.pread(file.fileno(), count * size, at * size), dtype)
+            found.append(data[::-1] if side else data)
+        return tuple(found)
+
+
+def _mates(ends: np.ndarray) -> np.ndarray:
+    """For each end of a piece, the end of the piece across the same edge; -1 at nodes."""
+    mate = np.full(len(ends), -1)
+    open_ = np.flatnonzero(ends != NODE)
+    open_ = open_[np.argsort(ends[open_], kind="stable")]
+    one, other = open_[::2], open_[1::2]
+    if len(one) != len(other) or (ends[one] != ends[other]).any():
+        raise StoreError("the layer mst changed while it was read; run this again")
+    mate[one], mate[other] = other, one
+    return mate
+
+
+@jit
+def string(mate):
+    """Join pieces to lines: slots (2 * piece + side of entry), and where each line starts."""
+    slots = np.empty(len(mate) // 2, np.int64)
+    starts = np.empty(len(mate) // 2 + 1, np.int64)
+    used = np.zeros(len(mate) // 2, np.bool_)
+    count, lines = 0, 0
+    for first in range(len(mate)):
+        if mate[first] >= 0 or used[first >> 1]:
+            continue
+        starts[lines] = count
+        lines += 1
+        slot = first
+        while slot >= 0:
+            used[slot >> 1] = True
+            slots[count] = slot
+            count += 1
+            slot = mate[slot ^ 1]
+    starts[lines] = count
+    return slots[:count], starts[: lines + 1]

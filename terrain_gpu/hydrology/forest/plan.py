@@ -1,0 +1,73 @@
+"""Plan two streamed passes over the blocks of a forest, with a skeleton solved in between."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ...grid import BlockGrid
+from ...spanning_tree.weights import Weight
+from .block import work_bytes
+from .skeleton import OUTLINE_BYTES
+
+
+def plan_blocks(
+    blocks: BlockGrid,
+    dtype: np.dtype,
+    what: str,
+    *,
+    vertex: int,
+    work: int = 0,
+    results: int = 0,
+    beside: int = 0,
+    before: int = 0,
+    written: int = 0,
+    memory_limit: int | str | None,
+    threads: int | None,
+) -> StreamPlan:
+    """Plan two passes over the blocks, and the memory of the skeleton between them.
+
+    Parameters
+    ----------
+    blocks, dtype
+        The blocks and the dtype of the elevation layer.
+    what
+        The verb for messages: "accumulate".
+    vertex
+        Bytes per vertex of the skeleton while it is solved.
+    work, results
+        Bytes per cell of a block: of a worker in addition to `block.Work`, and of the results in
+        a buffer.
+    beside
+        Additional bytes, whatever the block size.
+    before
+        Bytes held during another pass, before there is a skeleton.
+    written
+        Upper bound on the bytes written.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, dtype.itemsize
+    ring = blocks.largest(1)
+    # About half of the cells along a border have an edge across it. Count both ends, and branches.
+    vertices = 5 * blocks.line_cells // 2
+    key = Weight("flow", dtype).key_dtype
+    more = key.itemsize - 8
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        f"to {what}",
+        buffer=ring * (item + 1 + results),
+        worker=work_bytes(blocks, dtype, key) + ring * work,
+        scratch=blocks.largest(tiled=True) * (item + 2 * results),
+        held=max(vertices * (OUTLINE_BYTES + more) + beside, before),
+        joined=vertices * (vertex + 3 * more) + beside,
+        passes=2,
+        bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),
+        bytes_written=written,
+        memory_limit=memory_limit,
+        threads=threads,
+    )

@@ -1,0 +1,272 @@
+"""The forest of a raster, contracted to the cells where blocks meet.
+
+Each block contributes an `Outline`: its forest reduced to the cells with edges to other blocks, in
+which each path without a branch is contracted to one edge. `Skeleton.join` combines the outlines
+into one rooted graph. Only this graph is kept in memory: O(cells along block borders).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...compiled import jit
+from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...errors import PlanError, StoreError
+from ...grid import BlockGrid, ceil_div
+from ...grid.neighbours import COL_STEP, NEIGHBOUR, ROW_STEP
+from ...report import trim
+from .block import BlockForest
+
+OUTLINE_BYTES = 50
+"""Bytes per vertex of an outline, with the edge to its parent."""
+
+_DIRECTION = np.array([0, 3, 2, 1])
+"""Direction of the edge to neighbour E, SE, S, SW: those of which this cell is the lower end."""
+
+Columns = tuple[np.ndarray, ...]
+
+
+@dataclass
+class Crossing:
+    """Edges to other blocks, listed by the block of their lower endpoint.
+
+    Attributes
+    ----------
+    own
+        bool, marks these edges among those of `BlockForest.out_cell`.
+    cells
+        int64, shape (n, 2): the ends of each edge, the lower one first.
+    ids
+        int64, edge ids.
+    """
+
+    own: np.ndarray
+    cells: np.ndarray
+    ids: np.ndarray
+
+    @classmethod
+    def of(cls, block: BlockForest) -> Crossing:
+        own = block.out_step < 4
+        cell, step = block.globally(block.out_cell[own]), block.out_step[own]
+        other = cell + ROW_STEP[step] * block.cols + COL_STEP[step]
+        return cls(own, np.stack((cell, other), axis=1), 4 * cell + _DIRECTION[step])
+
+
+@dataclass
+class Outline:
+    """A block's part of the skeleton.
+
+    Attributes
+    ----------
+    cells
+        int64, ids of the cells with edges to other blocks. They are the first vertices.
+    values
+        int64, one value per vertex.
+    marked
+        int32, vertices to mark, such as outlets.
+    ends
+        int32, shape (n, 2): the vertices at the ends of each edge.
+    paths
+        Columns that describe the path each edge stands for.
+    crossing
+        int64, shape (m, 2): cells at the ends of edges to other blocks.
+    steps
+        The same columns as `paths`, for these edges.
+    outward
+        Columns that describe the edge outwards from each marked vertex, for outlets.
+    """
+
+    cells: np.ndarray
+    values: np.ndarray
+    marked: np.ndarray
+    ends: np.ndarray
+    paths: Columns
+    crossing: np.ndarray
+    steps: Columns
+    outward: Columns = ()
+
+
+@dataclass
+class Graph:
+    """The skeleton, rooted.
+
+    Attributes
+    ----------
+    cell
+        int64, the cell of each vertex at a block border, -1 for other vertices.
+    values, marked, outward
+        As in `Outline`.
+    order, parent
+        int32, see `root_graph`.
+    paths
+        The columns of `Outline.paths` for the edge from each vertex to its parent; meaningless at
+        roots.
+    turned
+        bool, whether that edge was listed with the parent first.
+    crossing
+        bool, whether that edge joins two blocks.
+    """
+
+    cell: np.ndarray
+    values: np.ndarray
+    marked: np.ndarray
+    order: np.ndarray
+    parent: np.ndarray
+    paths: Columns
+    turned: np.ndarray
+    crossing: np.ndarray
+    outward: Columns
+
+
+class Skeleton:
+    """Collects the outlines of blocks, in any order.
+
+    Parameters
+    ----------
+    vertex
+        Bytes per vertex of the graph while it is solved.
+    memory_limit
+        Bound on the peak resident set of the process, in bytes.
+    """
+
+    def __init__(self, vertex: int, memory_limit: int) -> None:
+        self._vertex, self._limit = vertex, memory_limit
+        self._outlines: list[Outline] = []
+        self.vertices = 0
+
+    def add(self, outline: Outline) -> None:
+        """Add the outline of a block.
+
+        Raises
+        ------
+        PlanError
+            when there are more vertices than the memory limit allows.
+        """
+        if not len(outline.cells):
+            return
+        self._outlines.append(outline)
+        self.vertices += len(outline.values)
+        needed = COMPILED_BASELINE + self.vertices * self._vertex
+        if needed > self._limit or self.vertices >= 2**31:
+            raise PlanError(
+                f"a memory limit of {format_size(self._limit)} is too small for {self.vertices:,} "
+                f"or more cells between blocks; give more than {ceil_div(needed, MB)} MB, or "
+                "convert with a larger --block-size"
+            )
+
+    def join(self) -> Graph | None:
+        """Combine all outlines, and release them; None if no edge joins two blocks."""
+        parts, self._outlines = self._outlines, []
+        if not parts:
+            return None
+        trim()
+        starts = np.cumsum([0] + [len(part.values) for part in parts])[:-1]
+        shifted = list(zip(parts, starts.tolist(), strict=True))
+        cell = np.full(self.vertices, -1)
+        for part, start in shifted:
+            cell[start : start + len(part.cells)] = part.cells
+        between = _vertices_of(cell, np.concatenate([part.crossing for part in parts]))
+        ends = np.concatenate([part.ends + np.int32(start) for part, start in shifted] + [between])
+        inside = len(ends) - len(between)
+        order, parent, via = root_graph(ends, self.vertices)
+        if len(order) != self.vertices:
+            raise StoreError(
+                "the layer mst has a cycle; compute it again (compute-mst --overwrite)"
+            )
+        columns = [part.paths for part in parts] + [part.steps for part in parts]
+        return Graph(
+            cell,
+            np.concatenate([part.values for part in parts]),
+            np.concatenate([part.marked + np.int32(start) for part, start in shifted]),
+            order,
+            parent,
+            tuple(np.concatenate(several)[via] for several in zip(*columns, strict=True)),
+            ends[via, 0] != np.arange(self.vertices, dtype=np.int32),
+            via >= inside,
+            tuple(map(np.concatenate, zip(*(part.outward for part in parts), strict=True))),
+        )
+
+
+def _vertices_of(cell: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Find the vertices of the `wanted` cells, int32."""
+    order = np.argsort(cell).astype(np.int32)
+    at = np.searchsorted(cell, wanted, sorter=order)
+    found = order[np.minimum(at, len(order) - 1)]
+    if (cell[found] != wanted).any():
+        raise StoreError("the layer mst changed while it was read; run this again")
+    return found
+
+
+@jit
+def root_graph(ends, size):
+    """Root a forest by removing leaves: order, parents, and the edge to each parent, -1 at roots.
+
+    Vertices on cycles do not appear in the order.
+    """
+    degree = np.zeros(size, np.int32)
+    # The exclusive or of a vertex's remaining edges: with one edge left, it is that edge.
+    mixed = np.zeros(size, np.int64)
+    for e in range(len(ends)):
+        for v in ends[e]:
+            degree[v] += 1
+            mixed[v] ^= e
+    order, parent = np.empty(size, np.int32), np.full(size, -3, np.int32)
+    via = np.full(size, -1, np.int64)
+    count = 0
+    for start in range(size):
+        v = start
+        while degree[v] == 1:
+            e = mixed[v]
+            u = ends[e, 0] ^ ends[e, 1] ^ v
+            degree[v] = 0
+            degree[u] -= 1
+            mixed[u] ^= e
+            parent[v], via[v] = u, e
+            order[count] = v
+            count += 1
+            v = u
+        if degree[v] == 0 and parent[v] == -3:
+            parent[v] = -1
+            order[count] = v
+            count += 1
+    return order[:count], parent, via
+
+
+class ByBlock:
+    """A table whose rows are looked up by the block of their cell.
+
+    Parameters
+    ----------
+    cells
+        int64, cell ids: the first column.
+    columns
+        The other columns.
+    """
+
+    def __init__(self, blocks: BlockGrid, cells: np.ndarray, *columns: np.ndarray) -> None:
+        self._across = blocks.shape[1]
+        block = cells // blocks.cols // blocks.block * self._across
+        block += cells % blocks.cols // blocks.block
+        order = np.argsort(block, kind="stable")
+        self._block = block[order]
+        self._columns = tuple(column[order] for column in (cells, *columns))
+
+    def __len__(self) -> int:
+        return len(self._block)
+
+    def of(self, at: tuple[int, int]) -> Columns:
+        """The rows of one block."""
+        block = at[0] * self._across + at[1]
+        first, last = np.searchsorted(self._block, [block, block + 1])
+        return tuple(column[first:last] for column in self._columns)
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """The blocks that have rows."""
+        return [divmod(block, self._across) for block in np.unique(self._block).tolist()]
+
+
+def neighbour(cols: int, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Number (uint8, 0 is E) of the neighbour of cell `here` that cell `there` is."""
+    return NEIGHBOUR[there // cols - here // cols + 1, there % cols - here % cols + 1]

@@ -1,0 +1,129 @@
+"""The spanning forest of a store and the cells it was computed from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ...errors import StoreError
+from ...io.labelled import HEIGHTS
+from ...spanning_tree import LAYER
+from ...spanning_tree.weights import WEIGHTS, Weight
+from ...store import Layer, TileStore
+
+
+@dataclass(frozen=True)
+class Forest:
+    """A spanning forest.
+
+    Attributes
+    ----------
+    store
+        The store that holds it.
+    cells, edges
+        The elevation layer, and the layer of forward edges.
+    weight
+        The edge weight.
+    """
+
+    store: TileStore
+    cells: Layer
+    edges: Layer
+    weight: Weight
+
+    @property
+    def connectivity(self) -> int:
+        """Number of neighbours that edges lead to: 8 or 4."""
+        return 4 if self.edges.info["settings"].get("connectivity") == 4 else 8
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Identities of both layers. A run over a different forest is not resumed."""
+        return {layer.name: layer.identity for layer in (self.cells, self.edges)}
+
+
+def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
+    """Open the spanning forest of a store.
+
+    Raises
+    ------
+    StoreError
+        when there is none, or the cells have changed since it was computed.
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    if LAYER not in opened:
+        raise StoreError(f"{opened.path}: has no spanning forest; compute-mst makes it")
+    edges = opened.layer(LAYER)
+    settings = edges.info.get("settings")
+    again = "compute it again (compute-mst --overwrite)"
+    try:
+        name, weight, of = settings["layer"], settings["weight"], settings["of"]  # type: ignore[index]
+        known = weight in WEIGHTS and isinstance(of, dict) and name in opened
+        known = known and isinstance(edges.info["result"], dict)
+    except (TypeError, KeyError):
+        known = False
+    if not known:
+        raise StoreError(f"{edges.path}: does not say what it was computed from; {again}")
+    cells = opened.layer(name)
+    if not opened.holds(name, of.get(name)):
+        raise StoreError(
+            f"{edges.path}: computed from other cells than {cells.path} holds now; {again}"
+        )
+    if edges.block_size != cells.block_size:
+        raise StoreError(f"{edges.path}: its block size is not that of {cells.path}; {again}")
+    return Forest(opened, cells, edges, Weight.on(cells.grid, weight, cells.dtype))
+
+
+def open_drained(
+    store: str | os.PathLike[str] | TileStore, what: str, weights: tuple[str, ...] = ("flow", "max")
+) -> Forest:
+    """Open the spanning forest of a store, for drainage along it.
+
+    Raises
+    ------
+    StoreError
+        as `open_forest`; and when its weight is another: `what` needs one of these.
+    """
+    forest = open_forest(store)
+    if forest.weight.name not in weights:
+        raise StoreError(
+            f"{forest.edges.path}: computed with weight {forest.weight.name}, but {what} needs "
+            f"weight {' or '.join(weights)}; compute it again (compute-mst --weight flow "
+            "--overwrite)"
+        )
+    return forest
+
+
+def heights_of(layer: Layer) -> str:
+    """The layer of heights that a result of drainage was computed from; if unsure, `HEIGHTS`."""
+    settings = layer.info.get("settings") or {}
+    if "filled" in settings:
+        filled = TileStore.open(layer.path.parent).find(settings["filled"])
+        settings = (filled and filled.info.get("settings")) or {}
+    named = [settings[key] for key in ("fill_of", "depressions_of", "water_of") if key in settings]
+    found = named or [name for name in settings.get("of") or () if name != LAYER]
+    return str(found[0]) if len(found) == 1 else HEIGHTS
+
+
+def open_filled(store: TileStore, name: str) -> Layer:
+    """Open a layer of filled heights, in which water finds a way out everywhere.
+
+    Raises
+    ------
+    StoreError
+        when there is none, it was not made by `fill`, or depressions were kept.
+    """
+    if name not in store:
+        raise StoreError(
+            f"{store.path}: has no layer {name!r} of filled heights; terrain-gpu fill makes it"
+        )
+    layer = store.layer(name)
+    settings = layer.info.get("settings") or {}
+    if "fill_of" not in settings:
+        raise StoreError(f"{layer.path}: not made by fill, so that flow may have no end")
+    if "keep_depth" in settings:
+        raise StoreError(
+            f"{layer.path}: deep or large depressions were kept, and flow has no end there; fill "
+            "all of them (terrain-gpu fill --into NAME), and give that layer (--filled NAME)"
+        )
+    return layer

@@ -1,0 +1,1 @@
+"""Height above the nearest drainage: `hand`; `divided` over several directions."""

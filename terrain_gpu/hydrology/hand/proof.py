@@ -1,0 +1,217 @@
+"""Proof that heights above streams, and distances to them, are right: `verify_above`.
+
+Both are computed again and compared bit for bit, in another way. Streams are taken as ends of ways.
+In one pass over the directions, each block finds the height and the distance of the streams to
+which the ways lead that enter it. The ways are then followed from block to block, and each block is
+computed a second time, from the cells that drain last to those that drain first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...engine.plan import StreamPlan
+from ...engine.proof import (
+    Limits,
+    Read,
+    RunRecord,
+    border_ids,
+    check_blocks,
+    known_of,
+    plan_proof,
+    wrong,
+)
+from ...grid import Block, BlockGrid
+from ...store import Layer, TileStore
+from ..common.codes import open_directions
+from ..common.height_above import KINDS, NEVER, AboveRule
+from ..common.proof_kernels import carry_up, steps_down
+from ..common.proof_paths import ORDER_BYTES, BlockWays, FlowWays, ways_bytes
+from .proof_divided import verify_stored_averages
+
+
+def verify_above(
+    codes: Any, rule: AboveRule, results: Mapping[str, Any], limits: Limits
+) -> dict[str, Any]:
+    """Check every cell.
+
+    Parameters
+    ----------
+    codes
+        The layer of directions, uint8.
+    results
+        The layers to check, by kind: "height", "distance".
+
+    Returns
+    -------
+    dict
+        "cells", those with a stream.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    checker = _AboveChecker(codes, rule, results, limits)
+    checker.run(limits)
+    return {"cells": checker.cells}
+
+
+def plan_above(
+    codes: Any, rule: AboveRule, results: Iterable[Any], limits: Limits
+) -> list[StreamPlan]:
+    """How both passes stream; the layers need not exist yet."""
+    blocks = _blocks(codes, rule)
+    worker, held = blocks.largest(1) * (ORDER_BYTES + 48), 3 * ways_bytes(blocks)
+    return [
+        plan_proof(blocks, reads, limits, worker=worker, held=held)
+        for reads in _reads(codes, rule, results)
+    ]
+
+
+def verify_stored_above(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_above` of a layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    if "method" in recorded.settings:
+        return verify_stored_averages(recorded, _recorded_streams(recorded), limits)
+    heights = recorded.input(recorded.get("hand_of", str))
+    codes = recorded.input(recorded.get("directions", str))
+    open_directions(store, codes.name)
+    rule = AboveRule(heights, *_recorded_streams(recorded))
+    types = dict(zip(KINDS, (rule.dtype, np.dtype(np.float64)), strict=True))
+    kind = str(layer.info.get("holds"))
+    if types.get(kind) != layer.dtype:
+        raise recorded.damaged("holds", kind)
+    if layer.blocks != _blocks(codes, rule):
+        raise recorded.damaged("block_size", layer.block_size)
+    return verify_above(codes, rule, {kind: layer}, limits)
+
+
+def _recorded_streams(recorded: RunRecord) -> tuple[Layer | None, float | None]:
+    """Streams and threshold of an `AboveRule`."""
+    if recorded.settings.get("to_outlets") is True:
+        return None, None
+    threshold = recorded.settings.get("threshold")
+    if threshold is not None:
+        threshold = recorded.get("threshold", float)
+    return recorded.input(recorded.get("streams", str)), threshold
+
+
+def _blocks(codes: Any, rule: AboveRule) -> BlockGrid:
+    layers = codes, *rule.inputs
+    found: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
+    return found
+
+
+def _reads(codes: Any, rule: AboveRule, results: Iterable[Any]) -> list[list[Read]]:
+    inputs = [Read(codes, 1), Read(rule.heights)]
+    streams = [] if rule.streams is None else [Read(rule.streams, 1)]
+    return [inputs + streams, [*inputs, *map(Read, results), *streams]]
+
+
+class _BlockAbove(NamedTuple):
+    """Heights and distances of blocks."""
+
+    ways: BlockWays
+    rule: AboveRule
+    results: Mapping[str, Any]
+
+    def look(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
+        """What is known of a block: its ways, and what follows from where they are entered."""
+        target, order, met, lengths = self.block(at, data)
+        _, ways = self.ways.look(at, data[0], target, order)
+        carry_up(target, order, met, lengths)
+        r0, _, c0, c1 = self.ways.blocks.window(*at)
+        row, col = np.divmod(ways.entered, self.ways.blocks.cols)
+        into = (row - r0) * (c1 - c0) + col - c0
+        return ways, ways.entered, met[into], lengths[into]
+
+    def block(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Where cells drain to, an order of them, and their own heights and lengths of steps."""
+        codes, heights = data[:2]
+        stops = None if self.rule.streams is None else self.rule.is_stream(data[-1])
+        target, order = self.ways.within(at, codes, stops)
+        ended = target == -1
+        if stops is not None:
+            ended &= stops[1:-1, 1:-1].ravel()
+        met = np.where(ended, self.rule.height(heights).ravel(), np.nan).astype(self.rule.dtype)
+        lengths = np.empty(len(target), np.int64)
+        top = self.ways.blocks.window(*at)[0]
+        steps_down(codes, top, target, self.rule.lengths[0], lengths)
+        lengths[~ended & ((target == -1) | (target == -3))] = NEVER
+        return target, order, met, lengths
+
+    def check(self, at: Block, data: list[np.ndarray], given: tuple[np.ndarray, ...]) -> int:
+        """Check a block, given cells around it into which it drains, and what they meet."""
+        beside, met_there, lengths_there = given
+        r0, _, c0, _ = self.ways.blocks.window(*at)
+        target, order, met, lengths = self.block(at, data)
+        leaving, ways = self.ways.look(at, data[0], target, order)
+        beyond = np.searchsorted(beside, ways.target)
+        met[leaving] = met_there[beyond]
+        lengths[leaving] += lengths_there[beyond]
+        carry_up(target, order, met, lengths)
+        heights = data[1]
+        for (kind, layer), found in zip(self.results.items(), data[2:], strict=False):
+            right = np.empty_like(found)
+            if kind == "height":
+                self.rule.write_heights(self.rule.height(heights), met.reshape(right.shape), right)
+            else:
+                self.rule.write_distances(lengths.reshape(right.shape), right)
+            bits = f"u{right.itemsize}"
+            faults = np.argwhere(right.view(bits) != found.view(bits))
+            for row, col in faults[:1].tolist():
+                what = f"{kind} {found[row, col]!s} where {right[row, col]!s} is right"
+                wrong(layer, what, kind, r0 + row, c0 + col)
+        return int(np.count_nonzero(lengths >= 0))
+
+
+class _AboveChecker:
+    def __init__(
+        self, codes: Any, rule: AboveRule, results: Mapping[str, Any], limits: Limits
+    ) -> None:
+        self.codes, self.rule, self.results = codes, rule, results
+        self.blocks = _blocks(codes, rule)
+        self.plans = plan_above(codes, rule, results.values(), limits)
+        self.ways = FlowWays(codes, self.blocks, self.plans[0])
+        self.cells = 0
+        self._parts: list[tuple[np.ndarray, ...]] = []
+
+    def run(self, limits: Limits) -> None:
+        first, second = _reads(self.codes, self.rule, self.results.values())
+        of = _BlockAbove(self.ways.of, self.rule, dict(self.results))
+        check_blocks(self.plans[0], self.blocks, first, of.look, self._add, limits)
+        self._join()
+        check_blocks(
+            self.plans[1], self.blocks, second, of.check, self._count, limits, given=self._given
+        )
+
+    def _add(self, at: Block, found: tuple[Any, ...]) -> None:
+        ways, *entered = found
+        self._parts.append(tuple(entered))
+        self.ways.add(ways)
+
+    def _join(self) -> None:
+        self.ways.join()
+        entered, met, lengths = map(np.concatenate, zip(*self._parts, strict=True))
+        self._parts.clear()
+        order = np.argsort(entered)
+        at = order[np.searchsorted(entered, self.ways.target, sorter=order)]
+        met, lengths = met[at], lengths[at]
+        carry_up(self.ways.following, self.ways.order, met, lengths)
+        order = np.argsort(self.ways.target)
+        self._into, self._met, self._lengths = self.ways.target[order], met[order], lengths[order]
+
+    def _given(self, at: Block) -> tuple[np.ndarray, ...]:
+        beside, where = known_of(border_ids(self.blocks, at, inside=False), self._into)
+        return beside, self._met[where], self._lengths[where]
+
+    def _count(self, at: Block, found: int) -> None:
+        self.cells += found

@@ -1,0 +1,224 @@
+"""What each function of drainage needs: computes the layers that are missing.
+
+Each function here has the name of one of drainage, and the parameters
+
+- store: the open store,
+- show: shows the progress of a step, see `chain`,
+- how: arguments for all steps, see `completing.how_of`,
+- settings: the arguments of that function, of the same names.
+
+It returns the seconds of each step that was run. It first refuses what that function would refuse
+after them, where this is known from the arguments. The commands call it before that function, to
+show the progress; else the function does (`completing.completed`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import InputError
+from ..io.labelled import HEIGHTS
+from ..io.lines import checked_target
+from ..raster.slope import LAYER as SLOPE
+from ..spanning_tree import LAYER as TREE
+from ..store import TileStore
+from . import chain
+from .breach.operation import LAYER as BREACHED
+from .breach.operation import breaching_of
+from .chain import Show
+from .common.backend import refuse_cuda
+from .common.outlets import Asked, with_inner_voids
+from .fill.operation import LAYER as FILLED
+from .fill.operation import only_on_cpu as filled_on_cpu
+from .fill.operation import refuse_epsilon
+from .flow_accumulation import operation as sums
+from .flow_direction.operation import only_on_cpu as directed_on_cpu
+from .flow_direction.operation import ways_of
+from .streams.inputs import amount, no_sums, refuse_beyond_raster, refuse_edge_cells
+
+Settings = dict[str, Any]
+Seconds = dict[str, float]
+
+DEFAULT = {"layer": HEIGHTS, "accumulation": sums.LAYER, "filled": FILLED, "slope": SLOPE}
+"""Parameters that name layers, and their defaults; those but "layer" are computed if missing."""
+
+
+def of(name: str) -> Callable[[TileStore, Show, Settings, Settings], Seconds]:
+    """The function of a name."""
+    found: Callable[[TileStore, Show, Settings, Settings], Seconds] = globals()[name]
+    return found
+
+
+def accumulate(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `accumulate`."""
+    return chain.provide_tree(store, show, **how)
+
+
+def extract_network(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `extract_network`."""
+    least = settings["min_length"]
+    if least is None and settings["keep"] is None:
+        raise InputError("give a minimum length, points to keep, or both")
+    if least is not None and not 0 <= least < math.inf:
+        raise InputError(f"the minimum length must be finite and not negative, not {least}")
+    checked_target(settings["path"], overwrite=settings["overwrite"])
+    return chain.provide_tree(store, show, **how)
+
+
+def flow_direction(
+    store: TileStore,
+    show: Show,
+    how: Settings,
+    settings: Settings,
+    layer: str | None = None,
+) -> Seconds:
+    """Of `flow_direction`; `how` may say replace, see `chain.provide_tree`.
+
+    Parameters
+    ----------
+    layer
+        The heights that the tree must be of. None: those of the one that is there; else
+        `chain.heights_in`, or with depressions "breach" those breached, made where missing.
+    """
+    depressions, flats = ways_of(settings["depressions"], settings["flats"])
+    refuse_cuda(settings["backend"], directed_on_cpu(flats))
+    seconds = Seconds()
+    if depressions == "breach" and layer is None and TREE not in store:
+        if BREACHED in store:
+            chain.refuse_stale(store, BREACHED)
+        else:
+            heights, inner = chain.heights_in(store).name, with_inner_voids(settings["outlets"])
+            breaching = breaching_of(store, inner_voids=inner, layer=heights)
+            seconds |= chain.provide_heights(store, breaching, show, **how)
+        seconds |= chain.provide_tree(store, show, layer=BREACHED, **how)
+    if flats == "tree":
+        return {**seconds, **chain.provide_tree(store, show, layer=layer, **how)}
+    named = settings["filled"], Asked(settings["outlets"], settings["add_outlets"])
+    return {**seconds, **chain.provide_filled(store, *named, show, layer=layer, **how)}
+
+
+def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `fill`; `settings` may also have the outlets for the directions."""
+    kept = settings["keep_deeper_than"], settings["keep_larger_than"]
+    refuse_cuda(settings["backend"], filled_on_cpu(settings["epsilon"], kept))
+    if kept[1] is not None:
+        amount(kept[1], "keep_larger_than")
+    if settings["epsilon"] and settings["directions"] not in store:
+        refuse_epsilon(chain.heights_in(store), kept)
+    named = settings["directions"], show, settings.get("outlets")
+    return chain.provide_directions(store, *named, **how)
+
+
+def flow_accumulation(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `flow_accumulation`."""
+    sums.refuse_arguments(settings)
+    return _surface(store, show, how, settings)
+
+
+def basins(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `basins`."""
+    _refuse_table(settings)
+    return chain.provide_directions(store, settings["directions"], show, **how)
+
+
+def depressions(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `depressions`."""
+    return basins(store, show, how, settings)
+
+
+def fill_spill_merge(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `fill_spill_merge`."""
+    if isinstance(settings["rain"], str):
+        store.layer(settings["rain"])
+    return basins(store, show, how, settings)
+
+
+def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `watershed`."""
+    _refuse_table(settings)
+    directions, area = settings["directions"], settings["snap_area"]
+    if settings["snap"] is None or settings["pour_points"] is None:
+        return chain.provide_directions(store, directions, show, **how)
+    given = area.values() if isinstance(area, Mapping) else [] if area is None else [area]
+    areas = any(amount(one, "snap_area")[1] is not None for one in given)
+    if area is not None and not isinstance(area, Mapping):
+        refuse_beyond_raster(area, store.grid, "snap_area")
+    _refuse_missing(store, settings, "accumulation")
+    named = settings["accumulation"], directions
+    return chain.provide_accumulation(store, *named, show, areas=areas, **how)
+
+
+def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `streams`."""
+    areas = amount(settings["threshold"])[1] is not None
+    if settings["accumulation"] == sums.LAYER and sums.LAYER not in store:
+        refuse_beyond_raster(settings["threshold"], store.grid)
+    _refuse_missing(store, settings, "accumulation")
+    refuse_edge_cells(settings)
+    if settings.get("lines") is not None:
+        checked_target(settings["lines"], overwrite=settings["overwrite"])
+        _refuse_missing(store, settings, "layer")
+    named = settings["accumulation"], settings["directions"]
+    seconds = chain.provide_accumulation(store, *named, show, areas=areas, **how)
+    if settings.get("edge_cells"):
+        seconds |= chain.provide_edge_cells(store, settings["directions"], show, **how)
+    return seconds
+
+
+def hand(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `hand`."""
+    given = [settings[name] is not None for name in ("threshold", "streams")]
+    if sum(given) + settings["to_outlets"] != 1:
+        raise InputError(
+            "streams: give a threshold of accumulation, a layer of streams, or outlets"
+        )
+    _refuse_missing(store, settings, "layer")
+    seconds = streams(store, show, how, settings) if given[0] else Seconds()
+    return {**seconds, **_surface(store, show, how, settings)}
+
+
+def terrain_indices(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Of `terrain_indices`."""
+    if not 0 < (least := settings["min_slope"]) < 90:
+        raise InputError(f"min_slope {least}: give degrees between 0 and 90")
+    if not (settings["twi"] or settings["spi"] or settings["ls"]):
+        raise InputError("terrain_indices: name a layer for at least one of twi, spi and ls")
+    _refuse_missing(store, settings, "accumulation", "slope")
+    name, seconds = settings["accumulation"], Seconds()
+    if name == sums.LAYER and name not in store:
+        seconds = chain.provide_accumulation(store, show=show, areas=True, **how)
+    elif name == sums.LAYER:
+        chain.refuse_stale(store, name)
+    return {**seconds, **chain.provide_slope(store, settings["slope"], show, **how)}
+
+
+def _surface(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
+    """Directions, and heights filled along them unless the method is d8."""
+    directions = settings["directions"]
+    if settings["method"] != "d8":
+        _refuse_missing(store, settings, "filled")
+    seconds = chain.provide_directions(store, directions, show, **how)
+    if settings["method"] == "d8":
+        return seconds
+    named = settings["filled"], directions
+    return {**seconds, **chain.provide_filled_along(store, *named, show, **how)}
+
+
+def _refuse_missing(store: TileStore, settings: Settings, *names: str) -> None:
+    """Refuse layers that are missing, if they have names of their own."""
+    for name in names:
+        if settings[name] == DEFAULT[name]:
+            continue
+        if name == "accumulation" and settings[name] not in store:
+            raise no_sums(store, settings[name])
+        store.layer(settings[name])
+
+
+def _refuse_table(settings: Settings) -> None:
+    """Refuse a table that cannot be written."""
+    if settings["table"] is not None:
+        from ..raster.label_components.table import checked_table  # brings GDAL
+
+        checked_table(settings["table"], overwrite=settings["overwrite"])

@@ -1,0 +1,1 @@
+"""The spanning forest as a network of lines: `extract_network`."""

@@ -1,0 +1,211 @@
+"""The network of a spanning forest as an operation: `ExtractNetwork`.
+
+1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
+2. *Skeleton*: the longest path to either side of every edge between blocks is computed.
+3. *Lines*: every block is read again; its edges with long enough paths on both sides are traced
+   and kept on disk as pieces of lines. So are those that line ends of other blocks may extend to.
+4. *Writing*: the pieces are joined and written, line by line.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...compiled import known_types, tell_compiling
+from ...engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
+from ...engine.plan import MB, StreamPlan
+from ...engine.proof import Limits
+from ...engine.run import Run
+from ...grid import Block, BlockGrid
+from ...grid.lengths import Measured, step_lengths, whole_lengths
+from ...io.features import library_bytes
+from ...io.lines import tell_without_crs
+from ...io.places import NO_PLACES, Places
+from ..common.outlets import cells_in
+from ..forest.block import read_forest
+from ..forest.features import features, write_lines
+from ..forest.lines import POSSIBLE_BYTES, PieceFile, trace_pieces
+from ..forest.plan import plan_blocks
+from ..forest.skeleton import ByBlock, Skeleton
+from ..forest.source import Forest, open_forest
+from . import prune
+from .proof import plan_network_proof, verify_network
+
+_LINES = 32 * MB
+"""Memory reserved for lines."""
+
+OUTLINES, LINES = Phase("outlines", joined="skeleton"), Phase("lines", joined="ends")
+
+
+@dataclass(frozen=True)
+class ExtractNetwork(Operation):
+    """The operation; its fields are the parameters of `extract_network`."""
+
+    store: str
+    path: str
+    min_length: float | None = None
+    kept: Places = field(default_factory=lambda: NO_PLACES, compare=False, repr=False)
+
+    command = "network"
+    mark = ""
+    halo = 1
+    phases = (OUTLINES, LINES)
+    proof_passes = 2
+
+    @cached_property
+    def forest(self) -> Forest:
+        return open_forest(self.store)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.forest.cells.name, self.forest.edges.name
+
+    @property
+    def outputs(self) -> tuple[OutputFile, ...]:
+        return (OutputFile(self.path),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("lengths",)
+
+    def settings(self) -> dict[str, Any]:
+        return {"min_length": self.min_length, "kept": len(self.kept)}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        cells = self.forest.cells
+        return plan_network(
+            *cells.grid.shape,
+            cells.dtype,
+            cells.block_size,
+            path=self.path,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    @cached_property
+    def lengths(self) -> tuple[np.ndarray, int]:
+        """Step lengths as whole units, and the length that makes an edge belong to the network."""
+        units, unit = whole_lengths(self.grid, step_lengths(self.grid))
+        if self.min_length is None:
+            return units, prune.ENDLESS
+        return units, math.ceil(min(self.min_length / unit, prune.ENDLESS))
+
+    def new_work(self) -> Any:
+        return prune.LengthWork(self.blocks)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        units, least = self.lengths
+        block = read_forest(self.forest, self.blocks.window(*at), cells[0], cells[1], work)
+        points = cells_in(block.window, self.kept)
+        if phase == OUTLINES:
+            return SolvedBlock(known=prune.outline(block, points, units))
+        bits, condition, arcs = prune.keep(block, points, units, given, least)
+        return SolvedBlock(known=(trace_pieces(block, bits, condition, points), arcs))
+
+    proven_by_workers = False
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        plan_network_proof(self.forest, Limits(memory_limit, threads))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        files = writer.part, writer.path
+        with writer.errors():
+            verify_network(self.forest, files, self.min_length, self.kept, found, run.proof_limits)
+        return {"verified_lines": found["lines"]}
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        if not known_types(prune.contract_lengths):
+            tell_compiling(prune.contract_lengths, self.command)
+        with closing(_NetworkState(self, run)) as state:
+            for phase in self.phases:
+                run.map(phase, state)
+            with run.report.phase("write"), writer.errors():
+                tell_without_crs(self.path, self.grid)
+                found = features(state.pieces, self.grid, self.forest.weight)
+                return write_lines(writer.part, found, self.grid)
+
+
+class _NetworkState(State):
+    """The outlines of blocks, the solved skeleton, the pieces of lines, and where their ends go."""
+
+    def __init__(self, operation: ExtractNetwork, run: Run) -> None:
+        (self._writer,) = run.writers.values()
+        self._blocks, self._least = operation.blocks, operation.lengths[1]
+        self._skeleton = Skeleton(prune.VERTEX_BYTES, run.plan.memory_limit)
+        self._beyond: ByBlock | None = None
+        self._arcs: list[np.ndarray] = []
+        self.pieces = PieceFile(
+            self._writer.path.parent,
+            operation.forest.cells.dtype,
+            # Outlines are no longer there when pieces are kept.
+            run.plan.memory - _LINES - POSSIBLE_BYTES * self._blocks.line_cells,
+            run.plan.memory_limit,
+        )
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        return None if self._beyond is None else self._beyond.of(at)
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if phase == OUTLINES:
+            self._skeleton.add(known)
+            return
+        pieces, arcs = known
+        with self._writer.errors():
+            self.pieces.put(at, pieces)
+        self._arcs.append(arcs)
+
+    def join(self, phase: Phase) -> None:
+        if phase == OUTLINES:
+            self._beyond = prune.solve(self._skeleton.join(), self._blocks, self._least)
+        else:
+            self.pieces.choose(prune.entered(np.concatenate(self._arcs)))
+
+    def close(self) -> None:
+        self.pieces.close()
+
+
+def plan_network(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    path: str = "network.gpkg",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `extract_network` for a layer of this shape, dtype and block size, to `path`.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    return plan_blocks(
+        BlockGrid(rows, cols, block),
+        dtype,
+        "extract the network of",
+        vertex=prune.VERTEX_BYTES,
+        work=prune.LengthWork.BYTES + 8,
+        beside=_LINES + library_bytes(path),
+        memory_limit=memory_limit,
+        threads=threads,
+    )

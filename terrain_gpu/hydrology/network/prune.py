@@ -1,0 +1,418 @@
+"""Find the edges of a forest that form its network: per block, in the skeleton, per block again.
+
+An edge belongs to the network when, on both of its sides, a path that begins with it is long enough
+or leads to a kept point. This needs the longest path from each edge to either side. Such maxima can
+be combined across blocks. Lengths are integers, so sums do not depend on the blocks.
+
+This rule alone would shorten every line by the minimum length. Each end that is not a kept point is
+therefore extended along the longest path. A block does not know which line ends enter it from other
+blocks, so it extends one over each edge by which it might, and reports where it would leave again.
+Once all reports are in, the ends are known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...compiled import jit
+from ...grid import BlockGrid
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ..forest.block import BlockForest, Work, edge_ids, find_parents, parent_lengths, step_length
+from ..forest.skeleton import ByBlock, Columns, Crossing, Graph, Outline, neighbour
+
+VERTEX_BYTES = 165
+"""Bytes per vertex of the skeleton while it is joined and solved."""
+
+ENDLESS = 2**62
+"""Length of a path to a kept point; every other path is shorter."""
+
+
+class LengthWork(Work):
+    """`Work` with arrays for lengths, int64 each.
+
+    Attributes
+    ----------
+    along
+        Length of each cell's edge to its parent.
+    hang
+        The longest path from a cell into what was contracted into it.
+    a, b, c, d
+        Work space.
+    bits
+        uint8, the edges of the network at each cell, as a union of D8 codes.
+    """
+
+    BYTES = 3 * 8 + 1
+
+    def __init__(self, blocks: BlockGrid) -> None:
+        super().__init__(blocks)
+        n = len(self.sums)
+        # Weights are not needed here, so their arrays are reused.
+        self.along, self.hang, self.a = self.ids, self.sums, self.keys.view(np.int64)
+        self.b, self.c, self.d = (np.empty(n, np.int64) for _ in range(3))
+        self.bits = np.empty(n, np.uint8)
+
+
+def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
+    """Contract the forest of a block to the cells with edges to other blocks.
+
+    In the result, `values` holds the longest path contracted into each vertex. `paths` holds the
+    length of each contracted path, and the longest paths into what branches off it, measured from
+    its first end and from its second end.
+
+    Parameters
+    ----------
+    kept
+        int32, kept points of the block.
+    units
+        See `grid.lengths.whole_lengths`.
+    """
+    work, trunk = _folded(block, kept, units, np.iinfo(np.int64).max)
+    terminals = np.unique(block.out_cell)
+    number = work.one[: block.size]
+    number[trunk] = -1
+    number[terminals] = np.arange(len(terminals), dtype=np.int32)
+    ends = np.empty((2 * len(terminals) + 1, 2), np.int32)
+    paths = np.empty((3, 2 * len(terminals) + 1), np.int64)
+    chain = work.two, work.a, work.b, work.c
+    size, count = contract_lengths(
+        trunk,
+        work.parent,
+        work.along,
+        number,
+        len(terminals),
+        work.hang,
+        chain,
+        ends,
+        paths,
+    )
+    here = trunk[number[trunk] >= 0]
+    hang = np.empty(size, np.int64)
+    hang[number[here]] = work.hang[here]
+    crossing = Crossing.of(block)
+    steps = units[crossing.ids & 3, (crossing.ids >> 2) // block.cols]
+    none = np.zeros(len(steps), np.int64)
+    return Outline(
+        block.globally(terminals),
+        hang,
+        np.empty(0, np.int32),
+        ends[:count],
+        tuple(paths[:, :count]),
+        crossing.cells,
+        (steps, none, none),
+    )
+
+
+def _folded(
+    block: BlockForest, kept: np.ndarray, units: np.ndarray, least: int
+) -> tuple[LengthWork, np.ndarray]:
+    """Fold dead ends shorter than `least` into `hang`; the other cells, each before its parent."""
+    work = block.work
+    assert isinstance(work, LengthWork)
+    block.root(block.out_cell)
+    work.hang[: block.size] = 0
+    work.hang[kept] = ENDLESS
+    metric, rest = (block.window[0], block.width, units), work.three
+    count = fold_lengths(metric, block.branches, work.code, least, work.hang, work.cut, rest)
+    order = rest[: count + len(block.trunk)]
+    order[count:] = block.trunk
+    find_parents(order, block.width, work.code, work.parent)
+    parent_lengths(metric, order, work.code, work.along)
+    return work, order
+
+
+@jit
+def fold_lengths(metric, branches, code, least, hang, deep, order):
+    """Fold the dead ends of branches; count and list in `order` the cells that are not folded.
+
+    Parameters
+    ----------
+    metric
+        See `block.step_length`.
+    hang
+        Receives the longest path folded into each cell.
+    deep
+        False; receives whether a child of a cell is not folded.
+    """
+    step = ROW_STEP * metric[1] + COL_STEP
+    count = 0
+    for v in branches:
+        order[count] = v
+        k = code[v]
+        if k >= len(step):  # a root
+            count += deep[v]
+            continue
+        p = v + step[k]
+        far = hang[v] + step_length(metric, v, p, k)
+        if deep[v] or far >= least:
+            deep[p] = True
+            count += 1
+        else:
+            hang[p] = max(hang[p], far)
+    return count
+
+
+@jit
+def contract_lengths(order, parent, along, number, numbered, hang, chain, ends, paths):
+    """As `tree.contract`, for lengths.
+
+    Parameters
+    ----------
+    hang
+        Receives the longest path contracted into each numbered vertex.
+    chain
+        Work space: the vertex at the lower end of an open path, the length of the path, and the
+        longest paths into what branches off it, from its lower and from its upper end.
+    ends, paths
+        Receive the numbers at the ends of each contracted path; its length and these two longest
+        paths.
+    """
+    low, length, from_low, from_top = chain
+    for v in order:
+        low[v] = -1
+    count = 0
+    for v in order:
+        p, step = parent[v], along[v]
+        into = back = np.int64(0)
+        if number[v] >= 0:
+            start, far = v, step
+        else:
+            start, far = low[v], step
+            if start >= 0:
+                far = length[v] + step
+                into = max(from_low[v], length[v] + hang[v])
+                back = max(from_top[v], hang[v]) + step
+        if p < 0:
+            if number[v] < 0 and start >= 0:
+                hang[start] = max(hang[start], into)
+            continue
+        if start < 0:
+            hang[p] = max(hang[p], hang[v] + step)
+            continue
+        if number[p] < 0 and low[p] < 0:
+            low[p], length[p], from_low[p], from_top[p] = start, far, into, back
+            continue
+        if number[p] < 0:
+            number[p] = numbered
+            numbered += 1
+            ends[count] = number[low[p]], number[p]
+            paths[0, count], paths[1, count] = length[p], from_low[p]
+            paths[2, count] = from_top[p]
+            count += 1
+        ends[count] = number[start], number[p]
+        paths[0, count], paths[1, count], paths[2, count] = far, into, back
+        count += 1
+    return numbered, count
+
+
+@jit
+def reach(order, parent, along, hang, from_parent, from_child, best, second, down, up):
+    """Compute the longest path that begins with each edge, to either side.
+
+    Parameters
+    ----------
+    along, hang
+        Length of the edge to the parent; the longest path contracted into a vertex.
+    from_parent, from_child
+        The longest path into what an edge stands for, from its upper and from its lower end; equal
+        to `along` for an ordinary edge.
+    best, second
+        Work space: the two longest paths from a vertex downwards.
+    down, up
+        Receive the longest path from the parent over the edge, and from the vertex over it.
+    """
+    for v in order:
+        best[v], second[v] = hang[v], 0
+    for v in order:
+        p = parent[v]
+        if p >= 0:
+            far = max(from_parent[v], along[v] + best[v])
+            down[v] = far
+            if far > best[p]:
+                best[p], second[p] = far, best[p]
+            else:
+                second[p] = max(second[p], far)
+    for k in range(len(order) - 1, -1, -1):
+        v = order[k]
+        p = parent[v]
+        if p >= 0:
+            rest = second[p] if down[v] == best[p] else best[p]
+            if parent[p] >= 0:
+                rest = max(rest, up[p])
+            up[v] = max(from_child[v], along[v] + rest)
+
+
+def solve(graph: Graph | None, blocks: BlockGrid, least: int) -> ByBlock:
+    """Solve the skeleton: what each block needs to know about the others.
+
+    Parameters
+    ----------
+    least
+        Minimum length of the paths on both sides of an edge of the network.
+
+    Returns
+    -------
+    ByBlock
+        For every edge between blocks, from each of its ends: the cell, the neighbour in the other
+        block, the longest path over the edge, and whether the edge belongs to the network.
+    """
+    if graph is None:
+        none = np.empty(0, np.int64)
+        return ByBlock(blocks, none, none, none, none.astype(bool))
+    order, parent, (along, into, back) = graph.order, graph.parent, graph.paths
+    into, back = np.where(graph.turned, back, into), np.where(graph.turned, into, back)
+    best, second, down, up = (np.empty(len(order), np.int64) for _ in range(4))
+    reach(order, parent, along, graph.values, back, into, best, second, down, up)
+    child = np.flatnonzero(graph.crossing)
+    here, there = graph.cell[child], graph.cell[parent[child]]
+    kept = np.minimum(down[child], up[child]) >= least
+    return ByBlock(
+        blocks,
+        np.concatenate((here, there)),
+        np.concatenate((neighbour(blocks.cols, here, there), neighbour(blocks.cols, there, here))),
+        np.concatenate((up[child], down[child])),
+        np.concatenate((kept, kept)),
+    )
+
+
+def entered(arcs: np.ndarray) -> np.ndarray:
+    """Ids of all edges between blocks over which line ends are extended, in ascending order.
+
+    Parameters
+    ----------
+    arcs
+        int64, shape (n, 2): a line end that enters a block by the first edge leaves it by the
+        second; the first is -1 for lines that end in the block.
+    """
+    known, fresh = np.empty(0, np.int64), np.array([-1])
+    while len(fresh):
+        known = np.union1d(known, fresh)
+        fresh = np.setdiff1d(arcs[np.isin(arcs[:, 0], fresh), 1], known)
+    return known[1:]
+
+
+def keep(
+    block: BlockForest, kept: np.ndarray, units: np.ndarray, beyond: Columns, least: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Find the edges of a block that belong to the network, or do if a line end enters the block.
+
+    A line end enters a tree of the block by one edge at most, and only if no other line is there.
+
+    Parameters
+    ----------
+    kept, units
+        As for `outline`.
+    beyond
+        The block's rows of the result of `solve`.
+    least
+        As for `solve`.
+
+    Returns
+    -------
+    bits
+        uint8, the edges at each cell as a union of D8 codes; each edge is marked at both ends.
+    condition
+        int64, the id of the edge by which a line end must enter the block for those at a cell to be
+        in the network; negative where they are anyway.
+    arcs
+        See `entered`.
+    """
+    work, order = _folded(block, kept, units, least)
+    cells, steps, far, chosen = beyond
+    local = block.locally(cells)
+    np.maximum.at(work.hang, local, far)
+    down, up = work.c, work.d
+    tree = order, work.parent, work.along, work.hang
+    reach(*tree, work.along, work.along, work.hang, work.a, down, up)
+    bits, end, out = work.bits[: block.size], work.a[: block.size], work.b[: block.size]
+    bits[:] = 0
+    keep_edges(order, work.parent, work.code, down, up, least, bits)
+    np.bitwise_or.at(bits, local[chosen], _codes(steps[chosen]))
+
+    # Where lines end in the block, and where a line end may enter from another block.
+    ids = edge_ids(block.cols, cells, steps)
+    end[order] = -2
+    own = bits[order]
+    end[order[(own != 0) & (own & (own - np.uint8(1)) == 0)]] = -1
+    end[kept] = -2
+    coming = (far >= least) & ~chosen
+    end[local[coming]] = ids[coming]
+    bits[local[coming]] = _codes(steps[coming])
+    short = far < least
+    out[:] = 0
+    np.maximum.at(out, local[short], far[short])
+    begun = order[end[order] > -2]
+    work.two[: len(begun)] = begun
+    ways = (block.window[0], block.width, units), work.code, work.hang, up, least
+    if not extend_lines(*ways, work.two, len(begun), bits, end, out):
+        raise block.no_forest()
+    leaving = short & (end[local] > -2) & (far == out[local])
+    np.bitwise_or.at(bits, local[leaving], _codes(steps[leaving]))
+    return bits, end, np.stack((end[local[leaving]], ids[leaving]), axis=1)
+
+
+def _codes(steps: np.ndarray) -> np.ndarray:
+    return np.left_shift(1, steps).astype(np.uint8)
+
+
+@jit
+def keep_edges(order, parent, code, down, up, least, bits):
+    """Mark edges with long enough paths on both sides; each is marked at both of its ends."""
+    for v in order:
+        p = parent[v]
+        if p >= 0 and down[v] >= least and up[v] >= least:
+            bits[v] |= 1 << code[v]
+            bits[p] |= 1 << (code[v] + 4 & 7)
+
+
+@jit
+def extend_lines(metric, code, hang, up, least, stack, count, bits, end, out):
+    """Extend line ends along the longest paths; returns False in what is no forest.
+
+    Where an edge outside the network has a long enough path on one side, the line is on that side.
+
+    Parameters
+    ----------
+    metric
+        See `block.step_length`.
+    hang
+        The longest path from each cell downwards.
+    up
+        As in `reach`; not read where lines come from the parent.
+    stack, count
+        int32, the line ends; work space.
+    bits
+        The edge by which a line comes to each end; receives the edges, each at both of its ends.
+    end
+        int64, a number at each line end; receives it at all cells that the end is extended to.
+    out
+        int64, the longest path away from lines over edges to other blocks; receives the longest
+        over all edges where lines are extended.
+    """
+    step = ROW_STEP * metric[1] + COL_STEP
+    away = np.empty(8, np.int64)
+    while count:
+        count -= 1
+        v = stack[count]
+        away[:] = least
+        for k in range(8):
+            u = v + step[k]
+            if bits[v] >> k & 1 or not 0 <= u < len(bits):
+                continue
+            if code[v] == k:
+                away[k] = up[v]
+            elif code[u] == k + 4 & 7:
+                away[k] = hang[u] + step_length(metric, v, u, k)
+            if away[k] < least:
+                out[v] = max(out[v], away[k])
+        for k in range(8):
+            if away[k] < least and away[k] == out[v]:
+                if count == len(stack):
+                    return False
+                u = v + step[k]
+                bits[v] |= 1 << k
+                bits[u] |= 1 << (k + 4 & 7)
+                end[u] = end[v]
+                stack[count] = u
+                count += 1
+    return True

@@ -1,0 +1,280 @@
+"""Operations on channels: `OnChannels`.
+
+1. *Pieces*: each block is read once, and its pieces of links are traced.
+2. *Links*: the pieces are joined, and the links are ordered, in memory or in files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...compiled import known_types, tell_compiling
+from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.plan import MB, StreamPlan, fit_blocks, format_size, layer_bytes
+from ...errors import PlanError, StoreError
+from ...grid import Block, BlockGrid, ceil_div
+from ...grid.lengths import cell_areas, step_lengths, whole_lengths
+from ...store.paged import Paged
+from ..common.codes import end_ways, no_code
+from ..common.flow_loops import circle
+from .inputs import no_channel
+from .links import DRAWN_PIECE, EACH, PIECE, Links, as_whole
+from .pieces import LESS, NO_CODE, on_circle, survey, trace
+
+TRACE = Phase("pieces", joined="links")
+_HELD = 24 * MB
+"""Memory planned for the pieces of all blocks; those that do not fit the limit are spilled."""
+_CHUNK = 1 << 16
+"""Pieces whose sums and elevations are looked up at a time."""
+
+
+class Room(NamedTuple):
+    """Memory for the pieces of a block: `planned`, bytes for each further one, and the plan's."""
+
+    planned: int
+    each: int
+    memory: int
+    limit: int
+
+    def require(self, count: int) -> None:
+        """Refuse more pieces than there is memory for; only sums of other programs need it."""
+        needed = self.memory + max(count - self.planned, 0) * self.each
+        if needed > self.limit:
+            raise PlanError(
+                f"a memory limit of {format_size(self.limit)} is too small for so many channels in "
+                f"a block; give at least {ceil_div(needed, MB)} MB, or a larger --threshold"
+            )
+
+
+def most_pieces(blocks: BlockGrid, cells: int) -> int:
+    """How many pieces a block can have at most, if a head drains so many cells.
+
+    A head takes these from the block, or takes in flow from beyond its rim. Where links meet or
+    enter, others begin.
+    """
+    size = blocks.largest()
+    return min(size, 2 * (size // max(cells, 1)) + 8 * sum(blocks.sides))
+
+
+class OnChannels(Operation):
+    """An operation on channels, the cells through which at least `least` drains.
+
+    Its inputs are the layers of directions, of sums and, for lines, of elevations and edge cells.
+    """
+
+    store: str
+    directions: str
+    accumulation: str
+    least: int | float
+    halo = 1
+    beside_bytes = 0
+    """Memory that it needs beside that of channels."""
+    steps = False
+    """Whether it needs the steps between the cells of channels."""
+    each = EACH
+    """Bytes of a piece in memory, while links are ordered."""
+
+    @property
+    def piece(self) -> np.dtype:
+        return DRAWN_PIECE if self.steps else PIECE
+
+    @property
+    def most(self) -> int:
+        """The most pieces of a block."""
+        sums = self.layers[1]
+        settings = sums.info.get("settings")
+        weighted = isinstance(settings, dict) and settings.get("statistic", "below") != "below"
+        if weighted:
+            cells = 1
+        elif sums.dtype.kind == "f":
+            cells = int(self.least / float(cell_areas(self.grid).max()))
+        else:
+            cells = int(self.least)
+        return most_pieces(self.blocks, cells)
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray, float]:
+        """Lengths of steps as whole numbers of a unit, and the unit."""
+        return whole_lengths(self.grid, step_lengths(self.grid))
+
+    def new_work(self) -> np.ndarray:
+        return np.empty(self.blocks.largest(), np.uint8)
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        written = [one.dtype for one in self.outputs if isinstance(one, OutputLayer)]
+        return plan_blocks(
+            self.blocks,
+            [layer.dtype for layer in self.layers],
+            written,
+            pieces=self.most * self.piece.itemsize,
+            beside=self.beside_bytes,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        end_ways(self.layers[0], self.grid, self.blocks.window(*at), cells[0])
+        if phase == TRACE:
+            return SolvedBlock(known=self.traced(at, cells, given, work))
+        return self.finish(at, cells, out, given)
+
+    def finish(
+        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
+    ) -> SolvedBlock:
+        """Compute the outputs of a block."""
+        raise NotImplementedError
+
+    def traced(
+        self, at: Block, cells: list[np.ndarray], room: Room, work: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, int | float]:
+        """Trace the pieces of a block; also the steps of their cells, and its largest sum."""
+        codes, sums = cells[:2]
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        state = work[: (r1 - r0) * (c1 - c0)]
+        found = survey(codes, sums, sums.dtype.type(self.least), state)
+        fault, row, col, channels, count, largest = found
+        if fault == NO_CODE:
+            raise no_code(self.layers[0], r0 + row, c0 + col, int(codes[row + 1, col + 1]))
+        if fault == LESS:
+            raise StoreError(
+                f"{self.layers[1].path}: row {r0 + row}, column {c0 + col}: less drains through "
+                f"the next cell along {self.layers[0].path}; sum along these directions "
+                f"(terrain-gpu flow-accumulation --directions {self.directions})"
+            )
+        room.require(count)
+        pieces = np.empty(count, self.piece)
+        steps = np.empty(channels if self.steps else 0, np.uint8)
+        corner, starts = np.array([r0, c0, self.grid.cols]), np.empty(r1 - r0 + 1, np.int64)
+        columns = tuple(pieces[name] for name in PIECE.names if name != "sums")  # type: ignore[union-attr]
+        if trace(codes, state, corner, self.units[0], columns, starts, steps) < channels:
+            row, col = divmod(int(on_circle(codes, state)), c1 - c0)
+            raise circle(self.layers[0], r0 + row, c0 + col)
+        for k in range(0, count, _CHUNK):
+            some = pieces[k : k + _CHUNK]
+            ends = [self._index(at, some[name]) for name in ("first", "last")]
+            some["sums"] = as_whole(sums[ends[1]])
+            if self.steps:
+                for name, end in zip(("top", "bottom"), ends, strict=True):
+                    some[name] = self.heights(at, cells, *end)
+                some["edge"] = cells[3][ends[1]] if len(cells) > 3 else 0
+        return pieces, steps, largest
+
+    def _index(self, at: Block, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Indices of cells in the arrays of a block with its ring."""
+        r0, _, c0, _ = self.blocks.window(*at)
+        return ids // self.grid.cols - r0 + 1, ids % self.grid.cols - c0 + 1
+
+    def heights(
+        self, at: Block, cells: list[np.ndarray], row: np.ndarray, col: np.ndarray
+    ) -> np.ndarray:
+        """Elevations of cells of a block, for lines."""
+        return np.empty(0)
+
+
+def plan_blocks(
+    blocks: BlockGrid,
+    dtypes: Sequence[np.dtype],
+    written: Sequence[np.dtype],
+    *,
+    pieces: int,
+    beside: int = 0,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan the passes over the blocks of layers of these types, with bytes for pieces of a block.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    cells, ring = blocks.largest(), blocks.largest(1)
+    read = sum(dtype.itemsize for dtype in dtypes)
+    results = sum(dtype.itemsize for dtype in written)
+    shape = blocks.rows, blocks.cols
+    return fit_blocks(
+        blocks,
+        ", ".join(dtype.name for dtype in dtypes),
+        "for the streams of",
+        buffer=ring * read + cells * results + pieces,
+        worker=2 * cells + 64 * _CHUNK,
+        scratch=blocks.largest(tiled=True) * (read + 2 * results) + 128 * blocks.rows,
+        held=_HELD + beside,
+        joined=_HELD + beside,
+        passes=1 + bool(written),
+        bytes_read=(1 + bool(written))
+        * sum(layer_bytes(*shape, dtype.itemsize, blocks.block) for dtype in dtypes),
+        bytes_written=sum(layer_bytes(*shape, dtype.itemsize, blocks.block) for dtype in written),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+def _compile(dtype: np.dtype) -> None:
+    """Load or compile the kernels for sums of a type, in the main thread, which Ctrl-C stops."""
+    if not known_types(survey):
+        tell_compiling(survey, "streams")
+    codes, sums, state = np.zeros((3, 3), np.uint8), np.ones((3, 3), dtype), np.empty(1, np.uint8)
+    survey(codes, sums, dtype.type(1), state)
+    pieces, corner, starts = np.empty(1, PIECE), np.array([0, 0, 1]), np.empty(2, np.int64)
+    columns = tuple(pieces[name] for name in PIECE.names if name != "sums")  # type: ignore[union-attr]
+    trace(codes, state, corner, np.zeros((4, 1), np.int64), columns, starts, np.empty(1, np.uint8))
+
+
+class ChannelState(State):
+    """The pieces of all blocks, then their links."""
+
+    def __init__(self, operation: OnChannels, plan: StreamPlan, spill: Path) -> None:
+        _compile(operation.layers[1].dtype)
+        self._operation, self._plan = operation, plan
+        room = plan.memory_limit - plan.memory + _HELD
+        self.paged = Paged(spill, room)
+        self.links = Links(operation.blocks, self.paged, operation.piece, room, operation.each)
+        self._largest: int | float = 0
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        plan, operation = self._plan, self._operation
+        each = operation.piece.itemsize * plan.buffers
+        return Room(operation.most, each, plan.memory, plan.memory_limit)
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if phase != TRACE:
+            return
+        pieces, steps, largest = known
+        self._largest = max(self._largest, largest)
+        self.keep(pieces, steps)
+        self.links.add(at, pieces)
+
+    def keep(self, pieces: np.ndarray, steps: np.ndarray) -> None:
+        """Store the steps of the cells of a block's pieces."""
+
+    def join(self, phase: Phase) -> None:
+        if phase != TRACE:
+            return
+        operation = self._operation
+        codes, sums = operation.layers[:2]
+        if not self.links.count:
+            raise no_channel(sums, operation.least, self._largest)
+        self.links.join(codes)
+
+    def found(self) -> dict[str, Any]:
+        found = self.links.totals
+        return {**found, "length": found["length"] * self._operation.units[1]}
+
+    def close(self) -> None:
+        self.paged.close()

@@ -1,0 +1,257 @@
+"""The layers that channels are taken from, and the threshold of sums at which they begin."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...arguments import described
+from ...errors import InputError, StoreError
+from ...grid import GridSpec
+from ...grid.crs import grid_crs
+from ...grid.lengths import cell_areas, warn_of_mercator
+from ...store import Layer, TileStore
+from ..common.codes import open_directions
+
+SUMS = "flow_accumulation"
+"""Name of the layer of sums, unless another is given."""
+
+_FORM = "a number of cells such as 1000, or an area such as 5km2, 300ha or 90000m2"
+_SQUARE_METRES = {"m2": 1.0, "ha": 1e4, "km2": 1e6}
+
+
+def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
+    """Open the layer of what drains through each cell along the directions `codes`.
+
+    Raises
+    ------
+    StoreError
+        when it does not exist, has another data type, or was summed along other directions.
+    """
+    if name not in store:
+        raise no_sums(store, name)
+    layer = store.layer(name)
+    settings, own = (_settings(one) for one in (layer, codes))
+    if "edge_cells" in settings:
+        raise StoreError(
+            f"{layer.path}: counts cells on the edge of the data (--edge-cells), not cells or "
+            "areas upstream; name another layer, or make one (terrain-gpu flow-accumulation)"
+        )
+    if layer.dtype.name not in ("uint32", "int64", "float64"):
+        raise StoreError(
+            f"{layer.path}: holds {layer.dtype.name}, but sums are uint32 or int64 cells, or "
+            "float64 areas; terrain-gpu flow-accumulation makes them"
+        )
+    if settings.get("statistic", "sum") not in ("sum", "below"):
+        raise StoreError(
+            f"{layer.path}: holds the {settings['statistic']} of what is upstream, which need not "
+            "grow downstream; give a layer of sums"
+        )
+    if "method" in settings:
+        raise StoreError(
+            f"{layer.path}: divided among neighbours ({settings['method']}), so that it need not "
+            "grow along directions; give one that is not (terrain-gpu flow-accumulation --into "
+            "NAME)"
+        )
+    of = settings.get("of")
+    if not isinstance(of, dict):  # of another program
+        return layer
+    if "areas" not in settings:
+        raise StoreError(
+            f"{layer.path}: holds no sums of cells or areas; terrain-gpu flow-accumulation makes "
+            "them"
+        )
+    if codes.name in of:
+        good = store.holds(codes.name, of[codes.name])
+    else:  # `accumulate` writes both
+        good = all(key in own and own[key] == settings.get(key) for key in ("of", "outlets"))
+    if not good:
+        raise StoreError(
+            f"{layer.path}: not summed along the directions that {codes.path} holds now; sum along "
+            f"them (terrain-gpu flow-accumulation --directions {codes.name} --overwrite)"
+        )
+    return layer
+
+
+def refuse_edge_cells(settings: Mapping[str, Any]) -> None:
+    """Refuse the attribute `edge_cells` of lines without lines; arguments are of `streams`.
+
+    Raises
+    ------
+    InputError
+    """
+    if settings.get("edge_cells") and settings.get("lines") is None:
+        raise InputError("edge_cells: is an attribute of lines; give a file for lines, too")
+
+
+def no_sums(store: TileStore, name: str) -> StoreError:
+    """The error of a layer of sums that does not exist."""
+    return StoreError(
+        f"{store.path}: has no layer {name!r} of what drains through each cell; terrain-gpu "
+        "flow-accumulation makes it"
+    )
+
+
+def open_channels(
+    store: TileStore, directions: str, accumulation: str, threshold: Any
+) -> tuple[Layer, Layer, int | float]:
+    """Open directions and sums; return them and the least sum of a channel.
+
+    Raises
+    ------
+    StoreError
+        as `open_directions` and `open_sums`.
+    InputError
+        as `least_sum`, when no cell has a sum, or no sum is so large.
+    """
+    codes = open_directions(store, directions)
+    sums = open_sums(store, accumulation, codes)
+    sums.refuse_if_empty()
+    least, largest = least_sum(threshold, sums), sums.statistics()["max"]
+    if isinstance(largest, int | float) and largest < least:
+        raise no_channel(sums, least, largest)
+    return codes, sums, least
+
+
+def no_channel(sums: Layer, least: int | float, largest: int | float) -> InputError:
+    """The error of a threshold that no sum reaches."""
+    if not largest > 0:
+        return InputError(
+            f"{sums.path}: no sum is above 0, so there are no channels; check the layers that it "
+            "was computed from, and its weights if it has some"
+        )
+    return InputError(
+        f"a threshold of {least:,} leaves no channel; the largest sum in {sums.path} is "
+        f"{largest:,}; give less"
+    )
+
+
+def amount(given: Any, name: str = "threshold") -> tuple[int | float, str | None]:
+    """Return the number that a parameter gives, and the unit of an area; None for cells.
+
+    Parameters
+    ----------
+    given
+        A number of cells, or a text: "1000", "1000 cells", "5km2", "300ha", "90000m2".
+
+    Raises
+    ------
+    InputError
+        when it has another form, or is not positive.
+    """
+    number, unit = given, "cells"
+    if isinstance(given, bool) or not isinstance(given, int | float | np.number):
+        found = re.fullmatch(
+            r"\s*([-+]?[0-9]+\.?[0-9]*(?:e\+?[0-9]+)?)\s*(cells?|m2|ha|km2)?\s*", str(given), re.I
+        )
+        if found is None:
+            raise InputError(f"{name} {described(given)}: give {_FORM}")
+        unit = (found[2] or "cells").lower()
+        number = int(found[1]) if re.fullmatch("[-+]?[0-9]+", found[1]) else float(found[1])
+    if not 0 < number < math.inf:
+        raise InputError(f"{name} {described(given)}: must be positive and finite")
+    return number, None if unit.startswith("cell") else unit
+
+
+def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
+    """Return a threshold in the unit of the sums; `given` and `name` as for `amount`.
+
+    Raises
+    ------
+    InputError
+        as `amount`, and when it cannot be converted.
+    """
+    number, unit = amount(given, name)
+    what, settings = f"{name} {described(given)}", _settings(sums)
+    counts = sums.dtype.kind != "f"
+    weighted = settings.get("statistic", "below") != "below"
+    areas = settings.get("areas") is True and not weighted
+    if counts or areas:
+        if unit is not None:
+            number *= _SQUARE_METRES[unit] / _map_unit(sums.grid, what) ** 2
+        if counts and unit is not None:
+            number /= _cell_area(
+                sums, what, "give a number of cells, or sum areas (flow-accumulation --areas)"
+            )
+        elif areas and unit is None:
+            number *= _cell_area(sums, what, "give an area such as 5km2")
+    elif unit is not None:
+        raise InputError(
+            f"{what}: {sums.path} does not say that it holds areas; give a number in its own unit"
+        )
+    least = math.ceil(number) if counts else float(number)
+    # As a cell of the layer, so that kernels compare equal types.
+    if counts and least > np.iinfo(sums.dtype).max:
+        raise InputError(f"{what}: is more than any sum of cells")
+    if sums.nodata is not None and sums.nodata >= least:
+        raise InputError(
+            f"{what}: cells without a value in {sums.path} hold {sums.nodata}, which is not less; "
+            "give a larger one"
+        )
+    return least
+
+
+def refuse_beyond_raster(given: Any, grid: GridSpec, name: str = "threshold") -> None:
+    """Refuse an amount of more than the whole raster, before sums are known; as for `amount`.
+
+    Raises
+    ------
+    InputError
+        also as `amount`, and when an area cannot be converted.
+    """
+    number, unit = amount(given, name)
+    what, most = f"{name} {described(given)}", float(grid.cells)
+    if unit is not None:
+        most = float(cell_areas(grid).sum()) * grid.cols
+        most *= _map_unit(grid, what) ** 2 / _SQUARE_METRES[unit]
+    if number > most * (1 + 1e-9):  # which is rounded
+        raise InputError(
+            f"{what}: is more than the whole raster, {most:,.10g} {unit or 'cells'}; give less"
+        )
+
+
+def area_of(given: Any, layer: Layer, name: str) -> float:
+    """Return an area in square map units (metres in a geographic CRS); given as for `amount`.
+
+    Raises
+    ------
+    InputError
+        as `amount`, and when it cannot be converted.
+    """
+    number, unit = amount(given, name)
+    what = f"{name} {described(given)}"
+    if number > sys.float_info.max:
+        raise InputError(f"{what}: is more than any area")
+    if unit is None:
+        return number * _cell_area(layer, what, "give an area such as 5km2")
+    warn_of_mercator(layer.grid, ("areas",))
+    return number * _SQUARE_METRES[unit] / _map_unit(layer.grid, what) ** 2
+
+
+def _map_unit(grid: GridSpec, what: str) -> float:
+    """The unit of length of areas, in metres."""
+    if not grid.crs_wkt:
+        raise InputError(
+            f"{what}: the raster has no coordinate system, so its unit of length is unknown; give "
+            "a number of cells"
+        )
+    crs = grid_crs(grid)
+    return 1.0 if crs.is_geographic else float(crs.units_factor[1])
+
+
+def _cell_area(sums: Layer, what: str, remedy: str) -> float:
+    """The area of every cell."""
+    areas = cell_areas(sums.grid)
+    if (areas != areas[0]).any():
+        raise InputError(f"{what}: cells of this raster differ in area; {remedy}")
+    return float(areas[0])
+
+
+def _settings(layer: Layer) -> dict[str, Any]:
+    found = layer.info.get("settings")
+    return found if isinstance(found, dict) else {}

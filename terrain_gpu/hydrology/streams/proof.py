@@ -1,0 +1,234 @@
+"""Proof that orders of channels are right: `verify_orders`.
+
+Nothing is shared with the program that orders channels but the layers of directions and sums.
+Orders are right exactly when each cell satisfies a rule that tells its order from those of its
+neighbours:
+
+- Strahler, Shreve: from those of the channels that flow into it; 1 where none does;
+- Hack, topological: from that of the channel that it flows into; 1 at outlets;
+- numbers of links: that of the only channel that flows into it; where a link begins, numbers grow
+  in row-major order from 1.
+
+Sums grow along every step, so no way leads round in a circle, and the rule determines all orders.
+Sums of areas may also stay the same, where an area is lost in rounding.
+
+A Horton order depends on the Strahler orders of links, whose cells may show a greater one. Cells of
+a link must have the same; and the reaches of blocks, joined from cell to cell, give the graph of
+links, from which the orders are found again, see `reaches`. What does not fit memory is spilled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
+from ...grid import Block
+from ...store import Layer, TileStore
+from ...store.scratch import scratch_folder
+from ..common.codes import end_ways
+from .proof_kernels import FAULTS, OF_SUMS, check_orders
+from .proof_reaches import FOLLOWED_BYTES, HELD, SHARE, BlockReaches, Reaches
+
+RULES = ("strahler", "shreve", "hack", "topological", "link", "horton")
+"""The orders, by the number of their rule."""
+_RUN_BYTES = 100
+"""Of the links of a row of a block, whose numbers are checked."""
+
+
+def plan_orders(codes: Any, sums: Any, streams: Any, order: str, limits: Limits) -> StreamPlan:
+    """How blocks stream through the check; `streams` need not exist yet.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    reads = [Read(layer, 1) for layer in (codes, sums, streams)]
+    horton = order == "horton"
+    cells = codes.blocks.largest()
+    runs = 2 * codes.blocks.block * codes.blocks.shape[1]
+    held = HELD if horton else _RUN_BYTES * runs * (order == "link")
+    worker = cells + horton * (cells + cells // SHARE * FOLLOWED_BYTES)
+    return plan_proof(codes.blocks, reads, limits, worker=worker, held=held)
+
+
+def verify_orders(
+    codes: Any,
+    sums: Any,
+    streams: Any,
+    settings: tuple[float, str],
+    expected: Mapping[str, Any],
+    limits: Limits,
+    folder: Path | None = None,
+) -> dict[str, Any]:
+    """Check the order of every cell.
+
+    Parameters
+    ----------
+    codes, sums, streams
+        The layers of directions, of sums and of orders.
+    settings
+        The least sum of a channel, and which order.
+    expected
+        The recorded "cells", "links", "heads" and "outlets".
+    folder
+        Where what does not fit the memory limit is spilled; that for scratch files when None.
+
+    Returns
+    -------
+    dict
+        The same, as found.
+
+    Raises
+    ------
+    VerificationError
+        at the first violation found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    OutputError
+        when the disk is full.
+    """
+    order = settings[1]
+    plan = plan_orders(codes, sums, streams, order, limits)
+    totals = np.zeros(4, np.int64)
+    of = BlockReaches(codes, sums, streams, plan) if order == "horton" else None
+    reaches = None if of is None else Reaches(of, folder or scratch_folder())
+    numbers = _LinkNumbers(codes, streams) if order == "link" else None
+    graphs = [graph for graph in (reaches, numbers) if graph is not None]
+
+    def add(at: Block, found: tuple[np.ndarray, Any]) -> None:
+        counts, more = found
+        totals[:] += counts
+        for graph in graphs:
+            graph.add(at, more)
+
+    layers = codes, sums, streams
+    check, reads = partial(_check, layers, settings, of), [Read(layer, 1) for layer in layers]
+    with nullcontext() if reaches is None else closing(reaches):
+        check_blocks(plan, codes.blocks, reads, check, add, limits)
+        for graph in graphs:
+            graph.check()
+    found = dict(zip(("cells", "links", "heads", "outlets"), totals.tolist(), strict=True))
+    for name, value in found.items():
+        wrong_totals(streams, name, value, expected.get(name))
+    return found
+
+
+def _check(
+    layers: tuple[Any, Any, Any],
+    settings: tuple[int | float, str],
+    reaches: BlockReaches | None,
+    at: Block,
+    data: list[np.ndarray],
+) -> tuple[np.ndarray, Any]:
+    """Check the orders of a block; return its counts, and its reaches or runs of numbers."""
+    (codes, sums, streams), (least, order) = layers, settings
+    r0, r1, c0, c1 = window = codes.blocks.window(*at)
+    end_ways(codes, codes.grid, window, data[0])
+    begins, counts = np.empty((r1 - r0, c1 - c0), bool), np.empty(4, np.int64)
+    bound = sums.dtype.type(least)
+    strict = sums.dtype.kind != "f"
+    rule = RULES.index(order)
+    fault, row, col = check_orders(*data, bound, strict, rule, begins, counts)
+    if fault >= OF_SUMS:
+        code = data[0][row + 1, col + 1]
+        wrong(codes, f"direction {code} {FAULTS[fault]}", "direction", r0 + row, c0 + col)
+    if fault:
+        what = f"order {data[2][row + 1, col + 1]} {FAULTS[fault]}"
+        wrong(streams, what, order, r0 + row, c0 + col)
+    if reaches is not None:
+        return counts, reaches.of(window, data, bound)
+    runs = _runs_of(begins, data[2], (r0, c0, codes.grid.cols)) if order == "link" else None
+    return counts, runs
+
+
+def _runs_of(begins: np.ndarray, found: np.ndarray, corner: tuple[int, int, int]) -> np.ndarray:
+    """The numbers of links that begin in a block, row by row.
+
+    Returns
+    -------
+    int64, shape (6, n)
+        The cell of the first link of a row, its number, and how many there are; then which of them
+        is the first that does not continue the numbers, -1 for none, its cell and its number.
+    """
+    r0, c0, cols = corner
+    rows = []
+    for row in np.flatnonzero(begins.any(axis=1)).tolist():
+        col = np.flatnonzero(begins[row])
+        numbers = found[row + 1, col + 1].astype(np.int64)
+        cell = (r0 + row) * cols + c0 + col
+        bad = np.append(np.flatnonzero(numbers - numbers[0] != np.arange(len(col))), -1)[0]
+        rows.append((cell[0], numbers[0], len(col), bad, cell[bad], numbers[bad]))
+    return np.array(rows, np.int64).reshape(-1, 6).T
+
+
+class _LinkNumbers:
+    """The numbers of links, joined for each row of blocks."""
+
+    def __init__(self, codes: Any, streams: Any) -> None:
+        self._codes, self._streams = codes, streams
+        self._runs: dict[int, list[np.ndarray]] = {}
+        self._rows: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}
+
+    def add(self, at: Block, runs: np.ndarray) -> None:
+        own = self._runs.setdefault(at[0], [])
+        own.append(runs)
+        if len(own) == self._codes.blocks.shape[1]:
+            self._rows[at[0]] = self._joined(np.concatenate(self._runs.pop(at[0]), axis=1))
+
+    def _joined(self, runs: np.ndarray) -> tuple[int, list[tuple[int, int, int]]]:
+        """How many links begin in a row of blocks; the place, cell and number of its first one.
+
+        And of the first one whose number does not follow from that.
+        """
+        first, number, count, bad, cell, found = runs[:, np.argsort(runs[0])]
+        places = np.cumsum(count) - count
+        known = list(zip(places.tolist(), first.tolist(), number.tolist(), strict=True))[:1]
+        away = number != number[:1] + places
+        for k in np.flatnonzero(away | (bad >= 0))[:1].tolist():
+            right = int(places[k]), int(first[k]), int(number[k])
+            within = int(places[k] + bad[k]), int(cell[k]), int(found[k])
+            known.append(right if away[k] else within)
+        return int(count.sum()), known
+
+    def check(self) -> None:
+        """Refuse the first link whose number is not its place."""
+        before = 0
+        for i in sorted(self._rows):
+            count, known = self._rows[i]
+            for place, cell, number in known:
+                if number != before + place + 1:
+                    row, col = divmod(cell, self._codes.grid.cols)
+                    what = f"number {number} of link {before + place + 1}"
+                    wrong(self._streams, what, "link", row, col)
+            before += count
+
+
+def recorded_channels(recorded: RunRecord) -> tuple[Layer, Layer, int | float]:
+    """Return directions, sums, and the least sum of a channel, of a layer of streams."""
+    codes, sums = (recorded.input(recorded.get(k, str)) for k in ("streams_of", "accumulation"))
+    least: Any = recorded.settings.get("least")
+    if type(least) not in (int, float) or not least > 0:
+        raise recorded.damaged("least", least)
+    return codes, sums, least
+
+
+def verify_stored_orders(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_orders` of a layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    codes, sums, least = recorded_channels(recorded)
+    order = recorded.get("order", str)
+    if layer.dtype.kind not in "ui" or layer.blocks != codes.blocks or sums.blocks != codes.blocks:
+        raise recorded.damaged("data_type", layer.dtype.name)
+    if order not in RULES:
+        raise recorded.damaged("order", order)
+    return verify_orders(codes, sums, layer, (least, order), recorded.result, limits)

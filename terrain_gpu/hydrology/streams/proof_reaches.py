@@ -1,0 +1,151 @@
+"""The reaches of all blocks, and the Horton orders of their links, as the proof finds them.
+
+A reach is the part of a link in one block. A link begins where other than one channel flows in, so
+Strahler orders go on along its reaches: the order of what flows in, one more where several have the
+greatest. Reaches are rows of a table, in memory or in a file if they do not fit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from ...engine.plan import MB, StreamPlan, require
+from ...engine.proof import wrong
+from ...errors import StoreError
+from ...grid import Block, Window
+from ...store.paged import Gathered, Paged
+from .proof_kernels import BEGINS, ENTERED, INNER, find_reaches, follow_reaches
+from .proof_reach_kernels import (
+    ReachColumns,
+    climb_reaches,
+    compare_reaches,
+    first_waiting,
+    join_reaches,
+)
+
+REACH = np.dtype(
+    [
+        *((name, np.int64) for name in ReachColumns._fields[:6]),
+        *((name, np.uint8) for name in ReachColumns._fields[6:10]),
+        ("begins", np.bool_),
+    ],
+    align=True,
+)
+"""Ids of the first and the last cell; the cell, then the row, that follows (-1 at outlets); the sum
+at the last cell; the row of the same stream that flows in (-1 at heads); the order of the cells;
+then, as found, Strahler order, how many that flow in have the greatest, how many still wait, Horton
+order; whether a link begins here."""
+
+EACH = REACH.itemsize + 8
+"""Bytes of a reach in memory: its row, and its place in the order of the flow."""
+HELD = 16 * MB
+"""Memory planned for the reaches of all blocks."""
+SHARE, FOLLOWED_BYTES = 16, 120
+"""Memory is planned for a reach in so many cells of a block; and its bytes there."""
+
+
+class BlockReaches(NamedTuple):
+    """Finds the reaches of blocks, see `stream_kernels`; can be sent to workers."""
+
+    codes: Any
+    sums: Any
+    streams: Any
+    plan: StreamPlan
+
+    def of(self, window: Window, data: list[np.ndarray], least: Any) -> np.ndarray:
+        """The reaches of a block, in any process."""
+        codes, sums, orders = data
+        r0, r1, c0, c1 = window
+        cols = self.codes.grid.cols
+        state = np.empty((r1 - r0, c1 - c0), np.uint8)
+        find_reaches(codes, sums, least, state)
+        count = int(np.count_nonzero(state >= ENTERED))
+        beyond = max(count - self.codes.blocks.largest() // SHARE, 0) * FOLLOWED_BYTES
+        needed = self.plan.memory + beyond * self.plan.buffers
+        require(needed, self.plan.memory_limit, "to verify orders of so many links in a block")
+        found = np.zeros(count, REACH)
+        first, last, after = np.empty((3, count), np.int64)
+        follow_reaches(codes, state, np.array([r0, c0, cols]), first, last, after)
+        for row, col in np.argwhere(state == INNER)[:1].tolist():
+            self.refuse_circle((r0 + row) * cols + c0 + col)
+        found["first"], found["last"], found["to"] = first, last, after
+        through = sums[last // cols - r0 + 1, last % cols - c0 + 1]
+        # Bits of positive numbers have the order of the numbers.
+        real = through.dtype.kind == "f"
+        found["sums"] = through.astype(np.float64).view(np.int64) if real else through
+        found["order"] = orders[first // cols - r0 + 1, first % cols - c0 + 1]
+        found["begins"] = state[first // cols - r0, first % cols - c0] == BEGINS
+        return found
+
+    def refuse_circle(self, cell: int) -> NoReturn:
+        row, col = divmod(cell, self.codes.grid.cols)
+        wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
+
+
+class Reaches:
+    """The reaches of all blocks.
+
+    Parameters
+    ----------
+    folder
+        Where tables are spilled that do not fit the memory limit.
+    """
+
+    def __init__(self, of: BlockReaches, folder: Path) -> None:
+        self._of, self._blocks = of, of.codes.blocks
+        room = of.plan.memory_limit - of.plan.memory + HELD
+        self._paged = Paged(folder, room)
+        self._rows = Gathered(self._paged, REACH, room, EACH)
+        self._spans = np.zeros((self._blocks.count, 2), np.int64)
+
+    def add(self, at: Block, found: np.ndarray) -> None:
+        """Add the reaches of a block."""
+        block, count = at[0] * self._blocks.shape[1] + at[1], self._rows.count
+        self._spans[block] = count, count + len(found)
+        self._rows.append(found)
+
+    def check(self) -> None:
+        """Compare the orders of all links.
+
+        Raises
+        ------
+        VerificationError
+            for the first link whose order is wrong, or a circle.
+        StoreError
+            when the directions change while they are read.
+        OutputError
+            when the disk is full.
+        """
+        if not self._rows.count:
+            return
+        table, blocks, paged = self._rows.table(), self._blocks, self._paged
+        columns: dict[str, Any] = {name: table.rows[name] for name in ReachColumns._fields[:-1]}
+        reaches = ReachColumns(**columns, pages=table.pages)
+        place = np.array([blocks.cols, blocks.block, blocks.shape[1]])
+        state = np.zeros(2, np.int64)
+        paged.run(join_reaches, reaches, self._spans, place, state)
+        if state[1]:
+            raise StoreError(f"{self._of.codes.path}: changed while it was read; run this again")
+        order, known, beyond = paged.numbers(), 0, self._of.codes.grid.cells
+        for chunk in paged.filled(climb_reaches, reaches, state=np.array([0, -1, 0])):
+            order.append(chunk)
+            known += len(chunk)
+        if known < self._rows.count:
+            state = np.array([0, beyond])
+            paged.run(first_waiting, reaches, state)
+            self._of.refuse_circle(int(state[1]))
+        state = np.array([0, beyond, 0, 0])
+        for chunk in order.chunks(backwards=True):
+            state[0] = len(chunk)
+            paged.run(compare_reaches, reaches, chunk, state)
+        _, cell, own, right = state.tolist()
+        if cell < beyond:
+            row, col = divmod(cell, blocks.cols)
+            wrong(self._of.streams, f"order {own} where {right} is right", "horton", row, col)
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._paged.close()

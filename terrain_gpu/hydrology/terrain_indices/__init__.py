@@ -1,0 +1,1 @@
+"""Indices of slopes and catchment areas: `terrain_indices`."""

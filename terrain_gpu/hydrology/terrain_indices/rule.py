@@ -1,0 +1,121 @@
+"""What terrain indices are, and from which layers: for the operation and its proof."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...cells import is_nodata
+from ...errors import InputError, StoreError
+from ...grid import BlockGrid, Window
+from ...grid.lengths import cell_areas, metres_per_unit
+
+KINDS = ("twi", "spi", "ls")
+NODATA = -9999.0
+DTYPE = np.dtype("<f4")
+RADIANS = math.pi / 180
+
+PLOT = 22.13
+"""Length in metres of the plots on which the universal soil loss equation rests."""
+
+PLOT_SINE = 0.0896
+"""Sine of their slope."""
+
+
+@dataclass(frozen=True)
+class IndexRule:
+    """Specific catchment areas, and which cells have indices.
+
+    Attributes
+    ----------
+    slopes
+        The layer of slopes in degrees.
+    sums
+        The layer of flow accumulation: uint32 or int64 cells, or float64 areas.
+    min_slope
+        Slope in degrees that the wetness index takes for cells that are flatter.
+    """
+
+    slopes: Any
+    sums: Any
+    min_slope: float
+
+    @property
+    def blocks(self) -> BlockGrid:
+        layers = self.slopes, self.sums
+        found: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
+        return found
+
+    @property
+    def least_tangent(self) -> float:
+        return math.tan(self.min_slope * RADIANS)
+
+    @cached_property
+    def per_width(self) -> np.ndarray:
+        """For each row: a sum times this is the specific catchment area in metres.
+
+        The width of a cell is the square root of its area, the side of a square cell.
+        """
+        areas = cell_areas(self.sums.grid)
+        widths = np.sqrt(areas) * metres_per_unit(self.sums.grid)
+        own = areas if self.sums.dtype.kind != "f" else np.ones(len(areas))
+        return own * metres_per_unit(self.sums.grid) ** 2 / np.maximum(widths, 1e-300)
+
+    def absent(self, window: Window, slopes: np.ndarray, sums: np.ndarray) -> np.ndarray:
+        """Cells of a window without indices.
+
+        Raises
+        ------
+        InputError
+            for a value that is not a slope.
+        """
+        found = is_nodata(slopes, self.slopes.nodata)
+        wrong = ~found & ((slopes < 0) | (slopes > 90))
+        for row, col in np.argwhere(wrong)[:1].tolist():
+            raise InputError(
+                f"{self.slopes.path}: row {window[0] + row}, column {window[2] + col}: "
+                f"{slopes[row, col]} is not a slope in degrees; terrain-gpu slope makes them"
+            )
+        found |= is_nodata(sums, self.sums.nodata)
+        found |= sums <= 0
+        return found
+
+
+def check_inputs(slopes: Any, sums: Any) -> None:
+    """Refuse layers from which indices would be wrong.
+
+    Raises
+    ------
+    InputError, StoreError
+    """
+    if slopes.dtype.kind != "f":
+        raise StoreError(
+            f"{slopes.path}: holds {slopes.dtype.name}, but slopes are degrees as floats; "
+            "terrain-gpu slope makes them"
+        )
+    settings = sums.info.get("settings")
+    settings = settings if isinstance(settings, dict) else {}
+    others = "weights" in settings or ("of" in settings and "areas" not in settings)
+    if sums.dtype.name not in ("uint32", "int64", "float64") or others:
+        raise StoreError(
+            f"{sums.path}: does not hold uint32 or int64 cells, or float64 areas; terrain-gpu "
+            "flow-accumulation makes them"
+        )
+    if settings.get("exclude_self"):
+        raise InputError(
+            f"{sums.path}: leaves out the cell itself; sum again without --exclude-self"
+        )
+    if "method" in settings and not settings.get("areas"):
+        raise InputError(
+            f"{sums.path}: cells that are divided among neighbours; give areas (terrain-gpu "
+            f"flow-accumulation --method {settings['method']} --areas --into area)"
+        )
+    if sums.dtype.kind != "f" and len(set(cell_areas(sums.grid).tolist())) > 1:
+        raise InputError(
+            f"{sums.path}: cells of this raster differ in area, so their number is not enough; "
+            "give areas (terrain-gpu flow-accumulation --areas --into area)"
+        )

@@ -1,0 +1,1 @@
+"""Watersheds of pour points: `watershed`."""

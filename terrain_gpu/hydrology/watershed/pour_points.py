@@ -1,0 +1,324 @@
+"""Pour points: the cells at which watersheds end, `PourPoints`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ...errors import InputError, OutsideError, StoreError
+from ...grid import GridSpec, Window, cell_centres, units
+from ...grid.lengths import cell_areas, step_lengths
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...io.covered import NAMED, named
+from ...io.encodings import to_own_codes
+from ...io.places import PlacesLike, as_places, values_at
+from ...store import Layer, TileStore
+from ..common.codes import NOWHERE, open_directions
+from .snap import distances, most_within
+
+log = logging.getLogger(__name__)
+
+HOLDS = "pour points"
+"""What the layer of pour points beside one of watersheds holds."""
+
+FEW = 10
+"""A pour point that fewer cells drain to is probably not where it should be."""
+
+_SQUARE = 512
+"""Around points in squares of this side, in cells, directions are read together."""
+
+_REACH = (8, 64, 512)
+"""Cells around a point that does not drain, in which the nearest one that does is looked for."""
+
+
+def points_layer(labels: str) -> str:
+    """Name of the layer of the pour points of watersheds."""
+    return f"{labels}_points"
+
+
+def digest(ids: np.ndarray, *columns: np.ndarray) -> str:
+    """Return a digest of pour points: their ids, uint32, and further columns, int64."""
+    found = hashlib.sha256(ids.astype("<u4").tobytes())
+    for column in columns:
+        found.update(np.ascontiguousarray(column, "<i8").tobytes())
+    return found.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class PourPoints:
+    """Pour points in the order of their ids, then of the given cells.
+
+    Attributes
+    ----------
+    ids
+        uint32, 1 .. 2**32 - 2; several may have the same.
+    given, cells
+        int64, shape (n, 2): row and column of the given cells, and of those they were moved to.
+    """
+
+    ids: np.ndarray
+    given: np.ndarray
+    cells: np.ndarray
+
+    @classmethod
+    def of(cls, codes: Layer, given: PlacesLike) -> PourPoints:
+        """Check what the caller gives.
+
+        Raises
+        ------
+        InputError
+            when there are none, or one is not a cell of the raster.
+        """
+        places = as_places(codes.grid, given, "pour_points")
+        if not len(places):
+            raise InputError("there are no pour points; give one or more")
+        order = np.lexsort((places.cols, places.rows, places.ids))
+        cells = places.places[order]
+        return cls(places.ids[order], cells, cells)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def snapped(
+        self,
+        store: TileStore,
+        codes: Layer,
+        sums: Layer,
+        radius: float,
+        expected: np.ndarray | None = None,
+    ) -> PourPoints:
+        """Move each point to the cell with the largest, or its expected, sum within a radius.
+
+        Raises
+        ------
+        InputError
+            when no cell within the radius of a point has a sum; names the nearest one as
+            `refuse_undrained`.
+        """
+        cells, none = most_within(sums, self.given, radius, expected)
+        if none.any():
+            row, col = self.cells[none][0].tolist()
+            raise InputError(
+                f"{sums.path}: {none.sum()} of {len(self)} pour points have no cell that drains "
+                f"within {radius:g}: {self._named(none, sums.grid)}; "
+                f"{_nearest(store, codes, (row, col), remedy=', or snap farther (--snap)')}"
+            )
+        return replace(self, cells=cells)
+
+    def refuse_undrained(self, store: TileStore, codes: Layer) -> None:
+        """Check that all points drain.
+
+        Raises
+        ------
+        InputError
+            when one does not; names the nearest cell of a channel, if the store knows channels,
+            or else the nearest that drains.
+        """
+        found = values_at(codes, *self.cells.T)
+        to_own_codes(found, codes.nodata)
+        none = found == NOWHERE
+        if none.any():
+            row, col = self.cells[none][0].tolist()
+            raise InputError(
+                f"{codes.path}: {none.sum()} of {len(self)} pour points do not drain: "
+                f"{self._named(none, codes.grid)}; {_nearest(store, codes, (row, col))}"
+            )
+
+    def _named(self, which: np.ndarray, grid: GridSpec) -> str:
+        marked = np.flatnonzero(which)
+        shown = marked[:NAMED]
+        xy = cell_centres(grid, self.cells[shown])
+        names = ", ".join(
+            f"{self.ids[k]} at row {self.cells[k, 0]}, column {self.cells[k, 1]} (x {x}, y {y})"
+            for k, (x, y) in zip(shown, xy.tolist(), strict=True)
+        )
+        return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")
+
+    # -- where ways end ------------------------------------------------------------------------
+
+    @cached_property
+    def _unique(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The cells, row by row; the place among these of each point; and their least ids."""
+        row, col = self.cells.T
+        _, first, which = np.unique(row << 32 | col, return_index=True, return_inverse=True)
+        return self.cells[first], which, self.ids[first]  # the first has the least id
+
+    @property
+    def places(self) -> np.ndarray:
+        """The cells, each once, row by row; int64, shape (n, 2)."""
+        return self._unique[0]
+
+    @property
+    def which(self) -> np.ndarray:
+        """The place of each point in `places`."""
+        return self._unique[1]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The label of each of `places`: the least id of the points there."""
+        return self._unique[2]
+
+    @cached_property
+    def named(self) -> np.ndarray:
+        """The label of each number that `within` returns; 0 for 0."""
+        return np.append(np.uint32(0), self.labels)
+
+    @property
+    def digest(self) -> str:
+        """A digest of the labels and their places."""
+        return digest(self.labels, self.places)
+
+    @property
+    def table_digest(self) -> str:
+        """A digest of all points."""
+        return digest(self.ids, self.given, self.cells)
+
+    def tell_shared(self) -> None:
+        """Warn of points that share a cell with another."""
+        shared = np.flatnonzero(self.labels[self.which] != self.ids)
+        if len(shared):
+            names = ", ".join(
+                f"{self.ids[k]} (label {self.labels[self.which[k]]})" for k in shared[:NAMED]
+            )
+            more = f" and {len(shared) - NAMED} more" if len(shared) > NAMED else ""
+            log.warning(
+                "%d of %d pour points share the cell of one with a lower id and have its label: "
+                "%s%s", len(shared), len(self), names, more,
+            )  # fmt: skip
+
+    def tell_small(self, codes: Layer, *, snapped: bool) -> None:
+        """Warn of points that hardly anything drains to, as of those next to the channel."""
+        counts, which = few_upstream(codes, self.cells), np.unique(self.ids, return_inverse=True)[1]
+        of_id = np.bincount(which.ravel(), counts)[which.ravel()]
+        small = np.flatnonzero(of_id < FEW)
+        if not len(small):
+            return
+        areas, unit = cell_areas(codes.grid), units.of_areas(codes.grid) or "square map units"
+        names = named(
+            of_id < FEW,
+            lambda k: (
+                f"{self.ids[k]} at row {self.cells[k, 0]}, column {self.cells[k, 1]} "
+                f"({of_id[k]:.0f} cell{'' if of_id[k] == 1 else 's'}, "
+                f"{of_id[k] * areas[self.cells[k, 0]]:.6g} {unit})"
+            ),
+        )
+        log.warning(
+            "%d of %d pour points catch fewer than %d cells: %s; if they should lie on a channel, "
+            "snap them %s",
+            len(small),
+            len(self),
+            FEW,
+            names,
+            "farther (--snap)" if snapped else "to it (--snap)",
+        )
+
+    def within(self, window: Window) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the places in a window: rows and columns within it, and their numbers from 1."""
+        r0, r1, c0, c1 = window
+        first, last = np.searchsorted(self.places[:, 0], [r0, r1])
+        row, col = self.places[first:last].T
+        here = (col >= c0) & (col < c1)
+        return row[here] - r0, col[here] - c0, np.flatnonzero(here) + first + 1
+
+
+def few_upstream(codes: Layer, cells: np.ndarray) -> np.ndarray:
+    """Count what drains to and through each cell, itself included, up to `FEW`."""
+    grid, found = codes.grid, np.zeros(len(cells), np.int64)
+    squares = cells // _SQUARE
+    order = np.lexsort(squares.T[::-1])
+    starts = np.flatnonzero(np.any(np.diff(squares[order], axis=0, prepend=-1) != 0, axis=1))
+    for here in np.split(order, starts[1:]):
+        (r0, c0), (r1, c1) = cells[here].min(axis=0) - FEW, cells[here].max(axis=0) + FEW + 1
+        r0, c0, r1, c1 = max(r0, 0), max(c0, 0), min(r1, grid.rows), min(c1, grid.cols)
+        data = np.pad(codes.read_window(r0, r1, c0, c1), 1, constant_values=NOWHERE)
+        to_own_codes(data, codes.nodata)
+        for k in here.tolist():
+            upstream = [(int(cells[k, 0]) - r0 + 1, int(cells[k, 1]) - c0 + 1)]
+            for row, col in upstream:  # grows meanwhile
+                for step in range(8):
+                    r, c = row - int(ROW_STEP[step]), col - int(COL_STEP[step])
+                    if len(upstream) < FEW and data[r, c] == 1 << step and (r, c) not in upstream:
+                        upstream.append((r, c))
+            found[k] = len(upstream)
+    return found
+
+
+@contextmanager
+def naming_nearest(store: TileStore, directions: str) -> Iterator[None]:
+    """Add the nearest channel to errors of pour points outside the raster, if one is known."""
+    try:
+        yield
+    except OutsideError as error:
+        if directions not in store:
+            raise
+        # What is outside is refused before it could be snapped.
+        nearest = _nearest(store, open_directions(store, directions), error.cell, remedy="")
+        raise OutsideError(f"{error}; {nearest}", error.cell) from None
+
+
+def _nearest(
+    store: TileStore,
+    codes: Layer,
+    cell: tuple[int, int],
+    *,
+    remedy: str = ", or snap it (--snap)",
+) -> str:
+    """The nearest cell of a channel, or else the nearest that drains, and what to do."""
+    drains = NOWHERE if codes.nodata is None else codes.nodata
+    for layers, none, name in (
+        (_channels(store, codes), 0, "of a channel"),
+        ([codes], drains, "that drains"),
+    ):
+        near = [_nearest_in(layer, *cell, none=none) for layer in layers]
+        if known := [found for found in near if found is not None]:
+            far, row, col = min(known)
+            ((x, y),) = cell_centres(codes.grid, np.array([[row, col]])).tolist()
+            away = f", {far:.6g} away" * bool(remedy)  # not of a point outside the raster
+            return (
+                f"the cell {name} nearest to the first is row {row}, column {col} (x {x}, y {y})"
+                f"{away}: move it there{remedy}"
+            )
+    return f"no cell within {_REACH[-1]} cells of the first drains: move it"
+
+
+def _channels(store: TileStore, codes: Layer) -> list[Layer]:
+    """The layers of streams along these directions that are up to date."""
+    found = []
+    for _, layer in store.each():
+        with suppress(StoreError):
+            if isinstance(layer, StoreError):
+                continue
+            settings = layer.info.get("settings")
+            of = settings.get("streams_of") if isinstance(settings, dict) else None
+            if of == codes.name and not store.stale(layer):
+                found.append(layer)
+    return found
+
+
+def _nearest_in(layer: Layer, row: int, col: int, *, none: float) -> tuple[float, int, int] | None:
+    """Distance, row and column of the nearest cell that is not `none`.
+
+    None if all are far.
+    """
+    grid, found = layer.grid, None
+    across, _, down, _ = step_lengths(grid)
+    for reach in _REACH:
+        r0, r1 = max(row - reach, 0), min(row + reach + 1, grid.rows)
+        c0, c1 = max(col - reach, 0), min(col + reach + 1, grid.cols)
+        data = layer.read_window(r0, r1, c0, c1)
+        near = np.argwhere(data != none) + np.array((r0, c0))
+        if len(near):
+            far = distances(grid, row, col, near)
+            first = int(np.argmin(far))
+            found = float(far[first]), int(near[first, 0]), int(near[first, 1])
+            # A cell beyond the window may be nearer than one in its corner.
+            beyond = min((across[r0:r1].min() + across[row]) / 2, down.min()) * (reach + 1)
+            if found[0] <= beyond:
+                break
+    return found

@@ -1,0 +1,182 @@
+"""Proof that a layer labels watersheds: `verify_watershed`.
+
+Labels are right exactly when
+
+1. the pour points are those that were given, by a digest of their labels and cells;
+2. a pour point, or a cell of a link, has its own label;
+3. every other cell that drains has the label of the next one, 0 where there is none, and directions
+   lead round in no circle without a pour point;
+4. cells that do not drain have the label 0.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...cells import is_nodata
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
+from ...errors import VerificationError
+from ...grid import Block
+from ...store import Layer, TileStore
+from ..common.codes import open_directions, open_links
+from ..common.proof_kernels import check_labels
+from ..common.proof_paths import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
+from .pour_points import HOLDS, digest, points_layer
+
+_POINT_BYTES = 100
+
+_NO_POINTS = np.empty((0, 3), np.int64)
+
+
+def verify_watershed(
+    codes: Any, marks: Any, labels: Any, expected: str | None, limits: Limits, *, points: int = 0
+) -> dict[str, Any]:
+    """Check the label of every cell.
+
+    Parameters
+    ----------
+    codes, marks, labels
+        Layers of directions, of the labels of pour points or links, and of all labels.
+    expected
+        Digest of the pour points; None for links.
+    points
+        How many there are, for the plan.
+
+    Returns
+    -------
+    dict
+        "cells", those with a label, and "points", those with one of their own.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    blocks = _blocks(codes, marks)
+    plans = plan_watershed(codes, marks, labels, limits, points=points)
+    ways = FlowWays(codes, blocks, plans[0])
+    parts = [_NO_POINTS]
+    cells = ends = 0
+
+    def add(at: Block, found: tuple[np.ndarray, BlockFlow]) -> None:
+        parts.append(found[0])
+        ways.add(found[1])
+
+    def count(at: Block, found: tuple[int, int]) -> None:
+        nonlocal cells, ends
+        cells, ends = cells + found[0], ends + found[1]
+
+    first, second = _reads(codes, marks, labels)
+    look = partial(_look, ways.of, marks, expected is not None)
+    check_blocks(plans[0], blocks, first, look, add, limits)
+    ways.join()
+    if expected is not None:
+        rows, cols, ids = _sorted(parts)
+        if digest(ids, np.column_stack((rows, cols))) != expected:
+            raise VerificationError(
+                f"{marks.path}: holds other pour points than were given; compute it again with "
+                "--overwrite",
+                "points",
+            )
+    check = partial(_check, ways.of, marks, labels)
+    check_blocks(plans[1], blocks, second, check, count, limits)
+    return {"cells": cells, "points": ends}
+
+
+def _look(
+    ways: BlockWays, marks: Any, given: bool, at: Block, data: list[np.ndarray]
+) -> tuple[np.ndarray, BlockFlow]:
+    """What is known of a block: its pour points, if they were `given`, and its ways."""
+    r0, _, c0, _ = ways.blocks.window(*at)
+    stops, found = _ends(data[1], marks), _NO_POINTS
+    if given:
+        own = np.argwhere(stops[1:-1, 1:-1])
+        found = np.column_stack((own + np.array((r0, c0)), data[1][tuple(own.T + 1)]))
+    target, order = ways.within(at, data[0], stops)
+    return found, ways.look(at, data[0], target, order)[1]
+
+
+def _check(
+    ways: BlockWays, marks: Any, labels: Any, at: Block, data: list[np.ndarray]
+) -> tuple[int, int]:
+    """Check the labels of a block; return how many there are, and how many of pour points."""
+    r0, _, c0, c1 = ways.blocks.window(*at)
+    own, stops = data[1], _ends(data[1], marks)
+    target, _ = ways.within(at, data[0], stops)
+    right = np.where(stops, own, 0)[1:-1, 1:-1].astype(np.int64).ravel()
+    cell = check_labels(data[0], target, data[2], right)
+    if cell >= 0:
+        row, col = divmod(cell, c1 - c0)
+        what = f"label {data[2][row + 1, col + 1]!s} is not the first one on its way"
+        wrong(labels, what, "label", r0 + row, c0 + col)
+    found = data[2][1:-1, 1:-1]
+    return int(np.count_nonzero(found)), int(np.count_nonzero(right[target == -1]))
+
+
+def plan_watershed(
+    codes: Any, marks: Any, labels: Any, limits: Limits, *, points: int = 0
+) -> list[StreamPlan]:
+    """How both passes stream; the layers that are made need not exist yet."""
+    blocks = _blocks(codes, marks)
+    worker = blocks.largest(1) * (ORDER_BYTES + 8)
+    held = ways_bytes(blocks) + _POINT_BYTES * points
+    return [
+        plan_proof(blocks, reads, limits, worker=worker, held=held)
+        for reads in _reads(codes, marks, labels)
+    ]
+
+
+def verify_stored_watershed(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_watershed` of a layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    codes = recorded.input(recorded.get("watershed_of", str))
+    open_directions(store, codes.name)
+    names, expected, points = [layer.name], None, 0
+    if "links" in recorded.settings:
+        marks = recorded.input(recorded.get("links", str))
+        open_links(store, marks.name)
+    else:
+        expected = recorded.get("pour_points", str)
+        points = recorded.result.get("pour_points")  # type: ignore[assignment]
+        if type(points) is not int:
+            raise recorded.damaged("pour_points", points)
+        names.append(points_layer(layer.name))
+        marks = store.layer(names[1])
+        if marks.info.get("holds") != HOLDS:
+            raise RunRecord(store, marks).damaged("holds", marks.info.get("holds"))
+        if marks.dtype != np.uint32 or marks.blocks != layer.blocks:
+            raise RunRecord(store, marks).damaged("data_type", marks.dtype.name)
+    if layer.dtype != marks.dtype or layer.blocks != _blocks(codes, marks):
+        raise recorded.damaged("data_type", layer.dtype.name)
+    found = verify_watershed(codes, marks, layer, expected, limits, points=points)
+    return {"layers": names, **found}
+
+
+def _blocks(codes: Any, marks: Any) -> Any:
+    """The larger ones; layers that are not made yet have those of the directions."""
+    several = [layer.blocks for layer in (codes, marks) if hasattr(layer, "blocks")]
+    return max(several, key=lambda one: one.block)
+
+
+def _reads(codes: Any, marks: Any, labels: Any) -> list[list[Read]]:
+    inputs = [Read(codes, 1), Read(marks, 1)]
+    return [inputs, [*inputs, Read(labels, 1)]]
+
+
+def _ends(own: np.ndarray, marks: Any) -> np.ndarray:
+    """Where ways end at a label."""
+    return (own != 0) & ~is_nodata(own, marks.nodata)
+
+
+def _sorted(parts: list[np.ndarray]) -> np.ndarray:
+    """Rows, columns and labels, in row-major order."""
+    found = np.concatenate(parts)
+    return found[np.lexsort((found[:, 1], found[:, 0]))].T

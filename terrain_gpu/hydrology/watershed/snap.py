@@ -1,0 +1,128 @@
+"""Points moved to the channel beside them: `most_within`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...cells import is_nodata
+from ...compiled import jit
+from ...grid import GridSpec
+from ...grid.lengths import step_lengths
+from ...store import Layer
+
+_GROUP = 512
+"""Points in squares of this side, in cells, are moved together."""
+
+_PIECE = 1024
+"""Sums around them are read in squares of this side."""
+
+
+def most_within(
+    sums: Layer, points: np.ndarray, radius: float, expected: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the cell with the largest sum within a radius of each point.
+
+    Of equal ones the nearest, then the first in row-major order. Distances are between centres of
+    cells, in the unit of `step_lengths`; see `distances`.
+
+    Parameters
+    ----------
+    points
+        int64, shape (n, 2): rows and columns.
+    expected
+        float64: instead of the largest sum, the one that differs least from that of each point.
+
+    Returns
+    -------
+    cells, none
+        int64, shape (n, 2); and for which points there is no cell with a sum.
+    """
+    grid = sums.grid
+    steps = step_lengths(grid)[::2].copy()
+    across, down = steps
+    best = np.zeros(len(points), sums.dtype if expected is None else np.float64)
+    away, cells = np.full(len(points), np.inf), np.full(len(points), -1)
+    order = np.lexsort(tuple(points.T // _GROUP)[::-1])
+    squares = points[order] // _GROUP
+    starts = np.flatnonzero(np.any(np.diff(squares, axis=0, prepend=-1) != 0, axis=1))
+    for here in np.split(order, starts[1:]):
+        r0, c0 = points[here].min(axis=0)
+        r1, c1 = points[here].max(axis=0) + 1
+        more = _steps(radius, down.min(), grid.rows)
+        r0, r1 = max(r0 - more, 0), min(r1 + more, grid.rows)
+        more = _steps(radius, across[r0:r1].min(), grid.cols)
+        c0, c1 = max(c0 - more, 0), min(c1 + more, grid.cols)
+        for row in range(r0, r1, _PIECE):
+            for col in range(c0, c1, _PIECE):
+                corner = np.array((row, col, grid.cols))
+                data = sums.read_window(row, min(row + _PIECE, r1), col, min(col + _PIECE, c1))
+                good = ~is_nodata(data, sums.nodata)
+                known = data, expected, good, corner, points, here
+                _improve(*known, radius, steps, best, away, cells)
+    none = cells < 0
+    return np.stack(np.divmod(np.where(none, 0, cells), grid.cols), axis=1), none
+
+
+def distances(grid: GridSpec, row: int, col: int, cells: np.ndarray) -> np.ndarray:
+    """Distances of cells from one, over which steps are as long as on average at both."""
+    across, _, down, _ = step_lengths(grid)
+    rows = cells[:, 0]
+    return np.hypot(
+        np.abs(rows - row) * (down[rows] + down[row]) / 2,
+        np.abs(cells[:, 1] - col) * (across[rows] + across[row]) / 2,
+    )
+
+
+def _steps(radius: float, length: float, most: int) -> int:
+    """How many steps of a length lie within a radius, and no more than `most`."""
+    return most if radius >= length * most else int(radius / length) + 1
+
+
+@jit
+def _improve(data, expected, good, corner, points, here, radius, steps, best, away, cells):
+    """Look for larger sums around some points in a piece of the raster.
+
+    Parameters
+    ----------
+    data, expected, good
+        The sums of the piece, those that points expect or None, and which cells have one.
+    corner
+        int64: first row and column of the piece, columns of the raster.
+    here
+        Numbers of the points.
+    steps
+        Lengths of steps in each row, across and down; float64, shape (2, rows).
+    best, away, cells
+        Of each point: the largest sum, or the least difference, negative; the distance of its cell;
+        and its id, -1 for none.
+    """
+    row0, col0, width = corner
+    across, down = steps
+    rows, cols = data.shape
+    for k in here:
+        row, col = points[k]
+        for r in range(row0, row0 + rows):
+            y = abs(r - row) * (down[r] + down[row]) / 2
+            if y > radius:
+                continue
+            step = (across[r] + across[row]) / 2
+            reach = radius / step if step > 0 else np.inf
+            first = col0 if reach >= col - col0 else np.int64(col - reach)
+            last = col0 + cols - 1 if reach >= col0 + cols - 1 - col else np.int64(col + reach) + 1
+            for c in range(max(first, col0), min(last, col0 + cols - 1) + 1):
+                if not good[r - row0, c - col0]:
+                    continue
+                far = np.hypot(y, abs(c - col) * step)
+                if far > radius:
+                    continue
+                if expected is None:
+                    found = data[r - row0, c - col0]
+                else:
+                    found = -abs(data[r - row0, c - col0] - expected[k])
+                at = r * width + c
+                if (
+                    cells[k] < 0
+                    or found > best[k]
+                    or (found == best[k] and (far < away[k] or (far == away[k] and at < cells[k])))
+                ):
+                    best[k], away[k], cells[k] = found, far, at

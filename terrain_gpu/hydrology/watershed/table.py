@@ -1,0 +1,175 @@
+"""Tables of watersheds: of pour points, `PointRows`, and of links, `LinkRows`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...errors import PlanError, StoreError
+from ...grid import GridSpec, ceil_div, cell_centres
+from ...store import Layer
+from ..along_flow.basin_table import CELLS, EDGE, UNITS
+from ..along_flow.kernels import join_upstream
+from ..common.flow_loops import circle
+from .pour_points import PourPoints
+
+_LINK_BYTES = 280
+"""Of a link in a block, while all are joined."""
+
+_ROWS = 1 << 15
+"""Rows written at a time."""
+
+Columns = dict[str, np.ndarray]
+
+
+class PointRows:
+    """Cells and areas of pour points, by their numbers.
+
+    Parameters
+    ----------
+    layer
+        The directions, for messages.
+    """
+
+    def __init__(self, layer: Layer, points: PourPoints) -> None:
+        self._layer, self._points = layer, points
+        count = len(points.places)
+        self._sums = np.zeros((3, count), np.int64)
+        self._following = np.full(count, -1)
+
+    def add(
+        self,
+        numbers: np.ndarray,
+        found: np.ndarray,
+        ends: np.ndarray,
+        cells: np.ndarray,
+        beyond: np.ndarray,
+    ) -> None:
+        """Add a block.
+
+        Parameters
+        ----------
+        numbers, found
+            From `basin_table.figures`.
+        ends, cells, beyond
+            Numbers of the pour points in the block, their ids, and the numbers of the next ones.
+        """
+        self._sums[:, numbers - 1] += found[:, [CELLS, UNITS, EDGE]].T
+        self._following[ends - 1] = beyond - 1
+
+    def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
+        """Yield the table, some rows at a time; at least once, even without rows."""
+        points, total = self._points, self._sums.copy()
+        for sums in total:
+            waiting = np.empty_like(self._following)
+            end = join_upstream(self._following, waiting, sums, True)
+            if end >= 0:
+                raise circle(self._layer, *points.places[end].tolist())
+        labels = np.append(points.labels, np.uint32(0)).astype(np.int64)  # the last one for none
+        for start in range(0, max(len(points), 1), _ROWS):
+            here = slice(start, start + _ROWS)
+            which, cells = points.which[here], points.cells[here]
+            own, whole = self._sums[:, which], total[:, which]
+            given, at = cell_centres(grid, points.given[here]).T, cell_centres(grid, cells).T
+            yield {
+                "id": points.ids[here].astype(np.int64),
+                "label": labels[which],
+                "given_x": given[0],
+                "given_y": given[1],
+                "row": cells[:, 0],
+                "col": cells[:, 1],
+                "x": at[0],
+                "y": at[1],
+                "cells": own[0],
+                "area": own[1] * unit,
+                "edge_cells": own[2],
+                "total_cells": whole[0],
+                "total_area": whole[1] * unit,
+                "total_edge_cells": whole[2],
+                "downstream": labels[self._following[which]],
+            }
+
+
+class LinkRows:
+    """Cells and areas of links, by their labels.
+
+    Parameters
+    ----------
+    links, codes
+        The layers of links and directions, for messages.
+    memory_limit
+        Limit on the peak resident set of the process, in bytes.
+    """
+
+    def __init__(self, links: Layer, codes: Layer, memory_limit: int) -> None:
+        self._links, self._codes = links, codes
+        self._limit, self._count = memory_limit, 0
+        none = np.empty(0, np.int64)
+        self._parts, self._ends = [(none,) * 4], [(none,) * 3]
+
+    def add(
+        self,
+        labels: np.ndarray,
+        found: np.ndarray,
+        ends: np.ndarray,
+        cells: np.ndarray,
+        beyond: np.ndarray,
+    ) -> None:
+        """Add a block.
+
+        Parameters
+        ----------
+        labels, found
+            From `basin_table.figures`.
+        ends, cells, beyond
+            Labels of cells of links in the block, their ids, and the labels of the next cells.
+        """
+        some, last = labels != 0, beyond != ends
+        self._parts.append((labels[some], *found[some][:, [CELLS, UNITS, EDGE]].T))
+        self._ends.append((ends[last], cells[last], beyond[last]))
+        self._count += int(some.sum()) + int(last.sum())
+        needed = COMPILED_BASELINE + self._count * _LINK_BYTES
+        if needed > self._limit:
+            raise PlanError(
+                f"{self._links.path}: a memory limit of {format_size(self._limit)} is too small "
+                f"for the table of so many links; give more than {ceil_div(needed, MB)} MB"
+            )
+
+    def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
+        """Yield the table, some rows at a time; at least once, even without rows."""
+        several, *counts = map(np.concatenate, zip(*self._parts, strict=True))
+        labels, which = np.unique(several, return_inverse=True)
+        sums = np.zeros((3, len(labels)), np.int64)
+        for total, own in zip(sums, counts, strict=True):
+            np.add.at(total, which, own)
+        ends, cells, beyond = map(np.concatenate, zip(*self._ends, strict=True))
+        order = np.lexsort((cells, ends))
+        ends, first = np.unique(ends[order], return_index=True)
+        if len(ends) < len(labels):
+            raise circle(self._codes, *self._first_cell(np.setdiff1d(labels, ends)[0]))
+        last = order[first]
+        for start in range(0, max(len(labels), 1), _ROWS):
+            here = slice(start, start + _ROWS)
+            at = np.stack(np.divmod(cells[last[here]], grid.cols), axis=1)
+            x, y = cell_centres(grid, at).T
+            yield {
+                "label": labels[here],
+                "row": at[:, 0],
+                "col": at[:, 1],
+                "x": x,
+                "y": y,
+                "cells": sums[0, here],
+                "area": sums[1, here] * unit,
+                "edge_cells": sums[2, here],
+                "downstream": beyond[last[here]],
+            }
+
+    def _first_cell(self, label: int) -> tuple[int, int]:
+        """Find a cell of a link that has no end."""
+        for at in self._links.blocks.ids():
+            window = self._links.blocks.window(*at)
+            for row, col in np.argwhere(self._links.read_window(*window) == label)[:1].tolist():
+                return window[0] + row, window[2] + col
+        raise StoreError(f"{self._links.path}: changed while it was read; run this again")

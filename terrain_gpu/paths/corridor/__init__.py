@@ -1,0 +1,1 @@
+"""Least-cost corridors: `corridor`."""

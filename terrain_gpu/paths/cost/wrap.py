@@ -1,0 +1,119 @@
+"""Whether the last column of a raster meets the first one: a raster that goes round the Earth."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from ...arguments import Wrap
+from ...errors import InputError
+from ...grid import GridSpec
+from ...grid.crs import grid_crs
+
+log = logging.getLogger(__name__)
+
+LEAST = {4: 3, 8: 3, 16: 5}
+"""Columns of a raster that wraps, by connectivity: with fewer, two neighbours would be one cell."""
+
+_EXACT, _NEAR = 0.01, 0.5
+"""Columns by which the sides may fail to meet: without being asked, and when asked to join them."""
+
+
+def wraps(
+    grid: GridSpec, wrap: Wrap, name: str, *, connectivity: int = 8, array: bool = False
+) -> bool:
+    """Whether to join the sides of a raster.
+
+    Parameters
+    ----------
+    wrap
+        "auto": if the CRS is geographic and the columns span 360 degrees, within a hundredth of a
+        column. "yes": also within half a column, as pixel sizes are often rounded.
+    name
+        Of the raster, for messages.
+    array
+        Whether the raster is an array, which has no CRS: "yes" is taken at its word.
+
+    Raises
+    ------
+    InputError
+        when `wrap` is "yes" and the sides do not meet.
+    """
+    if wrap == "no":
+        return False
+    tolerance, least = _EXACT if wrap == "auto" else _NEAR, LEAST[connectivity]
+    lacks = _lacking(grid, tolerance, least, array=array and wrap == "yes")
+    if lacks and wrap == "yes":
+        raise InputError(f"{name}: the last column does not meet the first one: {lacks}")
+    return not lacks
+
+
+def _lacking(grid: GridSpec, tolerance: float, least: int, *, array: bool) -> str:
+    """Return why the sides of a raster do not meet; "" if they do."""
+    if grid.cols < least:
+        return f"there are {grid.cols} columns, fewer than {least}; leave out wrap (--wrap yes)"
+    if array:
+        return ""
+    if not grid.crs_wkt:
+        return "its coordinate system is unknown; give it one (rio edit-info --crs EPSG:4326)"
+    try:
+        crs = grid_crs(grid)
+    except InputError as error:
+        return str(error)
+    if not crs.is_geographic:
+        return (
+            "its coordinates are projected; warp it to longitude and latitude "
+            "(gdalwarp -t_srs EPSG:4326), or leave out wrap (--wrap yes)"
+        )
+    unit, radians = crs.units_factor
+    width, whole = abs(grid.transform[0]), 2 * math.pi / radians
+    span = width * grid.cols
+    more = span - whole
+    if abs(more) <= tolerance * width:
+        return ""
+    advice = (
+        "the last column repeats the first one, so crop it (gdal_translate -srcwin)"
+        if abs(more - width) <= _NEAR * width
+        else "give a raster of the whole Earth, or leave out wrap (--wrap yes)"
+    )
+    return (
+        f"its {grid.cols} columns span {width * grid.cols:.12g} {unit}s, not {whole:.12g}; {advice}"
+    )
+
+
+def tell_open(grid: GridSpec) -> None:
+    """Warn where a command does not join the sides of a raster that goes round the Earth."""
+    if wraps(grid, "auto", ""):
+        log.warning(
+            "the columns span 360 degrees, but this command does not join the last one to the "
+            "first: paths do not cross this seam (compute-sssp and cost-matrix do join them)"
+        )
+
+
+def joining(
+    grid: GridSpec,
+    wrap: Wrap,
+    path: str,
+    connectivity: int,
+    method: str = "relax",
+) -> bool:
+    """Whether to join the sides of a raster, see `wraps`.
+
+    Parameters
+    ----------
+    path
+        Of the store; "" for an array.
+
+    Raises
+    ------
+    InputError
+        when the method does not join them.
+    """
+    if not wraps(grid, wrap, path or "the array", connectivity=connectivity, array=not path):
+        return False
+    if method not in ("relax", "dijkstra"):
+        raise InputError(
+            f"method {method!r} does not join the sides of a raster that goes round the Earth; "
+            "use method relax, or wrap no (--wrap no)"
+        )
+    return True

@@ -1,0 +1,1 @@
+"""Cost distances, backlinks and allocation of a raster: `shortest_paths`."""

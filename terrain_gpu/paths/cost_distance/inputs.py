@@ -1,0 +1,333 @@
+"""Check the arguments of `shortest_paths`: layers, places, costs, and the device."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...arguments import Devices, PathMethod
+from ...cuda.backend import Gpu, Placement, find_gpu, gpu_for
+from ...cuda.workers import cluster_on_gpus
+from ...engine.arrays import ArrayLayer, fitting_block
+from ...engine.plan import limit_of
+from ...errors import InputError, StoreError
+from ...grid import BlockGrid, GridSpec
+from ...io.labelled import RasterLike, opened_store
+from ...io.places import Places, PlacesLike, as_places
+from ...io.settling import Ground, refuse_unusable
+from ...report import Report
+from ...store import Layer, TileStore
+from ..cost.models import CostModel, Friction
+from ..distance_index import Index, index_settings
+from ..distance_index import build_index as build_distance_index
+from ..relax.relaxation import GUARDS
+from .operation import LAYERS, CostDistance
+
+log = logging.getLogger(__name__)
+
+GPU_METHODS = ("relax-array", "tournament")
+
+
+def array_layers(
+    arrays: tuple[Any, ...],
+    nodata: Any,
+    cell_size: float | tuple[float, float],
+    block_size: int | None,
+) -> list[ArrayLayer | None]:
+    """Wrap arrays of heights, frictions and barriers as layers."""
+    width, height = cell_size if isinstance(cell_size, tuple) else (cell_size, cell_size)
+    rows, cols = shape = arrays[0].shape
+    grid = GridSpec(rows, cols, transform=(width, 0.0, 0.0, 0.0, -height, 0.0))
+    blocks = BlockGrid(rows, cols, block_size or fitting_block(rows, cols))
+    found: list[ArrayLayer | None] = []
+    for data, name in zip(arrays, ("data", "friction", "barriers"), strict=True):
+        if data is None:
+            found.append(None)
+            continue
+        if not isinstance(data, np.ndarray) or data.shape != shape:
+            raise InputError(f"{name} must be an array of shape {shape}, like the heights")
+        own = data.view(np.uint8) if data.dtype == bool else data
+        found.append(ArrayLayer(own, blocks, grid, nodata if name == "data" else None, name))
+    return found
+
+
+def store_layers(store: TileStore, names: tuple[Any, ...]) -> list[Layer | None]:
+    """Open the layers of heights, frictions and barriers of a store."""
+    for name in names:
+        if not (name is None or isinstance(name, str)):
+            raise InputError(
+                "for a store, give friction and barriers as names of its layers; create_layer "
+                "makes one of an array, and convert_dataset one of a raster"
+            )
+        if name in LAYERS:
+            raise InputError(f"layer {name!r} is a result; name a layer of heights or frictions")
+    return [None if name is None else store.layer(name) for name in names]
+
+
+def opened_inputs(
+    data: RasterLike,
+    names: tuple[Any, Any, Any],
+    of_arrays: tuple[Any, Any, int | None],
+    into: str,
+) -> tuple[str, list[Any]]:
+    """The path of a store, "" for arrays, and the layers of heights, frictions and barriers.
+
+    Parameters
+    ----------
+    names
+        Layer of heights, frictions and barriers; the last two may be arrays.
+    of_arrays
+        nodata, cell_size and block_size, which a store has itself.
+    """
+    if isinstance(data, np.ndarray):
+        if into != LAYERS[0]:
+            raise InputError("into names a layer of a store; leave it out for arrays")
+        return "", array_layers((data, *names[1:]), *of_arrays)
+    if of_arrays != (None, (1.0, 1.0), None):
+        raise InputError("nodata, block_size and cell_size are for arrays")
+    if into in LAYERS[1:]:
+        raise InputError(f"into {into!r}: this layer holds other results; name another")
+    store = opened_store(data)
+    return str(store.path), list(store_layers(store, names))
+
+
+def valid_places(inputs: Sequence[Any], given: PlacesLike, what: str) -> Places:
+    """Convert and check places, which must lie on cells that paths can use.
+
+    Parameters
+    ----------
+    inputs
+        The layers of heights, frictions and barriers; the last two may be None.
+    """
+    heights, friction, barriers = inputs
+    found = as_places(heights.grid, given, what)
+    needed = [heights] if friction in (None, heights) else [heights, friction]
+    ground = Ground(needed, [] if barriers is None else [barriers])
+    if len(found):
+        refuse_unusable(found, ground, snapped=isinstance(heights, Layer))
+    return found
+
+
+def refuse_start_costs(given: Places, what: str) -> None:
+    """Refuse start costs, such as a field called cost, where paths have two ends."""
+    if not given.costs.any():
+        return
+    k = int(given.costs.argmax())
+    rename = f", or rename the field cost of {given.file}" if given.file else ""
+    raise InputError(
+        f"{what}: {given.called(k)} has a start cost of {given.costs[k]:g}, and paths between "
+        f"places have none; leave it out{rename}"
+    )
+
+
+def refuse_shared(begin: Places, end: Places) -> None:
+    """Refuse cells that are at both ends, between which there is no path."""
+    shared = np.intersect1d(*(one.rows << 32 | one.cols for one in (begin, end)))
+    if len(shared):
+        count = f"{len(shared):,} cell{'s' * (len(shared) != 1)}"
+        row, col = divmod(int(shared[0]), 2**32)
+        raise InputError(
+            f"sources and targets share {count}, such as row {row}, column {col}; a corridor leads "
+            "from one place to another, so leave shared cells out of one of them"
+        )
+
+
+def places_on(
+    inputs: Sequence[Any], sources: PlacesLike, targets: PlacesLike | None, *, needed: bool
+) -> tuple[Places, Places | None]:
+    """Convert and check sources and targets, see `valid_places`.
+
+    `needed`: whether the run stops at targets.
+    """
+    if needed and targets is None:
+        raise InputError("stop_at_targets needs targets")
+    begin = valid_places(inputs, sources, "sources")
+    end = None if targets is None else valid_places(inputs, targets, "targets")
+    # What is sent to workers with every block carries no names.
+    return begin.one_per_cell("sources").bare(), end and end.one_per_cell().bare()
+
+
+def check_start_costs(problem: Any) -> None:
+    """Check the start costs of the sources of a `CostDistance` or `MatrixProblem`."""
+    costs = problem.sources.costs
+    if not len(costs) and not problem.source_edge:
+        raise InputError("there is no source; give one")
+    if not problem.model.kind.bottleneck and (costs < 0).any():  # of a bottleneck, it is a height
+        k = int(np.argmax(costs < 0))
+        raise InputError(
+            f"sources: the start cost {costs[k]:g} at row {problem.sources.rows[k]}, column "
+            f"{problem.sources.cols[k]} is negative; give 0 or more"
+        )
+    if problem.model.is_integer(problem.heights.dtype):
+        if (costs % 1).any():
+            raise InputError(
+                f"start cost {costs[costs % 1 != 0][0]}: must be an integer, because the distances "
+                "are integers"
+            )
+        if (most := costs.max(initial=0)) > GUARDS[8]:
+            raise InputError(f"start cost {most:g} exceeds 2**62; give a smaller one")
+
+
+def check_metric(problem: CostDistance) -> None:
+    """Refuse what the continuous metric does not have."""
+    if problem.metric == "steps":
+        return
+    refuse_with_continuous(
+        problem.model,
+        problem.connectivity,
+        alone=len(problem.names) == 1,
+        also=(
+            (problem.max_slope is not None, "max_slope", "no limit of slope"),
+            (problem.method != "relax", f"method {problem.method!r}", "method relax"),
+        ),
+    )
+
+
+def refuse_with_continuous(
+    model: CostModel,
+    connectivity: int,
+    *,
+    alone: bool,
+    also: Iterable[tuple[bool, str, str]] = (),
+) -> None:
+    """Refuse other costs and neighbours than the continuous metric takes.
+
+    Parameters
+    ----------
+    alone
+        Whether distances are all that is computed.
+    also
+        More to refuse: whether it is given, its name, and what to use instead.
+    """
+    for wrong, what, remedy in (
+        (not isinstance(model.kernel, Friction), f"cost {model.name!r}", "cost friction"),
+        (connectivity != 8, f"connectivity {connectivity}", "connectivity 8"),
+        (not alone, "backlinks, allocation, ties or paths", "distances alone"),
+        *also,
+    ):
+        if wrong:
+            raise InputError(
+                f"the continuous metric does not take {what}: use {remedy}, or metric steps"
+            )
+
+
+def limit_of_costs(max_cost: float | None, least: float) -> float | None:
+    if max_cost is not None and not max_cost >= least:
+        raise InputError(f"max_cost {max_cost} is not a number of at least {least:g}")
+    return None if max_cost == math.inf else max_cost
+
+
+def method_with_index(method: PathMethod, over_arrays: bool, *, build_index: bool) -> PathMethod:
+    """The method to use: "index" if an index is to be built."""
+    if build_index and method not in ("relax", "index"):
+        raise InputError(f"an index is for method 'index', not {method!r}; leave out build_index")
+    if build_index:
+        method = "index"
+    if method == "index" and over_arrays:
+        raise InputError("method 'index' is for stores; arrays have no distance index")
+    return method
+
+
+def gpu_of_method(
+    problem: CostDistance,
+    memory_limit: int | str | None,
+    backend: str,
+    device: Devices,
+    gpu_memory_limit: int | str | None,
+    client: Any,
+) -> tuple[Any, Gpu | None]:
+    """The client or its cluster, and the GPU that a problem's method runs on; None for the CPU."""
+    method, heights = problem.method, problem.layers[0]
+    check_metric(problem)
+    if problem.connectivity == 16 and method != "relax":
+        raise InputError(
+            f"method {method!r} takes 4 or 8 neighbours; use method relax, or connectivity 8"
+        )
+    if client is not None:
+        if isinstance(heights, ArrayLayer):
+            raise InputError("a cluster computes only from stores; leave out client (--workers)")
+        if method in GPU_METHODS or (backend == "cuda" and method == "dijkstra"):
+            raise InputError(
+                f"workers of a cluster have no method {method!r} on GPUs; use method relax, or "
+                "leave out client (--workers)"
+            )
+        if method == "index":
+            raise InputError(
+                "a cluster does not use the distance index; leave out client (--workers), or "
+                "method index"
+            )
+        if method != "relax":
+            backend = "cpu"
+        how = backend, gpu_memory_limit, memory_limit, heights.block_size
+        return cluster_on_gpus(client, problem, *how)
+    limit = limit_of(memory_limit)
+    return None, _own_gpu_of_method(problem, limit, backend, device, gpu_memory_limit)
+
+
+def _own_gpu_of_method(
+    problem: CostDistance,
+    memory_limit: int | None,
+    backend: str,
+    device: Devices,
+    gpu_memory_limit: int | str | None,
+) -> Gpu | None:
+    """The GPU of this process that a problem's method runs on."""
+    method, heights = problem.method, problem.layers[0]
+    if method in GPU_METHODS:
+        return gpu_for(method, backend, device, gpu_memory_limit)
+    if backend == "cuda" and method != "relax":
+        raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
+    if method != "relax":
+        return None
+    return find_gpu(backend, device, gpu_memory_limit, memory_limit, heights.block_size)
+
+
+def with_index(
+    problem: CostDistance, report: Report, place: Placement, *, build: bool, **how: Any
+) -> tuple[CostDistance, dict[str, Any] | None]:
+    """The problem with the store's index; also a report of the index if it was built now."""
+    if not problem.exact and (problem.verified or len(problem.names) > 1):
+        log.warning(
+            "not using the index: backlinks, allocation and verify need distances that are exact "
+            "to the last bit, and distances of real costs from an index are not"
+        )
+        return replace(problem, method="relax"), None
+    store = TileStore.open(problem.store)
+    settings = index_settings(problem.model, problem.steps, problem.rasters)
+    found = None
+    try:
+        found = Index.open(store, problem.blocks)
+    except StoreError:
+        if not build:
+            raise
+    lacks = found.difference(settings) if found else "there is none"
+    if not lacks:
+        return replace(problem, indexed=True), None
+    if not build:
+        raise StoreError(
+            f"{store.path}: no distance index for these costs: {lacks}; build one with "
+            "--build-index, "
+            "or leave out --method index"
+        )
+    place.progress.count += 1
+    friction = problem.friction
+    if problem.model.needs_friction and friction is None:
+        friction = problem.layer
+    with report.phase("index"):
+        made = build_distance_index(
+            store,
+            layer=problem.layer,
+            friction=friction,
+            barriers=problem.barriers,
+            **{key: value for key, value in problem.steps.items() if key != "metres"},
+            overwrite=True,
+            progress=place.progress,
+            **how,
+        )
+    told = {"backend": made.settings["backend"], "seconds": made.seconds["total"]}
+    return replace(problem, indexed=True, built=True), made.result | told

@@ -1,1 +1,0 @@
-"""Shortest paths on the CPU: numba kernels; blocks are visited in the order of distance."""

@@ -1,0 +1,455 @@
+"""The files of a distance index, and the settings that it depends on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from ...errors import InputError, OutputError, StoreError
+from ...grid import TILE, Block, BlockGrid, ceil_div
+from ...store import TileStore
+from ...store.checksums import unseal
+from ...store.codecs import ZSTD_LEVEL
+from ...store.files import output_errors
+from ...store.layer import KEY
+from ...store.metadata import node_json, separator_of
+from ...store.nodes import attributes_of, metadata_at, parsed
+from ...store.objects import ObjectPath, is_there
+from ...store.scratch import scratch_folder
+from ..cost.models import CostModel
+from ..cost.terrain import Raster
+from .packing import Packer, packed_bytes
+from .rim import TILES, entries_of, number_dtype, rim_cells, rim_steps
+from .tile import Entries
+
+NAME = "distance_index"
+FORMAT = 2
+_REMEDY = "build the index again with --overwrite"
+_PLACES = 1024
+"""Blocks of which it is kept where their tiles lie, 4 KB each for blocks of 1024."""
+
+Unpacked = TypeVar("Unpacked")
+
+
+def index_settings(
+    model: CostModel, problem: Mapping[str, Any], rasters: Mapping[str, Raster | None]
+) -> dict[str, Any]:
+    """Settings that an index depends on: the steps and their costs, not sources or limits."""
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "cost": model.name,
+        "parameters": model.parameters,
+        "connectivity": problem["connectivity"],
+        "corner_cutting": problem["corner_cutting"],
+        "reverse": problem["reverse"] and model.kind.directed,
+        "max_slope": problem.get("max_slope"),
+    }
+    if "metres" in problem:
+        found["metres"] = problem["metres"]
+    found |= {key: raster and Path(raster.name).name for key, raster in rasters.items()}
+    found |= {
+        f"{key} cells": raster and raster.data.identity  # type: ignore[union-attr]
+        for key, raster in rasters.items()
+    }
+    return json.loads(json.dumps(found))
+
+
+class Index:
+    """The distance index of a store, open for reading; all methods are thread-safe.
+
+    It is a sharded Zarr array of bytes, (tile rows, tile columns, bytes of a tile). A shard holds
+    the tiles of a block, each packed (`packing`), compressed and with a checksum (crc32c).
+
+    Attributes
+    ----------
+    path
+        Folder of the array.
+    settings
+        See `index_settings`.
+    tile
+        Side of a tile, in cells.
+    symmetric
+        Whether only half of the distances are stored.
+    dtype
+        Dtype of entries, which hold its largest value (`edges.infinity_of`) if there is no path.
+    bytes
+        Total size of the files.
+    room
+        Bytes of unpacked blocks that `read` keeps.
+    separator
+        Separator in the names of files: a slash, or in object storage also a dot.
+    cache
+        Folder for copies of the files that are read from object storage, to read them again; None
+        downloads them every time.
+    """
+
+    def __init__(
+        self, path: Path, blocks: BlockGrid, own: Mapping[str, Any], separator: str = "/"
+    ) -> None:
+        self.path, self.blocks, self.separator = path, blocks, separator
+        self.cache: Path | None = None
+        self.settings = {"tile": TILE, **own["settings"]}  # older ones do not say it
+        self.own = {**{key: own[key] for key in ("dtype", "symmetric")}, "settings": self.settings}
+        self.tile = self.settings["tile"]
+        self.symmetric = bool(own["symmetric"])
+        self.dtype = np.dtype(own["dtype"])
+        self.entries = entries_of(self.tile, self.symmetric)
+        self.bytes = int(own.get("stored_bytes", 0))
+        self.room = 0
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._open: OrderedDict[Block, Entries] = OrderedDict()
+        self._places: OrderedDict[Block, np.ndarray] = OrderedDict()
+        self._copied: set[Block] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Index, (self.path, self.blocks, self.own, self.separator)
+
+    @property
+    def chunk(self) -> tuple[int, int]:
+        """Number of tile rows and columns in a file."""
+        most = self.blocks.block // self.tile
+        down, across = self.shape
+        return min(most, down), min(most, across)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of tile rows and columns in the raster."""
+        return ceil_div(self.blocks.rows, self.tile), ceil_div(self.blocks.cols, self.tile)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of a packed tile before compression."""
+        return packed_bytes(self.tile, self.symmetric, self.dtype)
+
+    @property
+    def file_bytes(self) -> int:
+        """The most bytes that a file can have: those of tiles that do not compress."""
+        each = self.tile_bytes + (self.tile_bytes >> 8) + 64  # ZSTD_COMPRESSBOUND, and a checksum
+        return math.prod(self.chunk) * (each + 16) + 4
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """The most bytes that the entries of a block take in memory."""
+        count, item = rim_cells(self.tile), self.dtype.itemsize
+        ways = count * count * (item + number_dtype(self.tile).itemsize)
+        # Also those of one tile, packed and unpacked, and what unpacks it.
+        each = ways + rim_steps(self.tile) * item + 8 * (count + 1)
+        return (math.prod(self.chunk) + 5) * each
+
+    def file(self, at: Block) -> Path:
+        """File of a block."""
+        return self.path / self.separator.join(("c", str(at[0]), str(at[1]), "0"))
+
+    def tiles(self, at: Block) -> tuple[int, int]:
+        """Number of tile rows and columns in a block."""
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        return ceil_div(r1 - r0, self.tile), ceil_div(c1 - c0, self.tile)
+
+    def metadata(self, own: Mapping[str, Any]) -> bytes:
+        """The metadata of the Zarr array."""
+        array = zarr.create_array(
+            {},
+            shape=(*self.shape, self.tile_bytes),
+            chunks=(1, 1, self.tile_bytes),
+            shards=(*self.chunk, self.tile_bytes),
+            dtype=np.uint8,
+            compressors=(ZstdCodec(level=ZSTD_LEVEL), Crc32cCodec()),
+            filters=None,
+            fill_value=0,
+            dimension_names=("tile_row", "tile_column", "byte"),
+            chunk_key_encoding={"name": "default", "separator": self.separator},
+            attributes={KEY: dict(own)},
+        )
+        return node_json(array)
+
+    @classmethod
+    def open(cls, store: TileStore, blocks: BlockGrid) -> Index | None:
+        """Open the index of a store; None if there is none.
+
+        Raises
+        ------
+        StoreError
+            when its metadata is damaged, of an older version, or does not match the blocks.
+        """
+        path = store.path / NAME
+        if not is_there(path / "zarr.json"):
+            return None
+        remedy = "build it again with --overwrite, or delete the folder"
+        metadata = metadata_at(path) if isinstance(path, ObjectPath) else None
+        try:
+            array = parsed(zarr.open_array, metadata or metadata_at(path) or b"")
+            own: Any = attributes_of(array)[KEY]
+            if own["dtype"] not in ("float64", "uint32", "uint64"):
+                raise ValueError(f"entries of type {own['dtype']!r}")
+            if not isinstance(own["settings"], dict) or type(own["symmetric"]) is not bool:
+                raise ValueError("settings must be a JSON object and symmetric a boolean")
+            tile = own["settings"].get("tile", TILE)
+            if type(tile) is not int or tile not in TILES or tile > blocks.block:
+                raise ValueError(f"tiles of {tile!r} in blocks of {blocks.block}")
+            version = own["format"]
+            found = cls(path, blocks, own, separator_of(path, array.metadata))
+            if version == FORMAT:
+                found._refuse_unlike(array)
+        except Exception as error:  # on malformed JSON, zarr raises errors of many types
+            raise StoreError(
+                f"{path}/zarr.json: damaged distance index ({type(error).__name__}: {error}); "
+                f"{remedy}"
+            ) from error
+        if version != FORMAT:
+            raise StoreError(
+                f"{path}: a distance index of format {version!r}, and this version reads format "
+                f"{FORMAT}; {remedy}"
+            )
+        return found
+
+    def _refuse_unlike(self, array: Any) -> None:
+        """Refuse an array whose metadata are not those of this index."""
+        expected = json.loads(self.metadata({}))
+        found = array.metadata.to_dict()
+        for key in ("shape", "data_type", "chunk_grid", "codecs"):
+            if json.loads(json.dumps(found[key])) != expected[key]:
+                raise ValueError(f"{key} is {found[key]}, not {expected[key]}")
+
+    def difference(self, settings: Mapping[str, Any]) -> str | None:
+        """Describe the first setting that differs from those of the index; None if all agree."""
+        for key in settings:
+            was, now = self.settings.get(key), settings[key]
+            if was != now:
+                if key.endswith(" cells"):
+                    return f"the {key.removesuffix(' cells')} layer has changed since"
+                return f"{key} was {was!r} and is now {now!r}"
+        return None
+
+    def read(self, at: Block) -> Entries:
+        """Read the entries of a block's tiles.
+
+        Raises
+        ------
+        StoreError
+            when the file is missing or damaged.
+        """
+        with self._lock:
+            found = self._open.get(at)
+            if found is not None:
+                self._open.move_to_end(at)
+                return found
+        tiles, size = math.prod(self.tiles(at)), 0
+        # Memory that is never written is never taken.
+        count = rim_cells(self.tile)
+        others = np.empty(tiles * count * count, number_dtype(self.tile))
+        ways = np.empty(len(others), self.dtype)
+        ends = np.empty((tiles, count + 1), np.int64)
+        steps = np.empty((tiles, rim_steps(self.tile)), self.dtype)
+        for k, one in enumerate(self._stored(at)):
+            tile = self._unpacked(at, *one, Packer.links)
+            place = slice(size, size + len(tile.ways))
+            others[place], ways[place] = tile.others, tile.ways
+            ends[k], steps[k] = tile.ends[0] + size, tile.steps[0]
+            size = place.stop
+        found = Entries(ends, others[:size], ways[:size], steps)
+        with self._lock:
+            self._open[at] = found
+            held = sum(a.nbytes for entries in self._open.values() for a in entries)
+            while self._open and held > self.room:
+                held -= sum(a.nbytes for a in self._open.popitem(last=False)[1])
+        return found
+
+    def read_tile(self, tile: tuple[int, int]) -> Entries:
+        """Read the entries of one tile, by its row and column.
+
+        Raises
+        ------
+        StoreError
+            when the file is missing or damaged.
+        """
+        at, (i, j) = self._block_of(tile)
+        with self._opened(at) as file:
+            number = i * self.chunk[1] + j
+            stored = self._tile_in(file, at, number)
+        return self._unpacked(at, number, stored, Packer.links)
+
+    def _block_of(self, tile: tuple[int, int]) -> tuple[Block, Block]:
+        """The block of a tile, and the tile's row and column in it."""
+        side = self.blocks.block // self.tile
+        (i, down), (j, across) = divmod(tile[0], side), divmod(tile[1], side)
+        return (i, j), (down, across)
+
+    def rows(self, at: Block) -> Iterator[np.ndarray]:
+        """Read the entries of a block's tiles, (columns, entries), one row of tiles at a time.
+
+        Entries that were left out are infinite. The array is reused.
+
+        Raises
+        ------
+        StoreError
+            when the file is missing or damaged.
+        """
+        across = self.tiles(at)[1]
+        row = np.empty((across, self.entries), self.dtype)
+        for k, one in enumerate(self._stored(at)):
+            row[k % across] = self._unpacked(at, *one, Packer.entries)
+            if k % across == across - 1:
+                yield row
+
+    def _unpacked(
+        self, at: Block, number: int, stored: bytes, how: Callable[[Packer, bytes], Unpacked]
+    ) -> Unpacked:
+        """Unpack a tile of a block with a method of `Packer`."""
+        if not hasattr(self._local, "packer"):
+            self._local.packer = Packer(self.tile, self.symmetric, self.dtype)
+        try:
+            return how(self._local.packer, stored)
+        except ValueError as error:
+            raise self._corrupt(at, number, str(error)) from None
+
+    def _stored(self, at: Block) -> Iterator[tuple[int, bytes]]:
+        """Yield the number in the block and the compressed bytes of every tile, row by row."""
+        down, across = self.tiles(at)
+        with self._opened(at) as file:
+            for i in range(down):
+                for j in range(across):
+                    number = i * self.chunk[1] + j
+                    yield number, self._tile_in(file, at, number)
+
+    def _tile_in(self, file: BinaryIO, at: Block, number: int) -> bytes:
+        """Read the compressed bytes of a tile in an open file."""
+        start, size = self._places_in(file, at)[number].tolist()
+        data = os.pread(file.fileno(), size, start) if size <= self.file_bytes else b""
+        stored = unseal(data) if len(data) == size else None
+        if stored is None:
+            raise self._corrupt(at, number, "crc32c differs")
+        return stored
+
+    def _places_in(self, file: BinaryIO, at: Block) -> np.ndarray:
+        """Offsets and sizes of the tiles in an open file, from its end."""
+        with self._lock:
+            found = self._places.get(at)
+        if found is None:
+            length = 16 * math.prod(self.chunk) + 4
+            size = os.fstat(file.fileno()).st_size
+            tail = unseal(os.pread(file.fileno(), length, max(size - length, 0)))
+            if tail is None:
+                raise StoreError(
+                    f"{self.file(at)}: truncated or corrupt (crc32c of its index differs); "
+                    f"{_REMEDY}"
+                )
+            found = np.frombuffer(tail, "<u8").reshape(-1, 2)
+            with self._lock:
+                self._places[at] = found
+                while len(self._places) > _PLACES:
+                    self._places.popitem(last=False)
+        return found
+
+    def _corrupt(self, at: Block, number: int, why: str) -> StoreError:
+        tile = divmod(number, self.chunk[1])
+        return StoreError(f"{self.file(at)}: corrupt tile {tile} ({why}); {_REMEDY}")
+
+    @contextmanager
+    def _opened(self, at: Block) -> Iterator[BinaryIO]:
+        """Open the file of a block, or a copy of the object."""
+        path = self.file(at)
+        try:
+            is_object = isinstance(path, ObjectPath)
+            with self._downloaded(path, at) if is_object else open(path, "rb") as file:
+                yield file
+        except FileNotFoundError:
+            raise StoreError(f"{path}: missing from the distance index; {_REMEDY}") from None
+        except OSError as error:
+            if isinstance(error, StoreError | OutputError):
+                raise
+            raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+
+    @contextmanager
+    def _downloaded(self, path: Any, at: Block) -> Iterator[BinaryIO]:
+        """Open a copy of an object on disk; without `cache`, in a file without a name."""
+        copy = self.cache / f"{at[0]}-{at[1]}" if self.cache else None
+        if copy and at in self._copied:
+            with open(copy, "rb") as file:
+                yield file
+            return
+        if (found := path.head()) is None:
+            raise FileNotFoundError
+        scratch = self.cache or scratch_folder()
+        with ExitStack() as opened:
+            with output_errors(scratch):
+                scratch.mkdir(parents=True, exist_ok=True)
+                nameless = partial(tempfile.TemporaryFile, dir=scratch)
+                new: Any = partial(open, copy) if copy else nameless
+                made = opened.enter_context(new(mode="w+b"))
+                if found.size:
+                    os.posix_fallocate(made.fileno(), 0, found.size)
+            path.download(made.fileno(), found.size)
+            self._copied.add(at)
+            yield made
+
+    def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
+        """Whether the file of a block is whole; `digest` and `small` are those of layers."""
+        try:
+            for _ in self._stored((i, j)):
+                pass
+        except StoreError:
+            return False
+        finally:
+            self._places.pop((i, j), None)
+        return True
+
+    def close(self) -> None:
+        """Release what was read, and delete the copies of objects."""
+        self._open.clear()
+        if self.cache is not None:
+            shutil.rmtree(self.cache, ignore_errors=True)
+            self._copied.clear()
+
+
+def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:
+    """Dtype of the entries.
+
+    Raises
+    ------
+    InputError
+        for 64-bit integer heights, whose distances within a tile may overflow.
+    """
+    if model.is_integer(heights) and heights.itemsize == 8:
+        raise InputError(
+            f"a distance index requires integer heights of at most 32 bits, not {heights.name}; "
+            "use another method, or convert to float64"
+        )
+    return model.distance_dtype(heights)
+
+
+def new_index(
+    path: Path, blocks: BlockGrid, model: CostModel, heights: np.dtype, settings: dict[str, Any]
+) -> Index:
+    """Return an index in a folder that need not exist yet, for heights of a dtype.
+
+    Raises
+    ------
+    InputError
+        when its tiles are larger than the blocks.
+    """
+    if (tile := settings.get("tile", TILE)) > blocks.block:
+        raise InputError(
+            f"tiles of {tile} are larger than the blocks of the store, {blocks.block}; give a "
+            "smaller --tile, or convert with a larger --block-size"
+        )
+    own = {
+        "settings": settings,
+        "dtype": index_dtype(model, heights).name,
+        "symmetric": not model.kind.directed,
+    }
+    return Index(path, blocks, own)

@@ -1,0 +1,314 @@
+"""Least costs and paths between pairs of cells from the distance index: `query_index`."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import arguments
+from ...arguments import checked, flag, path
+from ...compiled import known_types, tell_compiling
+from ...described import Described
+from ...engine.plan import COMPILED_BASELINE, PER_ROW, limit_of, loaded, require
+from ...errors import InputError
+from ...grid import cell_centres
+from ...io.features import LINES, Feature, import_parquet, library_bytes, write_features
+from ...io.lines import PARQUET, checked_target, tell_without_crs
+from ...io.places import Places, PlacesLike, as_places
+from ...io.settling import Ground, settle
+from ...progress import Progress, silent
+from ...report import Report
+from ...store import TileStore
+from ...store.file_writer import writable_file
+from ...store.objects import is_url
+from ...store.outputs import together, whole_file
+from ...store.scratch import scratch_folder
+from ...store.temporary import TemporaryFolder
+from ..cost.graph import warn_about_lengths
+from ..cost.wrap import tell_open
+from ..relax.trace import path_length
+from .operation import DistanceIndex
+from .rim import rim_cells
+from .search import RimSearch, state_bytes
+from .search_kernels import search_rims
+from .stored import stored_index
+
+COLUMNS = "pair", "cost"
+LAYER = "paths"
+
+_PAIR_BYTES = 2080
+"""Memory for a pair: its cells and label; without the distances within the tile of its end."""
+
+_LEAST_ROOM = 8_000_000
+"""Memory for the entries of some tiles."""
+
+
+@dataclass(repr=False)
+class IndexQuery(Described):
+    """Costs between pairs of cells.
+
+    Attributes
+    ----------
+    pairs
+        What the pairs are called: their numbers from 1, or names.
+    costs
+        Least cost of each pair, int64 for integer costs, else float64; masked without a path.
+    paths
+        With ``trace``: cells (row, col) of each path, int64 (n, 2), or None; else empty.
+    report
+        The run's `Report`.
+    """
+
+    pairs: np.ndarray
+    costs: np.ma.MaskedArray
+    paths: list[np.ndarray | None]
+    report: Report
+
+
+def _snap(name: str, value: Any) -> int:
+    return arguments.whole(name, value, 1, 1000)
+
+
+@checked(data=arguments.store, snap=_snap, trace=flag, output=path, paths=path)
+def query_index(
+    data: str | os.PathLike[str] | TileStore,
+    starts: PlacesLike,
+    ends: PlacesLike,
+    *,
+    snap: int | None = None,
+    trace: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    paths: str | os.PathLike[str] | None = None,
+    memory_limit: int | str | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> IndexQuery:
+    """Least costs between pairs of cells, from the distance index of a store.
+
+    Reads the cells of the tiles in which the ends lie, and of the index what a search from the
+    start towards the end comes to. What was read is kept for the next pairs, within the limit. The
+    costs and their layers are those that the index was built for (`build_index`).
+
+    Parameters
+    ----------
+    data
+        A store with a distance index, or its path.
+    starts, ends
+        Cells, as for `shortest_paths`, of the same number: a path leads from the first start to the
+        first end, and so on. Pairs with the same start are answered by one search.
+    snap
+        Move cells without a value, or on barriers, to the nearest one within so many cells.
+    trace
+        Also return the cells of the paths.
+    output
+        Also write the costs here, .csv or .parquet: pair and cost, empty without a path.
+    paths
+        Also write the paths with pair, cost and length: .gpkg, .parquet, .fgb or .geojson.
+    memory_limit
+        Bound on the peak resident set of the process; a quarter of RAM when None.
+    overwrite
+        Replace existing files once the new ones are complete.
+    progress
+        Called with the pairs just answered, and all.
+
+    Returns
+    -------
+    IndexQuery
+        Costs in the order of the pairs. Integer costs and those of minimax have the bits of
+        `shortest_paths`; others are within 1e-12 of them, relative.
+
+    Raises
+    ------
+    InputError
+        when cells lie outside the raster, without a value or on barriers, or a file exists.
+    StoreError
+        when there is no index, it is damaged, or its layers have changed since.
+    PlanError
+        when the memory limit is too small.
+    OutputError
+        when the disk is full.
+
+    Notes
+    -----
+    E. W. Dijkstra's algorithm over rims of tiles; docs/design/distance-index.md.
+
+    Examples
+    --------
+    >>> build_index("dem.zarr", cost="tobler")  # doctest: +SKIP
+    >>> query_index("dem.zarr", [(10, 10)], [(90, 40)]).costs  # doctest: +SKIP
+    masked_array(data=[7039.1], ...)
+    """
+    table = None if output is None else _checked_table(output, overwrite=overwrite)
+    lines = None if paths is None else checked_target(paths, overwrite=overwrite)
+    store = TileStore.open(data)
+    operation, index = stored_index(store)
+    begin, end = (
+        _usable(operation, given, name, snap)
+        for given, name in ((starts, "starts"), (ends, "ends"))
+    )
+    if len(begin) != len(end):
+        raise InputError(f"{len(begin)} starts and {len(end)} ends; give as many ends as starts")
+    tell_open(operation.grid)
+    warn_about_lengths(operation)
+    if not known_types(search_rims):
+        tell_compiling(search_rims, "query-index")
+    report = Report("query-index")
+    limit = limit_of(memory_limit)
+    beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
+    traced = trace or lines is not None
+    needed = COMPILED_BASELINE + loaded() + beside + state_bytes(index, lines=traced)
+    needed += PER_ROW * operation.grid.rows + len(begin) * (_PAIR_BYTES + 8 * rim_cells(index.tile))
+    require(needed + _LEAST_ROOM, limit, "to search in this distance index")
+    with report.measured(), together(), ExitStack() as stack:
+        if is_url(store.path):
+            index.cache = stack.enter_context(TemporaryFolder(scratch_folder()))
+        search = RimSearch(operation, index, limit - needed, lines=traced)
+        answers = _Answers(search, operation, begin, end, progress)
+        with report.phase("search"):
+            if lines is not None:
+                _write_lines(lines, answers, keep=trace)
+            else:
+                for _ in answers.each(traced=trace, keep=trace):
+                    pass
+        found = answers.found
+        if table is not None:
+            with report.phase("write"), whole_file(table) as part:
+                write = _write_parquet if table.suffix.lower() == PARQUET else _write_csv
+                write(part, found)
+    report.cells = operation.grid.cells
+    report.settings = {**index.settings, "memory_limit": limit}
+    report.result = {
+        "store": str(store.path),
+        "pairs": len(begin),
+        "unreached": int(np.ma.getmaskarray(found.costs).sum()),
+        "searches": answers.searches,
+        "tiles_read": search.tiles_read,
+        "index_bytes": index.bytes,
+    }
+    if lines is not None:
+        report.result["paths"] = len(begin) - report.result["unreached"]
+    for key, file in (("output", output), ("path", paths)):
+        if file is not None:
+            report.result[key] = os.fspath(file)
+    found.report = report
+    return found
+
+
+class _Answers:
+    """Answers pairs of cells, all with the same start by one search."""
+
+    def __init__(
+        self,
+        search: RimSearch,
+        operation: DistanceIndex,
+        begin: Places,
+        end: Places,
+        progress: Progress,
+    ) -> None:
+        self._search, self.grid, self._lengths = search, operation.grid, operation.lengths
+        self._begin, self._end, self._progress = begin, end, progress
+        labels = [begin.called(k) if begin.names else int(begin.ids[k]) for k in range(len(begin))]
+        kind = np.int64 if search.dtype.kind == "u" else np.float64
+        self.found = IndexQuery(
+            np.array(labels, object if begin.names else np.int64),
+            np.ma.masked_all(len(begin), kind),
+            [],
+            Report("query-index"),
+        )
+        self.searches = 0
+
+    def each(self, *, traced: bool, keep: bool) -> Iterator[tuple[int, np.ndarray | None]]:
+        """Yield the number of each pair and the cells of its path, if `traced` and there is one."""
+        if keep:
+            self.found.paths = [None] * len(self._begin)
+        places = self._begin.places
+        starts, first, of = np.unique(places, axis=0, return_index=True, return_inverse=True)
+        ends_of = np.cumsum(np.bincount(of.ravel()))[:-1]
+        members = np.split(np.argsort(of.ravel(), kind="stable"), ends_of)
+        for start in np.argsort(first).tolist():
+            pairs = members[start]
+            ends = list(map(tuple, self._end.places[pairs].tolist()))
+            costs = self._search.costs(tuple(starts[start].tolist()), ends)
+            self.searches += 1
+            for k, end, cost in zip(pairs.tolist(), ends, costs, strict=True):
+                cells: np.ndarray | None = None
+                if cost < self._search.infinity:
+                    self.found.costs[k] = cost
+                    cells = self._search.path(end, cost) if traced else None
+                if keep:
+                    self.found.paths[k] = cells
+                yield k, cells
+            self._progress(len(pairs), len(self._begin))
+
+    def features(self, *, keep: bool) -> Iterator[Feature]:
+        """Yield the paths as lines."""
+        pairs, costs = self.found.pairs.tolist(), self.found.costs
+        for k, cells in self.each(traced=True, keep=keep):
+            if cells is None:
+                continue
+            xy = cell_centres(self.grid, cells)
+            own = {"pair": pairs[k], "cost": costs[k].item()}
+            own["length"] = path_length(cells, self._lengths)
+            # A path of one cell repeats its position: a line has two.
+            yield xy if len(xy) > 1 else np.repeat(xy, 2, axis=0), own
+
+
+def _usable(operation: DistanceIndex, given: PlacesLike, name: str, snap: int | None) -> Places:
+    """Convert places to cells that can be used, in the order in which they are given."""
+    found = as_places(operation.grid, given, name).as_given()
+    if not len(found):
+        raise InputError(f"there are no {name}; give one")
+    layers: dict[str, Any] = {
+        key: raster.data for key, raster in operation.rasters.items() if raster is not None
+    }
+    barriers = [layers.pop("barriers")] if "barriers" in layers else []
+    how: Any = {"nodata": "error" if snap is None else "snap", "snap": snap, "what": name}
+    return settle(found, Ground(list(layers.values()), barriers), **how)
+
+
+def _checked_table(file: Any, *, overwrite: bool) -> Path:
+    found = Path(file)
+    if found.suffix.lower() not in (".csv", PARQUET):
+        raise InputError(f"{found}: name the table .csv or .parquet")
+    if found.suffix.lower() == PARQUET:
+        import_parquet(found)
+    return writable_file(found, overwrite=overwrite)
+
+
+def _write_csv(file: Path, found: IndexQuery) -> None:
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        write_rows(out, found)
+
+
+def write_rows(out: Any, found: IndexQuery) -> None:
+    """Write the costs as lines of CSV, with an empty field where there is no path."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(zip(found.pairs.tolist(), found.costs.tolist(), strict=True))
+
+
+def _write_parquet(file: Path, found: IndexQuery) -> None:
+    pyarrow, parquet = import_parquet(file)
+    pairs = pyarrow.array(found.pairs.tolist())
+    costs = pyarrow.array(found.costs.data, mask=np.ma.getmaskarray(found.costs))
+    parquet.write_table(pyarrow.table([pairs, costs], names=list(COLUMNS)), file)
+
+
+def _write_lines(target: Path, answers: _Answers, *, keep: bool) -> None:
+    """Write the paths as lines."""
+    found, grid = answers.found, answers.grid
+    pair = object if found.pairs.dtype == object else np.int64
+    fields: dict[str, Any] = {"pair": pair, "cost": found.costs.dtype.type, "length": float}
+    features = answers.features(keep=keep)
+    tell_without_crs(target, grid)
+    with whole_file(target) as part:
+        batches = iter(lambda: list(islice(features, 256)), [])
+        write_features(part, batches, grid, LAYER, fields, LINES)

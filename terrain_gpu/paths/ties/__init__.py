@@ -1,0 +1,1 @@
+"""All steps back on least-cost paths: `tied_steps`."""

@@ -1,0 +1,258 @@
+"""All steps back on least-cost paths, as bits: `tied_steps`.
+
+A backlink is one of several steps where paths cost the same. All of them follow from the distances
+and the costs of steps: those from strictly nearer neighbours, and the backlink itself, which on a
+flat is the only one that surely leads out. So no way along these steps runs in a circle.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arguments import LayerCompression, checked, text
+from ...compiled import jit
+from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
+from ...engine.proof import Limits
+from ...engine.run import Here, Result, Run, run
+from ...grid import TILE, Block
+from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...progress import Progress, silent
+from ...store import TileStore
+from ..cost.edges import infinity_of, join
+from ..cost.fields import Field
+from ..cost.steps import RESULTS, UNREACHED, fill_weights, layer_named
+from ..cost_distance.recorded import RecordedSteps
+from .proof import plan_ties_proof, verify_ties
+
+TIES = "ties"
+
+
+@jit
+def tied(cost, heights, frictions, absent, lengths, options, distances, codes, work, ties):
+    """Mark all steps from strictly nearer neighbours, and those of the backlinks.
+
+    Parameters
+    ----------
+    heights, frictions, absent, lengths, options
+        See `fill_weights`.
+    distances
+        Padded by one; the largest value where unreached.
+    codes
+        uint8, the backlinks.
+    work
+        (8, TILE, TILE) of the type of distances.
+    ties
+        uint8, receives bit k where a path may come from neighbour k.
+    """
+    infinity = infinity_of(distances)
+    height, width = codes.shape
+    for row in range(0, height, TILE):
+        for col in range(0, width, TILE):
+            fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work)
+            for y in range(min(TILE, height - row)):
+                for x in range(min(TILE, width - col)):
+                    r, c = row + y, col + x
+                    here, code = distances[r + 1, c + 1], codes[r, c]
+                    ties[r, c] = 0
+                    if code in (0, UNREACHED) or here == infinity:
+                        continue
+                    found = code
+                    for k in range(8):
+                        there = distances[r + 1 + ROW_STEP[k], c + 1 + COL_STEP[k]]
+                        if there < here and join(cost, there, work[k, y, x]) == here:
+                            found |= np.uint8(1 << k)
+                    ties[r, c] = found
+
+
+@dataclass(frozen=True)
+class TiedSteps(RecordedSteps):
+    """The operation; fields are parameters of `tied_steps`."""
+
+    into: str = TIES
+
+    command = "tied-steps"
+    mark = "ties_of"
+    phases = (Phase("ties", writes=True),)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.named("backlink")
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return (OutputLayer(self.into, np.dtype(np.uint8), None, "tied steps"),)
+
+    def settings(self) -> dict[str, Any]:
+        return {"ties_of": self.distances}
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        block = self.blocks.block
+        ring, item = (block + 2 + TILE) ** 2, self.layers[0].dtype.itemsize
+        raw = sum(layer.dtype.itemsize + 1 for layer in self.layers[2:])
+        size = [layer_bytes(*self.grid.shape, one.dtype.itemsize, block) for one in self.layers]
+        return fit_blocks(
+            self.blocks,
+            self.layers[0].dtype.name,
+            "for the ties of",
+            buffer=self.blocks.largest(),
+            worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * TILE * TILE,
+            scratch=4 * self.blocks.largest(tiled=True),
+            common=PER_ROW * self.grid.rows,
+            bytes_read=sum(size),
+            bytes_written=layer_bytes(*self.grid.shape, 1, block),
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def begin(self, plan: StreamPlan, spill: Any) -> State:
+        # Compile in the main thread, which Ctrl-C stops.
+        shape, dtype = (TILE + 2, TILE + 2), self.layers[0].dtype
+        heights, frictions = (np.zeros(shape, kind) for kind in self.terrain.types)
+        cells = np.zeros((1, 1), np.uint8)
+        self._mark(
+            Field(heights, frictions, np.ones(shape, bool), np.ones((4, TILE + 2)), heights),
+            np.zeros(shape, dtype),
+            cells,
+            cells.copy(),
+        )
+        return State()
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        limits, others = Limits(memory_limit, threads), (self.layers[1], self.outputs[0])
+        plan_ties_proof(self.terrain, self.layers[0], *others, limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        paths = self.problem.problem(TileStore.open(self.store))
+        distances, backlinks, *_ = self.layers
+        made = run.layer(self.into)
+        proven = verify_ties(paths, distances, backlinks, made, run.proof_limits)
+        return {"verified_ties": proven["cells"]}
+
+    def new_buffer(self) -> list[np.ndarray]:
+        return [np.empty(self.blocks.largest(), np.uint8)]
+
+    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+        r0, r1, c0, c1 = self.window(at)
+        return [buffer[0][: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0)]
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        field = self.terrain.load(at)
+        distances = self.padded(self.layers[0], at, field.absent.shape)
+        window = self.blocks.window(*at)
+        self._mark(field, distances, self.layers[1].read_window(*window), out[0])
+        return SolvedBlock(tuple(out))
+
+    def _mark(
+        self, field: Field, distances: np.ndarray, codes: np.ndarray, ties: np.ndarray
+    ) -> None:
+        tied(
+            self.terrain.model.kernel,
+            field.heights,
+            field.frictions,
+            field.absent,
+            field.lengths,
+            self.problem.options,
+            distances,
+            codes,
+            np.empty((8, TILE, TILE), distances.dtype),
+            ties,
+        )
+
+
+@checked(distances=text)
+def tied_steps(
+    store: str | os.PathLike[str] | TileStore,
+    distances: str = RESULTS[0],
+    *,
+    into: str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Find all steps back from each cell on paths of the least cost, not only one.
+
+    Parameters
+    ----------
+    store
+        A store with distances and backlinks of `shortest_paths`.
+    distances
+        The layer of distances.
+    into
+        Layer to write: uint8, the sum of the D8 codes (E 1, SE 2, ... NE 128) of all neighbours
+        that are strictly nearer to a source and on a path of the least cost, and of the backlink;
+        0 at sources and unreached cells. "ties" when None, or "walk_ties" for the distances "walk".
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Prove the steps in another pass over the cells; distances and backlinks have their own
+        proof.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks distances or backlinks, or already has such a result.
+    VerificationError
+        when the proof fails; there is no result then.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Examples
+    --------
+    >>> shortest_paths("dem.zarr", [(0, 0)], backlink=True)
+    >>> tied_steps("dem.zarr").layers["ties"].read_window(0, 100, 0, 100)
+    """
+    opened = store if isinstance(store, TileStore) else TileStore.open(store)
+    name = into or layer_named(distances, TIES)
+    return run(
+        TiedSteps(str(opened.path), distances, name),
+        memory_limit=memory_limit,
+        threads=threads,
+        compress=compress,
+        resume=resume,
+        overwrite=overwrite,
+        verify=verify,
+        place=Here(progress),
+        client=client,
+    )

@@ -1,0 +1,1 @@
+"""Layers from layers: a folder for each command."""

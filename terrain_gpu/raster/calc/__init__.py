@@ -1,0 +1,1 @@
+"""Arithmetic over layers: `calc`."""

@@ -1,0 +1,435 @@
+"""Arithmetic over the layers of a store as an operation: `calc`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arguments import LayerCompression, cell_type, checked, real_or_word
+from ...cells import as_scalar, exact, layer_dtype
+from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, plain_baseline
+from ...engine.proof import Limits
+from ...engine.run import Here, Result, Run, run
+from ...errors import InputError, StoreError
+from ...grid import Block, BlockGrid
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
+from ...progress import Progress, silent
+from ...store import TileStore
+from ...tokens import named_store
+from .arithmetic import CONDITION, INTEGER, REAL, Arithmetic, Cells, TooLarge
+from .classes import Classes, read_classes
+from .proof import Sought, plan_calc_proof, verify_calc
+
+LAYER = "calc"
+_STRIP = 1 << 16
+"""Cells that are computed at a time, so that temporaries stay in the cache."""
+
+MOST_MISSING = 1000
+"""Classes that a table lacks and that are remembered for the message."""
+
+
+class _Missing(InputError):
+    """A table lacks classes."""
+
+
+@dataclass(frozen=True)
+class Calc(Operation):
+    """The operation; fields are parameters of `calc`, but `classes` is what `reclass` holds."""
+
+    store: str
+    expression: str
+    into: str = LAYER
+    dtype: str | None = None
+    classes: Classes | None = None
+    default: float | str | None = None
+
+    command = "calc"
+    mark = "calc_of"
+    phases = (Phase("calc", writes=True),)
+
+    @cached_property
+    def arithmetic(self) -> Arithmetic:
+        store = TileStore.open(self.store)
+        dtypes = {}
+        for name, layer in store.each():
+            if isinstance(layer, StoreError):
+                raise layer
+            dtypes[name] = layer.dtype
+        with named_store(store.path):
+            return Arithmetic(self.expression, dtypes)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.arithmetic.layers
+
+    @cached_property
+    def target(self) -> np.dtype:
+        """Type of the layer."""
+        kind = self.arithmetic.kind
+        if self.classes is not None:
+            given = self.default, *(value for _, value in self.classes)
+            kind = REAL if any(isinstance(one, float) for one in given) else INTEGER
+        usual = {CONDITION: "uint8", REAL: "float64"}.get(kind, "int64")
+        return layer_dtype(self.dtype or usual)
+
+    @property
+    def nodata(self) -> float | int:
+        if self.target.kind == "f":
+            return math.nan
+        info = np.iinfo(self.target)
+        return int(info.max if self.target.kind == "u" else info.min)
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return (OutputLayer(self.into, self.target, self.nodata, "results of calc"),)
+
+    def settings(self) -> dict[str, Any]:
+        classes = None if self.classes is None else [list(pair) for pair in self.classes]
+        return {
+            "calc_of": self.expression,
+            "dtype": self.target.name,
+            "classes": classes,
+            "default": self.default,
+        }
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        layers = self.layers
+        return plan_calc(
+            self.blocks,
+            [layer.dtype for layer in layers],
+            self.target,
+            parts=self.arithmetic.parts,
+            classes=len(self.classes or ()),
+            stored=sum(layer.info.get("stored_bytes") or 0 for layer in layers),
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    def begin(self, plan: StreamPlan, spill: Path) -> State:
+        return _Lacking(self)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        window = self.blocks.window(*at)
+        rows, cols = out[0].shape
+        step = max(_STRIP // cols, 1)
+        missing: set[float] = set()
+        for row in range(0, rows, step):
+            part = slice(row, row + step)
+            layers = {
+                name: (data[part], layer.nodata)
+                for name, data, layer in zip(self.inputs, cells, self.layers, strict=True)
+            }
+            self._solve(layers, out[0][part], missing, (window[0] + row, window[2]))
+        return SolvedBlock(tuple(out), sorted(missing))
+
+    def _solve(
+        self,
+        layers: dict[str, Any],
+        out: np.ndarray,
+        missing: set[float],
+        corner: tuple[int, int],
+    ) -> None:
+        """Compute cells of the layer; `corner` is the row and column of the first one."""
+
+        def refuse(k: int, gives: str, why: str) -> InputError:
+            row, col = divmod(k, out.shape[1])
+            return InputError(
+                f"{self.store}: expression {self.expression!r} gives {gives} at row "
+                f"{corner[0] + row}, column {corner[1] + col}{why}"
+            )
+
+        try:
+            found = self.arithmetic.over(layers)
+        except TooLarge as error:
+            remedy = "; multiply an integer by 1.0 to compute with real numbers"
+            raise refuse(error.args[0], "an integer beyond int64", remedy) from None
+        if self.classes is not None:
+            found = self._reclassed(found, missing)
+        self._convert(found, out, refuse)
+
+    @cached_property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Classes that results may be, in their type, their values, and which have none."""
+        assert self.classes is not None
+        kind = INTEGER if self.arithmetic.kind == CONDITION else self.arithmetic.kind
+        able = [(key, value) for key, value in self.classes if exact(key, kind)]
+        void = np.array([value is None for _, value in able], bool)
+        values = np.zeros(len(able), REAL if self.target.kind == "f" else self.target)
+        for k in np.flatnonzero(~void).tolist():
+            values[k] = as_scalar(able[k][1] or 0, values.dtype)
+        return np.array([key for key, _ in able], kind), values, void
+
+    def _reclassed(self, found: Cells, missing: set[float]) -> Cells:
+        keys, values, void = self.table
+        classes = found.values.astype(keys.dtype, copy=False)
+        at = np.searchsorted(keys[1:], classes, side="right")
+        lacks = ~found.void & (keys[at] != classes)
+        result, gone = values[at], found.void | void[at]
+        if lacks.any():
+            if self.default is None:
+                left = MOST_MISSING + 1 - len(missing)
+                missing.update(np.unique(classes[lacks])[: max(left, 0)].tolist())
+            elif isinstance(self.default, str):
+                gone |= lacks
+            else:
+                gone &= ~lacks
+                result[lacks] = as_scalar(self.default, result.dtype)
+        return Cells(result, gone)
+
+    def _convert(
+        self, found: Cells, out: np.ndarray, refuse: Callable[[int, str, str], InputError]
+    ) -> None:
+        """Write values in the type of the layer; refuse those that this does not hold."""
+        values, void = found
+        name = self.target.name
+        if self.target.kind == "f":
+            with np.errstate(over="ignore"):
+                out[...] = values
+            bad = ~void & ~np.isfinite(out)
+        else:
+            info = np.iinfo(self.target)
+            low, high = info.min, info.max
+            if values.dtype.kind == "f":
+                with np.errstate(invalid="ignore"):
+                    fine = (values >= float(low)) & (values < float(high) + 1) & (values % 1 == 0)
+            elif values.dtype == CONDITION:
+                fine = np.ones(values.shape, bool)
+            else:
+                own = np.iinfo(values.dtype)
+                fine = (values >= max(low, own.min)) & (values <= min(high, own.max))
+            bad = ~void & ~fine
+            with np.errstate(invalid="ignore"):
+                np.copyto(out, np.where(fine & ~void, values, 0), casting="unsafe")
+            bad |= ~void & (out == self.nodata)
+        if bad.any():
+            k = int(np.argmax(bad))
+            remedy = f", which {name} does not hold as a value; choose another type (--dtype)"
+            raise refuse(k, str(values.flat[k]), remedy)
+        out[void] = self.nodata
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        limits, parts = Limits(memory_limit, threads), self.arithmetic.parts
+        plan_calc_proof(self.blocks, self.layers, self.outputs[0], parts, limits)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        classes: Any = None if self.classes is None else dict(self.classes)
+        sought = Sought(self.expression, self.arithmetic.parts, classes, self.default)
+        sources = dict(zip(self.inputs, self.layers, strict=True))
+        proven = verify_calc(sought, sources, run.layer(self.into), run.proof_limits)
+        return {"verified_cells": proven["cells"]}
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        try:
+            return super().execute(run)
+        except _Missing:
+            run.forget()  # the blocks are of no use with another table
+            raise
+
+
+def plan_calc(
+    blocks: BlockGrid,
+    kinds: Sequence[np.dtype],
+    target: np.dtype,
+    *,
+    parts: int,
+    classes: int = 0,
+    stored: int | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `calc` for layers of these types, and a result of the type `target`.
+
+    Parameters
+    ----------
+    parts
+        Operations, layers and numbers of the expression.
+    classes
+        Of a table.
+    stored
+        Bytes of the layers; None for those of full ones.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    size, tiled, shape, out = (
+        blocks.largest(),
+        blocks.largest(tiled=True),
+        (blocks.rows, blocks.cols),
+        target.itemsize,
+    )
+    read = sum(kind.itemsize for kind in kinds)
+    if stored is None:
+        stored = sum(layer_bytes(*shape, kind.itemsize, blocks.block) for kind in kinds)
+    return fit_blocks(
+        blocks,
+        ", ".join(kind.name for kind in kinds),
+        "to compute with",
+        buffer=size * (read + out),
+        # Values and masks of every part, and temporaries of one.
+        worker=min(size, 2 * _STRIP) * (10 * parts + 64),
+        scratch=tiled * (read + out),
+        baseline=plain_baseline(),
+        held=32 * classes,
+        bytes_read=stored,
+        bytes_written=layer_bytes(*shape, out, blocks.block),
+        memory_limit=memory_limit,
+        threads=threads,
+    )
+
+
+class _Lacking(State):
+    """The classes that the table lacks."""
+
+    def __init__(self, operation: Calc) -> None:
+        self._operation = operation
+        self._missing: set[float] = set()
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if len(self._missing) <= MOST_MISSING:
+            self._missing.update(known)
+
+    def found(self) -> dict[str, Any]:
+        if not self._missing:
+            return {}
+        names = ", ".join(str(one).removesuffix(".0") for one in sorted(self._missing)[:20])
+        count = len(self._missing)
+        more = f" and {count - 20} more" if count > 20 else ""
+        more += ", or even more" if count > MOST_MISSING else ""
+        raise _Missing(
+            f"{self._operation.store}: the table lacks classes of {self._operation.expression!r}: "
+            f"{names}{more}; add them, or say what others become (--default)"
+        )
+
+
+@takes_dataarrays
+@checked(default=real_or_word("nodata"), dtype=cell_type)
+def calc(
+    store: StoreLike,
+    expression: str,
+    *,
+    into: str = LAYER,
+    dtype: str | None = None,
+    reclass: str | os.PathLike[str] | None = None,
+    default: float | str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Compute a layer from others, cell by cell.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    expression
+        Arithmetic over its layers, such as ``"distance + 0.5 * other"``; see `arithmetic`.
+    into
+        The layer to write.
+    dtype
+        Cell type of the layer; by default uint8 for a condition, int64 for integers, float64 for
+        real numbers; with `reclass`, int64 if all its values and `default` are written as integers,
+        else float64. Values are not rounded to integers, but to float32. Nodata is NaN, the largest
+        unsigned or the smallest signed integer.
+    reclass
+        A table of classes and values, see `classes.read_classes`, that the results are looked up
+        in.
+    default
+        What other classes become: a number or "nodata"; without it, they are an error.
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Compute every cell in another way, and compare.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`.
+
+    Raises
+    ------
+    InputError
+        when the expression or the table cannot be used, a value does not fit the type, or the table
+        lacks classes, which are listed.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, or already has such a layer.
+    VerificationError
+        when the proof fails; there is no result then.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+
+    Notes
+    -----
+    Integers are computed in 64 bits and never wrap around, real numbers in float64 by operations
+    that IEEE 754 defines, so that the bits are the same on all machines. Unknown truth as in SQL.
+
+    Examples
+    --------
+    >>> calc("dem.zarr", "where(slope > 30, 9, 1) + 0.1 * distance", into="friction")
+    >>> calc("dem.zarr", "landcover", reclass="friction.csv", into="friction")
+    """
+    opened = opened_store(store)
+    if default is not None and reclass is None:
+        raise InputError("default is for classes that a table lacks: give reclass, too")
+    classes = None if reclass is None else read_classes(reclass)
+    operation = Calc(str(opened.path), expression, into, dtype, classes, default)
+    given = [(f"{reclass}: its value", value) for _, value in classes or () if value is not None]
+    if default is not None and not isinstance(default, str):
+        given.append(("default", default))
+    for what, one in given:
+        if not exact(one, operation.target):
+            raise InputError(
+                f"{what} {one} does not fit {operation.target.name}; choose another type (--dtype)"
+            )
+    if classes and not len(operation.table[0]):
+        raise InputError(f"{reclass}: results of {expression!r} cannot be one of its classes")
+    return run(
+        operation,
+        memory_limit=memory_limit,
+        threads=threads,
+        compress=compress,
+        resume=resume,
+        overwrite=overwrite,
+        verify=verify,
+        place=Here(progress),
+        client=client,
+    )

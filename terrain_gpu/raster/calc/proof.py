@@ -1,0 +1,181 @@
+"""Proof that a layer holds the results of an expression: `verify_calc`.
+
+Every cell is computed again, by `evaluation`, and compared: bit for bit if it is real.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...cells import is_nodata
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
+from ...errors import InputError
+from ...grid import Block, BlockGrid
+from ...store import Layer, TileStore
+from .arithmetic import Arithmetic
+from .proof_evaluation import REAL, WHOLE, evaluate
+
+_STRIP = 1 << 15
+"""Cells that are computed together, so that temporaries stay in the cache."""
+
+
+_CLASS_VALUES = (int, float, type(None))
+
+
+class Sought(NamedTuple):
+    """What cells must hold.
+
+    Attributes
+    ----------
+    expression
+        As given.
+    parts
+        Number of its operations, layers and numbers, at least; bounds what memory it takes.
+    classes
+        Values that replace results, None for no value; or None, if results are not replaced.
+    default
+        What replaces other results: a number, or "nodata".
+    """
+
+    expression: str
+    parts: int
+    classes: Mapping[float, float | None] | None = None
+    default: float | str | None = None
+
+    def over(self, cells: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The right results, NaN where there is none."""
+        found = evaluate(self.expression, cells)
+        if self.classes is None:
+            return found
+        keys, place = np.unique(found, return_inverse=True)
+        number = float if found.dtype == REAL else int
+        other = None if isinstance(self.default, str) else self.default
+        values = [None if np.isnan(key) else self.classes.get(number(key), other) for key in keys]
+        right = np.array([math.nan if v is None else v for v in values], WHOLE)
+        return right[place].reshape(found.shape)
+
+
+def verify_calc(
+    sought: Sought, sources: Mapping[str, Any], results: Any, limits: Limits
+) -> dict[str, Any]:
+    """Check every cell of a layer that `calc` has written.
+
+    Parameters
+    ----------
+    sources
+        The layers of the expression, by name.
+    results
+        The layer; it has a nodata value, or is real.
+
+    Returns
+    -------
+    dict
+        "cells", those with a value.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    blocks = results.blocks
+    plan, reads = plan_calc_proof(blocks, sources.values(), results, sought.parts, limits)
+    cells = 0
+
+    def add(at: Block, valid: int) -> None:
+        nonlocal cells
+        cells += valid
+
+    check_blocks(plan, blocks, reads, partial(_check, sought, dict(sources), results), add, limits)
+    return {"cells": cells}
+
+
+def _check(
+    sought: Sought, sources: Mapping[str, Any], results: Any, at: Block, data: list[np.ndarray]
+) -> int:
+    """Check the cells of a block; return how many have a value."""
+    r0, r1, c0, c1 = results.blocks.window(*at)
+    step, valid = max(_STRIP // (c1 - c0), 1), 0
+    for top in range(0, r1 - r0, step):
+        rows = slice(top, top + step)
+        given = {
+            name: _with_nan(one[rows], layer.nodata)
+            for (name, layer), one in zip(sources.items(), data[1:], strict=True)
+        }
+        right, here = sought.over(given), data[0][rows]
+        valid += int(np.count_nonzero(~np.isnan(right)))
+        faults = np.argwhere(_differ(right, here, results.nodata))
+        if len(faults):
+            row, col = faults[0].tolist()
+            value = "no value" if np.isnan(right[row, col]) else f"{right[row, col]!s}"
+            what = f"{here[row, col]!s} where {sought.expression!r} gives {value}"
+            wrong(results, what, "cells", r0 + top + row, c0 + col)
+    return valid
+
+
+def plan_calc_proof(
+    blocks: BlockGrid, sources: Iterable[Any], results: Any, parts: int, limits: Limits
+) -> tuple[StreamPlan, list[Read]]:
+    """How blocks stream; `results` need not exist yet."""
+    reads = [Read(results), *map(Read, sources)]
+    worker = 18 * (parts + 8) * (_STRIP + blocks.block)
+    return plan_proof(blocks, reads, limits, worker=worker, measures=False, compiled=False), reads
+
+
+def verify_stored_calc(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_calc` of a layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    text, inputs = recorded.get("calc_of", str), recorded.inputs()
+    try:
+        parsed = Arithmetic(text, {name: one.dtype for name, one in inputs.items()})
+    except InputError as error:
+        raise recorded.damaged("calc_of", text) from error
+    classes = _recorded_classes(recorded)
+    default = recorded.settings.get("default")
+    if not (default in (None, "nodata") or type(default) in (int, float)):
+        raise recorded.damaged("default", default)
+    if layer.dtype.kind != "f" and layer.nodata is None:
+        raise recorded.damaged("nodata", layer.nodata)
+    sources = {name: inputs[name] for name in parsed.layers}
+    return verify_calc(Sought(text, parsed.parts, classes, default), sources, layer, limits)
+
+
+def _recorded_classes(recorded: RunRecord) -> dict[float, float | None] | None:
+    classes = recorded.settings.get("classes")
+    if classes is None:
+        return None
+    found: dict[float, float | None] = {}
+    pair: Any
+    for pair in classes if isinstance(classes, list) else [None]:
+        kinds = [type(one) for one in pair] if isinstance(pair, list) else []
+        if len(kinds) != 2 or kinds[0] not in (int, float) or kinds[1] not in _CLASS_VALUES:
+            raise recorded.damaged("classes", pair)
+        found[pair[0]] = pair[1]
+    return found
+
+
+def _with_nan(cells: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    """Cells in the types of `evaluation`."""
+    found = cells.astype(REAL if cells.dtype.kind == "f" else WHOLE)
+    found[is_nodata(cells, nodata)] = np.nan
+    return found
+
+
+def _differ(right: np.ndarray, here: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    """Which cells do not hold the right results."""
+    void = np.isnan(right)
+    if here.dtype.kind != "f":
+        return here.astype(WHOLE) != np.where(void, WHOLE.type(nodata or 0), right)
+    word = f"u{here.dtype.itemsize}"
+    with np.errstate(over="ignore", invalid="ignore"):
+        same = right.astype(here.dtype).view(word) == here.view(word)
+    return ~np.where(void, np.isnan(here), same)

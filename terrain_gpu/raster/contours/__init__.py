@@ -1,0 +1,1 @@
+"""Contour lines, and areas between levels: `contours`."""

@@ -1,0 +1,1 @@
+"""Layers as features of a file: what `contours` and `polygons` share."""

@@ -1,0 +1,161 @@
+"""Proof that a layer is the overview of a finer one: `verify_overview`.
+
+Every cell is computed again and compared bit for bit. Nothing is shared with the operation: here
+whole rows and columns are joined in pairs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...cells import is_nodata
+from ...engine.proof import Limits, RunRecord, check_blocks, plan_threads, wrong
+from ...errors import StoreError
+from ...grid import Block
+from ...store import Layer, TileStore
+from ...store.levels import place_of, root_of
+from ...store.manage import is_coded
+
+_STRIP = 64
+"""Rows of the finer layer that are checked together."""
+
+
+def verify_overview(fine: Any, coarse: Any, how: str, limits: Limits) -> dict[str, Any]:
+    """Check every cell of an overview.
+
+    Parameters
+    ----------
+    fine
+        The layer that it was made from.
+    how
+        The resampling.
+
+    Returns
+    -------
+    dict
+        "cells", those with a value.
+
+    Raises
+    ------
+    VerificationError
+        at the first wrong cell found.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    cells = 0
+
+    def add(at: Block, found: int) -> None:
+        nonlocal cells
+        cells += found
+
+    side = min(fine.block_size, max(coarse.grid.shape))
+    one = side * fine.dtype.itemsize * (2 * fine.block_size + 2 * side) + 160 * _STRIP * side
+    plan = plan_threads(coarse.blocks, coarse.dtype.name, limits.checkers, one, limits)
+    check_blocks(plan, coarse.blocks, [], partial(_check, fine, coarse, how), add, limits)
+    return {"cells": cells}
+
+
+def verify_stored_overview(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_overview` of a layer of a level, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    root, factor = root_of(store.path)
+    fine = TileStore.open(place_of(root, factor)).layer(recorded.get("overview_of", str))
+    if recorded.get("finer", str) != fine.identity:
+        raise StoreError(
+            f"{layer.path}: made from other cells than {fine.path} holds now; build it again"
+        )
+    how = recorded.get("resampling", str)
+    if how == "average" and is_coded(fine):
+        raise StoreError(f"{layer.path}: averages of codes or labels mean nothing; build it again")
+    return verify_overview(fine, layer, how, limits)
+
+
+def _check(fine: Any, coarse: Any, how: str, at: Block, _: Any) -> int:
+    """Check the cells of a block; return how many have a value."""
+    r0, r1, c0, c1 = coarse.blocks.window(*at)
+    found, cells = coarse.read_block(*at), 0
+    rows, cols = fine.grid.shape
+    for top in range(2 * r0, min(2 * r1, rows), _STRIP):
+        bottom = min(top + _STRIP, 2 * r1, rows)
+        part = fine.read_window(top, bottom, 2 * c0, min(2 * c1, cols))
+        right = _reduced(part, fine.nodata, how)
+        here = found[top // 2 - r0 : top // 2 - r0 + len(right)]
+        kind = f"u{right.dtype.itemsize}"
+        if (differs := right.view(kind) != here.view(kind)).any():
+            row, col = np.argwhere(differs)[0].tolist()
+            what = f"{here[row, col]!s} where {how} gives {right[row, col]!s}"
+            wrong(coarse, what, "overview", top // 2 + row, c0 + col)
+        cells += int((~is_nodata(right, fine.nodata)).sum())
+    return cells
+
+
+def _reduced(part: np.ndarray, nodata: float | int | None, how: str) -> np.ndarray:
+    """What the cells of some rows, an even number but at the end, are reduced to."""
+    if how == "nearest":
+        return part[::2, ::2]
+    odd = [(0, side % 2) for side in part.shape]
+    z, ok = np.pad(part, odd), np.pad(~is_nodata(part, nodata), odd)
+    some = _any(ok)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = {"average": _mean, "mode": _most}.get(how, partial(_extreme, how))(z, ok)
+    if how == "average":
+        chance = is_nodata(found, nodata)
+        found[chance] = _first(z, ok)[chance]
+    void = np.nan if z.dtype.kind == "f" else 0
+    found[~some] = void if nodata is None else nodata
+    return found
+
+
+def _fours(cells: np.ndarray) -> np.ndarray:
+    """The four cells of each result, in the order of rows, along the last axis."""
+    high, wide = cells.shape[0] // 2, cells.shape[1] // 2
+    return cells.reshape(high, 2, wide, 2).swapaxes(1, 2).reshape(high, wide, 4)
+
+
+def _any(ok: np.ndarray) -> np.ndarray:
+    rows = ok[::2] | ok[1::2]
+    return rows[:, ::2] | rows[:, 1::2]
+
+
+def _sum(cells: np.ndarray) -> np.ndarray:
+    pairs = cells[:, ::2] + cells[:, 1::2]
+    return pairs[::2] + pairs[1::2]
+
+
+def _mean(z: np.ndarray, ok: np.ndarray) -> np.ndarray:
+    count = np.maximum(_sum(ok.astype(np.int64)), 1)
+    real = np.where(ok, z, 0).astype(np.float64)
+    mean = _sum(real) / count
+    if (beyond := ~np.isfinite(mean)).any():
+        mean[beyond] = _sum(real / count.repeat(2, axis=0).repeat(2, axis=1))[beyond]
+    return (np.rint(mean) if z.dtype.kind in "iu" else mean).astype(z.dtype)
+
+
+def _extreme(how: str, z: np.ndarray, ok: np.ndarray) -> np.ndarray:
+    limits = np.finfo(z.dtype) if z.dtype.kind == "f" else np.iinfo(z.dtype)
+    if how == "min":
+        return _fours(np.where(ok, z, limits.max)).min(axis=2) + z.dtype.type(0)
+    return _fours(np.where(ok, z, limits.min)).max(axis=2) + z.dtype.type(0)
+
+
+def _most(z: np.ndarray, ok: np.ndarray) -> np.ndarray:
+    cells, good = _fours(z), _fours(ok)
+    found, best = cells[:, :, 0].copy(), np.zeros(cells.shape[:2], np.int64)
+    for k in (3, 2, 1, 0):
+        times = ((cells == cells[:, :, k : k + 1]) & good).sum(axis=2)
+        take = good[:, :, k] & (times >= best)
+        found[take], best[take] = cells[:, :, k][take], times[take]
+    return found
+
+
+def _first(z: np.ndarray, ok: np.ndarray) -> np.ndarray:
+    cells, good = _fours(z), _fours(ok)
+    found = cells[:, :, 3].copy()
+    for k in (2, 1, 0):
+        found[good[:, :, k]] = cells[:, :, k][good[:, :, k]]
+    return found

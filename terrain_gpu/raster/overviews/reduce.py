@@ -1,0 +1,100 @@
+"""One cell from two by two: `reduce`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...cells import is_nodata
+
+STRIP = 32
+"""Rows of results that are computed together, so that temporaries stay in the cache."""
+
+
+def reduce(fine: np.ndarray, nodata: float | int | None, how: str, out: np.ndarray) -> None:
+    """Reduce cells two by two, those without a value left out.
+
+    Parameters
+    ----------
+    fine
+        Cells; the last row and column may lack their partner.
+    how
+        A key of `METHODS`.
+    out
+        The results, of the same type: half as many rows and columns, rounded up.
+    """
+    for top in range(0, len(out), STRIP):
+        rows = fine[2 * top : 2 * (top + STRIP)]
+        values, valid = _quarters(rows, nodata)
+        out[top : top + STRIP] = METHODS[how](values, valid, nodata)
+
+
+def _quarters(rows: np.ndarray, nodata: float | int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The four cells of each result, in the order of rows, and which of them have a value."""
+    shape = 4, (rows.shape[0] + 1) // 2, (rows.shape[1] + 1) // 2
+    values, valid = np.zeros(shape, rows.dtype), np.zeros(shape, bool)
+    for k in range(4):
+        part = rows[k // 2 :: 2, k % 2 :: 2]
+        height, width = part.shape
+        values[k, :height, :width] = part
+        valid[k, :height, :width] = ~is_nodata(part, nodata)
+    return values, valid
+
+
+def _absent(dtype: np.dtype, nodata: float | int | None) -> np.generic:
+    """A cell without a value."""
+    if nodata is None:
+        return dtype.type(np.nan if dtype.kind == "f" else 0)
+    return dtype.type(nodata)
+
+
+def _average(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    dtype, count = values.dtype, np.maximum(valid.sum(axis=0), 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        some = np.where(valid, values, 0).astype(np.float64)
+        mean = ((some[0] + some[1]) + (some[2] + some[3])) / count
+        shares = some / count
+        mean = np.where(np.isfinite(mean), mean, (shares[0] + shares[1]) + (shares[2] + shares[3]))
+        found = (np.rint(mean) if dtype.kind in "iu" else mean).astype(dtype)
+    # An average may equal nodata by chance, or be no finite float32.
+    chance = is_nodata(found, nodata) & valid.any(axis=0)
+    found = np.where(chance, _picked(values, valid.argmax(axis=0)), found)
+    return np.where(valid.any(axis=0), found, _absent(dtype, nodata))
+
+
+def _nearest(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    return values[0]
+
+
+def _least(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    dtype = values.dtype
+    most = np.inf if dtype.kind == "f" else np.iinfo(dtype).max
+    found = np.where(valid, values, dtype.type(most)).min(axis=0) + dtype.type(0)  # no -0.0
+    return np.where(valid.any(axis=0), found, _absent(dtype, nodata))
+
+
+def _greatest(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    dtype = values.dtype
+    least = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+    found = np.where(valid, values, dtype.type(least)).max(axis=0) + dtype.type(0)
+    return np.where(valid.any(axis=0), found, _absent(dtype, nodata))
+
+
+def _mode(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
+    equal = (values[:, None] == values[None]) & valid[:, None] & valid[None]
+    found = _picked(values, equal.sum(axis=1).argmax(axis=0))  # the first of the most frequent
+    return np.where(valid.any(axis=0), found, _absent(values.dtype, nodata))
+
+
+def _picked(values: np.ndarray, which: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(values, which[None], axis=0)[0]
+
+
+METHODS: dict[str, Callable[[np.ndarray, np.ndarray, float | int | None], np.ndarray]] = {
+    "average": _average,
+    "nearest": _nearest,
+    "min": _least,
+    "max": _greatest,
+    "mode": _mode,
+}

@@ -1,0 +1,446 @@
+"""Polygons of equal labels: `polygons`.
+
+1. *Trace*: the outlines in every block are traced; the directions of their edges go to a file.
+2. *Write*: pieces of outlines are joined across blocks, and written label by label.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...arguments import checked, wrong
+from ...cells import is_nodata
+from ...compiled import known_types, tell_compiling
+from ...engine.operation import Phase, SolvedBlock
+from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
+from ...engine.proof import Limits
+from ...engine.run import Here, Run, run
+from ...errors import InputError
+from ...grid import Block, BlockGrid, GridSpec
+from ...grid.lengths import Measured, area_units
+from ...io.features import POLYGONS, Feature, Fields, library_bytes
+from ...io.frames import FeatureResult, draws
+from ...io.labelled import StoreLike, opened_store, takes_dataarrays
+from ...io.lines import checked_target, refuse_too_fine
+from ...progress import Progress, silent
+from ...report import Report
+from ..drawing.pieces import JOINING, WRITING, Drawing, LinePieces, batches, successors
+from .outlines import Rings, assemble, cycles, mark_edges, trace
+from .proof import Classes, LabelClasses, PolygonProof, polygon_file
+
+FIELDS: Fields = {"label": np.int64, "cells": np.int64, "area": np.float64}
+
+EDGE_BYTES = 350
+"""Bytes per edge of a polygon while it is assembled and written."""
+
+
+@dataclass(repr=False)
+class Polygons(FeatureResult):
+    """Polygons written to a file.
+
+    Attributes
+    ----------
+    path
+        The file.
+    labels, polygons, holes
+        Number of labels, which are features, of the polygons that they consist of, and of holes.
+    cells
+        Number of cells with a label.
+    report
+        The run's `Report`.
+    """
+
+    path: Path
+    labels: int
+    polygons: int
+    holes: int
+    cells: int
+    report: Report
+
+
+def _names(name: str, value: Any) -> dict[int, str]:
+    """Texts by whole numbers."""
+    kinds = {(type(key), type(text)) for key, text in getattr(value, "items", dict)()}
+    if not isinstance(value, Mapping) or not kinds <= {(int, str)}:
+        raise wrong(name, value, "a dict from whole numbers to texts")
+    return dict(value)
+
+
+@takes_dataarrays
+@draws("path")
+@checked(names=_names)
+def polygons(
+    store: StoreLike,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    layer: str,
+    names: Mapping[int, str] | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Polygons:
+    """Write the areas of equal labels as polygons along the edges of their cells.
+
+    Each label becomes one MultiPolygon, in ascending order: of a polygon for every part that is
+    connected by sides of cells, with its holes. All are valid, and share their edges exactly. The
+    file does not depend on block size, memory limit or threads. The attributes are
+
+    - label: the value of the layer,
+    - name: what the label stands for, with `names`; null where that is not known,
+    - cells: the number of cells,
+    - area: in square metres on the ellipsoid for a geographic CRS, else in square map units.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    path
+        A .gpkg (layer "polygons"), .parquet or .fgb file, in the CRS of the raster; or a
+        .geojson or .json file, whose corners are reprojected to longitude and latitude; see
+        `write_paths`. None for a temporary file, which `Polygons.to_geodataframe` reads.
+    layer
+        A layer of whole numbers, such as "basins" or "watersheds". Its nodata cells belong to no
+        polygon.
+    names
+        What labels stand for, such as the ids in a layer of allocation: the `names` of `Places`.
+    memory_limit
+        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Read the file back, and prove in another pass over the cells that it holds these areas,
+        before it appears.
+    overwrite
+        Replace an existing file, once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Raises
+    ------
+    InputError
+        when the layer has no whole numbers, or the file cannot be written there.
+    PlanError
+        when the memory limit is too small, for so many outlines or for the polygons of a label.
+    StoreError
+        when the layer is missing or damaged.
+    OutputError
+        when the file cannot be written.
+    VerificationError
+        when the file is wrong.
+
+    Examples
+    --------
+    >>> found = polygons("dem.zarr", "basins.gpkg", layer="basins")
+    >>> found.labels, found.holes
+    """
+    assert path is not None
+    target = checked_target(path, overwrite=overwrite)
+    opened = opened_store(store)
+    refuse_too_fine(path, opened.grid)
+    labels = opened.layer(layer)
+    if labels.dtype.kind == "f" or labels.dtype == np.uint64:
+        raise InputError(
+            f"{labels.path}: holds {labels.dtype.name}, not labels that fit int64; name a layer of "
+            "whole numbers (--layer), such as basins"
+        )
+    result = run(
+        LabelPolygons(str(opened.path), layer, str(path), names=names),
+        memory_limit=memory_limit,
+        threads=threads,
+        overwrite=overwrite,
+        verify=verify,
+        place=Here(progress),
+        client=client,
+    )
+    report, found = result.report, result.found
+    report.valid_cells = found["cells"]
+    report.result = {**report.result, "output": str(path)}
+    for key in ("layers", "blocks_resumed"):
+        del report.result[key]
+    return Polygons(
+        target, found["labels"], found["polygons"], found["holes"], found["cells"], report
+    )
+
+
+@dataclass(frozen=True)
+class LabelPolygons(Drawing):
+    """The operation; its fields are the parameters of `polygons`."""
+
+    names: Mapping[int, str] | None = field(default=None, kw_only=True)
+
+    command = "polygons"
+    name = "polygons"
+    shape = POLYGONS
+
+    @property
+    def fields(self) -> Fields:  # type: ignore[override]
+        return FIELDS if self.names is None else {"label": np.int64, "name": object, **FIELDS}
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("areas",)
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
+    ) -> StreamPlan:
+        layer = self.layers[0]
+        return plan_polygons(
+            *layer.grid.shape,
+            layer.dtype,
+            layer.block_size,
+            path=self.path,
+            memory_limit=memory_limit,
+            threads=threads,
+        )
+
+    @cached_property
+    def units(self) -> tuple[np.ndarray, float]:
+        """The sum of the units of area in a column above each row; and the unit."""
+        units, unit = area_units(self.grid)
+        return np.append(0, np.cumsum(units)), unit
+
+    @property
+    def held(self) -> int:
+        return 16 * self.grid.rows + super().held
+
+    def new_work(self) -> Any:
+        return np.empty(self.blocks.largest(1), np.uint8)
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        (values,) = cells
+        r0, r1, c0, c1 = self.blocks.window(*at)
+        inside = ~is_nodata(values, self.layers[0].nodata)
+        # Outside the raster the ring has fill values: no cells.
+        inside[:1] &= r0 > 0
+        inside[-1:] &= r1 < self.grid.rows
+        inside[:, :1] &= c0 > 0
+        inside[:, -1:] &= c1 < self.grid.cols
+        traced = [_traced(*one, work) for one in self.labelled(values, inside)]
+        return SolvedBlock(known=(traced, (r0 - 1, c0 - 1, values.shape[1])))
+
+    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+        PolygonProof.plan(self.layers[0], Limits(memory_limit, threads), self.classes.most)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        (writer,) = run.writers.values()
+        file = polygon_file(writer.part, writer.path, self.grid, self.name, self.fields)
+        checked = PolygonProof(file, self.layers[0], self.classes).run(run.proof_limits)
+        return {"verified_polygons": checked["polygons"]}
+
+    # -- what contours override -------------------------------------------------------------------
+
+    def labelled(
+        self, values: np.ndarray, inside: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield labels of the cells of a block, and which have one; cells may have several."""
+        yield values, inside
+
+    @property
+    def classes(self) -> Classes:
+        """What a proof takes for the classes of cells."""
+        return LabelClasses(self.names)
+
+    def about(self, label: int) -> tuple[Any, ...]:
+        """Return the attributes of a label that come before its cells and its area."""
+        return (label,) if self.names is None else (label, self.names.get(label))
+
+    @property
+    def label_type(self) -> np.dtype:
+        return self.layers[0].dtype
+
+    # ---------------------------------------------------------------------------------------------
+
+    def compile(self) -> None:
+        if not known_types(trace):
+            tell_compiling(trace, "polygons")
+        labels, inside = np.zeros((3, 3), self.label_type), np.zeros((3, 3), bool)
+        inside[1, 1] = True
+        marks = np.empty(9, np.uint8)
+        mark_edges(labels, inside, marks)
+        ways, heads = np.empty(4, np.uint8), np.empty((5, 3), np.int32)
+        trace(labels, inside, marks, ways, heads)
+        assemble(ways, np.array([0, 4]), np.array([0]), np.array([1]), np.arange(2), 1)
+
+    def pieces(self, plan: StreamPlan, writer: Any) -> Outlines:
+        return Outlines(self, plan, writer)
+
+
+class Outlines(LinePieces):
+    """The pieces of outlines of all blocks, then polygons."""
+
+    def __init__(self, operation: LabelPolygons, plan: StreamPlan, writer: Any) -> None:
+        super().__init__(operation, plan, writer, np.dtype(np.uint8), EDGE_BYTES, "outlines", 5)
+        self._operation = operation
+        self._found = dict.fromkeys(("labels", "polygons", "holes", "cells"), 0)
+
+    def found(self) -> dict[str, Any]:
+        return self._found
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        traced, corner = known
+        ways, heads, own = (np.concatenate(parts) for parts in zip(*traced, strict=True))
+        # Edges of one cell differ by the number of its label where it has several.
+        turn = np.repeat(np.arange(len(traced)), [len(one) for _, _, one in traced])
+        first, after = (
+            np.where(ids < 0, -1, self._edges * turn + self._edge(ids, *corner))
+            for ids in heads[:, :2].T
+        )
+        self.add_pieces(at, ways, heads[:, 2], first, after, own.astype(np.int64))
+
+    @property
+    def _edges(self) -> int:
+        """The number of edges of all cells."""
+        return 4 * self._operation.grid.cells
+
+    def _edge(self, local: np.ndarray, r0: int, c0: int, width: int) -> np.ndarray:
+        row, col = np.divmod(local >> 2, width)
+        cell = (row.astype(np.int64) + r0) * self._operation.grid.cols + col + c0
+        return 4 * cell + (local & 3)
+
+    def name_of(self, key: int) -> str:
+        return f"label {key}"
+
+    def largest(self, enough: int, *columns: np.ndarray) -> tuple[int, str]:
+        labels, which = np.unique(columns[-1], return_inverse=True)
+        sizes = np.zeros(len(labels), np.int64)
+        np.add.at(sizes, which, columns[1])
+        most = int(sizes.argmax())
+        what = f"the polygons of label {labels[most]}, with outlines of {sizes[most]:,} edges"
+        return int(sizes[most]), what
+
+    def draw(self, *columns: np.ndarray) -> Iterator[list[Feature]]:
+        """Yield batches of labels, each with its polygons and attributes."""
+        places, counts, first, after, label = columns
+        following = successors(first, after, path=self._operation.layers[0].path)
+        rings = following < 0
+        following[rings] = np.flatnonzero(rings)
+        pieces, starts = np.empty(len(first), np.int64), np.empty(len(first) + 1, np.int64)
+        starts = starts[: cycles(following, first, pieces, starts) + 1]
+        own = label[pieces[starts[:-1]]]
+        order = np.lexsort((first[pieces[starts[:-1]]], own))
+        own = own[order]
+        edges = np.add.reduceat(counts[pieces], starts[:-1])[order]
+        ends = np.flatnonzero(np.append(own[1:] != own[:-1], True)) + 1  # of labels
+        before = np.append(0, np.cumsum(edges))
+        for begin, end in batches(ends, before):
+            several = [pieces[starts[k] : starts[k + 1]] for k in order[begin:end].tolist()]
+            whole = np.concatenate(several)
+            ways = self.read(places[whole], counts[whole])
+            begins = np.append(0, before[begin + 1 : end + 1] - before[begin])
+            heads = first[[one[0] for one in several]] % self._edges
+            operation = self._operation
+            yield self._batch(
+                assemble(ways, begins, heads, own[begin:end], operation.units[0],
+                         operation.grid.cols)
+            )  # fmt: skip
+
+    def _batch(self, rings: Rings) -> list[Feature]:
+        """The features of some labels."""
+        xy = _positions(self._operation.grid, rings.corners)
+        bounds = rings.starts.tolist()
+        closed = [np.concatenate((xy[a:b], xy[a : a + 1])) for a, b in pairwise(bounds)]
+        a, _, _, _, e, _ = self._operation.grid.transform
+        if a * e > 0:  # mirrored
+            closed = [ring[::-1] for ring in closed]
+        begins = [*np.flatnonzero(rings.outer).tolist(), len(closed)]
+        parts = [closed[a:b] for a, b in pairwise(begins)]
+        own = rings.label[rings.outer]
+        new = np.flatnonzero(np.append(True, own[1:] != own[:-1]))
+        first = np.flatnonzero(np.append(True, rings.label[1:] != rings.label[:-1]))
+        cells = np.add.reduceat(rings.cells, first)
+        areas = np.add.reduceat(rings.units, first) * self._operation.units[1]
+        self._found["labels"] += len(new)
+        self._found["polygons"] += len(parts)
+        self._found["holes"] += len(closed) - len(parts)
+        self._found["cells"] += int(cells.sum())
+        rows = zip(own[new].tolist(), cells.tolist(), areas.tolist(), strict=True)
+        several = (parts[a:b] for a, b in pairwise([*new.tolist(), len(parts)]))
+        operation = self._operation
+        if (names := operation.names) is not None:
+            lacks = [label for label in own[new].tolist() if label not in names]
+            if lacks:
+                self._found.setdefault("first_unnamed", lacks[0])
+                self._found["unnamed"] = self._found.get("unnamed", 0) + len(lacks)
+        return [
+            (found, dict(zip(operation.fields, (*operation.about(label), *more), strict=True)))
+            for found, (label, *more) in zip(several, rows, strict=True)
+        ]
+
+
+def _traced(
+    labels: np.ndarray, inside: np.ndarray, work: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The directions of the edges of a block, the heads of its pieces, and their labels."""
+    edges, rim = mark_edges(labels, inside, work)
+    ways, heads = np.empty(edges, np.uint8), np.empty((rim + edges // 4, 3), np.int32)
+    heads = heads[: trace(labels, inside, work, ways, heads)].copy()
+    return ways, heads, labels.ravel()[heads[:, 0] >> 2]
+
+
+def _positions(grid: GridSpec, corners: np.ndarray) -> np.ndarray:
+    """Positions of corners of cells."""
+    a, _, c, _, e, f = grid.transform
+    row, col = np.divmod(corners, grid.cols + 1)
+    return np.stack((c + a * col, f + e * row), axis=1)
+
+
+def plan_polygons(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block: int,
+    *,
+    path: str = "polygons.gpkg",
+    labels: int = 0,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+) -> StreamPlan:
+    """Plan `polygons` for a layer of this shape, type and block size, to a file such as `path`.
+
+    Contours have int64 labels, which are computed, and a cell has as many as `labels`.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    blocks = BlockGrid(rows, cols, block)
+    cells, ring = blocks.largest(), blocks.largest(1)
+    # Of a cell: directions of four edges; the head of a ring, and its label.
+    traced = cells * (4 + 12 + (8 if labels else dtype.itemsize)) * max(labels, 1)
+    return fit_blocks(
+        blocks,
+        dtype.name,
+        "for the polygons of",
+        buffer=ring * dtype.itemsize + traced,
+        worker=3 * ring + 12 * cells + (40 * ring + traced if labels else 0),
+        scratch=blocks.largest(tiled=True) * dtype.itemsize,
+        held=(held := 16 * rows + WRITING + library_bytes(path)),
+        joined=held + JOINING,
+        advice=other_blocks("smaller", block),
+        bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
+        memory_limit=memory_limit,
+        threads=threads,
+    )

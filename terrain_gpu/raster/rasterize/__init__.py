@@ -1,0 +1,1 @@
+"""Features of vector files as a layer: `rasterize`."""

@@ -1,0 +1,106 @@
+"""Proof that features are in a layer: `verify_rasterized`.
+
+Cells that differ from those before must be the ones that were given, with what was given, by number
+and digest. A feature that changes nothing cannot be seen, nor does it matter.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong_totals
+from ...errors import VerificationError
+from ...grid import Block, BlockGrid
+from ...store import Layer, TileStore
+from .changes import Changes, changes
+
+_STRIP = 1 << 16
+"""Cells that are compared together."""
+
+
+def verify_rasterized(
+    source: Any | None, rasterized: Any, expected: Changes, limits: Limits
+) -> dict[str, Any]:
+    """Compare every cell with what it was before.
+
+    Parameters
+    ----------
+    source
+        The layer whose cells are kept, of the same type; zeros when None.
+
+    Returns
+    -------
+    dict
+        "changed", the number of cells.
+
+    Raises
+    ------
+    VerificationError
+        when other cells are changed, or to something else.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when a layer is damaged.
+    """
+    blocks: BlockGrid = rasterized.blocks
+    plan, reads = plan_rasterized_proof(blocks, source, rasterized, limits)
+    found = Changes()
+
+    def add(_: Block, mine: Changes) -> None:
+        nonlocal found
+        found = found.plus(mine)
+
+    check_blocks(plan, blocks, reads, partial(_changes, blocks), add, limits)
+    wrong_totals(rasterized, "cells changed", found.cells, expected.cells)
+    if found != expected:
+        raise VerificationError(
+            f"{rasterized.path}: other cells hold features than those that were given, or other "
+            "values; compute it again with --overwrite",
+            "cells",
+        )
+    return {"changed": found.cells}
+
+
+def _changes(blocks: BlockGrid, at: Block, data: list[np.ndarray]) -> Changes:
+    """The cells of a block that differ from those before."""
+    r0, r1, c0, c1 = blocks.window(*at)
+    step, mine = max(_STRIP // (c1 - c0), 1), Changes()
+    for top in range(0, r1 - r0, step):
+        after = data[0][top : top + step]
+        before = np.zeros_like(after) if len(data) == 1 else data[1][top : top + step]
+        rows = np.arange(r0 + top, r0 + top + len(after), dtype=np.int64)
+        ids = rows[:, None] * blocks.cols + np.arange(c0, c1)
+        mine = mine.plus(changes(ids, before, after))
+    return mine
+
+
+def plan_rasterized_proof(
+    blocks: BlockGrid, source: Any | None, rasterized: Any, limits: Limits
+) -> tuple[StreamPlan, list[Read]]:
+    """How blocks stream; `rasterized` need not exist yet."""
+    reads = [Read(rasterized), *([] if source is None else [Read(source)])]
+    worker = 80 * (_STRIP + blocks.block)
+    return plan_proof(blocks, reads, limits, worker=worker, measures=False, compiled=False), reads
+
+
+def verify_stored_rasterized(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """`verify_rasterized` of a layer, from what is recorded with it."""
+    recorded = RunRecord(store, layer)
+    onto = recorded.settings.get("onto")
+    if onto is not None and not isinstance(onto, str):
+        raise recorded.damaged("onto", onto)
+    source = None if onto is None else recorded.input(onto)
+    if source is not None and (source.dtype, source.blocks) != (layer.dtype, layer.blocks):
+        raise recorded.damaged("data_type", layer.dtype.name)
+    count, digest = (recorded.result.get(key) for key in ("changed", "digest"))
+    try:
+        expected = Changes(count, int(digest, 16))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise recorded.damaged("digest", digest) from None
+    if type(count) is not int:
+        raise recorded.damaged("changed", count)
+    return verify_rasterized(source, layer, expected, limits)

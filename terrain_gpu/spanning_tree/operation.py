@@ -1,0 +1,410 @@
+"""The spanning forest of a raster as an operation: `SpanningForest`.
+
+1. *Blocks*: read every block once, solve it and write its final edges; spill its border and
+   candidates.
+2. *Levels*: join regions four at a time, depth first in Z-order, so that memory holds only the
+   borders of one branch; collect the edges that become final inside finished blocks.
+3. *Patches*: write those edges into the finished blocks, in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cells import to_json
+from ..compiled import tell_compiling
+from ..cuda.backend import Gpu
+from ..engine.arrays import ArrayLayer
+from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ..engine.plan import PER_ROW, StreamPlan, layer_bytes, limit_of, plan_forest, threads_of
+from ..engine.run import Run
+from ..engine.schedule import missing
+from ..errors import CellError, InputError
+from ..grid import TILE, Block, BlockGrid, RegionGrid
+from ..grid.lengths import Measured, refuse_without_lengths
+from ..grid.neighbours import FORWARD_EDGES
+from .cpu.merge import most_vertices
+from .levels import (
+    METHODS,
+    DiskSpill,
+    MemorySpill,
+    Patches,
+    Solved,
+    Solver,
+    Spill,
+    Totals,
+    join_levels,
+    spill_bytes,
+)
+from .proof.forest import verify_arrays, verify_forest
+from .weights import Weight
+
+LAYER = "mst"
+
+MOST_CELLS = 2**61
+"""Edge ids, four per cell, must fit int64."""
+
+
+@dataclass(frozen=True)
+class SpanningForest(Operation):
+    """The spanning forest of a layer; fields are parameters of `minimum_spanning_tree`."""
+
+    store: str
+    layer: str = "elevation"
+    weight: str = "max"
+    connectivity: int = 8
+    method: str = "frozen"
+
+    command = "compute-mst"
+    mark = "weight"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return (Phase("blocks", writes=True),)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.layer,)
+
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        encoded = {"encoding": FORWARD_EDGES}
+        return (OutputLayer(LAYER, np.dtype(np.uint8), None, "edges", encoded),)
+
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("directions",) if self.weight == "flow" else ()
+
+    @property
+    def source(self) -> Any:
+        """The layer of heights, or an array wrapped as one."""
+        return self.layers[0]
+
+    @cached_property
+    def bare(self) -> Weight:
+        """The weight without lengths of steps, which are planned before they are computed."""
+        try:
+            found = Weight(self.weight, self.source.dtype)
+            if found.slopes:
+                refuse_without_lengths(self.grid)
+        except InputError as error:
+            if isinstance(self.source, ArrayLayer):
+                raise
+            raise InputError(f"{self.source.path}: {error}") from None
+        return found
+
+    @cached_property
+    def kind(self) -> Weight:
+        return Weight.on(self.grid, self.bare.name, self.bare.dtype)
+
+    @property
+    def solved_by(self) -> str:
+        """The method; tiles of "frozen" have no keys of two words."""
+        return "contract" if self.bare.two_words else self.method
+
+    def plan(
+        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
+    ) -> StreamPlan:
+        source, held = self.source, None
+        if isinstance(source, ArrayLayer):
+            stored, held = source.data.nbytes, source.data.size + source.copied
+        else:
+            stored = source.info.get("stored_bytes")
+        return plan_spanning_tree(
+            *self.grid.shape,
+            source.dtype,
+            source.block_size,
+            weight=self.bare.name,
+            method=self.solved_by,
+            source_bytes=stored,
+            held=held,
+            memory_limit=memory_limit,
+            threads=threads,
+            gpu=gpu,
+        )
+
+    @cached_property
+    def joiner(self) -> Solver:
+        """Joins levels on the CPU; its kernel of blocks may not be compiled."""
+        how = self.kind, self.source.nodata, self.connectivity == 8, METHODS[self.solved_by]
+        return Solver(self.grid.shape, self.blocks.block, *how)
+
+    @cached_property
+    def solver(self) -> Solver:
+        """The solver of blocks on the CPU, with compiled kernels."""
+        solver, dtype = self.joiner, self.source.dtype
+        if not solver.compiled():
+            tell_compiling(solver.method.kernel, f"{dtype.name} cells")
+            # Compile in the main thread: Ctrl-C would have to wait for a worker.
+            one = Solver((1, 1), TILE, self.kind, None, solver.diagonal, solver.method)
+            one.solve((0, 1, 0, 1), np.zeros((1, 1), dtype), np.zeros((1, 1), np.uint8))
+        return solver
+
+    def solve(
+        self,
+        phase: Phase,
+        at: Block,
+        cells: list[np.ndarray],
+        out: list[np.ndarray],
+        given: Any,
+        work: Any,
+    ) -> SolvedBlock:
+        solved = self.solver.solve(self.blocks.window(*at), cells[0], out[0])
+        return SolvedBlock(tuple(out), solved)
+
+    def execute(self, run: Run) -> dict[str, Any]:
+        gpu = run.gpu
+        if gpu is None:
+            regions, solver = self.blocks, self.solver
+        else:
+            regions = RegionGrid(*self.grid.shape, run.plan.unit_rows)
+            solver = self.joiner if gpu.workers else self.solver_on(gpu, run.plan)
+        spill = self._spill(run, regions)
+        try:
+            if gpu is None:
+                run.map(self.phases[0], _Spilled(spill))
+            else:
+                self._solve_regions(run, solver, regions, spill)
+        except CellError as error:
+            run.forget()
+            if run.in_memory:
+                raise
+            raise CellError(f"{self.source.path}: {error}") from error
+        lists = None if run.in_memory else run.spill / "patches"
+        patches = Patches(self.blocks, self.grid.cols, lists)
+        with run.report.phase("levels"):
+            totals = self._join(run, solver, regions, spill, patches)
+        run.patch(LAYER, patches.by_block())
+        if not run.in_memory:
+            run.told["patched_edges"] = patches.count
+        return {
+            "edges": totals.edges,
+            "components": totals.vertices - totals.edges,
+            "total_weight": to_json(self.kind.rounded(totals.exact)),
+            "vertices": totals.vertices,
+        }
+
+    def _spill(self, run: Run, regions: BlockGrid) -> Spill:
+        """Return the spill, and delete that of a run whose regions had another size."""
+        if run.in_memory:
+            return MemorySpill()
+        own = self.solved_in(run.spill, regions.block)
+        for other in run.spill.glob("solved-*"):
+            if other != own:
+                shutil.rmtree(other)
+        own.mkdir(parents=True, exist_ok=True)
+        return DiskSpill(own, self.kind)
+
+    def _join(
+        self, run: Run, solver: Any, regions: BlockGrid, spill: Spill, patches: Patches
+    ) -> Totals:
+        """Join all levels; on a cluster, the lower levels run as its tasks."""
+        totals, leaf = Totals(), regions.block
+        side = regions_of_a_task(regions.count, run.engine.slots)
+        if side > 1:
+            regions = RegionGrid(*self.grid.shape, leaf * side)
+            self.joined_in(run.spill, regions.block).mkdir(exist_ok=True)
+            tops = ((i * side, j * side, side, leaf) for i, j in regions.ids())
+            for found, ids in run.engine.each(run, join_below, tops):
+                totals.merge(found)
+                patches.add(ids)
+            spill = DiskSpill(self.joined_in(run.spill, regions.block), self.kind)
+        join_levels(regions, solver, spill, totals, patches.add)
+        return totals
+
+    def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
+        if folder is None:
+            return known
+        DiskSpill(self.solved_in(folder), self.kind).save(*at, known)
+        return None
+
+    def solved_in(self, folder: Path, side: int | None = None) -> Path:
+        """Return the folder of solved regions of this side in cells; of blocks when None."""
+        return folder / f"solved-{side or self.blocks.block}-{self.digest}"
+
+    def joined_in(self, folder: Path, side: int) -> Path:
+        """Return the folder of joined regions of this side in cells."""
+        return folder / f"joined-{side}-{self.digest}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Part of the folders' names: a late worker of another run must not write into this one."""
+        of = {**self.fingerprint(), "files": 2}  # with the sides of borders
+        return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16]
+
+    def solver_on(self, gpu: Gpu, plan: StreamPlan) -> Any:
+        """Return a `GpuSolver` for regions."""
+        from .gpu.regions import GpuSolver
+
+        nodata, diagonal = self.source.nodata, self.connectivity == 8
+        method = METHODS[self.solved_by]
+        return GpuSolver(self.blocks, plan.unit_rows, self.kind, nodata, diagonal, gpu, method)
+
+    def _solve_regions(self, run: Run, solver: Any, regions: BlockGrid, spill: Spill) -> None:
+        """Run the first phase on GPUs: of this process, or of a cluster's workers."""
+        from .gpu.regions import solve_regions
+        from .gpu.remote import region_tasks, solve_task
+
+        def there(at: Block) -> bool:
+            return spill.has(*at) and all(map(run.written, run.plan.blocks_of(regions.window(*at))))
+
+        def done(at: Block) -> None:
+            r0, r1, c0, c1 = regions.window(*at)
+            run.progress((r1 - r0) * (c1 - c0), self.grid.cells)
+
+        with run.report.phase(self.phases[0].name):
+            left = missing(regions, there, done)
+            if not run.gpu.workers:
+                solve_regions(self.source, solver, run.writers[LAYER], left, spill, run.plan, done)
+                return
+            folder = self.solved_in(run.spill, regions.block)
+            tasks = region_tasks(left, regions.count, run.gpu, run.plan, folder)
+            with run.engine.lend(run, [LAYER]) as loan:
+                for solved in loan.each(solve_task, tasks):
+                    for at in solved:
+                        done(at)
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        # The CPU verifies if this GPU cannot hold a block, or is a worker's.
+        here = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
+        how: dict[str, Any] = {"gpu": here}
+        how |= {"memory_limit": run.memory_limit - run.held, "progress": run.progress}
+        kind = self.weight, self.connectivity
+        if isinstance(self.source, ArrayLayer):
+            forward = run.writers[LAYER].data
+            held = forward.size + self.source.copied
+            data, nodata = self.source.data, self.source.nodata
+            verify_arrays(data, nodata, forward, *kind, held=held, **how)
+            return {}
+        checked = verify_forest(
+            self.source,
+            run.layer(LAYER),
+            weight=self.weight,
+            connectivity=self.connectivity,
+            expected=found,
+            threads=run.asked_threads,
+            cluster=run.cluster,
+            **how,
+        )
+        return {
+            "verified_edges": checked["checked_edges"],
+            "verified_on": checked["backend"],
+        }
+
+
+def regions_of_a_task(regions: int, slots: int) -> int:
+    """Return the side, in regions, of what each task joins; 1 when there are too few.
+
+    Several tasks per worker balance the load.
+    """
+    side = 1
+    while regions >= slots * 4 * (2 * side) ** 2 and slots > 1:
+        side *= 2
+    return side
+
+
+def join_below(
+    forest: SpanningForest, folder: Path, top: tuple[int, int, int, int]
+) -> tuple[Totals, np.ndarray]:
+    """Join a square of regions of some side in cells and store the result; see `join_levels`."""
+    i, j, side, cells = top
+    leaves = DiskSpill(forest.solved_in(folder, cells), forest.kind)
+    totals, final = Totals(), [np.empty(0, np.int64)]
+    regions = RegionGrid(*forest.grid.shape, cells)
+    region = join_levels(regions, forest.joiner, leaves, totals, final.append, (i, j, side))
+    assert region is not None
+    # The sums below it are returned, not stored.
+    whole = Solved(region, 0, 0, forest.kind.new_sums())
+    joined = DiskSpill(forest.joined_in(folder, side * cells), forest.kind)
+    joined.save(i // side, j // side, whole)
+    return totals, np.concatenate(final)
+
+
+class _Spilled(State):
+    """Spills solved blocks; a block is finished only if it is both written and spilled."""
+
+    def __init__(self, spill: Spill) -> None:
+        self._spill = spill
+
+    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
+        return written and self._spill.has(*at)
+
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if known is not None:
+            self._spill.save(*at, known)
+
+
+def plan_spanning_tree(
+    rows: int,
+    cols: int,
+    dtype: np.dtype,
+    block_size: int,
+    *,
+    weight: str = "max",
+    method: str = "frozen",
+    source_bytes: int | None = None,
+    held: int | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    gpu: Gpu | None = None,
+) -> StreamPlan:
+    """Plan the spanning tree of a layer that need not exist yet.
+
+    Parameters
+    ----------
+    source_bytes
+        Size of the layer's shards; when None, that of uncompressed shards without nodata.
+    held
+        For arrays: bytes already held. Spilled blocks then stay in memory too.
+    gpu
+        Plan regions for this GPU; blocks for the CPU when None.
+    """
+    kind = Weight(weight, dtype)
+    key, module = kind.key_dtype, METHODS["contract" if kind.two_words else method]
+    if source_bytes is None:
+        source_bytes = layer_bytes(rows, cols, dtype.itemsize, block_size)
+    spill = partial(spill_bytes, weight=kind, method=module)
+    blocks = BlockGrid(rows, cols, block_size)
+    beside = 0 if held is None else held + spill(blocks)
+    lengths = (PER_ROW + 32) * rows * kind.slopes  # and their reciprocals, as measured
+    if gpu is not None:
+        from .gpu.plan import keeps_cells, plan_regions
+
+        for device in () if gpu.workers else gpu.devices:
+            keeps_cells(kind, device)
+        return plan_regions(
+            rows,
+            cols,
+            kind,
+            block_size,
+            spill=spill,
+            levels=most_vertices(blocks) * module.levels_per_vertex(key),
+            source_bytes=source_bytes,
+            threads=threads_of(threads),
+            memory_limit=limit_of(memory_limit) - beside - lengths,
+            gpu=gpu,
+            method=method,
+        )
+    return plan_forest(
+        rows,
+        cols,
+        dtype,
+        block_size,
+        # Operands and their temporary, validity, and the method's work arrays.
+        work=blocks.largest() * (2 * key.itemsize + 2) + module.work_bytes(blocks.sides, key),
+        levels=most_vertices(blocks) * module.levels_per_vertex(key),
+        spill=spill(blocks),
+        source_bytes=source_bytes,
+        common=lengths,
+        beside=beside,
+        memory_limit=memory_limit,
+        threads=threads,
+    )

@@ -1,1 +1,0 @@
-"""Proofs of files that a layer was drawn to."""
