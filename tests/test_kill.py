@@ -251,9 +251,9 @@ def test_kill_a_spanning_tree(new_tree):
 def test_kill_a_spanning_tree_that_replaces_one(replaced_tree):
     old = snapshot(replaced_tree.before / "mst")
     new = {
-        name.removeprefix("spanning_tree/"): digest
+        name.removeprefix("mst/"): digest
         for name, digest in replaced_tree.wanted.items()
-        if name.startswith("spanning_tree/")
+        if name.startswith("mst/")
     }
     assert old.keys() == new.keys()
     assert old != new

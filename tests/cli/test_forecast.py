@@ -47,15 +47,13 @@ from terrain_gpu import (
     terrain_indices,
     watershed,
 )
-from terrain_gpu import (
-    hydrology as drainage,
-)
 from terrain_gpu.cli import forecast, forecast_paths
 from terrain_gpu.cli.forecast import COMMANDS, PASSES
 from terrain_gpu.cli.forecast_tasks import TASK_COST, crowded, shared_seconds
 from terrain_gpu.cli.main import group
 from terrain_gpu.cli.plan import PURPOSES, UNPLANNED, command
 from terrain_gpu.engine import cluster as clusters
+from terrain_gpu.hydrology.accumulate import operation as accumulating
 from terrain_gpu.hydrology.accumulate.operation import plan_accumulation
 from terrain_gpu.paths.cost_distance.visits import SECONDS, Visitor
 from terrain_gpu.paths.distance_index import build_index
@@ -365,7 +363,7 @@ def seconds_of(purpose, side, workers, storage=None, like=None):
 @pytest.fixture
 def sums_of_eight_bytes(monkeypatch):
     """As `accumulate` wrote when it was measured."""
-    monkeypatch.setattr(drainage, "plan_accumulation", partial(plan_accumulation, areas=True))
+    monkeypatch.setattr(accumulating, "plan_accumulation", partial(plan_accumulation, areas=True))
 
 
 @pytest.fixture

@@ -290,7 +290,7 @@ PATHS = DRIVER.replace(
     "import open_client",
     "import open_client\n"
     "from terrain_gpu import shortest_paths\n"
-    "from terrain_gpu.paths.relax import solve\n"
+    "from terrain_gpu.paths.cost_distance import solve\n"
     "solve.CHECKPOINT = 0.0  # seconds",
 )
 
