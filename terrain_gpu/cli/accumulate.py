@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..plurals import counted
 from .places import outlet_options, outlets_of
 
 NAME = "accumulate"
@@ -60,6 +61,7 @@ def run(store: Any, **settings: Any) -> Any:
 def tell(found: Any) -> str:
     missing = found.report.valid_cells - found.reached
     return (
-        f"{found.reached:,} cells drain to {found.outlets:,} outlet{'s' * (found.outlets != 1)}"
-        + (f", {missing:,} reach none" if missing else "")
+        f"{counted(found.reached, 'cell drains', 'cells drain')} to "
+        f"{counted(found.outlets, 'outlet')}"
+        + (f", {counted(missing, 'reaches none', 'reach none')}" if missing else "")
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..plurals import counted
 from .flow_accumulation import directions_option
 
 NAME = "basins"
@@ -53,4 +54,4 @@ def run(store: Any, **settings: Any) -> Any:
 
 def tell(found: Any) -> str:
     count, cells = found.found["basins"], found.report.valid_cells
-    return f"{count:,} basin{'s' * (count != 1)} of {cells:,} cells in all"
+    return f"{counted(count, 'basin')} of {counted(cells, 'cell')} in all"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..plurals import counted
 from .places import above_zero, inner_voids_option
 
 if TYPE_CHECKING:
@@ -77,6 +78,6 @@ def tell(found: Any) -> str:
     own = found.found
     left = own["pits"] - own["breached"]
     return (
-        f"{own['breached']:,} of {own['pits']:,} pits breached, {left:,} left; {own['lowered']:,} "
-        f"cells lowered, by at most {float(own['deepest_cut']):.10g}"
+        f"{own['breached']:,} of {own['pits']:,} pits breached, {left:,} left; "
+        f"{counted(own['lowered'], 'cell')} lowered, by at most {float(own['deepest_cut']):.10g}"
     )

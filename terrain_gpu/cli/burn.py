@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..plurals import counted
 from .places import above_zero, from_file, naming
 
 if TYPE_CHECKING:
@@ -70,4 +71,4 @@ def run(store: TileStore, streams: str, **settings: Any) -> Any:
 
 
 def tell(found: Any) -> str:
-    return f"{found.found['burned']:,} cells lowered"
+    return f"{counted(found.found['burned'], 'cell')} lowered"

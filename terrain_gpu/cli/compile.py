@@ -17,6 +17,7 @@ import click
 from ..arguments import MOST_THREADS
 from ..engine.machine import available_threads
 from ..errors import InputError, OutputError, TerrainError
+from ..plurals import counted
 from . import options
 
 CHAINS: tuple[dict[str, tuple[str, ...]], ...] = (
@@ -115,7 +116,7 @@ def command(
             progress(SIDE**2, len(jobs) * SIDE**2)
     made = len(_kept() - before)
     options.say(
-        f"{made} kernel{'s' * (made != 1)} compiled for {', '.join(dict.fromkeys(dtypes))} in "
+        f"{counted(made, 'kernel')} compiled for {', '.join(dict.fromkeys(dtypes))} in "
         f"{time.perf_counter() - start:.0f} s"
     )
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 
 from ..arguments import TreeMethod
+from ..plurals import counted
 from ..spanning_tree.weights import WEIGHTS
 from . import options
 
@@ -60,6 +61,6 @@ def run(store: Any, **settings: Any) -> Any:
 
 def tell(found: Any) -> str:
     return (
-        f"{found.edge_count:,} edges, {found.components:,} component"
-        f"{'s' * (found.components != 1)}, total weight {found.total_weight}"
+        f"{counted(found.edge_count, 'edge')}, {counted(found.components, 'component')}, "
+        f"total weight {found.total_weight}"
     )

@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..paths.cost.formula.presets import PRESETS
 from ..paths.cost.formula.tree import NAMES
 from ..paths.cost.models import MODELS, refuse_unknown, row_of, usual_cost
+from ..plurals import counted
 from . import options
 from .path_files import Files
 from .places import (
@@ -433,7 +434,7 @@ def _settled(
 def _summary(found: ShortestPaths, settings: dict[str, Any]) -> str:
     """Return the summary of a run."""
     return (
-        f"{found.reached:,} cells reached{_farthest(settings, found.layers['distance'])}"
+        f"{counted(found.reached, 'cell')} reached{_farthest(settings, found.layers['distance'])}"
         f"{options.resumed(found.report)}, "
         f"{found.report.seconds['total']:.2f} s{cost_by_friction(settings)}"
         + (", across the seam of 360 degrees" if found.report.result["wrap"] else "")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..plurals import counted
 from . import options
 
 
@@ -73,5 +74,5 @@ def run(store: Any, output: str, **settings: Any) -> Any:
 def tell(found: Any) -> str:
     count, levels = found.features, found.levels
     if "levels" not in found.report.result:  # areas
-        return f"{count:,} area{'s' * (count != 1)}"
-    return f"{count:,} line{'s' * (count != 1)} of {levels:,} level{'s' * (levels != 1)}"
+        return counted(count, "area")
+    return f"{counted(count, 'line')} of {counted(levels, 'level')}"

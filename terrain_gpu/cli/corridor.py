@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..arguments import is_raster
+from ..plurals import counted
 from . import options
 from .compute_sssp import both_ends, cost_by_friction, cost_options
 from .places import misplaced_options, place_options
@@ -204,6 +205,6 @@ def tell(found: Any) -> str:
         + ("without a way" if one["optimum"] is None else f"{one['optimum']:.10g}")
         for one in pairs[:3]
     ]
-    more = f" and {len(pairs) - 3:,} more pairs" if len(pairs) > 3 else ""
+    more = f" and {counted(len(pairs) - 3, 'more pair', 'more pairs')}" if len(pairs) > 3 else ""
     told = click.get_current_context().meta.get(_TOLD, "")
     return f"least costs: {', '.join(named)}{more}{told}"

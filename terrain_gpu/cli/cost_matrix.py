@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..plurals import counted
 from . import options
 from .compute_sssp import both_ends, cost_by_friction, cost_options, field_options
 from .places import (
@@ -194,17 +195,13 @@ def _summary(
     told: str,
 ) -> str:
     """Return the summary of a run."""
-
-    def counted(count: int, what: str) -> str:
-        return f"{count:,} {what}{'s' * (count != 1)}"
-
     report, result = found.report, found.report.result
     written = f"{output} ({counted(found.rows, 'row')})"
     if path is not None:
         written += f", {path} ({counted(result['paths'], 'path')})"
     return (
         f"{store}: {counted(result['sources'], 'source')}, {counted(result['targets'], 'target')}"
-        + (f", {found.unreached:,} pairs without a path" if found.unreached else "")
+        + (f", {counted(found.unreached, 'pair without a path')}" if found.unreached else "")
         + (", across the seam of 360 degrees" if result["wrap"] else "")
         + f", {report.seconds['total']:.2f} s"
         + (", verified" if "verified_steps" in result else "")

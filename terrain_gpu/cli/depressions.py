@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..plurals import counted
 from .flow_accumulation import directions_option
 
 NAME = "depressions"
@@ -78,5 +79,5 @@ def tell(found: Any) -> str:
     from .operations import over_heights
 
     count, deepest = found.found["depressions"], found.found["deepest"]
-    text = f"{count:,} depression{'s' * (count != 1)}" + f", depth up to {deepest:g}" * (count > 0)
+    text = counted(count, "depression") + f", depth up to {deepest:g}" * (count > 0)
     return text + over_heights(found)

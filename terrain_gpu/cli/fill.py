@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..plurals import counted
 from .flow_accumulation import directions_option
 from .places import inner_voids_option, outlet_options, outlets_of
 
@@ -100,7 +101,7 @@ def tell(found: Any) -> str:
     own, text = found.found, cells_with_a_value(found)
     if "depressions" in own:
         count = own["depressions"]
-        text += f", {count:,} depression{'s' * (count != 1)} kept"
+        text += f", {counted(count, 'depression')} kept"
         text += f", depth up to {own['deepest']:g}" * (count > 0)
     if "raised_above_fill" in own:
         count, most = own["raised_above_fill"], own["largest_rise"]

@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from ..arguments import DepressionsMethod, FlatsMethod
+from ..plurals import counted
 from .places import above_zero, from_file, inner_voids_option, naming, outlet_options, outlets_of
 
 if TYPE_CHECKING:
@@ -181,8 +182,7 @@ def tell(found: Any) -> str:
     from .operations import over_heights
 
     cells, outlets, reached = found.found["cells"], found.found["outlets"], found.report.valid_cells
-    drain = "cell drains" if reached == 1 else "cells drain"
-    text = f"{reached:,} {drain} to {outlets:,} outlet{'s' * (outlets != 1)}"
+    text = f"{counted(reached, 'cell drains', 'cells drain')} to {counted(outlets, 'outlet')}"
     if cells > reached:
-        text += f", {cells - reached:,} reach none"
+        text += f", {counted(cells - reached, 'reaches none', 'reach none')}"
     return text + over_heights(found)

@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..grid import BlockGrid, ceil_div
 from ..io.convert_problem import PART
 from ..paths.cost_matrix.operation import MatrixPlan
+from ..plurals import counted
 from ..spanning_tree.operation import regions_of_a_task
 from .forecast_paths import add_batches, add_paths, batch_seconds, work_of_paths
 from .forecast_tasks import (
@@ -495,7 +496,7 @@ def described(plan: Plan, found: dict[str, Any], case: Case, purpose: str) -> st
     if not case.storage and moved:
         usual += f" if storage moves {format_size(moved / max(total, 1e-9))}/s"
     lines = [
-        f"workers        {found['workers']:,} of one thread, {found['tasks']:,} task(s)",
+        f"workers        {found['workers']:,} of one thread, {counted(found['tasks'], 'task')}",
         f"memory         {format_size(plan.memory)} of the process that starts the run, "
         f"{format_size(plan.worker_memory or plan.memory)} of each worker",
         f"scheduler      {format_size(found['bytes_sent'])} to workers, "

@@ -8,6 +8,7 @@ import click
 
 from ..engine.plan import format_size
 from ..grid import wkt_name
+from ..plurals import counted
 from . import options
 
 
@@ -44,7 +45,7 @@ def _text(found: dict[str, Any]) -> str:
     west, south, east, north = found["bounds"]
     lines = [
         f"{found['store']}",
-        f"  grid      {found['rows']} x {found['cols']} = {found['cells']:,} cells of "
+        f"  grid      {found['rows']} x {found['cols']} = {counted(found['cells'], 'cell')} of "
         f"{abs(a):.10g} x {abs(e):.10g}",
         f"  crs       {found['crs_code'] or wkt_name(found['crs_wkt']) or 'unknown'}",
         f"  bounds    west {west:.10g}, south {south:.10g}, east {east:.10g}, north {north:.10g}",

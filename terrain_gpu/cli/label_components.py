@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..plurals import counted
 from . import options
 
 NAME = "label-components"
@@ -54,4 +55,4 @@ def run(store: Any, **settings: Any) -> Any:
 
 
 def tell(found: Any) -> str:
-    return f"{found.count:,} component{'s' * (found.count != 1)} of {found.cells:,} cells in all"
+    return f"{counted(found.count, 'component')} of {counted(found.cells, 'cell')} in all"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import NetworkPairs
+from ..plurals import counted
 from . import options
 from .compute_sssp import both_ends, cost_by_friction, cost_options
 from .places import (
@@ -186,9 +187,9 @@ def command(
 
 def _summary(found: CostNetwork, settings: dict[str, Any]) -> str:
     """Return the summary of a run."""
-    parts = "" if found.parts == 1 else f" in {found.parts:,} parts"
+    parts = "" if found.parts == 1 else f" in {counted(found.parts, 'part')}"
     return (
-        f"{found.places:,} places{parts}, {found.links:,} link{'s' * (found.links != 1)}, "
+        f"{counted(found.places, 'place')}{parts}, {counted(found.links, 'link')}, "
         f"{found.report.seconds['total']:.2f} s{cost_by_friction(settings)}"
         + (", across the seam of 360 degrees" if found.report.result["wrap"] else "")
         + (", verified" if settings["verify"] else "")

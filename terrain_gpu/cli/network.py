@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..plurals import counted
 from .places import from_file, naming, not_negative
 
 NAME = "network"
@@ -61,6 +62,6 @@ def run(store: Any, output: str, keep: str | None, **settings: Any) -> Any:
 def tell(found: Any) -> str:
     unit = found.report.result["length_unit"]
     return (
-        f"{found.lines:,} line{'s' * (found.lines != 1)} over {found.cells:,} cells, "
+        f"{counted(found.lines, 'line')} over {counted(found.cells, 'cell')}, "
         f"length {found.length:.10g} {unit}"
     )

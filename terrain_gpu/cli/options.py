@@ -37,6 +37,7 @@ from ..arguments import (
 from ..engine import plan as planner
 from ..engine.forks import leave_out_unused
 from ..errors import FormulaError, OutputError, TerrainError, without_secrets
+from ..plurals import counted
 from ..progress import Progress
 from .advice import about_minus, without_resume
 from .terminal import echo, log_handler, prepare, printable, settle
@@ -427,7 +428,7 @@ def quiet() -> bool:
 def resumed(report: Report) -> str:
     """How many blocks an earlier run had finished, for the summary; "" of none."""
     blocks = report.result.get("blocks_resumed", 0)
-    return f", {blocks:,} block{'s' * (blocks > 1)} resumed" if blocks else ""
+    return f", {counted(blocks, 'block')} resumed" if blocks else ""
 
 
 def say(text: str, json_target: str | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..arguments import FloatType
+from ..plurals import counted
 from . import options
 from .places import naming, refuse_shared_files
 
@@ -150,7 +151,7 @@ class Files:
         names = list(self.rasters.values())
         if self.path is not None:
             count = report.result["paths"]
-            names.append(f"{self.path} ({count} path{'s' * (count != 1)})")
+            names.append(f"{self.path} ({counted(count, 'path')})")
         return f"\nwritten: {', '.join(names)}" if names else ""
 
 

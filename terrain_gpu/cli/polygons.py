@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..plurals import counted
 from .places import names_of, naming
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,6 @@ def run(
 
 def tell(found: Any) -> str:
     return (
-        f"{found.labels:,} label{'s' * (found.labels != 1)}, "
-        f"{found.polygons:,} polygon{'s' * (found.polygons != 1)} of {found.cells:,} cells"
+        f"{counted(found.labels, 'label')}, {counted(found.polygons, 'polygon')} of "
+        f"{counted(found.cells, 'cell')}"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..plurals import counted
 from . import options
 from .places import Place, Point, naming, refuse_shared_files
 
@@ -138,7 +139,8 @@ def _ends(
     names = [f"--{end}{kinds[0].replace('_', '-')}" for end in ("from", "to")]
     if len(begin) != len(end):
         raise click.UsageError(
-            f"{len(begin)} times {names[0]} and {len(end)} times {names[1]}; give as many of each"
+            f"{names[0]} {counted(len(begin), 'time')}, {names[1]} {counted(len(end), 'time')}; "
+            "give as many of each"
         )
     place: Any = from_rowcol if kinds[0] else from_xy
     how = {"outside": "error" if snap is None else "snap", "snap": snap}
@@ -154,7 +156,7 @@ def _summary(store: str, found: IndexQuery, output: str | None, path: str | None
     count = result["pairs"]
     written = ", ".join(file for file in (output, path) if file)
     return (
-        f"{store}: {count:,} pair{'s' * (count != 1)}"
+        f"{store}: {counted(count, 'pair')}"
         + (f", {result['unreached']:,} without a path" if result["unreached"] else "")
         + f", {found.report.seconds['total']:.2f} s"
         + (f"\nwritten: {written}" if written else "")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..plurals import counted
 from .calc import NumberOrNodata
 from .places import from_file, naming
 
@@ -76,4 +77,4 @@ def run(store: Any, features: str, field: str | None, **settings: Any) -> Any:
 
 
 def tell(found: Any) -> str:
-    return f"{found.found['covered']:,} cells covered"
+    return f"{counted(found.found['covered'], 'cell')} covered"

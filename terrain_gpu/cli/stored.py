@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..plurals import counted
 from . import options
 
 if TYPE_CHECKING:
@@ -85,9 +86,12 @@ def _data(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]
     if not layer.is_sealed:
         return (
             found,
-            f"layer {name} has no checksums (written by another program), {tiles:,} tiles read",
+            f"layer {name} has no checksums (written by another program), {counted(tiles, 'tile')} "
+            "read",
         )
-    return found, f"layer {name}: {tiles:,} tiles match their checksums"
+    return found, f"layer {name}: " + counted(
+        tiles, "tile matches its checksum", "tiles match their checksums"
+    )
 
 
 def _tiles(layer: Layer, at: tuple[int, int], _: Any) -> int:

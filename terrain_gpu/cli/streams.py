@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import StreamOrder
+from ..plurals import counted
 from .flow_accumulation import directions_option
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def tell(found: Any) -> str:
 
     unit = length_unit(found.layer.grid)
     return (
-        f"{found.links:,} link{'s' * (found.links != 1)} of {found.cells:,} cells, length "
-        f"{found.length:.10g} {unit}, from {found.heads:,} head{'s' * (found.heads != 1)} to "
-        f"{found.outlets:,} outlet{'s' * (found.outlets != 1)}"
+        f"{counted(found.links, 'link')} of {counted(found.cells, 'cell')}, length "
+        f"{found.length:.10g} {unit}, from {counted(found.heads, 'head')} to "
+        f"{counted(found.outlets, 'outlet')}"
     )

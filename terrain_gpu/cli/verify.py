@@ -20,6 +20,7 @@ from ..errors import (
     TerrainError,
     VerificationError,
 )
+from ..plurals import counted
 from . import options
 from .stored import Check, accepted_now, of_data, of_levels
 
@@ -282,8 +283,9 @@ def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     )
     return (
         {**found, "total_weight": result["total_weight"]},
-        f"layer {LAYER} verified, {found['edges']:,} edges against {found['checked_edges']:,} of "
-        "the grid" + (", on the GPU" if found["backend"] == "cuda" else ""),
+        f"layer {LAYER} verified, {counted(found['edges'], 'edge')} against "
+        f"{found['checked_edges']:,} of the grid"
+        + (", on the GPU" if found["backend"] == "cuda" else ""),
     )
 
 
@@ -309,14 +311,11 @@ def _paths(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str
     layers = found["layers"]
     return (
         found,
-        f"layer{'s' * (len(layers) > 1)} {', '.join(layers)} verified, {found['reached']:,} cells "
-        f"against {found['checked_steps']:,} steps; {found['sources']:,} sources taken from "
-        f"{found['sources_from']}" + (", on the GPU" if found["backend"] == "cuda" else ""),
+        f"layer{'s' * (len(layers) > 1)} {', '.join(layers)} verified, "
+        f"{counted(found['reached'], 'cell')} against {counted(found['checked_steps'], 'step')}; "
+        f"{counted(found['sources'], 'source')} taken from {found['sources_from']}"
+        + (", on the GPU" if found["backend"] == "cuda" else ""),
     )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 @dataclass(frozen=True)
@@ -336,15 +335,15 @@ class _LayerProof:
 
 
 def _with_a_value(found: dict[str, Any]) -> str:
-    return f"{found['cells']:,} cells with a value"
+    return counted(found["cells"], "cell with a value")
 
 
 def _that_drain(found: dict[str, Any]) -> str:
-    return f"{found['cells']:,} cells that drain"
+    return counted(found["cells"], "cell that drains", "cells that drain")
 
 
 def _depressions(found: dict[str, Any]) -> str:
-    return _counted(found["depressions"], "depression")
+    return counted(found["depressions"], "depression")
 
 
 _PROOFS = {
@@ -352,12 +351,13 @@ _PROOFS = {
     "slope_of": _LayerProof("raster.slope.proof:verify_stored_slopes", _with_a_value),
     "streams_of": _LayerProof(
         "hydrology.streams.proof:verify_stored_orders",
-        lambda found: _counted(found["links"], "link"),
+        lambda found: counted(found["links"], "link"),
     ),
     "where": _LayerProof(
         "raster.label_components.proof:verify_stored_labels",
         lambda found: (
-            f"{_counted(found['components'], 'component')} of {found['cells']:,} cells in all"
+            f"{counted(found['components'], 'component')} of "
+            f"{counted(found['cells'], 'cell')} in all"
         ),
     ),
     "fill_of": _LayerProof(
@@ -369,23 +369,25 @@ _PROOFS = {
     ),
     "water_of": _LayerProof(
         "hydrology.fill_spill_merge.proof:verify_stored_water",
-        lambda found: f"{found['cells']:,} cells under water",
+        lambda found: counted(found["cells"], "cell under water"),
     ),
     "breach_of": _LayerProof(
         "hydrology.breach.proof:verify_stored_breach",
-        lambda found: f"{found['breached']:,} pits breached",
+        lambda found: f"{counted(found['breached'], 'pit')} breached",
     ),
     "burn_of": _LayerProof(
         "hydrology.burn.proof:verify_stored_burn",
-        lambda found: f"{found['burned']:,} cells lowered",
+        lambda found: f"{counted(found['burned'], 'cell')} lowered",
     ),
     "basins_of": _LayerProof(
         "hydrology.basins.proof:verify_stored_basins",
-        lambda found: f"{_counted(found['basins'], 'basin')} of {found['cells']:,} cells in all",
+        lambda found: (
+            f"{counted(found['basins'], 'basin')} of {counted(found['cells'], 'cell')} in all"
+        ),
     ),
     "hand_of": _LayerProof(
         "hydrology.hand.proof:verify_stored_above",
-        lambda found: f"{found['cells']:,} cells above a stream",
+        lambda found: counted(found["cells"], "cell above a stream"),
     ),
     "indices_of": _LayerProof(
         "hydrology.terrain_indices.proof:verify_stored_indices", _with_a_value
@@ -394,11 +396,11 @@ _PROOFS = {
     "corridor_of": _LayerProof("paths.corridor.proof:verify_stored_corridor", _with_a_value),
     "features": _LayerProof(
         "raster.rasterize.proof:verify_stored_rasterized",
-        lambda found: f"{found['changed']:,} cells that features change",
+        lambda found: counted(found["changed"], "cell that features change"),
     ),
     "ties_of": _LayerProof(
         "paths.ties.proof:verify_stored_ties",
-        lambda found: f"{found['cells']:,} cells with several steps back",
+        lambda found: counted(found["cells"], "cell with several steps back"),
     ),
 }
 """The proofs of layers by a setting that these record."""
@@ -409,7 +411,10 @@ _DIVIDED = _LayerProof(
 )
 _GRADIENT = _LayerProof(
     "hydrology.flow_direction.proof:verify_stored_gradient",
-    lambda found: f"{found['reached']:,} cells drain to {_counted(found['outlets'], 'outlet')}",
+    lambda found: (
+        f"{counted(found['reached'], 'cell drains', 'cells drain')} to "
+        f"{counted(found['outlets'], 'outlet')}"
+    ),
 )
 
 
@@ -461,8 +466,10 @@ def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any]
     if "unproven" in found:
         return found, f"layer {name} not proven: {found['unproven']}"
     cells, rasters = found["cells"], found["sources"]
-    several = "s" * (rasters != 1)
-    return found, f"layer {name} verified, {cells:,} cells against {rasters} raster{several}"
+    return (
+        found,
+        f"layer {name} verified, {counted(cells, 'cell')} against {counted(rasters, 'raster')}",
+    )
 
 
 def _of_file(
@@ -481,7 +488,7 @@ def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str,
     from ..io.proof.raster import verify_exported
 
     found = verify_exported(file, store.layer(name), Limits(**how))
-    return found, f"file {file} verified, {found['cells']:,} cells of layer {name}"
+    return found, f"file {file} verified, {counted(found['cells'], 'cell')} of layer {name}"
 
 
 def _features(
@@ -504,8 +511,7 @@ def _features(
     if name in _distances(store):
         return _path_lines(store, file, name, **how)
     found = verify_stored_lines(store, name, file, heights or "elevation", Limits(**how))
-    links = found["links"]
-    return found, f"file {file} verified, {links:,} link{'s' * (links != 1)} of layer {name}"
+    return found, f"file {file} verified, {counted(found['links'], 'link')} of layer {name}"
 
 
 def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
@@ -514,9 +520,9 @@ def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[s
 
     found = verify_drawing(store.layer(name), file, Limits(**how))
     what = "line" if "lines" in found else "polygon"
-    told = _counted(found[f"{what}s"], what)
+    told = counted(found[f"{what}s"], what)
     if "levels" in found:
-        told += f" of {_counted(found['levels'], 'level')}"
+        told += f" of {counted(found['levels'], 'level')}"
     return found, f"file {file} verified, {told} of layer {name}"
 
 
@@ -524,7 +530,7 @@ def _path_lines(store: TileStore, file: str, name: str, **how: Any) -> tuple[dic
     from ..paths.proof.lines import verify_stored_paths
 
     found = verify_stored_paths(store, name, file, how["memory_limit"])
-    return found, f"file {file} verified, {_counted(found['paths'], 'path')} by layer {name}"
+    return found, f"file {file} verified, {counted(found['paths'], 'path')} by layer {name}"
 
 
 def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
@@ -532,7 +538,10 @@ def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     from ..paths.distance_index.stored import verify_stored_index
 
     found = verify_stored_index(store, Limits(**how))
-    return found, f"distance index of {found['cost']} verified, {found['entries']:,} entries"
+    return found, (
+        f"distance index of {found['cost']} verified, "
+        + counted(found["entries"], "entry", "entries")
+    )
 
 
 def _watersheds(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
@@ -542,8 +551,8 @@ def _watersheds(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any]
     found = verify_stored_watershed(store, store.layer(name), Limits(**how))
     names = found["layers"]
     return found, (
-        f"layer{'s' * (len(names) > 1)} {', '.join(names)} verified, {found['cells']:,} cells in "
-        "watersheds"
+        f"layer{'s' * (len(names) > 1)} {', '.join(names)} verified, "
+        f"{counted(found['cells'], 'cell')} in watersheds"
     )
 
 
@@ -561,6 +570,7 @@ def _drainage(
     layers = [*sums, *codes]
     return (
         {**found, "layers": layers},
-        f"layer{'s' * (len(layers) > 1)} {', '.join(layers)} verified, {found['reached']:,} cells "
-        f"drain to {found['outlets']:,} outlet{'s' * (found['outlets'] != 1)}",
+        f"layer{'s' * (len(layers) > 1)} {', '.join(layers)} verified, "
+        f"{counted(found['reached'], 'cell drains', 'cells drain')} to "
+        f"{counted(found['outlets'], 'outlet')}",
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..plurals import counted
 from .flow_accumulation import directions_option
 from .places import field_of, naming, not_negative, place_options, places
 
@@ -136,5 +137,5 @@ def run(store: TileStore, **settings: Any) -> Any:
 
 def tell(found: Any) -> str:
     cells, count = found.report.valid_cells, found.found.get("pour_points")
-    ends = "links" if count is None else f"{count:,} pour point{'s' * (count != 1)}"
-    return f"{cells:,} cell{'s drain' if cells != 1 else ' drains'} to {ends}"
+    ends = "links" if count is None else counted(count, "pour point", "pour points")
+    return f"{counted(cells, 'cell drains', 'cells drain')} to {ends}"

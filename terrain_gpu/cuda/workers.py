@@ -10,6 +10,7 @@ from ..engine.connection import RESOURCE
 from ..engine.operation import Operation
 from ..engine.plan import limit_of
 from ..errors import InputError, PlanError
+from ..plurals import counted
 from . import device as devices
 from .backend import Gpu, NoGpu, require_room, say_cpu
 
@@ -103,7 +104,7 @@ def cluster_on_gpus(
         say_cpu(error)
         return cluster, None
     memory, names = min(one.memory for one in found), tuple(sorted(one.name for one in found))
-    log.info("on the GPUs of %d workers: %s", len(found), ", ".join(sorted(set(names))))
+    log.info("on the GPUs of %s: %s", counted(len(found), "worker"), ", ".join(sorted(set(names))))
     return cluster, Gpu(0, memory, memory == asked, backend == "cuda", workers=names)
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ClusterError, PlanError
 from ..grid import Block
+from ..plurals import counted
 from ..store.objects import ObjectPath, is_url
 from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
@@ -117,8 +118,8 @@ class Cluster:
                 folder=str(scratch_folder()), store=store, exists=exists
             )
         log.info(
-            "%d worker(s), threads of each: %d; dashboard: %s",
-            self.workers,
+            "%s, threads of each: %d; dashboard: %s",
+            counted(self.workers, "worker"),
             self.threads,
             self._link,
         )

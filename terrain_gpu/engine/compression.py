@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..plurals import counted
 from ..store.objects import ObjectPath
 from ..store.run import begun_compression
 from ..store.swap import absolute
@@ -100,7 +101,9 @@ def chosen(store: str | os.PathLike[str], size: int, threads: int) -> str | None
         enough = SAVED * threads * CODING
         rate = write_rate(root, enough)
         name = FAST if rate < enough else None
-        coded = f"{threads} thread(s) code {format_size(threads * CODING)}/s"
+        coded = (
+            f"{counted(threads, 'thread codes', 'threads code')} {format_size(threads * CODING)}/s"
+        )
         why = f"the disk writes {format_size(rate)}/s, {coded}"
     log.info("%s: --compress auto takes %s (%s)", root, name or "none", why)
     return name

@@ -18,6 +18,7 @@ import numpy as np
 from ..arguments import memory, whole
 from ..errors import PlanError
 from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div
+from ..plurals import counted
 from .machine import available_threads, default_memory_limit
 
 MB = 10**6
@@ -249,15 +250,17 @@ class StreamPlan:
         bound = f"limit {format_size(limit)}" if limit < NO_LIMIT else "no limit"
         return "\n".join(
             (
-                f"raster         {self.rows} x {self.cols} = {self.rows * self.cols:,} cells, "
+                f"raster         {self.rows} x {self.cols} = "
+                f"{counted(self.rows * self.cols, 'cell')}, "
                 f"{self.dtype}",
                 f"memory         {format_size(self.memory)} predicted peak, {bound}",
                 f"blocks         {self.blocks:,} of {self.block_size} x {self.block_size} cells",
-                f"unit of I/O    {self.unit_rows} x {self.unit_cols} cells, {self.buffers} "
-                f"buffer(s), {self.readers} reader(s), "
-                + (f"{self.workers} worker(s), " if self.workers else "")
-                + f"{self.writers} writer(s)",
-                f"passes         every source cell is decoded {self.passes} time(s)",
+                f"unit of I/O    {self.unit_rows} x {self.unit_cols} cells, "
+                f"{counted(self.buffers, 'buffer')}, {counted(self.readers, 'reader')}, "
+                + (f"{counted(self.workers, 'worker')}, " if self.workers else "")
+                + counted(self.writers, "writer"),
+                "passes         every source cell is decoded "
+                + ("once" if self.passes == 1 else counted(self.passes, "time")),
                 f"bytes read     {format_size(self.bytes_read)}",
                 f"bytes written  {format_size(self.bytes_written)} at most",
             )

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from .. import __version__
 from ..errors import ClusterError, PlanError, StoreError, TerrainError
 from ..grid import Block, ceil_div
+from ..plurals import counted
 from ..report import peak_rss, process_io
 from ..store.client import RESUMES
 from ..store.objects import ObjectPath
@@ -158,8 +159,9 @@ def task(
         _local.clear()
         if needs.threads < worker.state.nthreads:
             raise ClusterError(
-                f"worker {worker.address} has {worker.state.nthreads} threads, but the run plans "
-                f"for {needs.threads}; start it with --nthreads {needs.threads}, then --resume"
+                f"worker {worker.address} has {counted(worker.state.nthreads, 'thread')}, but "
+                f"the run plans for {needs.threads}; start it with --nthreads {needs.threads}, "
+                "then --resume"
             )
         found = limited(facts(needs.folder, needs.store), worker.memory_manager.memory_limit)
         refuse(worker.address, found, needs)

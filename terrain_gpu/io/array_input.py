@@ -14,6 +14,7 @@ from .. import cells
 from ..errors import InputError
 from ..grid import GridSpec, Window, units
 from ..grid.crs import grid_crs
+from ..plurals import counted
 from .crs import placed, read_crs
 from .gdal import ENCODING_TAG
 
@@ -81,7 +82,8 @@ def two_dimensions(array: Any, band: int | None, name: str) -> Any:
     for dim in set(array.dims) - set(pair):
         if band is None and array.sizes[dim] > 1:
             raise InputError(
-                f"{name} has {array.sizes[dim]} entries along {dim}; choose one: .isel({dim}=0)"
+                f"{name} has {counted(array.sizes[dim], 'entry', 'entries')} along {dim}; "
+                f"choose one: .isel({dim}=0)"
             )
         if not 1 <= (band or 1) <= array.sizes[dim]:
             raise InputError(f"{name} has no band {band}; it has {array.sizes[dim]}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from ..errors import InputError
+from ..plurals import counted
 
 DRIVERS = "AAIGrid", "ISG"
 """GDAL's names of the formats; both have a header of lines, and then numbers."""
@@ -66,7 +67,7 @@ def check_text(path: str, rows: int, cols: int) -> AsciiCells:
         large = large or bool(_LARGE.search(text))
     if count != rows * cols:
         why = "the file is truncated" if count < rows * cols else "correct its header"
-        raise InputError(f"{path}: has {count:,} values, not {rows:,} x {cols:,}; {why}")
+        raise InputError(f"{path}: has {counted(count, 'value')}, not {rows:,} x {cols:,}; {why}")
     return AsciiCells(real, large)
 
 

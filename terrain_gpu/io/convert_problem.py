@@ -26,6 +26,7 @@ from ..errors import CellError, ClusterError, InputError, without_secrets
 from ..grid import Block, BlockGrid, GridSpec, ceil_div
 from ..grid.crs import same_crs
 from ..grid.neighbours import BACKLINK_ENCODINGS, BACKLINKS, FLOW_DIRECTIONS
+from ..plurals import counted
 from ..report import return_large_arrays
 from ..store import TileStore
 from ..store.checksums import checksum, checksum_of_part, crc_of_json, joined_crc
@@ -272,10 +273,14 @@ class Convert(Operation):
                 lost = super().execute(run)["lost"]
                 if lost:
                     log.warning(
-                        "%s: %s cells that its mask says are valid have the value %s, and became "
-                        "nodata; choose another value with --nodata",
+                        "%s: %s the value %s, and became nodata; choose another value with "
+                        "--nodata",
                         without_secrets(self.mosaic.inputs[0].path),
-                        f"{lost:,}",
+                        counted(
+                            lost,
+                            "cell that its mask says is valid has",
+                            "cells that its mask says are valid have",
+                        ),
                         self.nodata,
                     )
                 if self.directions is None:

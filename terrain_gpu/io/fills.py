@@ -13,6 +13,7 @@ import numpy as np
 from .. import cells
 from ..errors import without_secrets
 from ..grid import Window
+from ..plurals import counted
 from ..store.writer import LayerWriter
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ def warn_of_fills(writer: LayerWriter, name: str) -> None:
             "dem.zarr --nodata=%s",
             name,
             "" if found.all else "at least ",
-            f"{count:,} cells have" if count > 1 else "1 cell has",
+            counted(count, "cell has", "cells have"),
             value,
             others,
             shlex.quote(name),

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..grid import GridSpec, Window
+from ..plurals import counted
 
 _FIELDS = ("north", "south", "east", "west", "rows", "cols")
 _TYPES = {"int": np.int32, "float": np.float32, "double": np.float64}
@@ -72,7 +73,10 @@ class GrassAscii:
                 f"{south}, east {east}, west {west}"
             )
         if rows < 1 or cols < 1:
-            raise InputError(f"{path}: GRASS ASCII header has {rows} rows and {cols} cols")
+            raise InputError(
+                f"{path}: GRASS ASCII header has {counted(rows, 'row')} and "
+                f"{counted(cols, 'column')}"
+            )
         transform = ((east - west) / cols, 0.0, west, 0.0, -(north - south) / rows, north)
         try:
             self.grid = GridSpec(rows, cols, transform)

@@ -13,6 +13,7 @@ from ..arguments import Settling
 from ..cells import is_nodata
 from ..errors import InputError
 from ..grid import cell_centres, clip
+from ..plurals import counted
 from ..store.layer import Layer
 from .covered import named, settled, snap_distance
 from .places import Places, values_at
@@ -178,7 +179,7 @@ def settle(
     bad = np.zeros(len(places), bool)
     bad[found.left] = True
     if nodata == "snap" and bad.any():
-        near = f"; none is within {most} cells: move them, or skip them"
+        near = f"; none is within {counted(most, 'cell')}: move them, or skip them"
         raise InputError(_unusable(ground, cells, bad, what) + near)
     if len(found.moved):
         names = named(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import InputError
+from ..plurals import counted
 
 ADVICE = "one separator, and decimals with a point"
 """How to write the numbers of a table, for messages."""
@@ -80,8 +81,8 @@ def refuse_more_fields(
     more = [field for field in fields[counting : counting + len(fields) - columns] if field]
     if more and len(fields) > columns and (text or None not in map(number_in, more)):
         raise InputError(
-            f"{path}: line {line} has {len(fields)} fields instead of {columns}; give decimals "
-            "with a point, and quote texts that hold the separator"
+            f"{path}: line {line} has {counted(len(fields), 'field')} instead of {columns}; give "
+            "decimals with a point, and quote texts that hold the separator"
         )
 
 

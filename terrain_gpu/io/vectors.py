@@ -24,6 +24,7 @@ from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
 from ..errors import InputError, ReprojectionError, without_secrets
 from ..grid import GridSpec
 from ..grid.crs import equal, grid_crs
+from ..plurals import counted
 from ..store.objects import refuse_url
 from .covered import named
 from .crs import crs_name, read_crs
@@ -220,7 +221,7 @@ def _problem(part: Part) -> str | None:
     kind, rings = part
     least = {"Point": 1, "LineString": 2, "Polygon": 4}[kind]
     if not rings or min(map(len, rings)) < least:
-        return f"is a {kind} with fewer than {least} positions"
+        return f"is a {kind} with fewer than {counted(least, 'position')}"
     if not all(np.isfinite(ring).all() for ring in rings):
         return "has a position that is not finite"
     if kind == "Polygon" and not all((ring[0] == ring[-1]).all() for ring in rings):

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..errors import InputError, OutputError, StoreError
+from ..plurals import counted
 from .providers import azure, google, server
 
 SERVER_RETRIES = 6
@@ -319,5 +320,5 @@ def _reason(error: BaseException) -> tuple[str, str]:
     _, words, remedy = rows[0] if rows else ("", "" if said else f"{kind} of the client", _AGAIN)
     reason = f"{words} ({said})" if words and said else words or said
     if retried and retried[1] != "0":
-        reason += f", even after {retried[1]} retries"
+        reason += f", even after {counted(int(retried[1]), 'retry', 'retries')}"
     return reason, remedy

@@ -12,6 +12,7 @@ import numcodecs.blosc
 import numcodecs.zstd
 import numpy as np
 
+from ..plurals import counted
 from .checksums import crc32c
 
 NAMES = ("blosc-lz4", "blosc-zstd", "zstd")
@@ -138,14 +139,14 @@ def decode(name: str | None, stored: Any, out: np.ndarray) -> None:
     size = out.nbytes
     if name is None:
         if len(stored) != size:
-            raise ValueError(f"holds {len(stored)} bytes, not {size}")
+            raise ValueError(f"holds {counted(len(stored), 'byte')}, not {size}")
         out.reshape(-1).view(np.uint8)[...] = np.frombuffer(stored, np.uint8)
         return
     if len(stored) > most_bytes(size):
-        raise ValueError(f"takes {len(stored)} bytes, too many for {size} decoded ones")
+        raise ValueError(f"takes {counted(len(stored), 'byte')}, too many for {size} decoded ones")
     told = _zstd_size(stored) if name == "zstd" else _blosc_size(stored)
     if told not in (None, size):
-        raise ValueError(f"holds {told} bytes, not {size}")
+        raise ValueError(f"holds {counted(told or 0, 'byte')}, not {size}")
     module = numcodecs.zstd if name == "zstd" else numcodecs.blosc
     try:
         module.decompress(stored, out)
@@ -173,5 +174,5 @@ def _blosc_size(stored: Any) -> int:
     if version != _BLOSC_VERSION or not width or not 0 < block <= max(size, 1):
         raise ValueError("does not decompress: not a blosc frame of format 2")
     if coded != len(stored):
-        raise ValueError(f"is truncated or padded: {len(stored)} bytes of {coded}")
+        raise ValueError(f"is truncated or padded: {counted(len(stored), 'byte')} of {coded}")
     return size

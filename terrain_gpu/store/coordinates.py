@@ -16,6 +16,7 @@ import zarr
 
 from ..errors import StoreError
 from ..grid import GridSpec
+from ..plurals import counted
 from .checksums import crc_of_json
 from .files import output_errors, sync_tree, write_whole
 from .layer import KEY, Layer
@@ -199,7 +200,8 @@ def _centres(path: Any, side: int, chunk: int, remedy: str) -> Iterator[tuple[in
         size = _size(file)
         if size not in (None, 8 * chunk):
             raise StoreError(
-                f"{file}: damaged: {size} bytes, not {8 * chunk}; {_again(path.parent, remedy)}"
+                f"{file}: damaged: {counted(size or 0, 'byte')}, not {8 * chunk}; "
+                f"{_again(path.parent, remedy)}"
             )
         for start in range(first, end, COORDINATES):
             count = min(end - start, COORDINATES)

@@ -26,6 +26,7 @@ from ..grid import (
     units,
     z_rank_table,
 )
+from ..plurals import counted
 from .checksums import block_digest, crc_of_tiles, digests_name, layer_digest
 from .decoding import decode_tiles, shards_at_once
 from .labels import CHUNK, Labels, import_lazy
@@ -333,7 +334,7 @@ class Layer(Described):
             when `out` is another array; when the shard is damaged or cannot be read.
         """
         count = self._ranks.size
-        check_buffer(out, (count, TILE, TILE), self.dtype, f"{count} tiles")
+        check_buffer(out, (count, TILE, TILE), self.dtype, counted(count, "tile"))
         if not out.flags.c_contiguous:
             raise InputError("buffer with gaps; give a C-contiguous array")
         if (kernels := self._at_once(i, j)) is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from .. import cells
 from ..errors import InputError, StoreError
 from ..grid import TILE, Block, ceil_div
+from ..plurals import counted
 from .checksums import block_digest, crc_of_tiles, layer_digest, seal, sealed_line, unsealed_line
 from .codecs import code_tiles, most_bytes, saves_at_once
 from .files import new_file, output_errors, remove_file, settle, write_parts
@@ -146,7 +147,7 @@ class BlockWriter(Layer):
         r0, r1, c0, c1 = self._window(i, j)
         if tiles.shape != (self._ranks.size, TILE, TILE) or tiles.dtype != self.dtype:
             raise InputError(
-                f"block ({i}, {j}) has {self._ranks.size} tiles of {self.dtype}, "
+                f"block ({i}, {j}) has {counted(self._ranks.size, 'tile')} of {self.dtype}, "
                 f"not {tiles.shape} {tiles.dtype}"
             )
         if (r1 - r0, c1 - c0) != (self.block_size, self.block_size):
@@ -433,7 +434,8 @@ class LayerWriter(BlockWriter):
             if found.low is not None and found.high is not None:
                 low[at], high[at] = found.low, found.high
         if not seen.all():
-            raise StoreError(f"{self.path}: {np.count_nonzero(~seen)} blocks were never written")
+            missing = counted((~seen).sum(), "block was", "blocks were")
+            raise StoreError(f"{self.path}: {missing} never written")
         some = valid > 0
         return (
             size,

@@ -163,8 +163,8 @@ OPTIONS = {
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
     "backlink allocation connectivity metric points targets pairs tile flats method epsilon "
     "keep weights statistic areas exclude-self edge-cells directions aspect polygons cumulative "
-    "conditioned rain table links order lines max-distance threshold layers memory-limit threads "
-    "workers like storage json quiet verbose help",
+    "conditioned rain table links order lines max-distance threshold layers source-dtype cog "
+    "compress encoding memory-limit threads workers like storage json quiet verbose help",
     "terrain-gpu overviews": "layer resampling remove memory-limit threads workers scheduler "
     "verify resume scratch overwrite progress json quiet verbose help",
     "terrain-gpu export": "layer bounds cog compress encoding memory-limit threads verify "
@@ -555,7 +555,7 @@ def test_plan_of_a_spanning_tree(store, capfd, weight):
     code, out, err = call(capfd, "plan 100000x100000 --for mst --memory-limit 2GB --threads 8")
     assert (code, err) == (0, "")
     assert "9,604 of 1024 x 1024 cells" in out
-    assert "12 buffer(s), 2 reader(s), 8 worker(s), 2 writer(s)" in out
+    assert "12 buffers, 2 readers, 8 workers, 2 writers" in out
 
 
 @pytest.mark.parametrize(
@@ -597,7 +597,7 @@ def test_plan_of_shortest_paths_that_do_not_fit(capfd):
     code, out, err = call(capfd, f"{command} --memory-limit 6GB")
     assert (code, err) == (0, "")
     assert "38,416 of 1024 x 1024 cells" in out
-    assert "8 worker(s), 8 writer(s)" in out
+    assert "8 workers, 8 writers" in out
     code, out, err = call(capfd, f"{command} --memory-limit 1GB")
     assert (code, out) == (2, "")
     assert re.search(

@@ -258,7 +258,7 @@ def test_plans_in_words_and_refused(places, capfd):
     command = "plan 20000x30000 --for cost-matrix --points 100 --cost friction --friction float32"
     code, out, err = call(capfd, f"{command} --memory-limit 4GB --threads 4")
     assert code == 0
-    assert "13 of 8 sources, 1 at a time, 4 thread(s)" in out + err
+    assert "13 of 8 sources, 1 at a time, 4 threads" in out + err
     assert "spilled at each visit" in out + err
     code, _, err = call(capfd, "plan 99x99 --for cost-matrix")
     assert code == 2

@@ -244,7 +244,7 @@ def test_columns_of_360_degrees_wrap(grid, auto):
         (grid_of(721, 0.5), "span 360.5 degrees, not 360; the last column repeats the first one"),
         (grid_of(720, 0.5, ""), "its coordinate system is unknown"),
         (grid_of(720, 0.5, UTM), "its coordinates are projected"),
-        (grid_of(2, 180.0), "there are 2 columns, fewer than 3"),
+        (grid_of(2, 180.0), "it has 2 columns, fewer than 3"),
     ],
 )
 def test_others_do_not(grid, why):

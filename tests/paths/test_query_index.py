@@ -153,7 +153,7 @@ def test_the_command_prints_costs(store, capfd):
     assert code == 0
     for wrong, message in (
         ("", "give pairs in one way"),
-        ("--from 1,1", "1 times --from and 0 times --to"),
+        ("--from 1,1", "--from 1 time, --to 0 times"),
         ("--from-rowcol 5,5 --to-rowcol 999,5", "--to-rowcol: outside the raster"),
         ("--pairs none.csv", "--pairs: none.csv: cannot be read as a table of pairs"),
         ("--from-rowcol 5,5 --to-rowcol 9,9 --memory-limit 200MB", "is too small to search"),
@@ -195,7 +195,7 @@ def test_ends_that_cannot_be_used(store):
         row, col = map(int, near.replace(",", "").split()[1::2])
         moved = query_index(store, [(50, 50)], [cell], snap=3)
         assert moved.costs.tolist() == query_index(store, [(50, 50)], [(row, col)]).costs.tolist()
-    with pytest.raises(InputError, match="2 starts and 1 ends"):
+    with pytest.raises(InputError, match="2 starts and 1 end; "):
         query_index(store, [(50, 50), (51, 51)], [(9, 9)])
     with pytest.raises(InputError, match="there are no ends"):
         query_index(store, [(50, 50)], [])

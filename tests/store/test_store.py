@@ -1384,7 +1384,7 @@ def test_recorded_but_missing_or_truncated_shards_are_done_again(path, damage):
         damage(writer.shard_path(1, 2))
     with begin(path, DENSE, resume=True) as writer:
         assert np.argwhere(~writer.done).tolist() == [[1, 2]]
-        with pytest.raises(StoreError, match="1 blocks were never written"):
+        with pytest.raises(StoreError, match="1 block was never written"):
             writer.commit()
     with begin(path, DENSE, resume=True) as writer:
         fill(writer, DENSE.cells, [(1, 2)])

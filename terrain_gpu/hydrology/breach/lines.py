@@ -23,6 +23,7 @@ from ...grid.lengths import Measured, step_lengths, whole_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import Feature, Fields, library_bytes
 from ...io.lines import tell_without_crs
+from ...plurals import counted
 from ..forest.features import write_lines
 from .kernels import new_search, trace_way
 from .operation import Breach, BreachState, compile_kernels, plan_breach
@@ -225,7 +226,11 @@ class WayState(BreachState):
                 last = max(min(*most, rows), first + 1)
                 size = int(ends[1][last] - ends[1][first])
                 needed = self._plan.memory + max(size - _STEPS, 0) * _STEP_BYTES
-                require(needed, self._plan.memory_limit, f"for a row of lines of {size:,} cells")
+                require(
+                    needed,
+                    self._plan.memory_limit,
+                    f"for a row of lines of {counted(size, 'cell')}",
+                )
                 parts = [
                     self._read((i, j), lines[j, [first, last, -1]], steps[j, [first, last, -1]])
                     for j in range(across)

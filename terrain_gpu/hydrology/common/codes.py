@@ -15,6 +15,7 @@ from ...errors import StoreError
 from ...grid import BlockGrid, GridSpec, Window
 from ...grid.neighbours import BACKLINKS, FLOW_DIRECTIONS
 from ...io.encodings import CODES, to_own_codes, warn_of_encoding
+from ...plurals import counted
 from ...store import Layer, TileStore
 
 log = logging.getLogger(__name__)
@@ -73,10 +74,15 @@ def warn_of_undrained(path: str, cells: int) -> None:
     """Warn once of cells that reach no outlet."""
     if cells > 0:
         log.warning(
-            "%s: %s cells reach no outlet, such as those of an island in an inner void, and have "
-            "no direction; flow-direction --inner-voids makes outlets beside inner voids, too",
+            "%s: %s, such as those of an island in an inner void; flow-direction --inner-voids "
+            "makes "
+            "outlets beside inner voids, too",
             path,
-            f"{cells:,}",
+            counted(
+                cells,
+                "cell reaches no outlet and has no direction",
+                "cells reach no outlet and have no direction",
+            ),
         )
 
 

@@ -8,6 +8,7 @@ from ...errors import StoreError
 from ...grid import Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.encodings import CODES
+from ...plurals import counted
 from ...store import Layer
 from .codes import RECODE
 
@@ -40,7 +41,7 @@ def circle(layer: Layer, row: int, col: int) -> StoreError:
         more = f" and {len(cells) - LISTED:,} more" if len(cells) > LISTED else ""
         text = (
             f"{layer.path}: row {row}, column {col}: directions lead round in a circle of "
-            f"{len(cells):,} cells: {named}{more}"
+            f"{counted(len(cells), 'cell')}: {named}{more}"
         )
     return StoreError(
         f"{text}; correct them there, or compute them again (flow-direction). If the codes are not "

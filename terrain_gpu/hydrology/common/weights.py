@@ -19,6 +19,7 @@ from ...errors import InputError, StoreError
 from ...grid import GridSpec, Window, units
 from ...grid.lengths import cell_areas
 from ...io.fills import FILLS
+from ...plurals import counted
 from .codes import NOWHERE
 from .sums import EXACT_BITS, EdgeRule, SumRule
 
@@ -125,8 +126,9 @@ class WeightRule:
             return
         least = self._few * self.units[1]
         lost = (
-            f"{named_largest(self.weights)} is so large that {few:,} weights are lost next to it: "
-            f"sums over {self.weights.grid.cells:,} cells cannot hold weights below {least:.3g} too"
+            f"{named_largest(self.weights)} is so large that "
+            f"{counted(few, 'weight is', 'weights are')} lost next to it: sums over "
+            f"{counted(self.weights.grid.cells, 'cell')} cannot hold weights below {least:.3g} too"
         )
         largest = largest_weight(self.weights)
         if largest >= HUGE or largest in map(abs, FILLS):

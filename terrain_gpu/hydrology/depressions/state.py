@@ -10,6 +10,7 @@ from ...engine.operation import Phase, State
 from ...engine.plan import COMPILED_BASELINE, MB, format_size
 from ...errors import PlanError, StoreError
 from ...grid import Block, ceil_div
+from ...plurals import counted
 from . import kernels
 from .block import Branches, Known
 
@@ -65,8 +66,8 @@ class Hierarchy(State):
         if self._needed > self._limit:
             raise PlanError(
                 f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
-                f"{self._rows:,} depressions; leave out the shallow ones (--min-depth), or give at "
-                f"least {ceil_div(self._needed, MB)} MB"
+                f"{counted(self._rows, 'depression')}; leave out the shallow ones "
+                f"(--min-depth), or give at least {ceil_div(self._needed, MB)} MB"
             )
         blocks = sorted(self._known)
         counts = np.array([len(self._known[at].nodes[0]) for at in blocks], np.int64)

@@ -10,6 +10,7 @@ from ...engine.operation import Phase, State
 from ...engine.plan import COMPILED_BASELINE, MB, format_size
 from ...errors import PlanError, StoreError
 from ...grid import Block, ceil_div
+from ...plurals import counted
 from ..depressions.kernels import OCEAN
 from ..depressions.state import within
 from . import kernels
@@ -93,8 +94,9 @@ class AllPools(State):
         if self._needed > self._limit:
             raise PlanError(
                 f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
-                f"{self._rows:,} catchments; give at least {ceil_div(self._needed, MB)} MB, or "
-                "fill the shallow depressions first (depressions --min-depth --conditioned)"
+                f"{counted(self._rows, 'catchment')}; give at least "
+                f"{ceil_div(self._needed, MB)} MB, or fill the shallow "
+                f"depressions first (depressions --min-depth --conditioned)"
             )
         blocks = sorted(self._known)
         known = [self._known.pop(at) for at in blocks]

@@ -20,6 +20,7 @@ from ...engine.plan import MB, format_size
 from ...errors import PlanError, StoreError
 from ...grid import ceil_div
 from ...grid.neighbours import COL_STEP, ROW_STEP
+from ...plurals import counted
 from .block import BlockForest, edge_ids
 
 NODE = -1
@@ -303,7 +304,7 @@ class PieceFile:
         order = np.lexsort((np.maximum(first, last), np.minimum(first, last)))
         lengths = np.add.reduceat(count[slots >> 1], starts[:-1])
         longest = int(lengths.max())
-        self._refuse(max(longest - BATCH, 0) * CELL_BYTES, f"a line of {longest:,} cells")
+        self._refuse(max(longest - BATCH, 0) * CELL_BYTES, f"a line of {counted(longest, 'cell')}")
         cells: list[np.ndarray] = []
         heights: list[np.ndarray] = []
         gathered = 0

@@ -25,6 +25,7 @@ from ...grid.lengths import Measured, step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import POINTS, Feature, Fields, library_bytes, write_features
 from ...io.lines import is_geopackage, tell_without_crs
+from ...plurals import counted
 from ..common.relative import as_floats, base_of
 from ..common.sums import EDGE_LAYER, count_dtype, edge_dtype
 from ..forest.features import write_lines
@@ -244,7 +245,7 @@ class LineState(ChannelState):
                 last = max(int(np.searchsorted(ends, before + _BATCH, side="right")), first + 1)
                 size = int(ends[last - 1] - before)
                 needed = plan.memory + max(size - _BATCH, 0) * CELL_BYTES
-                require(needed, plan.memory_limit, f"for a link of {size:,} cells")
+                require(needed, plan.memory_limit, f"for a link of {counted(size, 'cell')}")
                 yield self._batch(which[first:last], found[first:last])
                 first = last
 

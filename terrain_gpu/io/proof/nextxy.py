@@ -17,6 +17,7 @@ from ...engine.proof import Limits, around, wrong
 from ...errors import InputError
 from ...grid import Window
 from ...grid.neighbours import NEIGHBOUR
+from ...plurals import counted
 from ..gdal import GdalInput
 from .header import check_header, refused
 from .windows import check_windows, plan_windows
@@ -82,7 +83,9 @@ def verify_next_cells(
         int32 = np.dtype(np.int32)
         check_header(at.path, file, layer, layer.grid.crop(part), int32, _NONE)
         if (bands := file.dataset().count) != 2 or file.encoding != "nextxy":
-            what = f"its {bands} bands are of {file.encoding}, not 2 of nextxy"
+            what = (
+                f"its {counted(bands, 'band is', 'bands are')} of {file.encoding}, not 2 of nextxy"
+            )
             raise refused(at.path, what, "encoding")
 
         def check(window: Window, found: np.ndarray, data: np.ndarray) -> None:

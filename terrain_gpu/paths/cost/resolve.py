@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ...arguments import real
 from ...errors import InputError
 from ...io.text_tables import ADVICE, is_heading, read_lines
+from ...plurals import counted
 from ...store import TileStore
 from .formula.presets import PRESETS
 from .formula.tree import CONSTANTS, FRICTIONS, FUNCTIONS, NAMES, read_formula
@@ -175,7 +176,7 @@ def _factors(given: Any) -> list[tuple[float, float]]:
     if isinstance(given, str | os.PathLike):
         name, found = os.fspath(given), read_factors(given)
     if not 2 <= len(found) <= MOST_FACTORS:
-        count = f"{len(found)} factor{'s' * (len(found) != 1)}"
+        count = counted(len(found), "factor")
         raise InputError(f"{name}: {count}; give 2 to {MOST_FACTORS}")
     before = -math.inf
     for angle, factor in found:

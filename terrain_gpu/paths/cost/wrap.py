@@ -9,6 +9,7 @@ from ...arguments import Wrap
 from ...errors import InputError
 from ...grid import GridSpec
 from ...grid.crs import grid_crs
+from ...plurals import counted
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,10 @@ def wraps(
 def _lacking(grid: GridSpec, tolerance: float, least: int, *, array: bool) -> str:
     """Return why the sides of a raster do not meet; "" if they do."""
     if grid.cols < least:
-        return f"there are {grid.cols} columns, fewer than {least}; leave out wrap (--wrap yes)"
+        return (
+            f"it has {counted(grid.cols, 'column')}, fewer than {least}; leave out wrap "
+            "(--wrap yes)"
+        )
     if array:
         return ""
     if not grid.crs_wkt:
@@ -77,7 +81,8 @@ def _lacking(grid: GridSpec, tolerance: float, least: int, *, array: bool) -> st
         else "give a raster of the whole Earth, or leave out wrap (--wrap yes)"
     )
     return (
-        f"its {grid.cols} columns span {width * grid.cols:.12g} {unit}s, not {whole:.12g}; {advice}"
+        f"its {counted(grid.cols, 'column spans', 'columns span')} {width * grid.cols:.12g} "
+        f"{unit}s, not {whole:.12g}; {advice}"
     )
 
 

@@ -20,6 +20,7 @@ from ...grid import BlockGrid, GridSpec
 from ...io.labelled import RasterLike, opened_store
 from ...io.places import Places, PlacesLike, as_places
 from ...io.settling import Ground, refuse_unusable
+from ...plurals import counted
 from ...report import Report
 from ...store import Layer, TileStore
 from ..cost.models import CostModel, Friction
@@ -129,7 +130,7 @@ def refuse_shared(begin: Places, end: Places) -> None:
     """Refuse cells that are at both ends, between which there is no path."""
     shared = np.intersect1d(*(one.rows << 32 | one.cols for one in (begin, end)))
     if len(shared):
-        count = f"{len(shared):,} cell{'s' * (len(shared) != 1)}"
+        count = counted(len(shared), "cell")
         row, col = divmod(int(shared[0]), 2**32)
         raise InputError(
             f"sources and targets share {count}, such as row {row}, column {col}; a corridor leads "

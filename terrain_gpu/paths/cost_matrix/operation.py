@@ -15,6 +15,7 @@ from ...engine.operation import OutputLayer, Phase
 from ...engine.plan import COMPILED_BASELINE, format_size, limit_of, loaded, require, threads_of
 from ...grid import TILE, BlockGrid, GridSpec, ceil_div
 from ...io.places import NO_PLACES, Places
+from ...plurals import counted
 from ..cost.edges import infinity_of
 from ..cost.graph import CostGraph
 from ..cost.knights import halo_of
@@ -416,12 +417,13 @@ class MatrixPlan(NamedTuple):
         seconds = f"seconds        {self.seconds:.3g} for frictions, if nothing is spilled"
         return "\n".join(
             (
-                f"raster         {self.rows} x {self.cols} = {self.rows * self.cols:,} cells, "
+                f"raster         {self.rows} x {self.cols} = "
+                f"{counted(self.rows * self.cols, 'cell')}, "
                 f"{self.dtype}",
                 f"memory         {format_size(plan.memory)} predicted peak, "
                 f"limit {format_size(plan.memory_limit)}",
                 f"batches        {found['batches_in_all']:,} of {LANES} sources, {plan.batches} at "
-                f"a time, {plan.threads} thread(s)",
+                f"a time, {counted(plan.threads, 'thread')}",
                 f"fields         {plan.fields:,} of {plan.side} x {plan.side} cells in memory, of "
                 f"{format_size(found['bytes_of_distances'])} of distances"
                 + (f"; {format_size(spilled)} spilled at each visit" if spilled else ""),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import InputError, StoreError
 from ...grid import Block, GridSpec
+from ...plurals import counted
 from ...store.bucket import BucketTarget
 from ...store.objects import LARGEST
 from ...store.writer import Record
@@ -69,9 +70,10 @@ class IndexBucket(BucketTarget):
         for found in self._blocks(index, checked=False):
             missing[found.at] = False
         if missing.any():
+            gone = counted(missing.sum(), "block was", "blocks were")
             raise StoreError(
-                f"{self.place}: {np.count_nonzero(missing)} blocks were never written, or another "
-                f"program replaced them; {self.again}"
+                f"{self.place}: {gone} never written, or another program replaced them; "
+                f"{self.again}"
             )
         self.complete_array(index.metadata(own), self._grid)
         self.publish_array()

@@ -24,6 +24,7 @@ from ...io.features import LINES, Feature, import_parquet, library_bytes, write_
 from ...io.lines import PARQUET, checked_target, tell_without_crs
 from ...io.places import Places, PlacesLike, as_places
 from ...io.settling import Ground, settle
+from ...plurals import counted
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
@@ -155,7 +156,10 @@ def query_index(
         for given, name in ((starts, "starts"), (ends, "ends"))
     )
     if len(begin) != len(end):
-        raise InputError(f"{len(begin)} starts and {len(end)} ends; give as many ends as starts")
+        raise InputError(
+            f"{counted(len(begin), 'start')} and {counted(len(end), 'end')}; give as many "
+            "ends as starts"
+        )
     tell_open(operation.grid)
     warn_about_lengths(operation)
     if not known_types(search_rims):

@@ -24,6 +24,7 @@ from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
 from ...io.features import library_bytes
 from ...io.places import NO_PLACES, Places
 from ...io.proof.line_files import LineFile
+from ...plurals import counted
 from ...store import Layer
 from ..cost_distance.recorded import RecordedSteps
 from ..proof import RingAcrossSeam
@@ -241,7 +242,7 @@ class PlaceNetwork(RecordedSteps):
             found.append(way)
             size = sum(map(len, found))
             needed = plan.memory + PATH_BYTES * size
-            require(needed, plan.memory_limit, f"for a path of {size:,} cells")
+            require(needed, plan.memory_limit, f"for a path of {counted(size, 'cell')}")
         if self.layers[2].read_window(row, row + 1, col, col + 1)[0, 0] != begin:
             found.reverse()
         return np.concatenate([found[0], *(way[::-1] for way in found[1:])])
@@ -284,7 +285,9 @@ class _CheapestLinks(State):
             self._count = len(self._parts[0])
             more = max(self._count - self._planned, 0) * LINK_BYTES
             needed = self._plan.memory + more
-            require(needed, self._plan.memory_limit, f"for {self._count} pairs of places")
+            require(
+                needed, self._plan.memory_limit, f"for {counted(self._count, 'pair')} of places"
+            )
 
     def links(self) -> np.ndarray:
         """One link for each pair, by pairs, of at most the maximum cost."""

@@ -26,6 +26,7 @@ from ...grid import TILE, Block
 from ...grid.neighbours import CODE_16, COL_STEP_16, EDGE_OF_16, ROW_STEP_16
 from ...io.places import Places
 from ...io.proof.line_files import Batch, LineFile, check_attributes, read_lines, wrong_line
+from ...plurals import counted
 from ..cost.knights import Options
 from ..cost.proof import prices
 from ..cost.terrain import Terrain
@@ -119,8 +120,8 @@ class NetworkProof:
         check_blocks(plan, blocks, reads, check, add, limits)
         if seen != len(by_cell):
             raise VerificationError(
-                f"{self.file.path}: {len(by_cell) - seen} lines cross between areas where there is "
-                "no step; write it again with --overwrite",
+                f"{self.file.path}: {counted(len(by_cell) - seen, 'line crosses', 'lines cross')} "
+                "between areas where there is no step; write it again with --overwrite",
                 "line",
             )
         return {"links": len(claims), "steps": total}

@@ -16,6 +16,7 @@ from ...engine.plan import CUDA_BASELINE
 from ...errors import InputError, StoreError, VerificationError
 from ...grid.lengths import step_lengths
 from ...io.places import Places
+from ...plurals import counted
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..cost.knights import Options, options_of
@@ -308,8 +309,8 @@ class RecordedPaths:
         """Compare totals with those recorded by the run."""
         if self.result.get("reached") != reached:
             raise VerificationError(
-                f"wrong totals: {reached} cells are reached, but the run recorded "
-                f"{self.result.get('reached')!r}",
+                f"wrong totals: {counted(reached, 'cell is', 'cells are')} reached, but the run "
+                f"recorded {self.result.get('reached')!r}",
                 "totals",
             )
         most = self.result.get("sources")
@@ -317,6 +318,7 @@ class RecordedPaths:
             raise self.damaged("sources", most)
         if roots > most and not self.get("source_edge", bool):
             raise VerificationError(
-                f"wrong totals: backlinks end at {roots} cells, but the run had {most} sources",
+                f"wrong totals: backlinks end at {counted(roots, 'cell')}, but the run had "
+                f"{counted(most, 'source')}",
                 "totals",
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ...grid import TILE, Block, BlockGrid, Window
+from ...plurals import counted
 from ..cost.edges import infinity_of
 from ..cost.knights import halo_of, mask_dtype, options_of
 from ..cost.models import Hops
@@ -93,7 +94,9 @@ def codes_along(
     """As `closed_codes`, along the hops of a block."""
     lost = close_flats(flat, hops.distances, codes)
     if lost:
-        raise AssertionError(f"block {at}: {lost} cells of flats lead nowhere")
+        raise AssertionError(
+            f"block {at}: {counted(lost, 'cell of flats leads', 'cells of flats lead')} nowhere"
+        )
     return own_cells(problem.blocks.window(*at), codes)
 
 

@@ -14,6 +14,7 @@ from ...described import Described
 from ...errors import InputError, StoreError
 from ...grid import BlockGrid
 from ...grid.neighbours import CODE_16, COL_STEP_16, EDGE_OF_16, ROW_STEP_16
+from ...plurals import counted
 from ..cost.steps import SOURCE, UNREACHED
 
 KEPT_BLOCKS = 4
@@ -100,8 +101,8 @@ def trace_path(
     """
     if not (0 <= row < blocks.rows and 0 <= col < blocks.cols):
         raise InputError(
-            f"row {row}, column {col} is outside the raster of {blocks.rows} rows and "
-            f"{blocks.cols} columns"
+            f"row {row}, column {col} is outside the raster of "
+            f"{counted(blocks.rows, 'row')} and {counted(blocks.cols, 'column')}"
         )
     read = lru_cache(KEPT_BLOCKS)(read_block)
     state = np.array((row, col, row, col, 1, 1), np.int64)

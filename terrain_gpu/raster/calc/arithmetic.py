@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...cells import is_nodata
+from ...plurals import counted
 from ...tokens import COMPARE, Tokens
 
 CONDITION, INTEGER, REAL = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float64)
@@ -388,8 +389,8 @@ class _Sums(Tokens):
         self.inside(arguments)
         if not least <= len(given) <= most:
             self.start = start
-            count = str(least) if least == most else f"{least} to {most}"
-            self.refuse(f"{name} takes {count} arguments, not {len(given)}")
+            count = counted(least, "argument") if least == most else f"{least} to {most} arguments"
+            self.refuse(f"{name} takes {count}, not {len(given)}")
         return self.made(_called(name, given))
 
     def number(self) -> float | int:

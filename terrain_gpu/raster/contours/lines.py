@@ -21,6 +21,7 @@ from ...engine.run import Run
 from ...grid import Block, BlockGrid
 from ...io.features import LINES, Feature, Fields, library_bytes
 from ...io.proof.line_files import LineFile
+from ...plurals import counted
 from ..drawing.levels import ContourLevels
 from ..drawing.pieces import JOINING, WRITING, Drawing, LinePieces, batches, successors
 from . import kernels
@@ -91,7 +92,7 @@ class ContourLines(Drawing):
         require(
             memory + 2 * workers * max(count - room, 0) * CROSSING_BYTES,
             limit,
-            f"for contours that cross {count:,} times between the cells of a block",
+            f"for contours that cross {counted(count, 'time')} between the cells of a block",
         )
         following, order, starts = np.empty((3, count + 1), np.int64)
         following, entered = following[:count], np.empty(count, bool)
@@ -176,7 +177,8 @@ class Lines(LinePieces):
             sizes, of = np.add.reduceat(counts[pieces], starts[:-1]), rank[pieces[starts[:-1]]]
         most = int(sizes.argmax())
         level = self._operation.levels.of(int(levels[of[most]]))
-        return int(sizes[most]), f"a contour of level {level:g} with {sizes[most]:,} vertices"
+        vertices = counted(sizes[most], "vertex", "vertices")
+        return int(sizes[most]), f"a contour of level {level:g} with {vertices}"
 
     def draw(self, *columns: np.ndarray) -> Iterator[list[Feature]]:
         """Yield batches of lines, by level, and where they begin."""

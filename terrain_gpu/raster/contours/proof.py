@@ -34,6 +34,7 @@ from ...grid import Block, BlockGrid, GridSpec
 from ...grid.crs import grid_crs
 from ...io.lines import lonlat_of
 from ...io.proof.line_files import LineFile, check_attributes, read_positions, wrong_line
+from ...plurals import counted
 from ...store import Layer
 from ..drawing.levels import ContourLevels
 from ..drawing.proof_mixing import SEEDS, mixed
@@ -379,7 +380,10 @@ class IsolineProof:
             sums[:] += one.sums
             loose.append(one.loose)
             count += len(one.loose)
-            what = f"to verify {count:,} lines that may end where they begin"
+            lines = counted(
+                count, "line that may end where it begins", "lines that may end where they begin"
+            )
+            what = f"to verify {lines}"
             require(plan.memory + _LOOSE_BYTES * count, limit_of(limits.memory_limit), what)
 
         blocks = self.layer.blocks

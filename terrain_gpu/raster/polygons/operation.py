@@ -30,6 +30,7 @@ from ...io.features import POLYGONS, Feature, Fields, library_bytes
 from ...io.frames import FeatureResult, draws
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.lines import checked_target, refuse_too_fine
+from ...plurals import counted
 from ...progress import Progress, silent
 from ...report import Report
 from ..drawing.pieces import JOINING, WRITING, Drawing, LinePieces, batches, successors
@@ -327,7 +328,9 @@ class Outlines(LinePieces):
         sizes = np.zeros(len(labels), np.int64)
         np.add.at(sizes, which, columns[1])
         most = int(sizes.argmax())
-        what = f"the polygons of label {labels[most]}, with outlines of {sizes[most]:,} edges"
+        what = (
+            f"the polygons of label {labels[most]}, with outlines of {counted(sizes[most], 'edge')}"
+        )
         return int(sizes[most]), what
 
     def draw(self, *columns: np.ndarray) -> Iterator[list[Feature]]:

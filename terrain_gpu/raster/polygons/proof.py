@@ -35,6 +35,7 @@ from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units
 from ...io.proof.line_files import LineFile, check_attributes, wrong_line
 from ...io.proof.polygon_files import FilePolygons, read_polygons
+from ...plurals import counted
 from ...store import Layer
 from ..drawing.levels import ContourLevels
 from ..drawing.proof_mixing import SEEDS, mixed
@@ -293,8 +294,8 @@ class PolygonProof:
         parts += len(vertices) - int(join_links(ends, np.arange(len(vertices))))
         if parts != found["polygons"]:
             raise VerificationError(
-                f"{self.file.path}: holds {found['polygons']:,} polygons, but the cells are "
-                f"{parts:,} parts; write it again with --overwrite",
+                f"{self.file.path}: holds {counted(found['polygons'], 'polygon')}, but the cells "
+                f"are {counted(parts, 'part')}; write it again with --overwrite",
                 "polygons",
             )
         return found

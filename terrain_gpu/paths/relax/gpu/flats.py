@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....cuda.device import module
+from ....plurals import counted
 from ...cost.knights import mask_dtype, options_of
 from ...cost.models import Hops
 from .memory import padded
@@ -66,4 +67,6 @@ class FlatDistance:
         )
         lost = self.piece.noted()["lost"]
         if lost:
-            raise AssertionError(f"{lost} cells of flats lead nowhere")
+            raise AssertionError(
+                f"{counted(lost, 'cell of flats leads', 'cells of flats lead')} nowhere"
+            )

@@ -20,6 +20,7 @@ from ....engine.proof import (
 )
 from ....errors import InputError, VerificationError
 from ....grid import Block, BlockGrid
+from ....plurals import counted
 from ....store import Layer, TileStore
 from ..expression import Expression
 from .kernels import check_order, join_cells, join_line, new_labels, to_roots
@@ -224,8 +225,8 @@ class _Count:
         components = self._cells - self._joined
         if components != count:
             raise VerificationError(
-                f"{self._layer.path}: {components:,} components have {count:,} labels: some share "
-                "one; compute it again with --overwrite",
+                f"{self._layer.path}: {counted(components, 'component has', 'components have')} "
+                f"{counted(count, 'label')}: some share one; compute it again with --overwrite",
                 "components",
             )
         return components, self._cells
