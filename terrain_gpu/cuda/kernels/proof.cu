@@ -1,5 +1,5 @@
 // Verify distances over a region with a ring of cells around it: `check` checks every step, and
-// backlinks and ids; `flats`, `rims` and `lost` check that flats lead to a root. paths/verify
+// backlinks and ids; `flats`, `rims` and `lost` check that flats lead to a root. paths/proof
 // explains the proof.
 // Faults are only counted: the CPU locates them. Macros: those of costs.cuh, with the types of the
 // layers; and DIAGONAL, CORNERS, REVERSE as for paths.cu.

@@ -112,7 +112,7 @@ def touching(heights, along, found):
 
 @jit
 def check_directions(heights, along, codes, per_length, above, drains, low, high):
-    """Check the directions of a block, see `flats`.
+    """Check the directions of a block, see `proof`.
 
     Parameters
     ----------

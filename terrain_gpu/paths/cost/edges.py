@@ -1,6 +1,6 @@
 """Cost models in compiled code: the cost of a step, and how costs combine to distances.
 
-The edge functions come from the table in `costs`. Kernels are compiled for the type of a model, so
+The edge functions come from the table in `models`. Kernels are compiled for the type of a model, so
 its edge function is inlined.
 """
 

@@ -30,7 +30,7 @@ VerticalFactor = str | os.PathLike[str] | Sequence[tuple[float, float]]
 
 
 class StatedCost(NamedTuple):
-    """What `costs.CostModel` takes: a model or formula, and its parameters; and the frictions.
+    """What `models.CostModel` takes: a model or formula, and its parameters; and the frictions.
 
     Attributes
     ----------

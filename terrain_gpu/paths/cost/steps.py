@@ -95,7 +95,7 @@ def _fill_steps(cost, heights, frictions, absent, lengths, row, col, options, we
             a0, b0, a1, b1 = np.uint64(r0), np.uint64(c0), np.uint64(r1), np.uint64(c1)
             a2, b2 = np.uint64(r), np.uint64(c)
             for x in range(np.uint64(TILE)):
-                # Cells may be stored in a narrower type without loss; see `ground.held`.
+                # Cells may be stored in a narrower type without loss; see `terrain.held`.
                 a, b = kind(heights[a0, b0 + x]), kind(heights[a1, b1 + x])
                 fa, fb = kind(frictions[a0, b0 + x]), kind(frictions[a1, b1 + x])
                 w = kind(edge(cost, a, b, fa, fb, length))

@@ -62,7 +62,7 @@ def verify_paths(
     ground
         Cells and sources.
     cost
-        The model's kernel, see `costs.CostModel`.
+        The model's kernel, see `models.CostModel`.
     options
         (diagonal, corner_cutting, reverse).
     dtype

@@ -22,7 +22,7 @@ GIVEN, GIVEN_AND_EDGE, AT_ZERO, AT_OWN_HEIGHT, UNLINKED = range(5)
 
 
 class CheckedCells(Protocol):
-    """The cells and sources of a problem, such as `ground.Terrain`."""
+    """The cells and sources of a problem, such as `terrain.Terrain`."""
 
     blocks: BlockGrid
 

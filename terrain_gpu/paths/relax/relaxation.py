@@ -76,7 +76,7 @@ class Relaxation:
     Attributes
     ----------
     cost
-        A model of `costs`.
+        A model of `cost.models`.
     options
         (diagonal, corner_cutting, reverse).
     dtype

@@ -35,7 +35,7 @@ _IN_C = {
 
 
 class Formula(NamedTuple):
-    """The kernel of a formula, as `costs.Tobler` is one of Tobler's function.
+    """The kernel of a formula, as `models.Tobler` is one of Tobler's function.
 
     Unlike other models, all formulas have one type: kernels are compiled once for all of them.
 

@@ -52,7 +52,7 @@ def variant(
     Parameters
     ----------
     cost
-        A model of `costs`.
+        A model of `cost.models`.
     cell, friction
         Dtypes on the GPU; no friction layer when None.
     options
