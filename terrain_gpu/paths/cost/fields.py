@@ -62,7 +62,8 @@ class Field:
     Attributes
     ----------
     heights, frictions
-        Floats, or unsigned integers, see `terrain.held`; absent cells hold arbitrary finite numbers.
+        Floats, or unsigned integers, see `terrain.held`; absent cells hold arbitrary finite
+        numbers.
     absent
         Cells that are not vertices of the graph.
     lengths

@@ -1,4 +1,4 @@
-"""Relax one block for all lanes: `cpu.block` with a vector of distances in each cell.
+"""Relax one block for all lanes: `relax.block` with a vector of distances in each cell.
 
 A tile is visited for all lanes at once, in the order of the least pending distance of any lane.
 Within a block of moderate size the lanes' fronts are pending together: a visit serves six or seven
@@ -25,7 +25,7 @@ from .tile import relax_tile
 
 @jit
 def seed(distances, keys, whole, lane, rows, cols, values):
-    """As `cpu.block.seed`, for one lane."""
+    """As `relax.block.seed`, for one lane."""
     halo = (distances.shape[0] - keys.shape[0] * TILE) // 2
     for k in range(len(rows)):
         r, c = rows[k], cols[k]
@@ -41,7 +41,7 @@ def seed(distances, keys, whole, lane, rows, cols, values):
 
 @jit
 def receive(distances, keys, halo):
-    """As `cpu.block.receive`, for all lanes."""
+    """As `relax.block.receive`, for all lanes."""
     lines = len(halo) // 4
     height, width = distances.shape[0] - 2 * lines, distances.shape[1] - 2 * lines
     for line in range(4 * lines):
@@ -63,7 +63,7 @@ def receive(distances, keys, halo):
 
 @jit
 def receive_seam(distances, keys, whole, column, halo):
-    """As `cpu.block.receive_seam`, for all lanes."""
+    """As `relax.block.receive_seam`, for all lanes."""
     lines = len(halo)
     height, width = distances.shape[0] - 2 * lines, distances.shape[1] - 2 * lines
     j = (column - lines - 1) // TILE
@@ -82,7 +82,7 @@ def receive_seam(distances, keys, whole, column, halo):
 
 @jit
 def take_rim(distances, rim):
-    """As `cpu.block.take_rim`, for all lanes."""
+    """As `relax.block.take_rim`, for all lanes."""
     lines = len(rim) // 4
     height, width = distances.shape[0] - 2 * lines, distances.shape[1] - 2 * lines
     for n in range(lines):
@@ -112,7 +112,7 @@ def relax_block(
     work,
     sides,
 ):
-    """Relax pending tiles in order; see `cpu.block.relax_block`, which this follows.
+    """Relax pending tiles in order; see `relax.block.relax_block`, which this follows.
 
     Parameters
     ----------

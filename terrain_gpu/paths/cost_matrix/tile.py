@@ -1,4 +1,4 @@
-"""Relax one tile for all lanes: `cpu.tile` with a vector of distances in each cell.
+"""Relax one tile for all lanes: `relax.tile` with a vector of distances in each cell.
 
 Sweeps go down and up; each row is relaxed from the one before (by knight's moves from the next two)
 and then scanned in both directions, while it is in the nearest cache. Steps are priced once for all
@@ -17,7 +17,7 @@ from ..cost.edges import infinity_of
 from .lanes import LANES, note_lowered, relax_from, relax_from_row
 
 _DOWN, _UP = 1, 2
-"""Flags of a row that must be relaxed, as in `cpu.tile`."""
+"""Flags of a row that must be relaxed, as in `relax.tile`."""
 
 WORK_BYTES = 8 * (8 * TILE * LANES + 16 * TILE * TILE + 8 * LANES) + 2 * (TILE + 4)
 """Of `new_work`, at most."""

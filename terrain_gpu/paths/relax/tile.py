@@ -298,8 +298,8 @@ def relax_tile(way, distances, row, col, whole, work, improved, mutual):
     Parameters
     ----------
     way
-        `Sum`, `Max` or `Front`, see `continuous.way_of`; or `Differences`. This function takes longest
-        to compile; so it is compiled only for these and not for every model.
+        `Sum`, `Max` or `Front`, see `continuous.way_of`; or `Differences`. This function takes
+        longest to compile; so it is compiled only for these and not for every model.
     distances
         Distances of the block, padded by the halo.
     row, col
