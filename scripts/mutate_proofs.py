@@ -77,7 +77,7 @@ OPERATIONS = {
     f"compute-sssp s.zarr {TWO} --cost friction --friction friction": WITH_FRICTION,
     f"compute-sssp s.zarr {TWO} --friction friction --metric continuous": WITH_FRICTION,
     f"compute-sssp s.zarr {TWO} --cost surface --method dijkstra": CONVERT,
-    "build-index s.zarr --tile 32": CONVERT,
+    "build-index s.zarr --tile 32 --levels 1": CONVERT,
     f"cost-matrix s.zarr {TWO} -o out/m.csv": CONVERT,
     f"least-cost-network s.zarr {TWO} -o out/n.geojson": CONVERT,
     "corridor s.zarr a b": DISTANCES,

@@ -19,6 +19,15 @@ tile_option = click.option(
     help="Side of the tiles, in cells. Larger ones take longer to build and less time to query.",
 )
 
+levels_option = click.option(
+    "--levels",
+    type=click.IntRange(0, 9),
+    default=0,
+    show_default=True,
+    help="Levels above the tiles: squares of 2, 4, 8, ... tiles on a side. With integer costs and "
+    "minimax, queries between distant places then take a half to a sixth of the time.",
+)
+
 
 @click.command("build-index")
 @click.argument("store", metavar="STORE")
@@ -26,6 +35,7 @@ tile_option = click.option(
 @options.connectivity_option
 @options.layer_option
 @tile_option
+@levels_option
 @click.option(
     "--method",
     type=click.Choice(get_args(IndexMethod)),

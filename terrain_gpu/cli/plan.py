@@ -109,6 +109,7 @@ NEEDS = {
     "connectivity": ("sssp", "cost-matrix", "least-cost-network", "corridor"),
     "metric": ("sssp", "corridor"),
     "tile": ("index",),
+    "levels": ("index",),
     "flats": ("flow-direction",),
     "method": tuple(METHODS),
     "epsilon": ("fill",),
@@ -253,6 +254,11 @@ class Purpose(click.Choice[str]):
     type=click.Choice([str(side) for side in get_args(IndexTile)]),
     callback=lambda ctx, param, value: None if value is None else int(value),
     help="Distance index: side of its tiles.  [default: 64]",
+)
+@click.option(
+    "--levels",
+    type=click.IntRange(0, 9),
+    help="Distance index: levels above its tiles.  [default: 0]",
 )
 @click.option(
     "--flats",

@@ -131,8 +131,8 @@ class PlannedPaths:
     def _new_index(self, blocks: BlockGrid) -> Index:
         from ..paths.distance_index.files import NAME, new_index
 
-        tile = {"tile": self.problem["tile"] or TILE}
-        return new_index(Path(NAME), blocks, self.model, self.cells, tile)
+        sizes = {"tile": self.problem["tile"] or TILE, "levels": self.problem["levels"] or 0}
+        return new_index(Path(NAME), blocks, self.model, self.cells, sizes)
 
     def _index(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
         from ..paths.distance_index.operation import plan_index

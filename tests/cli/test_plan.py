@@ -179,7 +179,7 @@ compute-sssp {a} -o d.tif --dtype float32 :
 compute-sssp {a} --build-index : --method index
 compute-sssp {a} --method dijkstra : --method dijkstra
 build-index --layer elevation --reverse --max-slope 3 --no-corner-cutting --method relax :
-build-index --tile 32 --barriers walls : --tile 32 --barriers walls
+build-index --tile 32 --levels 1 --barriers walls : --tile 32 --levels 1 --barriers walls
 build-index --cost "length * k" --parameter k=3 : --cost "length * k" --parameter k=3
 build-index --friction slope --connectivity 4 : --friction slope
 build-index --vertical-factor v.csv : --cost tobler

@@ -143,34 +143,35 @@ def entries(z, model, valid, lengths, dtype):
     return found
 
 
-def with_another_bit(index, stored, entry):
-    """A packed tile with the last bit of an entry flipped."""
-    found = Packer(index.tile, index.symmetric, index.dtype).entries(stored)
+def with_another_bit(index, stored, entry, level=0):
+    """A packed tile of 64, or square of a level, with the last bit of an entry flipped."""
+    found = Packer(index.tile << level, index.symmetric, index.dtype).entries(stored)
     words = found.view(f"u{found.itemsize}")
     words[entry] ^= 1
     kept = words[:-764] != np.array(edges.infinity_of(found), found.dtype).view(words.dtype)
-    packed = np.empty(index.tile_bytes, np.uint8)
+    packed = np.empty(index.packed_bytes(level), np.uint8)
     packing.pack(words, kept, packed)
     return numcodecs.zstd.compress(packed)
 
 
-def dense(store):
-    """All entries of the index of a store, (tile rows, tile columns, entries)."""
+def dense(store, level=0):
+    """All entries of a level of the index of a store, (tile rows, tile columns, entries)."""
     opened = TileStore.open(store)
     index = Index.open(opened, opened.layer("elevation").blocks)
-    found = {at: np.array([row.copy() for row in index.rows(at)]) for at in index.blocks.ids()}
+    blocks = index.blocks.ids()
+    found = {at: np.array([row.copy() for row in index.rows(at, level)]) for at in blocks}
     down, across = index.blocks.shape
     rows = [[found[i, j] for j in range(across)] for i in range(down)]
     return np.concatenate([np.concatenate(row, axis=1) for row in rows])
 
 
 def change_entry(patch, entry):
-    """Make builds flip the last bit of an entry of the last tile that is written."""
+    """Make builds flip the last bit of an entry of the last tile, or square, that is written."""
     write_block = EntryWriter.write_block
 
     def wrong(self, i, j, rows):
         rows = list(rows)
-        rows[-1][-1] = with_another_bit(self.index, rows[-1][-1], entry)
+        rows[-1][-1] = with_another_bit(self.index, rows[-1][-1], entry, self.index.levels)
         write_block(self, i, j, rows)
 
     patch.setattr(EntryWriter, "write_block", wrong)

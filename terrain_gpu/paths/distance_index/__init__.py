@@ -6,9 +6,9 @@ them from other tiles. From these, the distances of all rim cells can be compute
 without reading cells. It is phase 1 of docs/design/shortest-paths.md. The files form a Zarr array,
 see `Index`.
 
-`tile` has the kernels and `files` the index on disk. `operation` builds it, on
-a GPU with `gpu`, through `writer`; `build` is the function for users. `stored` verifies the index
-of a store. `solve` computes distances from the index.
+`tile` has the kernels and `files` the index on disk. `operation` builds it, on a GPU with `gpu`,
+with larger squares by `levels`, through `writer`; `build` is the function for users. `stored`
+verifies the index of a store. `solve` computes distances from the index, `search` those of pairs.
 """
 
 from .build import build_index

@@ -20,12 +20,17 @@ from ..cost.wrap import tell_open
 from .operation import DistanceIndex
 
 
+def _levels(name: str, value: Any) -> int:
+    return arguments.whole(name, value, 0, 9)
+
+
 @checked(
     data=arguments.store,
     cost=cost_text,
     friction=arguments.text,
     barriers=arguments.text,
     tile=arguments.word(IndexTile),
+    levels=_levels,
     method=arguments.word(IndexMethod),
 )
 def build_index(
@@ -42,6 +47,7 @@ def build_index(
     vertical_factor: VerticalFactor | None = None,
     layer: str = "elevation",
     tile: IndexTile = 64,
+    levels: int = 0,
     method: IndexMethod = "relax",
     memory_limit: int | str | None = None,
     threads: int | None = None,
@@ -69,6 +75,10 @@ vertical_factor, layer
         Side of the tiles between whose rim cells the index holds distances: 16, 32, 64 or 128.
         Larger tiles take longer to build and less time to search; see
         docs/design/distance-index.md.
+    levels
+        Number of levels above the tiles: squares of 2, 4, 8, ... tiles on a side, none larger than
+        a block of the store. They make the index larger, and queries between distant places faster
+        where costs are integers or minimax.
     method
         How the distances inside tiles are computed: "relax"; or, on a GPU and for comparison, one
         of the classical methods "relax-array" and "tournament". The files are the same.
@@ -100,12 +110,13 @@ vertical_factor, layer
     Raises
     ------
     InputError
-        when the model is unknown, heights are 64-bit integers, tiles are larger than the blocks of
-        the store, or CUDA is requested and does not work.
+        when the model is unknown, heights are 64-bit integers, tiles or the squares of a level are
+        larger than the blocks of the store, or CUDA is requested and does not work.
     PlanError
         when a limit is too small.
     StoreError
-        when there is an index for other costs or of other tiles, or another run is building one.
+        when there is an index for other costs or of other tiles or levels, or another run is
+        building one.
     OutputError
         when the disk is full.
     VerificationError
@@ -126,6 +137,7 @@ vertical_factor, layer
         reverse,
         max_slope=max_slope,
         tile=tile,
+        levels=levels,
         method=method,
     )
     if client is not None:

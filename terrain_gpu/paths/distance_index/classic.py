@@ -36,7 +36,7 @@ def relax_arrays(
         solver.launch("spread", tiles * cells, tiles, weights, costs, updating, mask)
         solver.launch("settle", tiles * cells, tiles, costs, updating, mask, changed)
         busy = bool(changed.get()[0])
-    how = tiles, count, np.int32(0), costs, np.int32(index.symmetric), index.entries, entries
+    how = tiles, count, np.int32(0), costs, np.int32(index.symmetric), index.entries(), entries
     solver.launch("gather", tiles * count * count, *how)
 
 
@@ -52,7 +52,7 @@ def tournament(solver: GpuEntrySolver, where: tuple[Any, ...], weights: Any, ent
     for b in map(np.int32, range(count)):
         held = solver.nothing, b, distances, done, tree
         solver.launch("compete", tiles, *where, weights, *held)
-        how = tiles, 1, b, distances, np.int32(index.symmetric), index.entries, entries
+        how = tiles, 1, b, distances, np.int32(index.symmetric), index.entries(), entries
         solver.launch("gather", tiles * count, *how)
 
 

@@ -72,7 +72,9 @@ class Index:
     """The distance index of a store, open for reading; all methods are thread-safe.
 
     It is a sharded Zarr array of bytes, (tile rows, tile columns, bytes of a tile). A shard holds
-    the tiles of a block, each packed (`packing`), compressed and with a checksum (crc32c).
+    the tiles of a block, each packed (`packing`), compressed and with a checksum (crc32c). Between
+    the last tile and the table of tiles lie the squares of each level, packed in the same way, and
+    a table of them.
 
     Attributes
     ----------
@@ -82,6 +84,9 @@ class Index:
         See `index_settings`.
     tile
         Side of a tile, in cells.
+    levels
+        Number of levels above the tiles. A square of level k has 2^k x 2^k tiles, and has the
+        entries of a tile of its size. Level 0 are the tiles.
     symmetric
         Whether only half of the distances are stored.
     dtype
@@ -102,12 +107,11 @@ class Index:
     ) -> None:
         self.path, self.blocks, self.separator = path, blocks, separator
         self.cache: Path | None = None
-        self.settings = {"tile": TILE, **own["settings"]}  # older ones do not say it
+        self.settings = {"tile": TILE, "levels": 0, **own["settings"]}  # older ones do not say it
         self.own = {**{key: own[key] for key in ("dtype", "symmetric")}, "settings": self.settings}
-        self.tile = self.settings["tile"]
+        self.tile, self.levels = self.settings["tile"], self.settings["levels"]
         self.symmetric = bool(own["symmetric"])
         self.dtype = np.dtype(own["dtype"])
-        self.entries = entries_of(self.tile, self.symmetric)
         self.bytes = int(own.get("stored_bytes", 0))
         self.room = 0
         self._lock = threading.Lock()
@@ -119,28 +123,33 @@ class Index:
     def __reduce__(self) -> tuple[Any, ...]:
         return Index, (self.path, self.blocks, self.own, self.separator)
 
-    @property
-    def chunk(self) -> tuple[int, int]:
-        """Number of tile rows and columns in a file."""
-        most = self.blocks.block // self.tile
-        down, across = self.shape
+    def chunk(self, level: int = 0) -> tuple[int, int]:
+        """Number of rows and columns of squares in a file."""
+        most, (down, across) = self.blocks.block // (self.tile << level), self.shape(level)
         return min(most, down), min(most, across)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of tile rows and columns in the raster."""
-        return ceil_div(self.blocks.rows, self.tile), ceil_div(self.blocks.cols, self.tile)
+    def shape(self, level: int = 0) -> tuple[int, int]:
+        """Number of rows and columns of squares in the raster."""
+        side = self.tile << level
+        return ceil_div(self.blocks.rows, side), ceil_div(self.blocks.cols, side)
 
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes of a packed tile before compression."""
-        return packed_bytes(self.tile, self.symmetric, self.dtype)
+    def entries(self, level: int = 0) -> int:
+        """Number of entries of a square."""
+        return entries_of(self.tile << level, self.symmetric)
+
+    def packed_bytes(self, level: int = 0) -> int:
+        """Bytes of a packed square before compression."""
+        return packed_bytes(self.tile << level, self.symmetric, self.dtype)
 
     @property
     def file_bytes(self) -> int:
-        """The most bytes that a file can have: those of tiles that do not compress."""
-        each = self.tile_bytes + (self.tile_bytes >> 8) + 64  # ZSTD_COMPRESSBOUND, and a checksum
-        return math.prod(self.chunk) * (each + 16) + 4
+        """The most bytes that a file can have: those of squares that do not compress."""
+        size = 8
+        for level in range(self.levels + 1):
+            each = self.packed_bytes(level)
+            each += (each >> 8) + 64  # ZSTD_COMPRESSBOUND, and a checksum
+            size += math.prod(self.chunk(level)) * (each + 16)
+        return size
 
     @property
     def unpacked_bytes(self) -> int:
@@ -149,24 +158,25 @@ class Index:
         ways = count * count * (item + number_dtype(self.tile).itemsize)
         # Also those of one tile, packed and unpacked, and what unpacks it.
         each = ways + rim_steps(self.tile) * item + 8 * (count + 1)
-        return (math.prod(self.chunk) + 5) * each
+        return (math.prod(self.chunk()) + 5) * each
 
     def file(self, at: Block) -> Path:
         """File of a block."""
         return self.path / self.separator.join(("c", str(at[0]), str(at[1]), "0"))
 
-    def tiles(self, at: Block) -> tuple[int, int]:
-        """Number of tile rows and columns in a block."""
-        r0, r1, c0, c1 = self.blocks.window(*at)
-        return ceil_div(r1 - r0, self.tile), ceil_div(c1 - c0, self.tile)
+    def tiles(self, at: Block, level: int = 0) -> tuple[int, int]:
+        """Number of rows and columns of squares in a block."""
+        (r0, r1, c0, c1), side = self.blocks.window(*at), self.tile << level
+        return ceil_div(r1 - r0, side), ceil_div(c1 - c0, side)
 
     def metadata(self, own: Mapping[str, Any]) -> bytes:
         """The metadata of the Zarr array."""
+        size = self.packed_bytes()
         array = zarr.create_array(
             {},
-            shape=(*self.shape, self.tile_bytes),
-            chunks=(1, 1, self.tile_bytes),
-            shards=(*self.chunk, self.tile_bytes),
+            shape=(*self.shape(), size),
+            chunks=(1, 1, size),
+            shards=(*self.chunk(), size),
             dtype=np.uint8,
             compressors=(ZstdCodec(level=ZSTD_LEVEL), Crc32cCodec()),
             filters=None,
@@ -201,6 +211,9 @@ class Index:
             tile = own["settings"].get("tile", TILE)
             if type(tile) is not int or tile not in TILES or tile > blocks.block:
                 raise ValueError(f"tiles of {tile!r} in blocks of {blocks.block}")
+            levels = own["settings"].get("levels", 0)
+            if type(levels) is not int or not 0 <= levels <= most_levels(tile, blocks.block):
+                raise ValueError(f"levels is {levels!r}, above tiles of {tile}")
             version = own["format"]
             found = cls(path, blocks, own, separator_of(path, array.metadata))
             if version == FORMAT:
@@ -256,7 +269,7 @@ class Index:
         ends = np.empty((tiles, count + 1), np.int64)
         steps = np.empty((tiles, rim_steps(self.tile)), self.dtype)
         for k, one in enumerate(self._stored(at)):
-            tile = self._unpacked(at, *one, Packer.links)
+            tile = self._unpacked(at, 0, *one, Packer.links)
             place = slice(size, size + len(tile.ways))
             others[place], ways[place] = tile.others, tile.ways
             ends[k], steps[k] = tile.ends[0] + size, tile.steps[0]
@@ -269,28 +282,23 @@ class Index:
                 held -= sum(a.nbytes for a in self._open.popitem(last=False)[1])
         return found
 
-    def read_tile(self, tile: tuple[int, int]) -> Entries:
-        """Read the entries of one tile, by its row and column.
+    def read_tile(self, tile: tuple[int, int], level: int = 0) -> Entries:
+        """Read the entries of one tile, or square of a level, by its row and column.
 
         Raises
         ------
         StoreError
             when the file is missing or damaged.
         """
-        at, (i, j) = self._block_of(tile)
+        side = self.blocks.block // (self.tile << level)
+        (y, i), (x, j) = (divmod(n, side) for n in tile)
+        at, number = (y, x), i * self.chunk(level)[1] + j
         with self._opened(at) as file:
-            number = i * self.chunk[1] + j
-            stored = self._tile_in(file, at, number)
-        return self._unpacked(at, number, stored, Packer.links)
+            stored = self._tile_in(file, at, level, number)
+        return self._unpacked(at, level, number, stored, Packer.links)
 
-    def _block_of(self, tile: tuple[int, int]) -> tuple[Block, Block]:
-        """The block of a tile, and the tile's row and column in it."""
-        side = self.blocks.block // self.tile
-        (i, down), (j, across) = divmod(tile[0], side), divmod(tile[1], side)
-        return (i, j), (down, across)
-
-    def rows(self, at: Block) -> Iterator[np.ndarray]:
-        """Read the entries of a block's tiles, (columns, entries), one row of tiles at a time.
+    def rows(self, at: Block, level: int = 0) -> Iterator[np.ndarray]:
+        """Read the entries of a block's squares, (columns, entries), one row of them at a time.
 
         Entries that were left out are infinite. The array is reused.
 
@@ -299,65 +307,77 @@ class Index:
         StoreError
             when the file is missing or damaged.
         """
-        across = self.tiles(at)[1]
-        row = np.empty((across, self.entries), self.dtype)
-        for k, one in enumerate(self._stored(at)):
-            row[k % across] = self._unpacked(at, *one, Packer.entries)
+        across = self.tiles(at, level)[1]
+        row = np.empty((across, self.entries(level)), self.dtype)
+        for k, one in enumerate(self._stored(at, level)):
+            row[k % across] = self._unpacked(at, level, *one, Packer.entries)
             if k % across == across - 1:
                 yield row
 
     def _unpacked(
-        self, at: Block, number: int, stored: bytes, how: Callable[[Packer, bytes], Unpacked]
+        self,
+        at: Block,
+        level: int,
+        number: int,
+        stored: bytes,
+        how: Callable[[Packer, bytes], Unpacked],
     ) -> Unpacked:
-        """Unpack a tile of a block with a method of `Packer`."""
-        if not hasattr(self._local, "packer"):
-            self._local.packer = Packer(self.tile, self.symmetric, self.dtype)
+        """Unpack a square of a block with a method of `Packer`."""
+        packers = vars(self._local).setdefault("packers", {})
+        if level not in packers:
+            packers[level] = Packer(self.tile << level, self.symmetric, self.dtype)
         try:
-            return how(self._local.packer, stored)
+            return how(packers[level], stored)
         except ValueError as error:
-            raise self._corrupt(at, number, str(error)) from None
+            raise self._corrupt(at, level, number, str(error)) from None
 
-    def _stored(self, at: Block) -> Iterator[tuple[int, bytes]]:
-        """Yield the number in the block and the compressed bytes of every tile, row by row."""
-        down, across = self.tiles(at)
+    def _stored(self, at: Block, level: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Yield the number in the block and the compressed bytes of every square, row by row."""
+        down, across = self.tiles(at, level)
         with self._opened(at) as file:
             for i in range(down):
                 for j in range(across):
-                    number = i * self.chunk[1] + j
-                    yield number, self._tile_in(file, at, number)
+                    number = i * self.chunk(level)[1] + j
+                    yield number, self._tile_in(file, at, level, number)
 
-    def _tile_in(self, file: BinaryIO, at: Block, number: int) -> bytes:
-        """Read the compressed bytes of a tile in an open file."""
-        start, size = self._places_in(file, at)[number].tolist()
+    def _tile_in(self, file: BinaryIO, at: Block, level: int, number: int) -> bytes:
+        """Read the compressed bytes of a square in an open file."""
+        before = sum(math.prod(self.chunk(k)) for k in range(level))
+        start, size = self._places_in(file, at)[before + number].tolist()
         data = os.pread(file.fileno(), size, start) if size <= self.file_bytes else b""
         stored = unseal(data) if len(data) == size else None
         if stored is None:
-            raise self._corrupt(at, number, "crc32c differs")
+            raise self._corrupt(at, level, number, "crc32c differs")
         return stored
 
     def _places_in(self, file: BinaryIO, at: Block) -> np.ndarray:
-        """Offsets and sizes of the tiles in an open file, from its end."""
+        """Offsets and sizes of the squares of all levels in an open file, tiles first."""
         with self._lock:
             found = self._places.get(at)
         if found is None:
-            length = 16 * math.prod(self.chunk) + 4
-            size = os.fstat(file.fileno()).st_size
-            tail = unseal(os.pread(file.fileno(), length, max(size - length, 0)))
-            if tail is None:
-                raise StoreError(
-                    f"{self.file(at)}: truncated or corrupt (crc32c of its index differs); "
-                    f"{_REMEDY}"
-                )
-            found = np.frombuffer(tail, "<u8").reshape(-1, 2)
+            counts = [math.prod(self.chunk(level)) for level in range(self.levels + 1)]
+            # Two tables at its end, that of the tiles last, as Zarr has it.
+            lengths = [16 * n + 4 for n in (counts[0], sum(counts[1:])) if n]
+            end, tables = os.fstat(file.fileno()).st_size, b""
+            for length in lengths:
+                table = unseal(os.pread(file.fileno(), length, max(end - length, 0)))
+                if table is None:
+                    raise StoreError(
+                        f"{self.file(at)}: truncated or corrupt (crc32c of its index differs); "
+                        f"{_REMEDY}"
+                    )
+                tables, end = tables + table, end - length
+            found = np.frombuffer(tables, "<u8").reshape(-1, 2)
             with self._lock:
                 self._places[at] = found
                 while len(self._places) > _PLACES:
                     self._places.popitem(last=False)
         return found
 
-    def _corrupt(self, at: Block, number: int, why: str) -> StoreError:
-        tile = divmod(number, self.chunk[1])
-        return StoreError(f"{self.file(at)}: corrupt tile {tile} ({why}); {_REMEDY}")
+    def _corrupt(self, at: Block, level: int, number: int, why: str) -> StoreError:
+        what = f"square of {self.tile << level}" if level else "tile"
+        tile = divmod(number, self.chunk(level)[1])
+        return StoreError(f"{self.file(at)}: corrupt {what} {tile} ({why}); {_REMEDY}")
 
     @contextmanager
     def _opened(self, at: Block) -> Iterator[BinaryIO]:
@@ -400,8 +420,9 @@ class Index:
     def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
         """Whether the file of a block is whole; `digest` and `small` are those of layers."""
         try:
-            for _ in self._stored((i, j)):
-                pass
+            for level in range(self.levels + 1):
+                for _ in self._stored((i, j), level):
+                    pass
         except StoreError:
             return False
         finally:
@@ -432,6 +453,11 @@ def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:
     return model.distance_dtype(heights)
 
 
+def most_levels(tile: int, block: int) -> int:
+    """The most levels that an index can have: a square of the last one is a block."""
+    return (block // tile).bit_length() - 1
+
+
 def new_index(
     path: Path, blocks: BlockGrid, model: CostModel, heights: np.dtype, settings: dict[str, Any]
 ) -> Index:
@@ -446,6 +472,12 @@ def new_index(
         raise InputError(
             f"tiles of {tile} are larger than the blocks of the store, {blocks.block}; give a "
             "smaller --tile, or convert with a larger --block-size"
+        )
+    levels, most = settings.get("levels", 0), most_levels(tile, blocks.block)
+    if levels > most:
+        raise InputError(
+            f"--levels {levels}: squares of {tile << levels} are larger than the blocks of the "
+            f"store, {blocks.block}; give --levels {most}, or convert with a larger --block-size"
         )
     own = {
         "settings": settings,

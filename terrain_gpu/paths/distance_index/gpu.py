@@ -76,9 +76,9 @@ def plan(index: Index, threads: int, limit: int, method: str = "relax") -> tuple
     scratch = groups * LANES * side**2 * item
     if method != "relax":
         scratch = scratch_bytes(method, side, item)
-    one = scratch + 8 * side**2 * item + 2 * index.entries * item
+    one = scratch + 8 * side**2 * item + 2 * index.entries() * item
     one += (side + 2) ** 2 * (8 + 8 + 1)  # heights, frictions, masks
-    down, across = index.chunk
+    down, across = index.chunk()
     one *= across
     if limit < RESERVED + one:
         raise PlanError(
@@ -131,7 +131,7 @@ class GpuEntrySolver:
             self._kernels.append(module("index_classic", macros))
         self._parameters = cupy.array(cuda_parameters(cost))
         self._crossings = cupy.array(rim_of(index.tile).crossings[:2])
-        shape = index.chunk[1], index.entries
+        shape = index.chunk()[1], index.entries()
         size = shape[0] * shape[1] * index.dtype.itemsize
         locked = cupy.cuda.alloc_pinned_memory(size)
         self._row = np.frombuffer(locked, index.dtype, shape[0] * shape[1]).reshape(shape)
@@ -172,7 +172,7 @@ class GpuEntrySolver:
 
         (rows, pitch), side = cells[0].shape, self.index.tile
         down, absent = rows // side, cells[2]
-        tiles, dtype, count = down * across, self.index.dtype, self.index.entries
+        tiles, dtype, count = down * across, self.index.dtype, self.index.entries()
         weights = cupy.empty((tiles, 8, side, side), dtype)
         entries = cupy.empty((down, across, count), dtype)
         where, costs = (absent, pitch, tiles, across), (self._parameters, weights)
@@ -190,7 +190,7 @@ class GpuEntrySolver:
         (absent, pitch, tiles, across), index = where, self.index
         groups = tiles * _groups(index.tile)
         scratch = cupy.empty((groups, index.tile, index.tile, LANES), index.dtype)
-        how = self.nothing, np.int32(index.symmetric), index.entries
+        how = self.nothing, np.int32(index.symmetric), index.entries()
         arguments = absent, pitch, across, weights, *how, scratch, entries
         self._kernels[0].get_function("relax")((groups,), (LANES,), arguments)
 

@@ -37,10 +37,11 @@ from ..cost.graph import CostGraph
 from ..cost.models import CostModel
 from ..cost.terrain import Terrain
 from .files import NAME, Index, index_settings, new_index
+from .levels import LevelSolver, level_bytes
 from .packing import Packer
 from .proof import plan_entries, verify_entries
 from .rim import entries_of, rim_cells, rim_of, unit_of
-from .tile import LANES, index_square, new_index_work
+from .tile import LANES, Entries, index_square, new_index_work
 from .writer import OutputIndex
 
 
@@ -51,6 +52,7 @@ class DistanceIndex(CostGraph):
     command = "build-index"
     mark = "cost"
     tile: int = field(default=TILE, kw_only=True)
+    levels: int = field(default=0, kw_only=True)
     method: str = field(default="relax", kw_only=True)
     gpu: ClassVar[Gpu | None] = None
     """The GPU that `new_work` computes on; None for the CPU."""
@@ -66,7 +68,8 @@ class DistanceIndex(CostGraph):
         return (OutputIndex(),)  # type: ignore[return-value]
 
     def settings(self) -> dict[str, Any]:
-        return {**index_settings(self.model, self.steps, self.rasters), "tile": self.tile}
+        sizes = {"tile": self.tile, "levels": self.levels}
+        return {**index_settings(self.model, self.steps, self.rasters), **sizes}
 
     def fingerprint(self) -> dict[str, Any]:
         return self.settings()
@@ -125,11 +128,18 @@ class DistanceIndex(CostGraph):
         return []
 
     def new_work(self) -> Any:
-        return self._new_solver(), Packer(self.tile, self.index.symmetric, self.index.dtype)
+        packer = Packer(self.tile, self.index.symmetric, self.index.dtype)
+        how = joining(self.model.kernel), self._nothing
+        levels = [LevelSolver(self.index, k + 1, *how) for k in range(self.levels)]
+        return self._new_solver(), packer, levels
+
+    @property
+    def _nothing(self) -> Any:
+        """Distance of a cell from itself."""
+        return self.index.dtype.type(-np.inf if self.model.kind.bottleneck else 0)
 
     def _new_solver(self) -> Any:
-        nothing = self.index.dtype.type(-np.inf if self.model.kind.bottleneck else 0)
-        how = self.ground, self.options, self.index, nothing
+        how = self.ground, self.options, self.index, self._nothing
         if self.gpu is None:
             return EntrySolver(*how)
         import cupy
@@ -140,9 +150,11 @@ class DistanceIndex(CostGraph):
             return GpuEntrySolver(*how, self.tile_rows, self.method)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        solver, packer = self.new_work()
+        solver, packer, levels = self.new_work()
         solver.compile()
-        packer.pack(joining(self.model.kernel), np.zeros(self.index.entries, self.index.dtype))
+        for level in levels:
+            level.compile()
+        packer.pack(joining(self.model.kernel), np.zeros(self.index.entries(), self.index.dtype))
         return State()
 
     def execute(self, run: Run) -> dict[str, Any]:
@@ -172,24 +184,52 @@ class DistanceIndex(CostGraph):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        solver, packer = work
-        tiles = _Tiles(solver, packer, joining(self.model.kernel), at)
+        solver, packer, levels = work
+        tiles = _Tiles(solver, packer, levels, joining(self.model.kernel), at)
         return SolvedBlock((tiles,))  # type: ignore[arg-type]
 
 
 class _Tiles:
-    """Packed tiles of a block by rows, solved lazily; pickling solves all of them."""
+    """Packed tiles of a block by rows, then the squares of each level, solved lazily.
 
-    def __init__(self, solver: Any, packer: Packer, way: Any, at: Block) -> None:
-        self.solver, self.packer, self.way, self.at = solver, packer, way, at
+    Pickling solves all of them.
+    """
+
+    def __init__(
+        self, solver: Any, packer: Packer, levels: list[LevelSolver], way: Any, at: Block
+    ) -> None:
+        self.solver, self.packer, self.levels = solver, packer, levels
+        self.way, self.at = way, at
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        across = self.solver.index.tiles(self.at)[1]
-        for row in self.solver.rows(self.at):
-            yield [self.packer.pack(self.way, entries) for entries in row[:across]]
+        index, at = self.solver.index, self.at
+        below: list[list[Entries]] = []
+        across = index.tiles(at)[1]
+        for row in self.solver.rows(at):
+            packed = [self.packer.pack(self.way, entries) for entries in row[:across]]
+            if self.levels:
+                below.append([self.packer.links(tile) for tile in packed])
+            yield packed
+        for level, solver in enumerate(self.levels, 1):
+            above = []
+            down, across = index.tiles(at, level)
+            for i in range(down):
+                row = [solver.pack(_quarters(below, i, j)) for j in range(across)]
+                above.append([entries for _, entries in row])
+                yield [packed for packed, _ in row]
+            below = above
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
+
+
+def _quarters(below: list[list[Entries]], i: int, j: int) -> list[Entries | None]:
+    """The four squares in that of row i and column j; None for one outside the raster."""
+    return [
+        below[y][x] if y < len(below) and x < len(below[y]) else None
+        for y in (2 * i, 2 * i + 1)
+        for x in (2 * j, 2 * j + 1)
+    ]
 
 
 class EntrySolver:
@@ -201,7 +241,7 @@ class EntrySolver:
         self.terrain, self.options, self.index, self.nothing = terrain, options, index, nothing
         self._rim, self._unit = rim_of(index.tile), unit_of(index.tile)
         self._work = new_index_work(index.tile, index.dtype)
-        shape = self._unit // index.tile, index.chunk[1], index.entries
+        shape = self._unit // index.tile, index.chunk()[1], index.entries()
         self._rows = np.empty(shape, index.dtype)
 
     def rows(self, at: Block) -> Iterator[np.ndarray]:
@@ -305,10 +345,11 @@ def _thread_bytes(index: Index, model: CostModel) -> int:
     # tiles, and the same packed; what packs them; the lanes.
     one = index.blocks.largest(1) * (2 * item + 16 * model.needs_friction + 8 + 3)
     one += 2 * index.file_bytes * is_url(index.path)  # an object is written with one request
-    row = (1 + unit // side) * index.chunk[1] * entries * item
+    row = (1 + unit // side) * index.chunk()[1] * entries * item
     costs = 8 * (TILE**2 + unit**2)
     return (
         one
         + row
+        + level_bytes(index)
         + (2 * rim_cells(side) ** 2 + 2 * entries + (side + 2) ** 2 * LANES + costs) * item
     )

@@ -102,6 +102,51 @@ def relax_from(way, costs, cells, there, start, far, stale):
 
 
 @jit
+def relax_over(way, first, tails, costs, cells, start, far, changed, seen):
+    """Distances over a graph from several of its cells, one lane for each.
+
+    Parameters
+    ----------
+    first, tails, costs
+        For each cell where the steps into it begin, and the last end; their first cells and costs.
+    cells
+        The cells to begin with.
+    start
+        Distance of a cell from itself.
+    far
+        (cells, lanes), receives the distances.
+    changed, seen
+        Work space: when the distances of each cell changed, and when steps into it were taken.
+    """
+    far[:] = infinity_of(far)
+    changed[:] = 0
+    seen[:] = 0
+    for lane in range(len(cells)):
+        far[cells[lane], lane] = start
+        changed[cells[lane]] = 1
+    now, busy, back = 1, True, False
+    while busy:
+        busy = False
+        for n in range(len(far)):
+            v = len(far) - 1 - n if back else n
+            now += 1
+            here, better = far[v], False
+            for e in range(first[v], first[v + 1]):
+                if changed[tails[e]] <= seen[v]:
+                    continue
+                there = far[tails[e]]
+                for lane in range(len(here)):
+                    old = here[lane]
+                    new = min(old, join(way, there[lane], costs[e]))
+                    better |= new != old
+                    here[lane] = new
+            seen[v] = now
+            if better:
+                changed[v], busy = now, True
+        back = not back
+
+
+@jit
 def drop_superfluous(way, far, kept):
     """Replace superfluous distances by infinity.
 

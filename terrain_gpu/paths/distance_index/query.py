@@ -38,7 +38,7 @@ from ..cost.wrap import tell_open
 from ..relax.trace import path_length
 from .operation import DistanceIndex
 from .rim import rim_cells
-from .search import RimSearch, state_bytes
+from .search import RimSearch, square_bytes, state_bytes
 from .search_kernels import search_rims
 from .stored import stored_index
 
@@ -168,13 +168,19 @@ def query_index(
     limit = limit_of(memory_limit)
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
     traced = trace or lines is not None
-    needed = COMPILED_BASELINE + loaded() + beside + state_bytes(index, lines=traced)
-    needed += PER_ROW * operation.grid.rows + len(begin) * (_PAIR_BYTES + 8 * rim_cells(index.tile))
+    needed = COMPILED_BASELINE + loaded() + beside + PER_ROW * operation.grid.rows
+    needed += len(begin) * (_PAIR_BYTES + 8 * rim_cells(index.tile))
+    levels = index.levels  # as many as there is room for
+    while levels and limit < (
+        needed + state_bytes(index, levels, lines=traced) + 2 * square_bytes(index, levels)
+    ):
+        levels -= 1
+    needed += state_bytes(index, levels, lines=traced)
     require(needed + _LEAST_ROOM, limit, "to search in this distance index")
     with report.measured(), together(), ExitStack() as stack:
         if is_url(store.path):
             index.cache = stack.enter_context(TemporaryFolder(scratch_folder()))
-        search = RimSearch(operation, index, limit - needed, lines=traced)
+        search = RimSearch(operation, index, limit - needed, lines=traced, levels=levels)
         answers = _Answers(search, operation, begin, end, progress)
         with report.phase("search"):
             if lines is not None:
@@ -195,6 +201,7 @@ def query_index(
         "unreached": int(np.ma.getmaskarray(found.costs).sum()),
         "searches": answers.searches,
         "tiles_read": search.tiles_read,
+        "levels": levels,
         "index_bytes": index.bytes,
     }
     if lines is not None:

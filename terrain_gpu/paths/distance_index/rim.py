@@ -1,4 +1,4 @@
-"""The rim cells of a tile of the distance index, for each size of tiles: `rim_of`."""
+"""The rim cells of a tile of the distance index, `rim_of`, and of its levels, `squares_of`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from ...arguments import IndexTile
-from ...grid import TILE
+from ...grid import TILE, ceil_div
 from ...grid.neighbours import COL_STEP, ROW_STEP
 
 TILES = get_args(IndexTile)
@@ -51,6 +51,53 @@ def rim_of(side: int) -> TileRim:
             if (i, j) != (0, 0):
                 found.append((b, k, i, j, place[r % side, c % side]))
     return TileRim(side, np.stack((rows, cols)), np.array(found, np.int64).T.copy())
+
+
+class Squares(NamedTuple):
+    """The squares of all levels of a raster: those of level k have 2^k x 2^k tiles.
+
+    Attributes
+    ----------
+    first
+        Number of the first square of each level, and the number of all. They are numbered row by
+        row, so those of level 0 are numbered as tiles are.
+    across
+        Number of squares in a row of each level.
+    rims, steps
+        For each level, where its columns of `cells` and of `crossings` begin, and the last end.
+    cells
+        int64 (3, rim cells): row and column of the tile in the square, and number on its rim.
+    crossings
+        As those of `TileRim`, with the tile of the other cell counted from the square's first one.
+    """
+
+    first: np.ndarray
+    across: np.ndarray
+    rims: np.ndarray
+    steps: np.ndarray
+    cells: np.ndarray
+    crossings: np.ndarray
+
+
+def squares_of(tile: int, levels: int, shape: tuple[int, int]) -> Squares:
+    """The squares up to a level, over tiles of this side in so many rows and columns."""
+    numbers = np.zeros((tile, tile), np.int64)
+    numbers[tuple(rim_of(tile).cells)] = np.arange(rim_cells(tile))
+    first, across, cells, crossings = [0], [], [], []
+    for level in range(levels + 1):
+        rim = rim_of(tile << level)
+        cells.append(np.stack((*rim.cells // tile, numbers[tuple(rim.cells % tile)])))
+        b, k = rim.crossings[:2]
+        others = rim.cells[:, b] + np.stack((ROW_STEP[k], COL_STEP[k]))
+        crossings.append(np.stack((b, k, *others // tile, numbers[tuple(others % tile)])))
+        down, wide = (ceil_div(n, 1 << level) for n in shape)
+        first.append(first[-1] + down * wide)
+        across.append(wide)
+    rims, steps = (
+        np.cumsum([0, *(part.shape[1] for part in parts)]) for parts in (cells, crossings)
+    )
+    all_cells, all_crossings = (np.concatenate(parts, axis=1) for parts in (cells, crossings))
+    return Squares(np.array(first), np.array(across), rims, steps, all_cells, all_crossings)
 
 
 def rim_cells(side: int) -> int:

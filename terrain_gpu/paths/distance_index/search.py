@@ -2,7 +2,8 @@
 
 Only the tiles that hold ends of a path are read as cells. Between them E. W. Dijkstra's algorithm
 runs over rims, tile by tile in the order of their least pending distance, and reads the entries of
-a tile when it comes to it. A search ends when no pending distance can shorten the way to a target.
+a tile when it comes to it. Where the index has levels, it crosses the largest squares of tiles
+without an end in them. A search ends when no pending distance can shorten the way to a target.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
+from copy import copy
 from itertools import product
+from operator import add, gt
 from typing import Any
 
 import numpy as np
@@ -22,11 +25,10 @@ from ..cost.terrain import Terrain
 from ..relax.tile import new_tile_work
 from .files import Index
 from .operation import DistanceIndex
-from .rim import number_dtype, rim_cells, rim_of, rim_steps, unit_of
+from .rim import number_dtype, rim_cells, rim_of, rim_steps, squares_of, unit_of
 from .search_kernels import (
     DONE,
     LACKS_TILE,
-    SEED,
     announce,
     search_rims,
     solve_inside,
@@ -40,13 +42,41 @@ _KEPT = 1024
 Cell = tuple[int, int]
 
 
-def state_bytes(index: Index, *, lines: bool) -> int:
-    """Bytes for the state of a search."""
-    (down, across), count, unit = index.shape, rim_cells(index.tile), unit_of(index.tile)
-    tile = count * 2 * lines + 8 + 8 + 16 + 8 + 1 + 1  # origins, keys, ids, tree, slots, two marks
+def state_bytes(index: Index, levels: int, *, lines: bool) -> int:
+    """Bytes for the state of a search with so many levels."""
+    count, unit, item = rim_cells(index.tile), unit_of(index.tile), index.dtype.itemsize
+    found = math.prod(_padded(index, levels)) * count * 8
+    origin = _origin_dtype(index, levels).itemsize
+    found += math.prod(index.shape()) * count * origin * lines
+    for level in range(levels + 1):
+        found += math.prod(index.shape(level)) * (6 * 8 + 3)  # keys, ids, tree, slots, marks
+    if lines and levels:  # one for parts of paths
+        found *= 2
     # Also the costs of a square and paths inside of it, and what unpacks a tile.
-    held = (_KEPT * count + 16 * unit**2 + 6 * count**2) * 8
-    return (down + 2) * (across + 2) * count * 8 + down * across * tile + held
+    found += (_KEPT * count + 16 * unit**2 + 6 * count**2) * 8
+    for level in range(1, levels + 1):  # what unpacks a square, and its rim
+        found += index.entries(level) * (2 * item + 2) + (count << level) * 30 * 8
+    return found
+
+
+def _origin_dtype(index: Index, levels: int) -> np.dtype:
+    """Dtype of numbers of rim cells of a square, and of steps into it, and one more."""
+    side = index.tile << levels
+    return np.dtype(np.uint16 if rim_cells(side) + rim_steps(side) < 2**16 else np.uint32)
+
+
+def _padded(index: Index, levels: int) -> tuple[int, int]:
+    """Number of tile rows and columns up to whole squares of the last level, and around them."""
+    down, across = ((n << levels) + 2 for n in index.shape(levels))
+    return down, across
+
+
+def square_bytes(index: Index, level: int) -> int:
+    """The most bytes that the entries of a square take."""
+    side, item = index.tile << level, index.dtype.itemsize
+    count = rim_cells(side)
+    each = item + number_dtype(side).itemsize
+    return 8 * (count + 1) + rim_steps(side) * item + count * count * each
 
 
 class RimSearch:
@@ -60,19 +90,18 @@ class RimSearch:
         Bytes for entries that are kept for the next searches.
     lines
         Whether paths are asked for.
-
-    Attributes
-    ----------
-    tiles_read
-        Number of tiles whose entries were read.
+    levels
+        Number of levels of the index to use.
     """
 
-    def __init__(self, operation: DistanceIndex, index: Index, room: int, *, lines: bool) -> None:
+    def __init__(
+        self, operation: DistanceIndex, index: Index, room: int, *, lines: bool, levels: int = 0
+    ) -> None:
         self.index, self.model, self.options = index, operation.model, operation.options
         self.dtype = np.dtype(np.uint64 if index.dtype.kind == "u" else np.float64)
         self.tile, self._unit, self.rim = index.tile, unit_of(index.tile), rim_of(index.tile)
         blocks = BlockGrid(*operation.grid.shape, self._unit)
-        self.shape = index.shape
+        self.shape = index.shape()
         self.ground = Terrain(
             blocks,
             operation.model,
@@ -84,58 +113,87 @@ class RimSearch:
             self.dtype,
         ).stepping(operation.options, self._unit)
         self.infinity = infinity_of(np.empty(0, self.dtype))
-        self.tiles_read = 0
         self._way = joining(self.model.kernel)
         self._work = new_tile_work(self.dtype)
         self._weights = new_weights(self._unit, self.dtype)
         self._tails: OrderedDict[Cell, np.ndarray] = OrderedDict()
-        tiles, count = math.prod(self.shape), rim_cells(index.tile)
-        self._rims = np.full((*(n + 2 for n in self.shape), count), self.infinity, self.dtype)
-        self._origins = np.empty((tiles * lines, count), np.uint16)
-        self._keys, self._ids = np.full(tiles, self.infinity, self.dtype), np.arange(tiles)
-        self._tree = np.full(2 * tiles, -1, np.int64)
-        self._marks = np.zeros((2, tiles), bool)
-        self._touched, self._watched = self._marks
-        self._slots = np.full(tiles, -1, np.int64)
-        self._pool = self._new_pool(room, tiles)
-        self._used = [0, 0]
+        self._levels, self._squares = levels, squares_of(index.tile, levels, self.shape)
+        self._slots = np.full((2, int(self._squares.first[-1])), -1, np.int64)
+        self._pool = self._new_pool(room)
+        self._used = [0, 0, 0, 0]  # of each array of the pool, and the number of reads
+        self._begin(lines)
+        self._finer = self
+        if lines and levels:  # its searches keep the state of this one, and share what is read
+            self._finer = copy(self)
+            self._finer._begin(lines)
+            self._finer._finer = self._finer
+
+    def _begin(self, lines: bool) -> None:
+        """Allocate the state of a search."""
+        tiles, count = math.prod(self.shape), rim_cells(self.tile)
+        number = int(self._squares.first[-1])
+        padded = _padded(self.index, self._levels)
+        self._rims = np.full((*padded, count), self.infinity, self.dtype)
+        # The largest number stands for what is reached from the source inside of its square.
+        kind = _origin_dtype(self.index, self._levels)
+        self._origins, self._seed = np.empty((tiles * lines, count), kind), np.iinfo(kind).max
+        self._keys, self._ids = np.full(number, self.infinity, self.dtype), np.arange(number)
+        self._tree = np.full(2 * number, -1, np.int64)
+        self._marks = np.zeros((3, number), bool)
+        self._touched, self._watched, self._split = self._marks
         self._source: Cell = (0, 0)
 
-    def _new_pool(self, room: int, tiles: int) -> Entries:
-        """Arrays for the entries of tiles; memory that is never used is never taken."""
-        item, numbers = self.index.dtype.itemsize, number_dtype(self.tile)
-        count, steps = rim_cells(self.tile), rim_steps(self.tile)
-        slot = 8 * (count + 1) + steps * item
-        slots = min(max(room // 4 // slot, 1), tiles)
-        ways = max((room - slots * slot) // (item + numbers.itemsize), count * count)
-        ways = min(ways, tiles * count * count)
+    @property
+    def tiles_read(self) -> int:
+        """Number of tiles, and of squares of them, whose entries were read."""
+        return self._used[3]
+
+    def _new_pool(self, room: int) -> Entries:
+        """Arrays for the entries of squares; memory that is never used is never taken."""
+        index, item = self.index, self.index.dtype.itemsize
+        sides = [index.tile << level for level in range(self._levels + 1)]
+        numbers = number_dtype(sides[-1])
+        squares = np.diff(self._squares.first).tolist()
+        most = [[rim_cells(side) + 1, rim_steps(side), rim_cells(side) ** 2] for side in sides]
+        all_ends, all_steps, all_ways = (np.array(squares) @ most).tolist()
+        ends = min(max(room // 64, most[-1][0]), all_ends)
+        steps = min(max(room // 8 // item, most[-1][1]), all_steps)
+        ways = (room - 8 * ends - item * steps) // (item + numbers.itemsize)
+        ways = min(max(ways, most[-1][2]), all_ways)
         return Entries(
-            np.empty((slots, count + 1), np.int64),
+            np.empty(ends, np.int64),
             np.empty(ways, numbers),
-            np.empty(ways, self.index.dtype),
-            np.empty((slots, steps), self.index.dtype),
+            np.empty(ways, index.dtype),
+            np.empty(steps, index.dtype),
         )
 
     # -- distances --------------------------------------------------------------------------
 
-    def costs(self, source: Cell, targets: list[Cell]) -> np.ndarray:
-        """Least costs from a cell to others; infinity, see `edges.infinity_of`, without a path."""
+    def costs(self, source: Cell, targets: list[Cell], levels: int | None = None) -> np.ndarray:
+        """Least costs from a cell to others; infinity, see `edges.infinity_of`, without a path.
+
+        `levels` is the number of levels to use, if not all.
+        """
         self._clear()
+        if levels is not None:
+            self._split[self._squares.first[levels + 1] :] = True
         self._source = source
         home, self._first = self._square_of(source), self._solved(source, reverse=False)
         rows, cols = self.rim.cells
         seeded = []
         for i, j in self._tiles_of(home):
+            self._split_around((i, j))
             part = self._first[i * self.tile % self._unit :, j * self.tile % self._unit :]
             self._rims[i + 1, j + 1] = part[1 + rows, 1 + cols]
             seeded.append(i * self.shape[1] + j)
         self._touched[seeded] = True
         if len(self._origins):
-            self._origins[seeded] = SEED
+            self._origins[seeded] = self._seed
         found = np.full(len(targets), self.infinity, self.dtype)
         inside: dict[int, list[int]] = {}
         for k, target in enumerate(targets):
             at = self._tile_of(target)
+            self._split_around(at)
             inside.setdefault(at[0] * self.shape[1] + at[1], []).append(k)
             if self._is_home(target):
                 found[k] = self._first_at(target)
@@ -143,8 +201,10 @@ class RimSearch:
         self._watched[list(inside)] = True
         state = self._rims, self._keys, self._ids, self._tree
         never = np.full(len(rows), self.infinity, self.dtype)
+        how = self.shape, self._squares, self._split
         for number in seeded:
-            announce(never, number, self.rim, *state)
+            i, j = divmod(number, self.shape[1])
+            announce(never, self._rims[i + 1, j + 1], number, 0, *how, *state)
         for tile in inside:
             self._lower(found, tile, inside, tails)
         while True:
@@ -152,7 +212,8 @@ class RimSearch:
                 self._way,
                 self._pool,
                 self._slots,
-                self.rim,
+                self.shape,
+                self._squares,
                 *state,
                 self._origins,
                 self._marks,
@@ -179,25 +240,41 @@ class RimSearch:
         return np.where((rim < self.infinity) & (tail < self.infinity), both, self.infinity)
 
     def _clear(self) -> None:
-        touched = np.flatnonzero(self._touched)
-        rows, cols = np.divmod(touched, self.shape[1])
-        self._rims[rows + 1, cols + 1] = self.infinity
+        touched, squares = np.flatnonzero(self._touched), self._squares
+        for level in range(self._levels + 1):
+            first, last = squares.first[level : level + 2]
+            own = touched[(touched >= first) & (touched < last)] - first
+            rows, cols = (n[:, None] << level for n in np.divmod(own, squares.across[level]))
+            y, x, b = squares.cells[:, squares.rims[level] : squares.rims[level + 1]]
+            self._rims[rows + 1 + y, cols + 1 + x, b] = self.infinity
         self._keys[:], self._tree[:] = self.infinity, -1
-        self._touched[:], self._watched[:] = False, False
+        self._marks[:] = False
 
-    def _load(self, tile: int) -> None:
-        """Read the entries of a tile; if they do not fit, those of all others are dropped."""
-        i, j = divmod(tile, self.shape[1])
-        read = self.index.read_tile((i, j))
-        self.tiles_read += 1
-        pool, (slot, first) = self._pool, self._used
-        if slot == len(pool.ends) or first + len(read.ways) > len(pool.ways):
-            self._slots[:], slot, first = -1, 0, 0
-        last = first + len(read.ways)
-        pool.ends[slot] = read.ends[0] + first
-        pool.others[first:last], pool.ways[first:last] = read.others, read.ways
-        pool.steps[slot] = read.steps[0]
-        self._slots[tile], self._used = slot, [slot + 1, last]
+    def _split_around(self, tile: Cell) -> None:
+        """Search the squares around a tile by their parts."""
+        squares = self._squares
+        for level in range(1, self._levels + 1):
+            i, j = tile[0] >> level, tile[1] >> level
+            self._split[squares.first[level] + i * squares.across[level] + j] = True
+
+    def _load(self, square: int) -> None:
+        """Read the entries of a square; if they do not fit, those of all others are dropped."""
+        squares = self._squares
+        level = int(np.searchsorted(squares.first, square, side="right")) - 1
+        i, j = divmod(square - int(squares.first[level]), int(squares.across[level]))
+        read = self.index.read_tile((i, j), level)
+        pool, parts = self._pool, (read.ends[0], read.steps[0], read.ways)
+        used, sizes = self._used, [len(part) for part in parts]
+        used[3] += 1
+        most = len(pool.ends), len(pool.steps), len(pool.ways)
+        if any(map(gt, map(add, used, sizes), most)):
+            self._slots[:], used[:3] = -1, [0, 0, 0]
+        first, used[:3] = used[:3], map(add, used, sizes)
+        ends, steps, ways = map(slice, first, used)
+        pool.ends[ends] = read.ends[0] + ways.start
+        pool.steps[steps] = read.steps[0]
+        pool.others[ways], pool.ways[ways] = read.others, read.ways
+        self._slots[:, square] = first[:2]
 
     # -- the cells of one square: a tile of the index, or those in a tile of the store ----------
 
@@ -244,25 +321,50 @@ class RimSearch:
 
     def path(self, target: Cell, cost: Any) -> np.ndarray:
         """The cells (row, col), shape (n, 2), of a least-cost path of the last search."""
-        at = self._tile_of(target)
-        tile = at[0] * self.shape[1] + at[1]
-        over = self._over_rim(tile, self._tail(target))
-        parts, cell = [], target
+        parts = self._parts(target, cost)[::-1]
+        return np.concatenate([self._cells(*part) for part in parts])
+
+    def _parts(self, target: Cell, cost: Any) -> list[tuple[Cell, Cell, int]]:
+        """The parts of a path, the last one first.
+
+        A part has a first and a last cell, and the level of the square in which it lies.
+        """
+        squares, (i, j) = self._squares, self._tile_of(target)
+        over = self._over_rim(i * self.shape[1] + j, self._tail(target))
         if cost not in over or (self._is_home(target) and self._first_at(target) == cost):
-            return self._inside(self._source, target)
-        b = int(np.argmin(over))
-        while True:
-            while (origin := int(self._origins[tile, b])) < len(self.rim.cells[0]):
-                b = origin
-            if origin == SEED:
+            return [(self._source, target, 0)]
+        parts, end, b = [], target, int(np.argmin(over))
+        while (origin := int(self._origins[i * self.shape[1] + j, b])) != self._seed:
+            level = self._level_of((i, j))
+            i, j, first = i >> level << level, j >> level << level, squares.rims[level]
+            own = int(squares.rims[level + 1] - first)
+            if origin < own:
+                row, col, b = squares.cells[:, first + origin].tolist()
+            else:
+                step = squares.crossings[:, squares.steps[level] + origin - own].tolist()
+                row, col, inside = squares.cells[:, first + step[0]].tolist()
+                parts.append((self._rim_cell((i + row, j + col), inside), end, level))
+                row, col, b = step[2:]
+                end = self._rim_cell((i + row, j + col), b)
+            i, j = i + row, j + col
+        return [*parts, (self._source, end, 0)]
+
+    def _level_of(self, tile: Cell) -> int:
+        """The level of the square in which the search saw a tile."""
+        squares, level = self._squares, self._levels
+        while level:
+            i, j = tile[0] >> level, tile[1] >> level
+            if not self._split[squares.first[level] + i * squares.across[level] + j]:
                 break
-            parts.append(self._inside(self._rim_cell(tile, b), cell))
-            i, j = divmod(tile, self.shape[1])
-            row, col, b = self.rim.crossings[2:, origin - len(self.rim.cells[0])].tolist()
-            tile = (i + row) * self.shape[1] + j + col
-            cell = self._rim_cell(tile, b)
-        parts.append(self._inside(self._source, cell))
-        return np.concatenate(parts[::-1])
+            level -= 1
+        return level
+
+    def _cells(self, begin: Cell, end: Cell, level: int) -> np.ndarray:
+        """The cells of a part of a path; those inside of a larger square by another search."""
+        if level == 0:
+            return self._inside(begin, end)
+        (cost,) = self._finer.costs(begin, [end], level - 1)
+        return self._finer.path(end, cost)
 
     def _is_home(self, cell: Cell) -> bool:
         return self._square_of(cell) == self._square_of(self._source)
@@ -271,10 +373,9 @@ class RimSearch:
         """The distance of a cell of the source's square inside of it."""
         return self._first[1 + cell[0] % self._unit, 1 + cell[1] % self._unit]
 
-    def _rim_cell(self, tile: int, b: int) -> Cell:
-        i, j = divmod(tile, self.shape[1])
+    def _rim_cell(self, tile: Cell, b: int) -> Cell:
         row, col = self.rim.cells[:, b].tolist()
-        return i * self.tile + row, j * self.tile + col
+        return tile[0] * self.tile + row, tile[1] * self.tile + col
 
     def _inside(self, begin: Cell, end: Cell) -> np.ndarray:
         """The cells of a path inside of a square, from `begin` to `end`."""

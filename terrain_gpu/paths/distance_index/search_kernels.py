@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
+from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
@@ -14,79 +15,114 @@ from .tile import arriving, fill_square, relax_square, through
 
 DONE, LACKS_TILE, REACHED = range(3)
 """Why `search_rims` returns: no pending distance is within the limit; it needs the entries of a
-tile; it has visited a tile that is watched."""
+square; it has visited a tile that is watched."""
 
-SEED = 2**16 - 1
-"""Origin of rim cells that are reached from the source inside of its tile."""
+
+@register_jitable
+def _owner(squares, split, i, j):
+    """The square in which a search sees a tile: the largest one that is not split."""
+    level = len(squares.across) - 1
+    while True:
+        found = squares.first[level] + (i >> level) * squares.across[level] + (j >> level)
+        if level == 0 or not split[found]:
+            return found
+        level -= 1
 
 
 @jit
-def announce(old, tile, rim, rims, keys, ids, tree):
-    """Make the tiles around one pending, into which distances lead that are lower than `old`."""
-    down, across = rims.shape[0] - 2, rims.shape[1] - 2
-    i, j = tile // across, tile % across
-    mine, crossings = rims[i + 1, j + 1], rim.crossings
-    for p in range(crossings.shape[1]):
+def announce(old, mine, square, level, shape, squares, split, rims, keys, ids, tree):
+    """Make the squares around one pending, into which distances lead that are lower than `old`.
+
+    `mine` are the distances at the rim of the square; for the rest see `search_rims`.
+    """
+    down, across = shape
+    number, crossings = square - squares.first[level], squares.crossings
+    i = number // squares.across[level] << level
+    j = number % squares.across[level] << level
+    for p in range(squares.steps[level], squares.steps[level + 1]):
         b, r, c = crossings[0, p], i + crossings[2, p], j + crossings[3, p]
-        if not (0 <= r < down and 0 <= c < across):
+        value = mine[b]
+        if value >= old[b] or not (0 <= r < down and 0 <= c < across):
             continue
-        value, other = mine[b], r * across + c
-        lower = value < old[b] and value < rims[r + 1, c + 1, crossings[4, p]]
-        if lower and value < keys[other]:
-            keys[other] = value
-            challenge(tree, keys, ids, other)
+        if value < rims[r + 1, c + 1, crossings[4, p]]:
+            other = _owner(squares, split, r, c)
+            if value < keys[other]:
+                keys[other] = value
+                challenge(tree, keys, ids, other)
 
 
 @jit
-def search_rims(way, pool, slots, rim, rims, keys, ids, tree, origins, marks, limit):
-    """Propagate distances from rim to rim, the tile with the least pending one first.
+def search_rims(way, pool, slots, shape, squares, rims, keys, ids, tree, origins, marks, limit):
+    """Propagate distances from rim to rim, the square with the least pending one first.
 
     Parameters
     ----------
     way
         From `edges.joining`.
     pool, slots
-        `Entries`, and for each tile where they hold its own; -1 for a tile that must be read first.
-    rim
-        See `rim.TileRim`.
+        `Entries` of squares of all levels, one after the other in flat arrays, and for each square
+        where its ends and its steps begin (2, squares); -1 for one that must be read first.
+    shape
+        Number of tile rows and columns.
+    squares
+        `rim.Squares`.
     rims
-        Distances of all rim cells, by tile, padded by one tile.
+        Distances of all rim cells, by tile, padded by one tile, after the last ones up to whole
+        squares. Those of a larger square are rim cells of its tiles.
     keys, ids, tree
-        For each tile its least pending distance and its number, in a tournament.
+        For each square its least pending distance and its number, in a tournament.
     origins
-        uint16 (tiles, rim cells): the rim cell of its tile, or the number of rim cells + that of
-        the step, from which each rim cell got its distance. No rows if nobody asks.
+        (tiles, rim cells): the rim cell of its square, or the number of these + that of the step,
+        from which each rim cell got its distance. No rows if nobody asks.
     marks
-        bool (2, tiles): tiles whose rims are not all infinite any more; and tiles with targets.
+        bool (3, squares): those whose rims are not all infinite any more; those with targets; and
+        those that are split, because an end lies in them.
     limit
         Distances beyond are not propagated.
 
     Returns
     -------
-    why, tile
+    why, square
         See `DONE`.
     """
-    infinity, nothing = infinity_of(rims), np.empty(0, np.uint16)
-    across, (touched, watched) = rims.shape[1] - 2, marks
+    infinity, (touched, watched, split) = infinity_of(rims), marks
     queue = [(infinity, np.int64(0))]
-    news, old = np.empty((2, rims.shape[2]), rims.dtype)
+    largest = squares.rims[-1] - squares.rims[-2]
+    all_news, all_old, all_mine = np.empty((3, largest), rims.dtype)
+    traced = len(origins) > 0
+    all_own = np.empty(largest if traced else 0, origins.dtype)
     while True:
         t = first(tree)
         if t == NOBODY or keys[t] > limit:
             return DONE, np.int64(-1)
-        slot = slots[t]
-        if slot < 0:
+        if slots[0, t] < 0:
             return LACKS_TILE, t
         leave(tree, keys, ids, t)
         keys[t] = infinity
-        i, j = t // across, t % across
-        mine = rims[i + 1, j + 1]
-        own = origins[t] if len(origins) > 0 else nothing
-        arriving(way, pool.steps[slot], rim, rims, i, j, news, own)
-        old[:] = mine
-        through(way, pool, slot, mine, news, queue, own)
+        level = 0
+        while t >= squares.first[level + 1]:
+            level += 1
+        number = t - squares.first[level]
+        i = number // squares.across[level] << level
+        j = number % squares.across[level] << level
+        cells = squares.cells[:, squares.rims[level] : squares.rims[level + 1]]
+        crossings = squares.crossings[:, squares.steps[level] : squares.steps[level + 1]]
+        count = cells.shape[1]
+        news, old, mine = all_news[:count], all_old[:count], all_mine[:count]
+        for b in range(count):
+            mine[b] = old[b] = rims[i + 1 + cells[0, b], j + 1 + cells[1, b], cells[2, b]]
+        own = all_own[:count]
+        ends, steps = pool.ends[slots[0, t] :], pool.steps[slots[1, t] :]
+        arriving(way, steps, crossings, rims, i, j, mine, news, own)
+        through(way, ends, pool.others, pool.ways, mine, news, queue, own)
+        for b in range(count):
+            if mine[b] < old[b]:
+                y, x = i + cells[0, b], j + cells[1, b]
+                rims[y + 1, x + 1, cells[2, b]] = mine[b]
+                if traced:
+                    origins[y * shape[1] + x, cells[2, b]] = own[b]
         touched[t] = True
-        announce(old, t, rim, rims, keys, ids, tree)
+        announce(old, mine, t, level, shape, squares, split, rims, keys, ids, tree)
         if watched[t]:
             return REACHED, t
 

@@ -22,7 +22,7 @@ from .tile import Entries, fill_block, pass_block, seed_rims
 
 def rims_bytes(index: Index, dtype: np.dtype) -> int:
     """Bytes for the distances of the rim cells of all tiles."""
-    down, across = index.shape
+    down, across = index.shape()
     return (down + 2) * (across + 2) * rim_cells(index.tile) * dtype.itemsize
 
 
@@ -35,7 +35,7 @@ class FromIndex(Relaxation):
     def __init__(self, index: Index, *how: Any, **more: Any) -> None:
         super().__init__(*how, **more)
         self.index, self.rim, self.unit = index, rim_of(index.tile), unit_of(index.tile)
-        down, across = index.shape
+        down, across = index.shape()
         count = rim_cells(index.tile)
         self.rims = np.full((down + 2, across + 2, count), self.infinity, self.dtype)
         self._entered: set[Block] = set()

@@ -40,6 +40,7 @@ def stored_index(store: TileStore) -> tuple[DistanceIndex, Index]:
             *(recorded[key] for key in ("connectivity", "corner_cutting", "reverse")),
             max_slope=recorded.get("max_slope"),
             tile=recorded.get("tile", TILE),
+            levels=recorded.get("levels", 0),
         )
         index = Index.open(store, operation.blocks)
         # Another format is refused by `open`.

@@ -239,7 +239,10 @@ def pass_block(way, data, rim, rims, first, shape, inside, limit, guard, sides, 
         i, j = t // across, t % across
         if inside or i in (0, down - 1) or j in (0, across - 1):
             y, x = first[0] + i, first[1] + j
-            keys[i, j] = arriving(way, data.steps[t], rim, rims, y, x, scratch[0], nothing)
+            mine = rims[y + 1, x + 1]
+            keys[i, j] = arriving(
+                way, data.steps[t], crossings, rims, y, x, mine, scratch[0], nothing
+            )
             if keys[i, j] < infinity:
                 heapq.heappush(queue, (keys[i, j], np.int64(t)))
     visits = 0
@@ -253,10 +256,11 @@ def pass_block(way, data, rim, rims, first, shape, inside, limit, guard, sides, 
         keys[i, j] = infinity
         y, x = first[0] + i, first[1] + j
         old, mine = scratch[1], rims[y + 1, x + 1]
-        arriving(way, data.steps[t], rim, rims, y, x, scratch[0], nothing)
+        arriving(way, data.steps[t], crossings, rims, y, x, mine, scratch[0], nothing)
         old[:] = mine
         visits += 1
-        if through(way, data, t, mine, scratch[0], inner, nothing) > guard:
+        ways = data.ends[t], data.others, data.ways
+        if through(way, *ways, mine, scratch[0], inner, nothing) > guard:
             return visits, True
         for p in range(crossings.shape[1]):
             b, dy, dx = crossings[0, p], crossings[2, p], crossings[3, p]
@@ -281,15 +285,19 @@ def _beyond(k, count):
 
 
 @register_jitable
-def arriving(way, steps, rim, rims, i, j, news, origins):
-    """Compute lower distances at a tile's rim from steps out of other tiles; returns the least.
+def arriving(way, steps, crossings, rims, i, j, mine, news, origins):
+    """Compute lower distances at a rim from steps out of other tiles; returns the least.
 
     Parameters
     ----------
     steps
         Costs of these steps.
-    rim
-        See `rim.TileRim`.
+    crossings
+        See `rim.TileRim`, or `rim.Squares` for a square of tiles.
+    i, j
+        Row and column of the tile, or of the first one in the square.
+    mine
+        The distances at its rim.
     news
         Receives a distance for each rim cell; infinity where none is lower.
     origins
@@ -297,7 +305,6 @@ def arriving(way, steps, rim, rims, i, j, news, origins):
         elements.
     """
     infinity, never = infinity_of(rims), infinity_of(steps)
-    mine, crossings = rims[i + 1, j + 1], rim.crossings
     news[:] = infinity
     least = infinity
     for p in range(crossings.shape[1]):
@@ -314,15 +321,16 @@ def arriving(way, steps, rim, rims, i, j, news, origins):
 
 
 @register_jitable
-def through(way, data, t, mine, news, queue, origins):
-    """Lower the rim `mine` of tile `t` by arriving distances, and by ways through the tile.
+def through(way, ends, others, ways, mine, news, queue, origins):
+    """Lower the rim `mine` of a tile by arriving distances, and by ways through the tile.
 
     The method is E. W. Dijkstra's; `queue` is a list of its entries, empty before and after.
-    Returns the largest distance that was lowered. `origins`, if it has elements, receives for each
-    rim cell that is lowered on a way through the tile the one before it.
+    Returns the largest distance that was lowered. `ends`, `others` and `ways` are `Entries`, with
+    the ends of this tile. `origins`, if it has elements, receives for each rim cell that is lowered
+    on a way through the tile the one before it.
     """
     kind, infinity = mine.dtype.type, infinity_of(mine)
-    ends, most = data.ends[t], kind(0)
+    most = kind(0)
     queue.clear()
     for b in range(len(mine)):
         if news[b] < mine[b]:
@@ -334,8 +342,8 @@ def through(way, data, t, mine, news, queue, origins):
             continue
         most = max(most, value)
         for e in range(ends[b], ends[b + 1]):
-            a = data.others[e]
-            new = join(way, value, kind(data.ways[e]))
+            a = others[e]
+            new = join(way, value, kind(ways[e]))
             if new < mine[a]:
                 mine[a] = new
                 if new < infinity:

@@ -138,22 +138,26 @@ class EntryWriter:
         return _lent, (index.path, index.blocks, index.own, index.separator, self._shards)
 
     def write_block(self, i: int, j: int, rows: Iterable[list[bytes]]) -> None:
-        """Write the packed tiles of a block, given by rows."""
+        """Write the packed tiles of a block, given by rows; then the squares of each level."""
         path = self.index.file((i, j))
         write = self._to_object if isinstance(path, ObjectPath) else self._to_file
-        self.record(sealed_line(write(path, (i, j), self._parts(rows))))
+        self.record(sealed_line(write(path, (i, j), self._parts((i, j), rows))))
 
-    def _parts(self, rows: Iterable[list[bytes]]) -> Iterator[bytes]:
-        """Yield the parts of a file: the tiles with their checksums, and where each lies."""
-        places = np.full((*self.index.chunk, 2), MISSING, "<u8")
-        end = 0
-        for row, tiles in enumerate(rows):
-            for col, tile in enumerate(tiles):
-                part = seal(tile)
-                places[row, col] = end, len(part)
-                end += len(part)
-                yield part
-        yield seal(places.tobytes())
+    def _parts(self, at: Block, rows: Iterable[list[bytes]]) -> Iterator[bytes]:
+        """Yield the parts of a file: the squares with their checksums, and where each lies."""
+        rows, end, tables = iter(rows), 0, []
+        for level in range(self.index.levels + 1):
+            places = np.full((*self.index.chunk(level), 2), MISSING, "<u8")
+            tables.append(places)
+            for row in range(self.index.tiles(at, level)[0]):
+                for col, tile in enumerate(next(rows)):
+                    part = seal(tile)
+                    places[row, col] = end, len(part)
+                    end += len(part)
+                    yield part
+        if len(tables) > 1:
+            yield seal(b"".join(places.tobytes() for places in tables[1:]))
+        yield seal(tables[0].tobytes())
 
     def _to_file(self, path: Path, at: Block, parts: Iterable[bytes]) -> tuple[Any, ...]:
         """Write a file; return its record in the manifest."""
