@@ -72,6 +72,14 @@ def checked(**special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
         signature = inspect.signature(function)
         checks = {**_CHECKS, **special}
 
+        def check(settings: Mapping[str, Any]) -> None:
+            """Check numbers, and words with checks of this function, before other work for it."""
+            for name, value in settings.items():
+                number = isinstance(value, int | float) and not isinstance(value, bool)
+                known = (number and name in checks) or (isinstance(value, str) and name in special)
+                if known and name in signature.parameters:
+                    checks[name](name, value)
+
         @functools.wraps(function)
         def call(*args: P.args, **more: P.kwargs) -> R:
             bound = signature.bind(*args, **more)
@@ -84,6 +92,7 @@ def checked(**special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     bound.arguments[name] = checks[name](name, value)
             return function(*bound.args, **bound.kwargs)
 
+        call.check = check  # type: ignore[attr-defined]
         return call
 
     return decorate

@@ -50,6 +50,17 @@ OPTIONS = [
 ]
 
 
+def provide(
+    store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, float]:
+    from ..hydrology import needs
+
+    given = dict(settings)
+    outlets, added = outlets_of(store, given, inner_voids=True) or (None, None)
+    given |= {"outlets": outlets, "add_outlets": added}
+    return needs.accumulate(store, show, how, given)
+
+
 def run(store: Any, **settings: Any) -> Any:
     from ..hydrology.accumulate.operation import accumulate
 

@@ -321,6 +321,7 @@ def command(
     }
     files.check(given.inputs | files_read(settings) | read, json_target, settings)
 
+    from ..hydrology.completing import refuse_existing
     from ..paths.cost_distance.pipeline import shortest_paths
     from ..store import TileStore
 
@@ -328,6 +329,8 @@ def command(
     with options.if_interrupted(kept), given.store(settings) as at, given.together(at):
         opened = TileStore.open(at)
         files.refuse_late(opened, settings)
+        if settings["build_index"]:
+            refuse_existing(opened, [settings["into"]], settings)  # before it is built
         opened = given.layers(opened, settings)
         groups = (source, source_rowcol, sources), (target, target_rowcol, targets)
         starts, ends = both_ends(opened, *groups, settings)

@@ -49,14 +49,28 @@ def refuse(settings: dict[str, Any]) -> None:
         raise click.UsageError("give --min-length LENGTH, --keep FILE, or both")
 
 
+def provide(
+    store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, float]:
+    from ..hydrology import needs
+
+    kept = _kept(store, settings["keep"], settings["memory_limit"])
+    return needs.extract_network(store, show, how, {**settings, "keep": kept})
+
+
 def run(store: Any, output: str, keep: str | None, **settings: Any) -> Any:
     from ..hydrology.network.pipeline import extract_network
 
-    kept = None
-    if keep is not None:
-        with naming("--keep"):
-            kept = from_file(store.grid, keep, settings["memory_limit"], "places to keep")
+    kept = _kept(store, keep, settings["memory_limit"])
     return extract_network(store, output, keep=kept, **settings)
+
+
+def _kept(store: Any, keep: str | None, memory_limit: int | None) -> Any:
+    """The places of --keep, if it is given."""
+    if keep is None:
+        return None
+    with naming("--keep"):
+        return from_file(store.grid, keep, memory_limit, "places to keep")
 
 
 def tell(found: Any) -> str:

@@ -471,9 +471,9 @@ def _refuse_sums(problem: dict[str, Any]) -> None:
     """Refuse what flow accumulation refuses."""
     from ..hydrology.flow_accumulation.operation import refuse_arguments
 
-    refuse_arguments({**problem, "statistic": problem["statistic"] or "sum"})
     if problem["statistic"] and problem["weights"] is None:
         raise click.UsageError("--statistic is of --weights: give that too")
+    refuse_arguments({**problem, "statistic": problem["statistic"] or "sum"})
 
 
 def _refuse_corridor(problem: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
 from ..store.objects import ObjectPath
-from ..store.run import unfinished_inputs, unfinished_run
+from ..store.run import check_layer_name, unfinished_inputs, unfinished_run
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +103,13 @@ def refuse_existing(store: TileStore, names: list[str | None], settings: dict[st
 
     Raises
     ------
+    InputError
+        when a name cannot be that of a layer.
     StoreError
     """
+    for name in names:
+        if name is not None:
+            check_layer_name(store.path, name)
     if settings["overwrite"] or settings.get("resume"):
         return
     for name in names:

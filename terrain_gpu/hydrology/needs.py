@@ -23,20 +23,28 @@ from ..io.labelled import HEIGHTS
 from ..io.lines import checked_target
 from ..raster.slope import LAYER as SLOPE
 from ..spanning_tree import LAYER as TREE
-from ..store import TileStore
+from ..store import Layer, TileStore
 from . import chain
 from .breach.operation import LAYER as BREACHED
 from .breach.operation import breaching_of
 from .chain import Show
 from .common.backend import refuse_cuda
-from .common.outlets import Asked, with_inner_voids
+from .common.outlets import BORDER, Asked, Outlets, with_inner_voids
 from .fill.operation import LAYER as FILLED
 from .fill.operation import only_on_cpu as filled_on_cpu
 from .fill.operation import refuse_epsilon
 from .flow_accumulation import operation as sums
 from .flow_direction.operation import only_on_cpu as directed_on_cpu
 from .flow_direction.operation import ways_of
-from .streams.inputs import amount, no_sums, refuse_beyond_raster, refuse_edge_cells
+from .network.pipeline import kept_places
+from .streams.inputs import (
+    amount,
+    no_sums,
+    refuse_beyond_raster,
+    refuse_edge_cells,
+    refuse_other_sums,
+)
+from .terrain_indices.rule import refuse_other_areas, refuse_other_slopes
 
 Settings = dict[str, Any]
 Seconds = dict[str, float]
@@ -53,6 +61,7 @@ def of(name: str) -> Callable[[TileStore, Show, Settings, Settings], Seconds]:
 
 def accumulate(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `accumulate`."""
+    _refuse_outlets(store, Asked(settings["outlets"] or BORDER, settings["add_outlets"]))
     return chain.provide_tree(store, show, **how)
 
 
@@ -64,6 +73,8 @@ def extract_network(store: TileStore, show: Show, how: Settings, settings: Setti
     if least is not None and not 0 <= least < math.inf:
         raise InputError(f"the minimum length must be finite and not negative, not {least}")
     checked_target(settings["path"], overwrite=settings["overwrite"])
+    if settings["keep"] is not None and TREE not in store:
+        kept_places(chain.heights_in(store), settings["keep"])
     return chain.provide_tree(store, show, **how)
 
 
@@ -84,6 +95,7 @@ def flow_direction(
     """
     depressions, flats = ways_of(settings["depressions"], settings["flats"])
     refuse_cuda(settings["backend"], directed_on_cpu(flats))
+    _refuse_outlets(store, Asked(settings["outlets"], settings["add_outlets"]))
     seconds = Seconds()
     if depressions == "breach" and layer is None and TREE not in store:
         if BREACHED in store:
@@ -107,8 +119,9 @@ def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Sec
         amount(kept[1], "keep_larger_than")
     if settings["epsilon"] and settings["directions"] not in store:
         refuse_epsilon(chain.heights_in(store), kept)
-    named = settings["directions"], show, settings.get("outlets")
-    return chain.provide_directions(store, *named, **how)
+    if (asked := settings.get("outlets")) is not None:
+        _refuse_outlets(store, asked)
+    return chain.provide_directions(store, settings["directions"], show, asked, **how)
 
 
 def flow_accumulation(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
@@ -139,13 +152,15 @@ def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -
     """Of `watershed`."""
     _refuse_table(settings)
     directions, area = settings["directions"], settings["snap_area"]
+    if settings["pour_points"] is not None:
+        _refuse_empty(store, directions)
     if settings["snap"] is None or settings["pour_points"] is None:
         return chain.provide_directions(store, directions, show, **how)
     given = area.values() if isinstance(area, Mapping) else [] if area is None else [area]
     areas = any(amount(one, "snap_area")[1] is not None for one in given)
     if area is not None and not isinstance(area, Mapping):
         refuse_beyond_raster(area, store.grid, "snap_area")
-    _refuse_missing(store, settings, "accumulation")
+    _refuse_missing(store, settings, "accumulation", accumulation=refuse_other_sums)
     named = settings["accumulation"], directions
     return chain.provide_accumulation(store, *named, show, areas=areas, **how)
 
@@ -155,11 +170,13 @@ def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> 
     areas = amount(settings["threshold"])[1] is not None
     if settings["accumulation"] == sums.LAYER and sums.LAYER not in store:
         refuse_beyond_raster(settings["threshold"], store.grid)
-    _refuse_missing(store, settings, "accumulation")
+    _refuse_missing(store, settings, "accumulation", accumulation=refuse_other_sums)
     refuse_edge_cells(settings)
+    _refuse_missing(store, settings, "layer")
     if settings.get("lines") is not None:
         checked_target(settings["lines"], overwrite=settings["overwrite"])
-        _refuse_missing(store, settings, "layer")
+    if settings["accumulation"] not in store:
+        _refuse_empty(store, settings["directions"])
     named = settings["accumulation"], settings["directions"]
     seconds = chain.provide_accumulation(store, *named, show, areas=areas, **how)
     if settings.get("edge_cells"):
@@ -185,7 +202,8 @@ def terrain_indices(store: TileStore, show: Show, how: Settings, settings: Setti
         raise InputError(f"min_slope {least}: give degrees between 0 and 90")
     if not (settings["twi"] or settings["spi"] or settings["ls"]):
         raise InputError("terrain_indices: name a layer for at least one of twi, spi and ls")
-    _refuse_missing(store, settings, "accumulation", "slope")
+    kinds = {"slope": refuse_other_slopes, "accumulation": refuse_other_areas}
+    _refuse_missing(store, settings, "accumulation", "slope", **kinds)
     name, seconds = settings["accumulation"], Seconds()
     if name == sums.LAYER and name not in store:
         seconds = chain.provide_accumulation(store, show=show, areas=True, **how)
@@ -206,14 +224,30 @@ def _surface(store: TileStore, show: Show, how: Settings, settings: Settings) ->
     return {**seconds, **chain.provide_filled_along(store, *named, show, **how)}
 
 
-def _refuse_missing(store: TileStore, settings: Settings, *names: str) -> None:
-    """Refuse layers that are missing, if they have names of their own."""
+def _refuse_outlets(store: TileStore, asked: Asked) -> None:
+    """Refuse, before a spanning tree is computed for them, outlets that cannot be."""
+    if TREE not in store:
+        Outlets.of(chain.heights_in(store), *asked)
+
+
+def _refuse_empty(store: TileStore, directions: str) -> None:
+    """Refuse heights without a value where directions over them are to be computed."""
+    if directions not in store and HEIGHTS in store:
+        store.layer(HEIGHTS).refuse_if_empty()
+
+
+def _refuse_missing(
+    store: TileStore, settings: Settings, *names: str, **kinds: Callable[[Layer], None]
+) -> None:
+    """Refuse layers that are missing, if they have names of their own, or of another kind."""
     for name in names:
         if settings[name] == DEFAULT[name]:
             continue
         if name == "accumulation" and settings[name] not in store:
             raise no_sums(store, settings[name])
-        store.layer(settings[name])
+        layer = store.layer(settings[name])
+        if name in kinds:
+            kinds[name](layer)
 
 
 def _refuse_table(settings: Settings) -> None:

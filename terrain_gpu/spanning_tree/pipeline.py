@@ -173,7 +173,9 @@ def minimum_spanning_tree(
     """
     problem = weight, connectivity, method
     if client is not None and isinstance(data, np.ndarray):
-        raise InputError("a cluster computes only from stores; leave out client (--workers)")
+        raise InputError(
+            "a cluster computes only from stores; leave out client (--workers or --scheduler)"
+        )
     if method != "frozen" and backend == "auto":
         backend = "cpu"
     if isinstance(data, np.ndarray):

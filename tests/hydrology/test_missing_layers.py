@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import shutil
 
+import click
 import numpy as np
 import pytest
 import rasterio
+from click.testing import CliRunner
 from contract import whole
 from effort import only_long
 from kills import die_at
@@ -17,7 +20,9 @@ from test_network import make_store
 
 import terrain_gpu
 from terrain_gpu import TileStore
-from terrain_gpu.errors import InputError, StoreError
+from terrain_gpu.cli.main import group
+from terrain_gpu.engine import run
+from terrain_gpu.errors import InputError, StoreError, TerrainError
 from terrain_gpu.store import LayerWriter, create_layer
 
 TREE = {"weight": "flow", "backend": "cpu"}
@@ -293,3 +298,118 @@ def test_an_unfinished_run_is_refused_before_the_work(tmp_path, no_fsync, monkey
     with pytest.raises(StoreError, match=r"cannot resume: flats was None and is now 'gradient'"):
         compute("flow_direction filled", store, resume=True)
     compute("flow_direction filled", store, resume=True, overwrite=True)
+
+
+BAD = {
+    "into": ("a/b", "''", "spatial_ref", "elevation"),
+    "distance": ("a/b",),
+    "conditioned": ("a/b", "elevation"),
+    "twi": ("a/b",),
+    "directions": ("none",),
+    "accumulation": ("none", "bytes"),
+    "weights": ("none",),
+    "slope": ("none", "bytes"),
+    "layer": ("none",),
+    "streams": ("none",),
+    "links": ("none",),
+    "rain": ("none", "-1", "nan", "1e400"),
+    "keep": ("no.gpkg", "away.geojson"),
+    "table": ("no/t.csv", "t.txt", "s.zarr"),
+    "lines": ("no/l.gpkg", "l.txt", "s.zarr"),
+    "output": ("no/o.tif", "o.txt"),
+    "outlet": ("1e9,1e9", "nan,0"),
+    "outlet-rowcol": ("999,0", "0,0"),
+    "outlets": ("no.gpkg", "away.geojson"),
+    "pour-point": ("1e9,1e9",),
+    "pour-points": ("no.gpkg", "away.geojson"),
+    "keep-deeper-than": ("-1", "nan", "inf"),
+    "keep-larger-than": ("-1", "nan"),
+    "min-depth": ("-1", "nan", "inf"),
+    "min-area": ("-1", "nan"),
+    "min-volume": ("-1", "nan"),
+    "min-slope": ("0", "nan"),
+    "min-length": ("-1", "nan"),
+    "threshold": ("0", "nan", "1e99"),
+    "snap": ("-1", "nan", "inf"),
+    "snap-area": ("0", "5km2"),
+    "exponent": ("0", "2"),
+    "statistic": ("mean", "max"),
+}
+"""Options, and values that no command takes, in a folder as below."""
+
+COMMANDS = {
+    "accumulate": "",
+    "flow-direction": "",
+    "fill": "",
+    "flow-accumulation": "",
+    "basins": "",
+    "depressions": "",
+    "fill-spill-merge": "--rain 1",
+    "watershed": "--pour-point-rowcol 40,30",
+    "streams": "--threshold 20",
+    "hand": "--threshold 20",
+    "terrain-indices": "--twi twi",
+    "network": "n.gpkg --min-length 5",
+}
+"""Commands that compute the layers they need, with what they must have."""
+
+NOT_READ = {("accumulate", "directions"), ("watershed", "accumulation")}
+"""One names a layer to write, the other is read for --snap."""
+
+MORE = """
+accumulate s.zarr --directions a/b
+watershed s.zarr --pour-point-rowcol 40,30 --snap 90 --accumulation bytes
+flow-accumulation s.zarr --edge-cells --areas
+flow-accumulation s.zarr --method mfd --statistic mean --weights bytes
+fill s.zarr --epsilon --keep-deeper-than 1
+hand s.zarr
+hand s.zarr --threshold 5 --distance hand
+corridor s.zarr --source-rowcol 5,5 --target-rowcol 9,9 --into c --within -1
+corridor s.zarr --source-rowcol 5,5 --target-rowcol 9,9 --into c --within nan%
+corridor s.zarr --source-rowcol 5,5 --target-rowcol 999,9 --into c
+compute-sssp s.zarr --source-rowcol 5,5 --build-index --into elevation
+compute-sssp s.zarr --source-rowcol 999,5 --build-index
+watershed empty.zarr --pour-point-rowcol 3,3
+streams empty.zarr --threshold 3
+"""
+
+
+def bad_lines():
+    """Every option of each command with values that it cannot take."""
+    for name, given in COMMANDS.items():
+        options = {one for param in group.commands[name].params for one in param.opts}
+        for option, values in BAD.items():
+            # An option that must be given has the bad value in place of the good one.
+            own = "" if f"--{option} " in given or option in ("pour-points", "links") else given
+            own = given.partition(" --")[0] if name == "network" and not own else own
+            if (name, option) in NOT_READ or f"--{option}" not in options:
+                continue
+            for value in values:
+                yield f"{name} s.zarr {own} --{option}={value}"
+    yield from MORE.strip().splitlines()
+
+
+def test_no_bad_argument_leaves_a_layer_behind(tmp_path, no_fsync, monkeypatch):
+    """However a command is called wrongly, it says so before it computes what it needs."""
+    cells = heights()
+    cells[:3, :3] = -1
+    write(tmp_path / "s.zarr", cells)
+    write(tmp_path / "empty.zarr", np.full_like(cells, -1))
+    grid = TileStore.open(tmp_path / "s.zarr").grid
+    with create_layer(tmp_path / "s.zarr", "bytes", grid, "uint8", block_size=64) as target:
+        for at in target.blocks.ids():
+            r0, r1, c0, c1 = target.block_window(*at)
+            target.write_block(*at, np.full((r1 - r0, c1 - c0), 9, np.uint8))
+        target.commit()
+    (tmp_path / "away.geojson").write_text('{"type": "Point", "coordinates": [0, 0]}')
+    monkeypatch.chdir(tmp_path)
+
+    def begin(operation, *how):
+        raise AssertionError(f"{operation.command} begins")
+
+    monkeypatch.setattr(run, "_planner", begin)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for line in bad_lines():
+        done = CliRunner().invoke(group, shlex.split(line), standalone_mode=False)
+        assert isinstance(done.exception, TerrainError | click.ClickException), (line, done)
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before, line

@@ -330,19 +330,31 @@ def rule_of(
     InputError
         when the choices exclude each other.
     """
+    refuse_rule(weights, statistic, areas, exclude_self)
     if weights is None:
-        if statistic != "sum":
-            raise InputError(f"statistic {statistic!r}: give the layer of values (weights)")
         return SumRule.of(grid, areas, exclude_self, divided)
-    if exclude_self and statistic not in ("sum", "mean"):
-        raise InputError(f"exclude_self: leave it out, {statistic!r} has the cell itself, too")
     if statistic == "below":
         return BelowRule(weights, SumRule.of(grid, areas))
-    if areas and statistic != "sum":
-        raise InputError(f"areas: leave it out, the {statistic} of weights counts cells alike")
     if statistic in ("sum", "mean"):
         return WeightRule(weights, statistic == "mean", areas, exclude_self, divided)
     return ExtremeRule(weights, statistic == "min")
+
+
+def refuse_rule(weights: Any, statistic: str, areas: bool, exclude_self: bool) -> None:
+    """Refuse choices that exclude each other.
+
+    Raises
+    ------
+    InputError
+    """
+    if weights is None:
+        if statistic != "sum":
+            raise InputError(f"statistic {statistic!r}: give the layer of values (weights)")
+        return
+    if exclude_self and statistic not in ("sum", "mean"):
+        raise InputError(f"exclude_self: leave it out, {statistic!r} has the cell itself, too")
+    if areas and statistic not in ("sum", "below"):
+        raise InputError(f"areas: leave it out, the {statistic} of weights counts cells alike")
 
 
 def largest_weight(layer: Any) -> float | int:

@@ -28,7 +28,7 @@ from ..along_flow.operation import AlongFlow, plan_flow
 from ..common.backend import placed, refuse_cuda
 from ..common.codes import DIRECTIONS, NOWHERE, open_directions
 from ..common.sums import EDGE_LAYER, EdgeRule, SumRule, count_dtype, edge_dtype
-from ..common.weights import Rule, WeightRule, described_sums, rule_of
+from ..common.weights import Rule, WeightRule, described_sums, refuse_rule, rule_of
 from ..completing import completed
 from ..divided_flow.division import EXPONENTS
 from ..divided_flow.surface import open_surface
@@ -235,6 +235,7 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
     refuse_cuda(settings["backend"], only_on_cpu(method, weights, edge_cells))
     if method != "d8" and statistic != "sum":
         raise InputError(f"statistic {statistic!r}: give method d8, others sum only")
+    refuse_rule(weights, statistic, settings["areas"], settings["exclude_self"])
 
 
 def only_on_cpu(method: str, weights: str | None, edge_cells: bool) -> str | None:

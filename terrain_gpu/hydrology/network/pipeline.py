@@ -14,10 +14,11 @@ from ...grid.lengths import length_unit
 from ...io.frames import FeatureResult, draws
 from ...io.labelled import StoreLike, takes_dataarrays
 from ...io.lines import checked_target
-from ...io.places import NO_PLACES, PlacesLike, as_places
+from ...io.places import NO_PLACES, Places, PlacesLike, as_places
 from ...io.settling import Ground, refuse_unusable
 from ...progress import Progress, silent
 from ...report import Report
+from ...store import Layer
 from ..completing import completed
 from ..forest.source import open_forest
 from .operation import ExtractNetwork
@@ -133,10 +134,7 @@ def extract_network(
             "these need compute-mst --weight flow, or max",
             forest.edges.path,
         )
-    kept = NO_PLACES if keep is None else as_places(forest.cells.grid, keep, "keep")
-    if len(kept):
-        refuse_unusable(kept, Ground([forest.cells]))
-        kept = kept.one_per_cell("points to keep")
+    kept = NO_PLACES if keep is None else kept_places(forest.cells, keep)
     operation = ExtractNetwork(str(forest.store.path), str(path), min_length, kept)
     result = run(
         operation,
@@ -154,3 +152,18 @@ def extract_network(
     for key in ("layers", "blocks_resumed"):
         del report.result[key]
     return Network(target, found["lines"], found["cells"], found["length"], report)
+
+
+def kept_places(cells: Layer, keep: PlacesLike) -> Places:
+    """The cells to keep, over a layer of heights.
+
+    Raises
+    ------
+    InputError
+        when one has no value.
+    """
+    kept = as_places(cells.grid, keep, "keep")
+    if not len(kept):
+        return kept
+    refuse_unusable(kept, Ground([cells]))
+    return kept.one_per_cell("points to keep")

@@ -37,6 +37,35 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
         raise no_sums(store, name)
     layer = store.layer(name)
     settings, own = (_settings(one) for one in (layer, codes))
+    refuse_other_sums(layer)
+    of = settings.get("of")
+    if not isinstance(of, dict):  # of another program
+        return layer
+    if "areas" not in settings:
+        raise StoreError(
+            f"{layer.path}: holds no sums of cells or areas; terrain-gpu flow-accumulation makes "
+            "them"
+        )
+    if codes.name in of:
+        good = store.holds(codes.name, of[codes.name])
+    else:  # `accumulate` writes both
+        good = all(key in own and own[key] == settings.get(key) for key in ("of", "outlets"))
+    if not good:
+        raise StoreError(
+            f"{layer.path}: not summed along the directions that {codes.path} holds now; sum along "
+            f"them (terrain-gpu flow-accumulation --directions {codes.name} --overwrite)"
+        )
+    return layer
+
+
+def refuse_other_sums(layer: Layer) -> None:
+    """Refuse a layer that cannot hold sums which grow downstream.
+
+    Raises
+    ------
+    StoreError
+    """
+    settings = _settings(layer)
     if "edge_cells" in settings:
         raise StoreError(
             f"{layer.path}: counts cells on the edge of the data (--edge-cells), not cells or "
@@ -58,24 +87,6 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
             "grow along directions; give one that is not (terrain-gpu flow-accumulation --into "
             "NAME)"
         )
-    of = settings.get("of")
-    if not isinstance(of, dict):  # of another program
-        return layer
-    if "areas" not in settings:
-        raise StoreError(
-            f"{layer.path}: holds no sums of cells or areas; terrain-gpu flow-accumulation makes "
-            "them"
-        )
-    if codes.name in of:
-        good = store.holds(codes.name, of[codes.name])
-    else:  # `accumulate` writes both
-        good = all(key in own and own[key] == settings.get(key) for key in ("of", "outlets"))
-    if not good:
-        raise StoreError(
-            f"{layer.path}: not summed along the directions that {codes.path} holds now; sum along "
-            f"them (terrain-gpu flow-accumulation --directions {codes.name} --overwrite)"
-        )
-    return layer
 
 
 def refuse_edge_cells(settings: Mapping[str, Any]) -> None:

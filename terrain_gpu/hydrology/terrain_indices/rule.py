@@ -92,11 +92,31 @@ def check_inputs(slopes: Any, sums: Any) -> None:
     ------
     InputError, StoreError
     """
+    refuse_other_slopes(slopes)
+    refuse_other_areas(sums)
+
+
+def refuse_other_slopes(slopes: Any) -> None:
+    """Refuse a layer that cannot hold slopes.
+
+    Raises
+    ------
+    StoreError
+    """
     if slopes.dtype.kind != "f":
         raise StoreError(
             f"{slopes.path}: holds {slopes.dtype.name}, but slopes are degrees as floats; "
             "terrain-gpu slope makes them"
         )
+
+
+def refuse_other_areas(sums: Any) -> None:
+    """Refuse a layer that does not hold what indices need of the cells upstream.
+
+    Raises
+    ------
+    InputError, StoreError
+    """
     settings = sums.info.get("settings")
     settings = settings if isinstance(settings, dict) else {}
     others = "weights" in settings or ("of" in settings and "areas" not in settings)

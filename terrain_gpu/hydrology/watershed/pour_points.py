@@ -103,6 +103,7 @@ class PourPoints:
         """
         cells, none = most_within(sums, self.given, radius, expected)
         if none.any():
+            sums.refuse_if_empty()
             row, col = self.cells[none][0].tolist()
             raise InputError(
                 f"{sums.path}: {none.sum()} of {len(self)} pour points have no cell that drains "
@@ -124,6 +125,7 @@ class PourPoints:
         to_own_codes(found, codes.nodata)
         none = found == NOWHERE
         if none.any():
+            codes.refuse_if_empty()
             row, col = self.cells[none][0].tolist()
             raise InputError(
                 f"{codes.path}: {none.sum()} of {len(self)} pour points do not drain: "

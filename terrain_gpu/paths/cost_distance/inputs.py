@@ -251,16 +251,18 @@ def gpu_of_method(
         )
     if client is not None:
         if isinstance(heights, ArrayLayer):
-            raise InputError("a cluster computes only from stores; leave out client (--workers)")
+            raise InputError(
+                "a cluster computes only from stores; leave out client (--workers or --scheduler)"
+            )
         if method in GPU_METHODS or (backend == "cuda" and method == "dijkstra"):
             raise InputError(
                 f"workers of a cluster have no method {method!r} on GPUs; use method relax, or "
-                "leave out client (--workers)"
+                "leave out client (--workers or --scheduler)"
             )
         if method == "index":
             raise InputError(
-                "a cluster does not use the distance index; leave out client (--workers), or "
-                "method index"
+                "a cluster does not use the distance index; leave out client (--workers or "
+                "--scheduler), or the index (--method index, --build-index)"
             )
         if method != "relax":
             backend = "cpu"

@@ -98,13 +98,15 @@ def _cluster(client: Any, problem: MatrixProblem, backend: str, beside: Path | N
     from ...engine.cluster import Cluster
 
     if not problem.store:
-        raise InputError("a cluster computes only from stores; leave out client (--workers)")
+        raise InputError(
+            "a cluster computes only from stores; leave out client (--workers or --scheduler)"
+        )
     if beside is None:
         raise InputError("a cluster keeps batches beside the table; give output")
     if backend == "cuda":
         raise InputError(
             "workers of a cluster compute costs between places on the CPU; leave out backend cuda, "
-            "or client (--workers)"
+            "or client (--workers or --scheduler)"
         )
     return Cluster(client, problem.store)
 

@@ -144,12 +144,12 @@ vertical_factor, layer
         if method != "relax":
             raise InputError(
                 f"method {method!r} runs on a GPU of this process only; use method relax, or leave "
-                "out client (--workers)"
+                "out client (--workers or --scheduler)"
             )
         if backend == "cuda":
             raise InputError(
                 "workers of a cluster build an index on the CPU; leave out backend cuda, or client "
-                "(--workers)"
+                "(--workers or --scheduler)"
             )
         backend = "cpu"
     tell_open(problem.grid)
