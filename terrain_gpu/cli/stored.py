@@ -57,7 +57,7 @@ def _of_coordinates(store: TileStore) -> dict[str, Check]:
     from ..store.levels import levels_of
 
     def check(level: TileStore, _: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
-        check_coordinates(level)
+        check_coordinates(level, how["progress"])
         where = "" if level is store else f"overviews 1:{level.path.name}, "
         return {}, f"{where}coordinates match the grid"
 

@@ -17,6 +17,7 @@ import zarr
 from ..errors import StoreError
 from ..grid import GridSpec
 from ..plurals import counted
+from ..progress import Progress, silent
 from .checksums import crc_of_json
 from .files import output_errors, sync_tree, write_whole
 from .layer import KEY, Layer
@@ -101,8 +102,10 @@ def group_attributes(grid: GridSpec) -> dict[str, Any]:
     return {"Conventions": "CF-1.11", **conventions(grid)}
 
 
-def check_coordinates(store: TileStore) -> None:
+def check_coordinates(store: TileStore, progress: Progress = silent) -> None:
     """Compare the coordinate arrays of a store, and the attributes of its group, with its grid.
+
+    `progress` counts the rows and columns whose coordinates are read.
 
     Raises
     ------
@@ -120,7 +123,8 @@ def check_coordinates(store: TileStore) -> None:
         _compare(path, attributes_of(found), attributes_of(wanted), remedy)
         if name != ARRAYS[2]:
             try:
-                _compare_centres(path, store.grid, found.shape[0], found.chunks[0], remedy)
+                shape = found.shape[0], found.chunks[0]
+                _compare_centres(path, store.grid, *shape, remedy, progress)
             except OSError as error:
                 if isinstance(error, StoreError):
                     raise
@@ -182,7 +186,9 @@ def _same(path: Any, key: str, found: Any, wanted: Any, remedy: str) -> None:
         )
 
 
-def _compare_centres(path: Any, grid: GridSpec, side: int, chunk: int, remedy: str) -> None:
+def _compare_centres(
+    path: Any, grid: GridSpec, side: int, chunk: int, remedy: str, progress: Progress
+) -> None:
     for start, have in _centres(path, side, chunk, remedy):
         want = grid.centres(path.name, start, start + len(have))
         if (wrong := np.flatnonzero(have != want)).size:
@@ -191,6 +197,7 @@ def _compare_centres(path: Any, grid: GridSpec, side: int, chunk: int, remedy: s
                 f"{path}: damaged: number {start + k} is {have[k]}, not {want[k]}, the centre of "
                 f"its cells; {_again(path.parent, remedy)}"
             )
+        progress(len(have), grid.rows + grid.cols)
 
 
 def _centres(path: Any, side: int, chunk: int, remedy: str) -> Iterator[tuple[int, np.ndarray]]:

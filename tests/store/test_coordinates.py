@@ -152,3 +152,12 @@ def test_a_store_of_an_earlier_version(tmp_path, no_fsync, capfd):
         assert code == 0, said
     assert call(capfd, f"export {path} {tmp_path}/o.tif --layer slope --verify")[0] == 0
     assert (TileStore.open(path).layer("elevation").read_window(0, 3, 0, 9) == 1).all()
+
+
+def test_every_check_of_data_counts_to_its_total(tmp_path, no_fsync, capfd):
+    """Also the last one, of coordinates, so that none is without a bar."""
+    made(tmp_path / "s.zarr", 100, 70)
+    code, _, told = call(capfd, f"verify {tmp_path}/s.zarr --data --progress json")
+    last = {one["phase"]: (one["done"], one["total"]) for one in map(json.loads, told.splitlines())}
+    assert code == 0
+    assert last == {"verify elevation": (7000, 7000), "verify spatial_ref": (170, 170)}
