@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -32,6 +32,9 @@ _ELLIPSOID = re.compile(
     rf'ELLIPSOID\["(?:[^"]|"")*"{_NUMBER}{_NUMBER},\s*LENGTHUNIT\["[^"]*"{_NUMBER}'
 )
 """Semi-major axis, inverse flattening (0 for a sphere) and metres per unit, in WKT2."""
+
+_ROWS = 1 << 14
+"""Rows measured at a time, so that temporaries are small next to the result."""
 
 _NODES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(8))
 
@@ -68,11 +71,16 @@ def step_lengths(grid: GridSpec, connectivity: int = 8) -> np.ndarray:
     meridian arc is computed by Gauss-Legendre quadrature, exact to rounding for steps up to a
     quadrant.
     """
-    if found := _geographic(grid):
-        return _on_ellipsoid(grid, *found, knights=connectivity == 16)
+    count = 8 if connectivity == 16 else 4
+    if geographic := _geographic(grid):
+        _refuse_beyond_pole(grid, *geographic[:2])
+        found = np.empty((count, grid.rows))
+        for rows in _some_rows(grid):
+            found[:, rows] = _on_ellipsoid(grid, rows, *geographic[1:], knights=count == 8)
+        return found
     a, b, _, d, e, _ = grid.transform
     moves = [*DIRECTIONS, *zip(ROW_STEP_16[8:12].tolist(), COL_STEP_16[8:12].tolist(), strict=True)]
-    moves = moves[: 8 if connectivity == 16 else 4]
+    moves = moves[:count]
     steps = [math.hypot(a * dc + b * dr, d * dc + e * dr) for dr, dc in moves]
     return np.repeat(np.array(steps)[:, None], grid.rows, axis=1)
 
@@ -92,7 +100,10 @@ def whole_lengths(grid: GridSpec, lengths: np.ndarray) -> tuple[np.ndarray, floa
         See `step_lengths`.
     """
     unit = 2.0 ** (math.frexp(float(lengths.max()) * grid.cells)[1] - 61)
-    return np.rint(lengths / unit).astype(np.int64), unit
+    found = np.empty(lengths.shape, np.int64)
+    for rows in _some_rows(grid):
+        found[:, rows] = np.rint(lengths[:, rows] / unit)
+    return found, unit
 
 
 def other_unit(grid: GridSpec) -> str | None:
@@ -185,17 +196,30 @@ def cell_areas(grid: GridSpec) -> np.ndarray:
         return np.full(grid.rows, abs(a * e))
     unit, radians, axis, flattening = found
     _refuse_beyond_pole(grid, unit, radians)
-    edges = (f + e * np.arange(grid.rows + 1)) * radians
+    areas = np.empty(grid.rows)
+    for rows in _some_rows(grid):
+        edges = (f + e * np.arange(rows.start, rows.stop + 1)) * radians
+        areas[rows] = _areas_between(edges, e * radians, axis, flattening) * abs(a * radians)
+    return areas
+
+
+def _areas_between(edges: np.ndarray, down: float, axis: float, flattening: float) -> np.ndarray:
+    """Areas between latitudes so far `down` from each other, by a radian."""
     inside = np.clip(edges, -math.pi / 2, math.pi / 2)
     # Subtracting two latitudes loses digits: do so only where the pole cuts a cell.
     cut = np.diff(edges - inside) != 0
-    lat, down = inside[:-1], np.where(cut, np.diff(inside), e * radians)
+    lat, height = inside[:-1], np.where(cut, np.diff(inside), down)
     e2 = flattening * (2 - flattening)
-    total = np.zeros(grid.rows)
+    total = np.zeros(len(lat))
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        at = lat + down * (1 + node) / 2
+        at = lat + height * (1 + node) / 2
         total += weight / 2 * np.cos(at) / (1 - e2 * np.sin(at) ** 2) ** 2
-    return total * np.abs(down) * axis**2 * (1 - e2) * abs(a * radians)
+    return total * np.abs(height) * axis**2 * (1 - e2)
+
+
+def _some_rows(grid: GridSpec) -> Iterator[slice]:
+    for row in range(0, grid.rows, _ROWS):
+        yield slice(row, min(row + _ROWS, grid.rows))
 
 
 def area_units(grid: GridSpec) -> tuple[np.ndarray, float]:
@@ -218,7 +242,8 @@ def area_units(grid: GridSpec) -> tuple[np.ndarray, float]:
     if (areas == areas[0]).all():
         return np.ones(grid.rows, np.int64), float(areas[0])
     unit = 2.0 ** (math.frexp(math.fsum(areas) * grid.cols)[1] - 62)
-    return np.rint(areas / unit).astype(np.int64), unit
+    areas /= unit
+    return np.rint(areas, out=areas).astype(np.int64), unit
 
 
 def _geographic(grid: GridSpec) -> tuple[str, float, float, float] | None:
@@ -263,10 +288,9 @@ def _refuse_beyond_pole(grid: GridSpec, unit: str, radians: float) -> None:
 
 
 def _on_ellipsoid(
-    grid: GridSpec, unit: str, radians: float, axis: float, flattening: float, *, knights: bool
+    grid: GridSpec, rows: slice, radians: float, axis: float, flattening: float, *, knights: bool
 ) -> np.ndarray:
-    _refuse_beyond_pole(grid, unit, radians)
-    y = grid.y_centres()
+    y = grid.centres("y", rows.start, rows.stop)
     across, down = grid.transform[0] * radians, grid.transform[4] * radians
     lat = np.clip(y * radians, -math.pi / 2, math.pi / 2)
     e2 = flattening * (2 - flattening)
@@ -277,7 +301,7 @@ def _on_ellipsoid(
 
     def arc(lat: np.ndarray) -> np.ndarray:
         """Return the arc of the meridian over a row's height, from these latitudes."""
-        found = np.zeros(grid.rows)
+        found = np.zeros(len(lat))
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
             at = lat + down * (1 + node) / 2
             found += weight / 2 * axis * (1 - e2) / (1 - e2 * np.sin(at) ** 2) ** 1.5

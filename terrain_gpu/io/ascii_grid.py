@@ -12,7 +12,7 @@ from ..plurals import counted
 DRIVERS = "AAIGrid", "ISG"
 """GDAL's names of the formats; both have a header of lines, and then numbers."""
 
-_PIECE, _HEAD = 1 << 20, 1 << 16
+_PIECE, _HEAD = 1 << 17, 1 << 16  # words of a piece take ten times its bytes
 _KNOWN = rb"ncols|nrows|[xy]llcorner|[xy]llcenter|cellsize|d[xy]|nodata_value"
 _HEADER = re.compile(
     rb"begin_of_head.*?\send_of_head\b[^\r\n]*"
@@ -125,6 +125,8 @@ def _pieces(path: str) -> Iterator[tuple[int, bytes]]:
             text = rest + piece
             cut = max(text.rfind(space, 0, -1) for space in (b" ", b"\n", b"\t", b"\r")) + 1
             cut += text[cut - 1 : cut + 1] == b"\r\n"  # one end of a line
+            if not cut and len(text) > _HEAD:  # a word so long is not a number
+                cut = len(text)
             rest = text[cut:]
             yield line, text[:cut]
             line += _ends(text[:cut])

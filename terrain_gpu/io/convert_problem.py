@@ -36,6 +36,7 @@ from .crs import crs_name
 from .encodings import encoding_of
 from .fills import warn_of_fills
 from .gdal import bound_cache, gdal_environment
+from .inputs import offset_bytes
 from .mosaic import Mosaic
 from .proof.conversion import Conversion, plan_conversion, verify_conversion
 from .recode import Recode, RecodeDirections
@@ -207,6 +208,7 @@ class Convert(Operation):
             sequential=source.sequential,
             extra=int(len(source.inputs) > 1),
             decoding=source.decoding,
+            beside=offset_bytes(source.inputs),
         )
         limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
         return plan_stream(*self.grid.shape, kind, shape, block_size=self.block_size, **limits)

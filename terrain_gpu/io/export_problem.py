@@ -58,7 +58,8 @@ def plan_export(
         when the limit is too small.
     """
     limit, (source, kind) = limit_of(memory_limit), kinds
-    copying = profile.copying and BASELINE + profile.copying
+    copying = profile.copying((blocks.rows, blocks.cols))
+    copying += BASELINE * bool(copying)
     if copying > limit:
         raise PlanError(
             f"a memory limit of {format_size(limit)} is too small to make overviews; give at "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 from array import array
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ CODEC_BYTES = {"none": 0, "deflate": 3 * MB, "lzw": 3 * MB, "zstd": 22 * MB}
 """Of GDAL's compressors, for each thread; measured on up to 64 threads."""
 OVERVIEWS, OVERVIEWS_THREAD = 100 * MB, 28 * MB
 """Of GDAL's driver COG: of the first thread and of each further one, beside its block cache."""
+TILE_BYTES = 64
+"""Of each tile of a COG: where it and those of overviews are."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,11 @@ class OutputProfile:
         """Bytes that GDAL needs beside its block cache while cells are written."""
         return self.threads * CODEC_BYTES[self.plain.compress]
 
-    @property
-    def copying(self) -> int:
+    def copying(self, shape: tuple[int, int]) -> int:
         """Bytes that GDAL needs beside its block cache to make overviews."""
-        return self.cog * (OVERVIEWS + (self.threads - 1) * OVERVIEWS_THREAD)
+        tiles = math.prod(ceil_div(side, overviews_tile(shape)) for side in shape)
+        threads = OVERVIEWS + (self.threads - 1) * OVERVIEWS_THREAD
+        return self.cog * (threads + TILE_BYTES * tiles)
 
     def creation_options(self, dtype: np.dtype) -> dict[str, Any]:
         options: dict[str, Any] = {"compress": self.compress, "num_threads": self.threads}
@@ -95,6 +99,12 @@ class OutputProfile:
             return {"tiled": False, "blockysize": min(rows, max(1, OUTPUT_TILE**2 // row))}
         height, width = (min(OUTPUT_TILE, round_up(side, SMALLEST_TILE)) for side in shape)
         return {"tiled": True, "blockxsize": width, "blockysize": height}
+
+
+def overviews_tile(shape: tuple[int, int]) -> int:
+    """The side of the tiles of a COG."""
+    thin = min(shape) <= THIN and max(shape) > OVERVIEWS_TILE
+    return round_up(min(shape), SMALLEST_TILE) if thin else OVERVIEWS_TILE
 
 
 class RasterOutput(FileWriter):
@@ -135,9 +145,11 @@ class RasterOutput(FileWriter):
         self.profile = profile
         self._blocks, self._part = blocks, part
         self._dtype = dtype
-        thin = min(grid.shape) <= THIN and max(grid.shape) > OVERVIEWS_TILE
-        fits = round_up(min(grid.shape), SMALLEST_TILE)
-        self._overviews_tile = fits if thin else OVERVIEWS_TILE
+        self._overviews_tile = overviews_tile(grid.shape)
+        # GDAL goes on until a level fits into a tile, and holds what a row of its tiles covers.
+        levels = math.ceil(math.log2(max(grid.shape) / OVERVIEWS_TILE))
+        thin = self._overviews_tile < OVERVIEWS_TILE
+        self._levels = {"overview_count": levels} if thin else {}
         # Integers may be classes.
         average = dtype.kind == "f" and not attributes.get("coded")
         self._overviews = "average" if average else "nearest"
@@ -243,6 +255,7 @@ class RasterOutput(FileWriter):
                     blocksize=self._overviews_tile,
                     **self.profile.creation_options(self._dtype) | {"predictor": "yes"},
                     overview_resampling=self._overviews,
+                    **self._levels,
                     bigtiff="if_safer",
                 )
             self._keep_crs(self.part)

@@ -20,7 +20,7 @@ from ..plurals import counted
 
 _FIELDS = ("north", "south", "east", "west", "rows", "cols")
 _TYPES = {"int": np.int32, "float": np.float32, "double": np.float64}
-_CHUNK, _HEAD = 1 << 20, 1 << 16
+_CHUNK, _HEAD = 1 << 17, 1 << 16
 DEFAULT_NULL = -9999
 
 
@@ -142,9 +142,10 @@ class GrassAscii:
         while not tokens:
             piece = self._file.read(_CHUNK)
             cut = max(piece.rfind(blank) for blank in (b" ", b"\n", b"\t", b"\r")) + 1
-            if piece and not cut:
+            if piece and not cut and sum(map(len, pieces)) < _HEAD:  # longer ones are no numbers
                 pieces.append(piece)
                 continue
+            cut = cut or len(piece)
             tokens = b"".join((*pieces, piece[:cut])).split()
             pieces = [piece[cut:]]
             if not piece:
@@ -154,8 +155,8 @@ class GrassAscii:
         try:
             if any(b"_" in t for t in tokens):  # float() would accept 1_000
                 raise ValueError
-            values = np.array([b"nan" if t in (null, b"*") else t for t in tokens])
-            values = values.astype(np.float64)
+            numbers = (math.nan if t in (null, b"*") else float(t) for t in tokens)
+            values = np.fromiter(numbers, np.float64, len(tokens))
         except ValueError:
             wrong = (k for k, t in enumerate(tokens) if not _is_number(t) and t not in (null, b"*"))
             k = next(wrong, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,11 @@ from .grass_ascii import GrassAscii, is_grass_ascii
 from .layer_input import LayerInput
 
 SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
+
+
+def offset_bytes(files: Iterable[Any]) -> int:
+    """Bytes in which GDAL knows where the lines of open rasters of text begin."""
+    return sum(8 * one.grid.rows for one in files if one.driver in SEQUENTIAL)
 
 
 class Input(Protocol):

@@ -103,7 +103,8 @@ class Weight:
         with _LENGTHS:
             found: np.ndarray | None = self.__dict__.get("_per_length")
             if found is None:
-                found = self.__dict__["_per_length"] = 1 / step_lengths(self.grid)
+                found = step_lengths(self.grid)
+                self.__dict__["_per_length"] = np.divide(1, found, out=found)
         return found
 
     @property

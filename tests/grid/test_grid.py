@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import block_sizes, grids, shapes, sides, windows
+from rasterio.crs import CRS
+from strategies import WGS84, block_sizes, grids, shapes, sides, windows
 
+from terrain_gpu.engine.plan import PER_ROW
 from terrain_gpu.errors import InputError, TerrainError
 from terrain_gpu.grid import (
     MAX_BLOCK,
@@ -25,6 +28,8 @@ from terrain_gpu.grid import (
     round_up,
     z_rank_table,
 )
+from terrain_gpu.grid.lengths import area_units, cell_areas, step_lengths, whole_lengths
+from terrain_gpu.hydrology.divided_flow.division import geometry
 
 small_grids = grids(shape=shapes(200))
 huge = st.one_of(st.integers(1, MAX_SIDE), st.sampled_from([MAX_SIDE, 2**31 - 64, 2**21, 2**16]))
@@ -286,3 +291,24 @@ def test_rank_tables_are_morton_codes_of_tiles(rows, cols, block):
     assert table[-1, -1] == side * side - 1
     for i, j in ((0, 0), (side - 1, 0), (side // 2, side // 3)):
         assert table[i, j] == morton.encode(i, j)
+
+
+@pytest.mark.parametrize("crs", [CRS.from_epsg(32633).to_wkt(), WGS84])
+def test_measures_of_a_long_raster_take_what_is_planned(crs):
+    """Also while they are computed: temporaries are small."""
+    rows = 300_000
+    grid = GridSpec(rows, 3, (0.01, 0.0, 7.0, 0.0, -0.0001, 50.0), crs)
+    known = {
+        lambda: whole_lengths(grid, step_lengths(grid)): PER_ROW,
+        lambda: area_units(grid): PER_ROW // 2,
+        lambda: cell_areas(grid): PER_ROW // 4,
+        lambda: geometry(grid): 3 * PER_ROW,
+    }
+    for measure, each in known.items():
+        tracemalloc.start()
+        try:
+            measure()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < each * rows + 4_000_000

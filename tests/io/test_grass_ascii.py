@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from strategies import same_bits, windows
 from terrain_gpu.errors import InputError
 from terrain_gpu.io import grass_ascii
 from terrain_gpu.io.grass_ascii import GrassAscii, is_grass_ascii
+from terrain_gpu.io.inputs import open_input
 
 HEADER = "north: 40\nsouth: 10\neast: 50\nwest: 0\nrows: 3\ncols: 5\n"
 ROWS = "1 2 3 4 5\n6 7 8 9 10\n11 12 13 14 15\n"
@@ -338,6 +341,30 @@ def test_garbage_names_the_row(save, junk, type_):
         with pytest.raises(InputError, match=r"a\.txt: near row 2, column 3: .* is not a number"):
             reader.read((0, 3, 0, 5), out)
     reader.close()
+
+
+ARC = "ncols 5\nnrows 3\nxllcorner 0\nyllcorner 0\ncellsize 1\n"
+
+
+@pytest.mark.parametrize("header", [HEADER, ARC])
+def test_a_word_as_long_as_the_file_is_not_held(tmp_path, header):
+    """Nor are many short ones at a time."""
+    texts = {"long": "x" * 5_000_000, "short": "7\n" * 2_500_000}
+    texts["mixed"] = "7 " * 9000 + "x" * 50_000 + "\n"
+    for name, text in texts.items():
+        path = tmp_path / f"{name}.{'txt' if header != ARC else 'asc'}"
+        path.write_text(header + text)
+        tracemalloc.start()
+        try:
+            with (
+                pytest.raises(InputError, match=r"is not a number|values"),
+                contextlib.closing(open_input(str(path), None)) as raster,
+            ):
+                raster.read((0, 3, 0, 5), np.empty((3, 5), raster.dtype))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 20_000_000
 
 
 def test_garbage_is_placed_and_nothing_shifts_after_it(save, monkeypatch):

@@ -867,6 +867,16 @@ def test_every_compression_of_every_type(tmp_path, dtype, compress):
         assert found == {"none": "none"}.get(compress, compress)
 
 
+@pytest.mark.parametrize("shape", [(1, 3000), (3000, 1)])
+def test_a_thin_cog_has_the_levels_of_a_wide_one(tmp_path, shape):
+    """GDAL would go on to one of a tile of 16 cells, and hold the whole raster for it."""
+    source = save(tmp_path / "a.tif", np.arange(3000, dtype=np.float32).reshape(shape), None)
+    convert_dataset([source], tmp_path / "s")
+    export_layer(tmp_path / "s", tmp_path / "o.tif", cog=True)
+    with rasterio.open(tmp_path / "o.tif") as back:
+        assert len(back.overviews(1)) == 3  # 1500, 750, 375 cells
+
+
 @pytest.mark.parametrize(
     ("dtype", "nodata", "compress"),
     [

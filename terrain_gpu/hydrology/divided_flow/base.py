@@ -121,6 +121,7 @@ class DividedFlow(Operation):
                 self._find_rims(run, state)
                 self.refuse_found(state)
         run.map(_CELLS, state)
+        vars(self).pop("geometry", None)  # the proof has its own
         return self.findings(state)
 
     def refuse_found(self, state: FlowRims) -> None:

@@ -50,11 +50,18 @@ def geometry(grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
     lengths, contours
         float64, shape (8, rows).
     """
-    steps, _k = step_lengths(grid), np.arange(8)[:, None]
-    above = np.maximum(np.arange(grid.rows) + np.minimum(ROW_STEP[:, None], 0), 0)
-    lengths = steps[EDGE_OF[:, None], above]
-    areas = steps[0] * steps[2, above]
-    return lengths, areas / (2 * lengths)
+    steps = step_lengths(grid)
+    lengths, contours = np.empty((2, 8, grid.rows))
+    for k in range(8):  # and not at once, for long rasters
+
+        def above(found: np.ndarray, k: int = k) -> np.ndarray:
+            """Of the upper one of both rows."""
+            return np.append(found[:1], found[:-1]) if ROW_STEP[k] < 0 else found
+
+        lengths[k] = above(steps[EDGE_OF[k]])
+        np.multiply(steps[0], above(steps[2]), out=contours[k])
+        contours[k] /= 2 * lengths[k]
+    return lengths, contours
 
 
 @jit

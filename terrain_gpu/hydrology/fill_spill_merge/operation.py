@@ -171,7 +171,7 @@ class FillSpillMerge(Operation):
         out[0][...] = np.where(valid, np.float32(0), np.float32(np.nan))
         kernels.depths(sets.heights, pool, given.levels, out[0].reshape(-1))
         row = np.nonzero(out[0] > 0)[0] + window[0]
-        units = np.rint(out[0][out[0] > 0] * (self.water.areas * self.scale)[row])
+        units = np.rint(out[0][out[0] > 0] * (self.water.areas[row] * self.scale))
         stands = len(row), int(self.units[0][row].sum()), int(units.astype(np.int64).sum())
         return SolvedBlock(tuple(out), known=stands)
 

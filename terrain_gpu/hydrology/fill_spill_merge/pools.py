@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.operation import Phase, State
-from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...engine.plan import COMPILED_BASELINE, MB, PER_ROW, format_size
 from ...errors import PlanError, StoreError
 from ...grid import Block, ceil_div
 from ...plurals import counted
@@ -80,7 +80,8 @@ class AllPools(State):
 
     @property
     def _needed(self) -> int:
-        return COMPILED_BASELINE + self._rows * ROW_BYTES
+        known = PER_ROW * self._operation.grid.rows
+        return COMPILED_BASELINE + known + self._rows * ROW_BYTES
 
     def join(self, phase: Phase) -> None:
         if phase.joined == "tree":

@@ -57,7 +57,7 @@ class Rain:
 
     def of(self, window: Window, valid: np.ndarray, depths: np.ndarray | None) -> np.ndarray:
         """Units on each cell of a window that is valid; `depths` are the layer's cells."""
-        scales = (self.areas * self.scale)[window[0] : window[1], None]
+        scales = self.areas[window[0] : window[1], None] * self.scale
         if depths is None:
             return np.rint(valid * (self.depth * scales)).astype(np.int64)
         known = with_weight(self.depth, window, np.where(valid, np.uint8(0), NOWHERE), depths)

@@ -31,7 +31,7 @@ from ...store.checksums import checksum
 from ..crs import placed
 from ..gdal import bound_cache, gdal_environment
 from ..grass_ascii import GrassAscii
-from ..inputs import SEQUENTIAL, open_input
+from ..inputs import SEQUENTIAL, offset_bytes, open_input
 from ..layer_input import LayerInput
 from .text import TextCells
 from .windows import (
@@ -99,6 +99,7 @@ def plan_conversion(
         "source_bytes": sum(os.path.getsize(path) for one in files for path in one.files),
         "sequential": any(one.driver in SEQUENTIAL for one in files),
         "decoding": max(one.decoding for one in files),
+        "beside": 2 * offset_bytes(files),  # they are still open for the conversion
         # A mask; of a mosaic also the cells of a source, and which cells are still without a value.
         "extra": 1 + (len(files) > 1),
     }

@@ -34,6 +34,7 @@ def plan_windows(
     layer: np.dtype,
     block: int,
     limits: Limits,
+    beside: int = 0,
     **raster: Any,
 ) -> StreamPlan:
     """How windows of a raster and of a layer stream.
@@ -44,7 +45,7 @@ def plan_windows(
         What is compared, and the type of the raster's cells.
     layer, block
         Type and block size of the layer.
-    raster
+    beside, raster
         Properties of the raster, see `SourceShape`.
 
     Raises
@@ -56,7 +57,7 @@ def plan_windows(
     work = BlockGrid(*grid.shape, block).largest(tiled=True) * layer.itemsize + _TEMPORARIES
     # `terrain-gpu verify` has loaded the proofs of other layers.
     compiled = planner.whole_process and "numba" in sys.modules
-    beside = (COMPILED_BASELINE - BASELINE) * compiled
+    beside += (COMPILED_BASELINE - BASELINE) * compiled
     size = dtype.itemsize + layer.itemsize
     shape = SourceShape(itemsize=size, work=work, beside=beside, **raster)
     cluster = limits.cluster
