@@ -286,7 +286,7 @@ def test_a_header_line_is_missing(save, gone):
         ("rows: 3", "rows: three", "three"),
         ("rows: 3", "rows: 3.5", "3.5"),
         ("rows: 3", "rows: 0", "0 rows"),
-        ("cols: 5", "cols: -5", "-5 cols"),
+        ("cols: 5", "cols: -5", "-5 columns"),
         ("cols: 5", "cols:", "cols"),
         ("rows: 3", "rows: 9999999999", "each side must be"),
         ("north: 40", "north: up", "up"),
