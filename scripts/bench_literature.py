@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -589,8 +590,10 @@ def main(arguments: list[str] | None = None) -> None:
     xp: Any = np
     name = f"{available_threads()} threads"
     if args.backend == "cuda":
-        import cupy
-
+        try:
+            import cupy
+        except ImportError:
+            sys.exit("needs a GPU and CuPy; --backend cpu takes smaller sizes without them")
         from terrain_gpu.cuda import device
 
         xp, name = cupy, f"{device.name_of()}, CuPy {cupy.__version__}, {name}"

@@ -114,8 +114,8 @@ def gpu_for(method: str, backend: str, device: Devices, gpu_memory_limit: int | 
     if chosen == "cuda":
         return Gpu.of(device, gpu_memory_limit, wanted=True)
     raise InputError(
-        f"method {method!r} runs on a GPU only ({reason or 'not on backend cpu'}); "
-        "use --method relax, or --backend cuda where there is one"
+        f"method {method!r} runs on a GPU only: {reason or 'backend cpu was given'}; "
+        "without one, use --method relax"
     )
 
 
