@@ -13,7 +13,7 @@ import reference
 import test_paths_operation as of_paths
 from contract import OperationContract, make_store, whole
 from strategies import rasters, shapes
-from terrain_gpu.paths.ties.operation.operation import TiedSteps
+from terrain_gpu.paths.ties.operation import TiedSteps
 
 import terrain_gpu
 from terrain_gpu.cli import options

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from rasterio.crs import CRS
 from samples import make_layers, round_the_earth
 from strategies import WGS84, cost_problems, rasters, shapes
-from terrain_gpu.paths.ties.operation.operation import tied_steps
+from terrain_gpu.paths.ties.operation import tied_steps
 
 from terrain_gpu import (
     GridSpec,
