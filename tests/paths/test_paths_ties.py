@@ -13,7 +13,6 @@ import reference
 import test_paths_operation as of_paths
 from contract import OperationContract, make_store, whole
 from strategies import rasters, shapes
-from terrain_gpu.paths.ties.operation import TiedSteps
 
 import terrain_gpu
 from terrain_gpu.cli import options
@@ -21,6 +20,7 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import StoreError, VerificationError
 from terrain_gpu.grid.lengths import step_lengths
+from terrain_gpu.paths.ties.operation import TiedSteps
 from terrain_gpu.store import TileStore
 
 

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from rasterio.crs import CRS
 from samples import make_layers, round_the_earth
 from strategies import WGS84, cost_problems, rasters, shapes
-from terrain_gpu.paths.ties.operation import tied_steps
 
 from terrain_gpu import (
     GridSpec,
@@ -43,6 +42,7 @@ from terrain_gpu.paths.distance_index import build_index
 from terrain_gpu.paths.distance_index.query import query_index
 from terrain_gpu.paths.least_cost_network import operation as network_problem
 from terrain_gpu.paths.proof import verify_stored
+from terrain_gpu.paths.ties.operation import tied_steps
 from terrain_gpu.store import TileStore
 
 pytestmark = pytest.mark.usefixtures("no_fsync_session")
