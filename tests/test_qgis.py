@@ -281,7 +281,7 @@ def test_the_page_is_right():
     for name, text in calls:
         known = {one["name"] for one in ALGORITHMS[name.replace("_", "-")]["parameters"]}
         assert set(re.findall(r"\b([A-Z_]{3,})\b(?= ?=|\":)", text)) <= known, name
-    _, left_out = PAGE.split("## What is not there")
+    _, left_out = PAGE.split("## What the plugin leaves out")
     for name in DESCRIBED["left_out"]:
         assert f"`{name}`" in left_out
 

@@ -16,7 +16,7 @@ HELP = """Compute a layer of STORE from others, cell by cell.
 
 EXPRESSION has layers, numbers, + - * /, comparisons, and, or, not, abs(a), sqrt(a), min(a, b),
 max(a, b), where(condition, a, b), nodata(a) and coalesce(a, b), the first with a value. Names with
-a minus sign are in double quotes. A cell without a value gives none.
+a minus sign are in double quotes. The result is nodata where an input is.
 
 \b
 terrain-gpu calc dem.zarr "distance + other" --into total
@@ -63,7 +63,7 @@ OPTIONS = [
         "--default",
         type=NumberOrNodata(),
         metavar="VALUE|nodata",
-        help="What classes become that the table lacks.  [default: an error that lists them]",
+        help="Value for classes that are not in the table.  [default: an error that lists them]",
     ),
 ]
 

@@ -137,8 +137,8 @@ field_options = [
     click.option(
         "--id-field",
         metavar="FIELD",
-        help="Field of --sources and --targets that says what features are called, in place of id: "
-        "whole numbers from 1, or else names, which ids number.",
+        help="Field of --sources and --targets with the ids of features, instead of id: whole "
+        "numbers from 1; or with their names, which are then numbered from 1.",
     ),
     click.option(
         "--target-id-field", metavar="FIELD", help="The field of --targets, if it is another one."

@@ -19,10 +19,10 @@ READS = "sources", "targets", "vertical_factor"
 HELP = """Compute a least-cost corridor between places over STORE, or over a raster, or from
 layers of distances.
 
-Each cell gets how much more than the best path from the sources to the targets the best way through
-the cell costs: the sum of the distances from both, less the least such sum. Of two or more layers
-of distances of STORE, in place of sources and targets, each pair is one corridor, and a cell gets
-the least value of all pairs.
+Each cell gets the additional cost of the best path through it, compared with the best path from
+the sources to the targets: the sum of its distances from both, less the least such sum. Of two or
+more layers of distances of STORE, in place of sources and targets, each pair makes one corridor,
+and a cell gets the least value of all pairs.
 
 \b
 terrain-gpu corridor dem.tif --sources a.gpkg --targets b.gpkg \\

@@ -52,13 +52,13 @@ OPTIONS = [
         type=click.Choice(get_args(FlowMethod)),
         default="d8",
         show_default=True,
-        help="How cells divide what drains through them.",
+        help="How a cell divides its flow among its neighbours.",
     ),
     click.option(
         "--exponent",
         type=float,
         metavar="P",
-        help="Of slopes.  [default: 1.1 for mfd, 1 for quinn]",
+        help="Exponent of the slope when flow is divided.  [default: 1.1 for mfd, 1 for quinn]",
     ),
     click.option(
         "--filled",
@@ -80,8 +80,8 @@ OPTIONS = [
         type=click.Choice(get_args(UpstreamStatistic)),
         default="sum",
         show_default=True,
-        help="Of --weights: what to compute over the cells upstream and the cell itself; below: "
-        "cells or areas, but 0 except at and below cells whose weight is not 0.",
+        help="Statistic of --weights over the cells upstream and the cell itself. below: the usual "
+        "accumulation, but only at and downstream of cells whose weight is not 0.",
     ),
     click.option(
         "--edge-cells",

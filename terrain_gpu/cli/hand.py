@@ -23,14 +23,14 @@ MODULES = (
 )
 WRITES = "into", "distance"
 HELP = """Compute heights above the nearest drainage (HAND) of the cells of STORE, or of a raster
-(then give -o): the height of a cell less that of the first stream cell on its way.
+(then give -o): the height of a cell less that of the first stream cell on its flow path.
 
 Streams are the cells whose flow accumulation reaches --threshold, the cells of another layer
 (--streams), or only the outlets (--to-outlets). Flow directions and accumulation are computed if
-they are not there. Cells whose way meets no stream are nodata (-9999).
+they are not there. Cells whose flow path reaches no stream are nodata (-9999).
 
 With --method dinf, flow divides between two neighbours (D-infinity), and heights and distances are
-averages over all ways. Heights are filled first (fill); flats follow the directions.
+averages over all flow paths. Heights are filled first (fill); flats follow the directions.
 
 \b
 terrain-gpu hand dem.zarr --threshold 1000 --distance distance_to_stream
@@ -52,8 +52,8 @@ OPTIONS = [
     click.option(
         "--to-outlets",
         is_flag=True,
-        help="Instead: only the outlets are streams, where ways end; --distance is the downstream "
-        "flow length then.",
+        help="Instead: only the outlets are streams, where flow paths end; --distance is the "
+        "downstream flow length then.",
     ),
     click.option(
         "--accumulation",
@@ -76,14 +76,14 @@ OPTIONS = [
     click.option(
         "--distance",
         metavar="NAME",
-        help="Also write this layer: the length of the way to the stream.",
+        help="Also write this layer: the length of the flow path to the stream.",
     ),
     click.option(
         "--method",
         type=click.Choice(get_args(HandMethod)),
         default="d8",
         show_default=True,
-        help="Along directions, or averages over D-infinity flow.",
+        help="d8: along the flow directions. dinf: averages over D-infinity flow paths.",
     ),
     click.option(
         "--filled",

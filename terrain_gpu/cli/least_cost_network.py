@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 @click.option(
     "--id-field",
     metavar="FIELD",
-    help="Field of --sources that says what features are called, in place of id: whole numbers "
-    "from 1, or else names, which ids number.",
+    help="Field of --sources with the ids of features, instead of id: whole numbers from 1; or "
+    "with their names, which are then numbered from 1.",
 )
 @options.all_of(misplaced_options)
 @click.option(

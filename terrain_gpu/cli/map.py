@@ -35,8 +35,8 @@ def command(
     stores then appear at once.
 
     Only programs on this machine that know the address can connect. The store is only read:
-    results of clicks are in a folder for scratch files, and are removed at the end. The limits are
-    for these runs.
+    results of clicks are in a folder for scratch files, and are removed at the end. --memory-limit
+    and --threads apply to each run that a click starts.
 
     \b
     terrain-gpu overviews dem.zarr

@@ -22,7 +22,7 @@ from . import options
 @click.option(
     "--resampling",
     type=click.Choice(get_args(Resampling)),
-    help="How one cell is made of two by two.  [default: as before; else average for floats "
+    help="How 2 x 2 cells become one.  [default: as before; else average for floats "
     "other than aspects, nearest for the rest]",
 )
 @click.option("--remove", is_flag=True, help="Remove the overviews instead.")

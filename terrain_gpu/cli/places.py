@@ -88,22 +88,22 @@ misplaced_options = [
     click.option(
         "--outside",
         type=click.Choice(get_args(Settling)),
-        help="What becomes of places outside the raster: refused, left out, or moved to its "
-        "nearest cell within --snap.  [default: error for points, while features of files are "
+        help="What to do with places outside the raster: reject them, skip them, or move them to "
+        "its nearest cell within --snap.  [default: error for points, while features of files are "
         "clipped to the raster; snap with --snap]",
     ),
     click.option(
         "--nodata",
         type=click.Choice(get_args(Settling)),
-        help="What becomes of places on cells that have no value or are impassable: refused, left "
-        "out, or moved to the nearest usable cell within --snap.  [default: error; snap with "
+        help="What to do with places on nodata or impassable cells: reject them, skip them, or "
+        "move them to the nearest usable cell within --snap.  [default: error; snap with "
         "--snap]",
     ),
     click.option(
         "--snap",
         type=click.IntRange(1, 1000),
         metavar="CELLS",
-        help="Move places over at most so many cells.",
+        help="Move places by at most this number of cells.",
     ),
 ]
 

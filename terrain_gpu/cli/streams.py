@@ -42,8 +42,8 @@ OPTIONS = [
         "--threshold",
         required=True,
         metavar="N|AREA",
-        help="Least sum of a channel: a number of cells such as 1000, or an area such as 5km2, "
-        "300ha or 90000m2.",
+        help="Cells are channels where the accumulation is at least this: a number of cells such "
+        "as 1000, or an area such as 5km2, 300ha or 90000m2.",
     ),
     directions_option,
     click.option(
@@ -51,7 +51,7 @@ OPTIONS = [
         default="flow_accumulation",
         show_default=True,
         metavar="NAME",
-        help="Layer of what drains through each cell along them, in cells or areas.",
+        help="Layer of flow accumulation, in cells or areas.",
     ),
     click.option(
         "--order",
@@ -59,7 +59,7 @@ OPTIONS = [
         metavar="ORDER",
         default="strahler",
         show_default=True,
-        help=f"Which to write: {', '.join(ORDERS)} (the number of the link).",
+        help=f"Stream order to write: {', '.join(ORDERS)} (the number of the link).",
     ),
     click.option(
         "--into",

@@ -45,8 +45,8 @@ OPTIONS = [
     click.option(
         "--links",
         metavar="NAME",
-        help="Instead: label each cell with the first number on its way in this layer, such as "
-        "the links of streams (streams --order link).",
+        help="Instead: label each cell with the first nonzero value on its flow path in this "
+        "layer, such as the links of streams (streams --order link).",
     ),
     click.option(
         "--snap",

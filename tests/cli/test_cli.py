@@ -161,7 +161,7 @@ OPTIONS = {
     "backend device gpu-memory-limit workers scheduler scratch progress json quiet verbose help",
     "terrain-gpu info": "json quiet verbose help",
     "terrain-gpu plan": "dtype for layer block-size weight cost parameter friction barriers "
-    "backlink allocation connectivity metric points targets pairs tile flats method epsilon "
+    "backlink allocation connectivity metric points targets pairs tile levels flats method epsilon "
     "keep weights statistic areas exclude-self edge-cells directions aspect polygons cumulative "
     "conditioned rain table links order lines max-distance threshold layers source-dtype cog "
     "compress encoding memory-limit threads workers like storage json quiet verbose help",
