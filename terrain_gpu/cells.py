@@ -31,7 +31,7 @@ def layer_dtype(dtype: Any) -> np.dtype:
     """
     try:
         wanted = np.dtype(dtype).newbyteorder("<")
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:
         raise InputError(f"{dtype!r} is not a cell type: {error}") from error
     if wanted not in DTYPES:
         names = ", ".join(d.name for d in DTYPES)

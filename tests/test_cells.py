@@ -44,7 +44,7 @@ def test_other_types_are_refused_with_the_list(wrong):
         layer_dtype(wrong)
 
 
-@pytest.mark.parametrize("wrong", ["heights", 7.5, "int17"])
+@pytest.mark.parametrize("wrong", ["heights", 7.5, "int17", ",", "1;2", "\u0663,\u0663"])
 def test_what_is_no_type_at_all(wrong):
     with pytest.raises(InputError, match="is not a cell type"):
         layer_dtype(wrong)

@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import shutil
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 
@@ -27,9 +28,11 @@ from hypothesis import strategies as st
 from samples import SAMPLE
 
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine import run as engine_run
 from terrain_gpu.errors import TerrainError
 from terrain_gpu.map import MapServer
 from terrain_gpu.map.server import Refused
+from terrain_gpu.paths.cost_matrix.operation import MatrixProblem
 
 ODD = [None, True, -1, 0, 0.5, 2**31, 2**63, 2**70, 1e308, float("nan"), float("inf"), "", "x"]
 ODD += ["EPSG:abc", "\x00", "ü" * 70, [], {}, [[]], [None], {"type": []}, {"name": 1}]
@@ -332,3 +335,98 @@ def test_runs_of_the_map(folder):
                 pass
 
         check()
+
+
+LINES = """
+accumulate s.zarr
+basins s.zarr
+breach s.zarr
+build-index s.zarr
+burn s.zarr --streams r.tif --depth 3
+calc s.zarr elevation+1 --into q
+compute-mst s.zarr --weight max
+compute-sssp s.zarr --source-rowcol 5,5 --target-rowcol 9,9
+contours s.zarr c.geojson --interval 3
+convert-dataset r.tif o.zarr
+corridor s.zarr --source-rowcol 5,5 --target-rowcol 9,9 --into c
+cost-matrix s.zarr --source-rowcol 5,5 --source-rowcol 9,9 -o m.csv
+depressions s.zarr
+export s.zarr o.tif
+fill s.zarr
+fill-spill-merge s.zarr --rain 1
+flow-accumulation s.zarr
+flow-direction s.zarr
+hand s.zarr --threshold 20
+info s.zarr
+label-components s.zarr --where elevation>3
+layers s.zarr
+least-cost-network s.zarr --source-rowcol 5,5 --source-rowcol 9,9 -o n.geojson
+network s.zarr n.geojson --min-length 5
+overviews s.zarr
+plan s.zarr
+polygons s.zarr p.geojson --layer elevation
+query-index s.zarr --from-rowcol 5,5 --to-rowcol 9,9
+rasterize s.zarr --features e.geojson --into q
+slope s.zarr
+streams s.zarr --threshold 20
+terrain-indices s.zarr --twi twi
+verify s.zarr
+watershed s.zarr --pour-point-rowcol 20,20
+"""
+ODD_NUMBERS = (
+    *("nan", "inf", "-inf", "-0", "0", "1e400", "-1", "1", "", "\u0663", "1_0", "0x10", "1e-400"),
+    *("9" * 20, "2147483648", " 3", "1.5", "True", "5%", "nan%", "5km2", "1e99km2", "\u00b2", ","),
+    *("nan,nan", "1e400,0", "1,2,3,4", "\u0663,\u0663", "1;2", "500005,4999995,nan", "0,0"),
+    *("-1,-1", "40.5,30", "1XB", "MB", "1e-9MB", "9" * 20 + "TB", "\u0663MB"),
+)
+ODD_NAMES = (
+    *("d", "/dev/null", "fifo", "link", "loop", "no/such", "empty", "empty.gpkg", "empty.tif", "."),
+    *("/", "~", "\u00fc.tif", "a\nb", "x" * 300, "http://127.0.0.1:9/x.tif", "http://[::1"),
+    *("file:///tmp", "/vsimem/x", "x\x01.tif", "e.geojson:lay", "s.zarr", "elevation", "*", "a=b"),
+    *("a=nan", "=", "[1]", "{}", "EPSG:abc", "(" * 100, "+".join(["x"] * 500), "where(", "not"),
+)
+
+
+class Begun(Exception):
+    """A run that begins: its arguments are taken."""
+
+
+def test_options_of_all_commands(folder, monkeypatch):
+    """No argument ends with an error that is not one of ours, or the system's."""
+
+    def begin(*how):
+        raise Begun
+
+    monkeypatch.setattr(engine_run, "_planner", begin)
+    monkeypatch.setattr(MatrixProblem, "plan_batches", begin)
+    where = folder / "odd"
+    shutil.rmtree(where, ignore_errors=True)
+    shutil.copytree(folder / "s.zarr", where / "s.zarr")
+    shutil.copy(folder / "r.tif", where)
+    (where / "d").mkdir()
+    (where / "link").symlink_to("nowhere")
+    (where / "loop").symlink_to("loop")
+    os.mkfifo(where / "fifo")
+    for name in ("empty", "empty.gpkg", "empty.tif"):
+        (where / name).touch()
+    (where / "e.geojson").write_text('{"type": "FeatureCollection", "features": []}')
+    lines = [shlex.split(line) for line in LINES.strip().splitlines()]
+    assert {line[0] for line in lines} == {*group.commands} - {"compile", "demo", "map"}
+
+    @settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+    @given(st.data())
+    def check(data):
+        line = data.draw(st.sampled_from(lines))
+        options = [
+            max(param.opts, key=len)
+            for param in group.commands[line[0]].params
+            if isinstance(param, click.Option) and not param.is_flag
+            if not {"--workers", "--scheduler", "--threads"} & {*param.opts}
+        ]
+        value = data.draw(st.sampled_from(ODD_NUMBERS) | st.sampled_from(ODD_NAMES))
+        option = data.draw(st.sampled_from([*options, ""]))
+        line = [*line, f"{option}={value}"] if option else [line[0], value, *line[2:]]
+        with suppress(Begun, OSError):
+            run(where, shlex.join(line))
+
+    check()

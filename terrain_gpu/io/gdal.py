@@ -241,7 +241,7 @@ class GdalInput:
             other._close(data)
         try:
             data = mine[self] = rasterio.open(_plain(self.path), **self._options)
-        except (RasterioError, UnicodeError) as error:
+        except (RasterioError, ValueError) as error:  # of its name, too
             raise InputError(_not_readable(self.path, error)) from None
         with self._lock:
             self._opened.add(data)

@@ -45,12 +45,21 @@ def server(name: str, url: str) -> str:
     InputError
         when it is not one.
     """
-    if re.fullmatch(r"https?://[^/\s@?]+(/[^\s?]*)?", url):
+    if re.fullmatch(r"https?://[^/\s@?]+(/[^\s?]*)?", url) and _has_host(url):
         return url
     shown = f" {url!r}" if not set("@?") & set(url) else ""
     raise InputError(
         f"{name}{shown}: not the URL of a server; write it as http://host:9000, without credentials"
     )
+
+
+def _has_host(url: str) -> bool:
+    """Whether a URL names a host that clients can parse, which some end the process for."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0 and url.isascii()
+    except ValueError:
+        return False
 
 
 def is_set(name: str) -> bool:

@@ -43,6 +43,8 @@ def no_retries(monkeypatch):
     [
         ({"AWS_ENDPOINT_URL": "127.0.0.1:9000"}, "AWS_ENDPOINT_URL '127.0.0.1:9000': not the URL"),
         ({"AWS_ENDPOINT_URL_S3": "a server"}, "AWS_ENDPOINT_URL_S3 'a server': not the URL"),
+        ({"AWS_ENDPOINT_URL": "http://[::1"}, r"AWS_ENDPOINT_URL .http:..\[::1.: not the URL"),
+        ({"AWS_ENDPOINT_URL": "http://a:port"}, "AWS_ENDPOINT_URL .http:..a:port.: not the URL"),
         ({"AWS_ENDPOINT_URL": "http://me:hidden@host:1"}, "AWS_ENDPOINT_URL: not the URL .*write"),
         ({"AWS_SECRET_ACCESS_KEY": ""}, "AWS_SECRET_ACCESS_KEY is not set, but AWS_ACCESS_KEY_ID"),
         ({"AWS_ACCESS_KEY_ID": "hid den"}, "AWS_ACCESS_KEY_ID contains a space"),
