@@ -519,7 +519,7 @@ def test_a_task_that_kills_its_workers(store, monkeypatch, tmp_path):
     [
         ({"version": "9.9"}, ClusterError, "has terrain_gpu 0.1.0, not 9.9; install the same"),
         ({"folder": "/no/such"}, ClusterError, "does not see /no/such; the store must lie in"),
-        ({"threads": 0}, ClusterError, "has 1 threads, but the run plans for 0; start it with"),
+        ({"threads": 0}, ClusterError, "has 1 thread, but the run plans for 0; start it with"),
         ({"memory": 10**15}, PlanError, "may use [0-9]+ MB, .* needs 1000000000 MB there"),
     ],
 )

@@ -116,7 +116,7 @@ def test_words_about_places_on_nodata(tmp_path, no_fsync, caplog):
         r"value: row 3, column 5, 1 cell away\), row 5, column 5 \(nearest .* row 3, column 5, 2",
     ):
         settle(places, ground, what="huts")
-    with pytest.raises(InputError, match=r"1 of 3 .*; none is within 1 cells: move them, or skip"):
+    with pytest.raises(InputError, match=r"1 of 3 .*; none is within 1 cell: move them, or skip"):
         settle(places, ground, "snap", 1)
     assert rows_of(settle(places, ground, "skip", what="huts")) == [(0, 0, 2, 0.0)]
     assert caplog.messages == [

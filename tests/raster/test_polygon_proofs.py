@@ -309,7 +309,7 @@ def test_two_parts_as_one_polygon(tmp_path):
     rewritten(tmp_path / "p.geojson", tmp_path / "q.geojson", joined)
     layer = TileStore.open(tmp_path / "s.zarr").layer("labels")
     of = polygon_file(tmp_path / "q.geojson", tmp_path / "q.geojson", layer.grid, "p", FIELDS)
-    with pytest.raises(VerificationError, match="holds 1 polygons, but the cells are 2 parts"):
+    with pytest.raises(VerificationError, match="holds 1 polygon, but the cells are 2 parts"):
         PolygonProof(of, layer, LabelClasses()).run(Limits(threads=1))
 
 
