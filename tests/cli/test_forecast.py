@@ -419,7 +419,7 @@ def test_a_trillion_cells(purpose):
     done = CliRunner().invoke(command, ["1000000x1000000", *map(str, words)])
     assert done.exit_code == 0, done.output
     lines = dict(re.findall(r"^([\w' /]+?)  +(\S.*)$", done.output, re.MULTILINE))
-    assert re.match(r"1,000 of one thread, [0-9,]+ task\(s\)$", lines["workers"])
+    assert re.match(r"1,000 of one thread, [0-9,]+ tasks$", lines["workers"])
     memory = r"\S+ [MG]B of the process that starts the run, \S+ [MG]B of each worker$"
     assert re.match(memory, lines["memory"])
     assert re.match(r"\S+ [kMGT]B to workers, \S+ [kMGT]B back$", lines["scheduler"])

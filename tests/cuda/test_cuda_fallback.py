@@ -536,9 +536,9 @@ def half_indexed(monkeypatch, cupy):
         def rows(self, at):
             calls.append(at)
             for row in super().rows(at):
-                yield row
                 if len(calls) == 4:
                     run_out()
+                yield row
 
     monkeypatch.setattr(index_gpu, "GpuEntrySolver", Solved)
     return calls

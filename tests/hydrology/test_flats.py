@@ -258,5 +258,5 @@ def test_from_a_raster(dem, capsys):
     assert call("verify s.zarr") == 0
     out = capsys.readouterr().out
     assert "layer flow_direction verified, 15,000 cells drain to" in out
-    assert call("flow-direction s.zarr --flats gradient --inner-voids --into x") == 2
+    assert call("flow-direction s.zarr --flats gradient --inner-voids --into other") == 2
     assert "filled for the outlets 'low_edge'" in capsys.readouterr().err

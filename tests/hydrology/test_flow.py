@@ -676,7 +676,7 @@ def test_options_of_outlets(dem, capsys):
         ("--add-outlets", "--add-outlets: there are none to add; give --outlet"),
         ("--outlet-rowcol 5,5 --force-outward", "--force-outward is about the outlets on the edge"),
     ):
-        assert call(f"flow-direction s.zarr {words} --into x") == 2
+        assert call(f"flow-direction s.zarr {words} --into other") == 2
         assert message in capsys.readouterr().err
 
 
@@ -716,7 +716,7 @@ def test_what_is_missing_is_computed(dem, capsys):
         ("basins s.zarr --table no/t.csv", "no/t.csv"),
         ("streams s.zarr --threshold 9parsec", "threshold '9parsec': give a number of cells"),
         ("hand s.zarr --threshold 0ha", "threshold '0ha': must be positive"),
-        ("watershed s.zarr --pour-point-rowcol 3,3 --snap inf", "--snap inf: give a finite"),
+        ("watershed s.zarr --pour-point-rowcol 3,3 --snap inf", "--snap inf is not a finite number"),
         ("watershed s.zarr --pour-point-rowcol 3,3 --snap 9 --snap-area x", "x: a field needs --p"),
     ],
 )
