@@ -29,6 +29,7 @@ from test_query_index import NUMBERS, near
 
 from terrain_gpu import (
     InputError,
+    PlanError,
     StoreError,
     TileStore,
     build_index,
@@ -146,6 +147,8 @@ def test_damaged_squares_and_wrong_levels(terrain, capfd):  # noqa: F811
     store = terrain()
     with pytest.raises(InputError, match=r"--levels 3: squares of 128 .* 64; give --levels 2"):
         build_index(store, tile=16, levels=3)
+    with pytest.raises(PlanError, match=r"give at least \d+ MB, or fewer --levels"):
+        build_index(store, tile=16, levels=2, memory_limit=10**8)
     code, _, err = call(capfd, f"build-index {store} --tile 16 --levels 10")
     assert (code, "10 is not in the range 0<=x<=9" in err) == (2, True)
     assert call(capfd, f"build-index {store} --tile 16 --levels 2")[0] == 0

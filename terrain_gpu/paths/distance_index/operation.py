@@ -316,6 +316,7 @@ def plan_index(
         raise PlanError(
             f"a memory limit of {format_size(limit)} is too small to build a distance index in "
             f"blocks of {blocks.block}; give at least {ceil_div(baseline + one, MB)} MB"
+            + (", or fewer --levels" if index.levels else "")
         )
     if gpu is not None:
         from .gpu import plan

@@ -158,6 +158,8 @@ def verify_entries(
 
     if limits.cluster is None:
         _Tile(terrain, options, index).compile()
+        if index.levels:
+            _Square(terrain, index, 1).entries([])
     entries = _EntryChecker(terrain, options, index, path)
     check_blocks(plan, index.blocks, [], entries.check, add, limits)
     return {"entries": found}
