@@ -107,7 +107,7 @@ def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> Strea
         wide, below = index.chunk(level)[1] + 7, 3 * index.chunk(level - 1)[1] + 8
         one += (wide * index.entries(level) + below * index.entries(level - 1)) * item
         count = len(_rim(index.tile << level))
-        one += 2 * count * (count + _LANES) * item + 2 * count**2 * (item + 5 * 8)
+        one += count * (3 * count + 2 * _LANES) * item + 2 * count**2 * (item + 5 * 8)
     least = 1 if cluster is None else min(cluster.threads, index.blocks.count)
     require(
         baseline + least * one,
@@ -218,7 +218,8 @@ class _RightEntries:
         lower = np.tril_indices(len(self.rim), -1)
         if self.index.symmetric:  # only the lower half is stored, and used in both directions
             self._between.T[lower] = self._between[lower]
-        drop_superfluous(joining(self.terrain.model.kernel), self._between, self._kept)
+        way = joining(self.terrain.model.kernel)
+        drop_superfluous(way, self._between, self.index.symmetric, self._kept)
         kept = self._kept[lower] if self.index.symmetric else self._kept.ravel()
         self._found[: -len(self.into)] = kept
 

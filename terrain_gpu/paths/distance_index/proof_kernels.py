@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ..cost.edges import edge, infinity_of, join
@@ -147,7 +149,7 @@ def relax_over(way, first, tails, costs, cells, start, far, changed, seen):
 
 
 @jit
-def drop_superfluous(way, far, kept):
+def drop_superfluous(way, far, symmetric, kept):
     """Replace superfluous distances by infinity.
 
     A distance is superfluous, if distances over a third cell join to at most as much. The two must
@@ -157,19 +159,22 @@ def drop_superfluous(way, far, kept):
     ----------
     far
         Distances between cells, by their first and last one.
+    symmetric
+        Whether only those to cells of lower number are asked for.
     kept
         Of the same shape, receives them.
     """
     infinity, count = infinity_of(far), len(far)
+    turned = np.ascontiguousarray(far.T)  # so that both halves of a path lie in a row
     for first in range(count):
-        for last in range(count):
+        for last in range(first if symmetric else count):
             whole = far[first, last]
             kept[first, last] = infinity if first == last else whole
             if first == last or whole == infinity:
                 continue
             span = abs(first - last)
             for via in range(count):
-                there, on = far[first, via], far[via, last]
+                there, on = far[first, via], turned[last, via]
                 if join(way, there, on) > whole or via in (first, last):
                     continue
                 inside = abs(first - via) < span and abs(via - last) < span
