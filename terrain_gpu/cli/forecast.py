@@ -529,6 +529,6 @@ def described(plan: Plan, found: dict[str, Any], case: Case, purpose: str) -> st
         )
     if full:
         lines.append(
-            f"limit          storage ({', '.join(full)}): seconds are as sure as --storage"
+            f"limit          storage ({', '.join(full)}): the seconds are as accurate as --storage"
         )
     return "\n".join(lines)

@@ -236,7 +236,7 @@ class Purpose(click.Choice[str]):
     "--points",
     type=click.IntRange(2, 2**31),
     metavar="N",
-    help="A cost matrix from so many points, a network between them, or their watersheds.",
+    help="Number of points: of a cost matrix, of a network between them, or of watersheds.",
 )
 @click.option(
     "--targets",
@@ -369,7 +369,7 @@ class Purpose(click.Choice[str]):
     "--storage",
     type=options.Size(),
     metavar="SIZE",
-    help="Predict with storage that takes so much per second from all workers, such as 1GB.",
+    help="Transfer rate of the shared storage, for all workers together, such as 1GB per second.",
 )
 @options.json_option
 @options.verbosity_options

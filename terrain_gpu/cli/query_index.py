@@ -78,7 +78,7 @@ def command(
     """Compute the least costs between pairs of places over STORE from its distance index, for the
     costs that the index was built for.
 
-    Only cells around the ends are read, and of the index what lies between them. Pairs without a
+    Reads only the cells around both ends, and the part of the index between them. Pairs without a
     path have an empty cost.
 
     \b

@@ -30,7 +30,7 @@ CODES = "E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 outlet, 255 none"
 def warn_of_encoding(path: str) -> None:
     """Warn once of a layer whose codes may be those of another program."""
     log.warning(
-        "%s: does not say in which encoding its directions are; taken as Esri's (%s). Convert "
+        "%s: no tag names the encoding of its directions; they are treated as Esri's (%s). Convert "
         "those of another program with convert-dataset --encoding",
         path,
         CODES,

@@ -382,7 +382,10 @@ def test_fill_to_inner_voids_and_the_coast(tmp_path, capsys, monkeypatch):
     assert (codes["all"][50, 41:89] == 0).all()
     for found, name in ((plain, DIRECTIONS), (inner, "all")):
         assert same(found, reference.filled(data, codes[name]))
-    assert call("fill s.zarr --inner-voids --outlet-rowcol 3,60 --directions other --into another") == 2
+    assert (
+        call("fill s.zarr --inner-voids --outlet-rowcol 3,60 --directions other --into another")
+        == 2
+    )
     assert "--inner-voids is about the outlets on the edge" in capsys.readouterr().err
     with pytest.raises(StoreError, match="has no layer 'x' of flow directions"):
         fill("s.zarr", directions="x")

@@ -595,7 +595,9 @@ def test_directions_of_no_known_encoding_are_taken_as_ours_with_a_warning(dem, c
     raster_of(np.full((30, 40), 2, np.uint8))
     assert call("convert-dataset x.tif t.zarr --layer codes") == 0
     assert call("flow-accumulation t.zarr --directions codes") == 0
-    assert caplog.text.count("in which encoding its directions are; taken as Esri's") == 1
+    assert (
+        caplog.text.count("names the encoding of its directions; they are treated as Esri's") == 1
+    )
     assert call("convert-dataset x.tif u.zarr --layer codes") == 0
     assert call("export u.zarr y.tif --layer codes --encoding taudem") == 0
     assert caplog.text.count("u.zarr/codes: does not say in which encoding its directions are") == 1
@@ -716,7 +718,10 @@ def test_what_is_missing_is_computed(dem, capsys):
         ("basins s.zarr --table no/t.csv", "no/t.csv"),
         ("streams s.zarr --threshold 9parsec", "threshold '9parsec': give a number of cells"),
         ("hand s.zarr --threshold 0ha", "threshold '0ha': must be positive"),
-        ("watershed s.zarr --pour-point-rowcol 3,3 --snap inf", "--snap inf is not a finite number"),
+        (
+            "watershed s.zarr --pour-point-rowcol 3,3 --snap inf",
+            "--snap inf is not a finite number",
+        ),
         ("watershed s.zarr --pour-point-rowcol 3,3 --snap 9 --snap-area x", "x: a field needs --p"),
     ],
 )

@@ -388,7 +388,7 @@ def test_classes_that_the_table_lacks_are_listed(store, capfd):
     code, _, err = call(capfd, words)
     assert code == 2
     assert "the table lacks classes of 'elevation': 4, 5, 6" in err
-    assert "23 and 16 more; add them, or say what others become (--default)" in err
+    assert "23 and 16 more; add them, or set a value for them with --default" in err
     assert not (store / ".incomplete").exists()
     code, out, _ = call(capfd, [*words, "--default", "nodata", "-o", "f.tif"])
     assert (code, "layer friction" in out) == (0, True)

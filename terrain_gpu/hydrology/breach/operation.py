@@ -379,7 +379,7 @@ def breach(
     max_distance
         How many rows and columns a way may lead away from its pit.
     max_depth
-        The deepest cut, in the unit of the heights; no limit when None. Pits without a way remain.
+        The deepest cut, in the unit of the heights; no limit when None. Other pits remain.
     inner_voids
         Whether cells beside voids that do not reach the raster's edge are outlets, too.
     layer

@@ -317,7 +317,7 @@ class _Lacking(State):
         more += ", or even more" if count > MOST_MISSING else ""
         raise _Missing(
             f"{self._operation.store}: the table lacks classes of {self._operation.expression!r}: "
-            f"{names}{more}; add them, or say what others become (--default)"
+            f"{names}{more}; add them, or set a value for them with --default"
         )
 
 
