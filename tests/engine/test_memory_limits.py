@@ -69,6 +69,7 @@ COMMANDS |= {
     "calc": f"terrain-gpu calc s.zarr 'elevation * 2' --into double --verify {ALWAYS}",
     "levels": f"terrain-gpu overviews s.zarr --layer elevation --verify {ALWAYS}",
     "tree of flow": f"compute-mst s.zarr --weight flow --verify {CPU}",
+    "areas along flow": f"terrain-gpu accumulate s.zarr --areas {ALWAYS}",
     "directions": f"terrain-gpu flow-direction s.zarr --verify {ALWAYS}",
     "sums": f"terrain-gpu flow-accumulation s.zarr --verify {ALWAYS}",
     "divided": f"terrain-gpu flow-accumulation s.zarr --method dinf --into dinf --verify {ALWAYS}",

@@ -110,6 +110,7 @@ def plan_accumulation(
         results=9,
         beside=known_bytes(blocks) if voids else 0,
         before=voids_bytes(blocks) if voids else 0,
+        row_bytes=48,  # lengths of the weight, areas
         written=sum(layer_bytes(rows, cols, size, block) for size in sizes),
         memory_limit=memory_limit,
         threads=threads,

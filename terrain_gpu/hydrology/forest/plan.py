@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
+from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...grid import BlockGrid
 from ...spanning_tree.weights import Weight
 from .block import work_bytes
@@ -22,6 +22,7 @@ def plan_blocks(
     beside: int = 0,
     before: int = 0,
     written: int = 0,
+    row_bytes: int = PER_ROW,
     memory_limit: int | str | None,
     threads: int | None,
 ) -> StreamPlan:
@@ -44,6 +45,8 @@ def plan_blocks(
         Bytes held during another pass, before there is a skeleton.
     written
         Upper bound on the bytes written.
+    row_bytes
+        What is known of each row of the raster: lengths of steps, areas of cells.
 
     Raises
     ------
@@ -63,6 +66,7 @@ def plan_blocks(
         buffer=ring * (item + 1 + results),
         worker=work_bytes(blocks, dtype, key) + ring * work,
         scratch=blocks.largest(tiled=True) * (item + 2 * results),
+        common=row_bytes * rows,
         held=max(vertices * (OUTLINE_BYTES + more) + beside, before),
         joined=vertices * (vertex + 3 * more) + beside,
         passes=2,
