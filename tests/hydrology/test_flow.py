@@ -600,7 +600,7 @@ def test_directions_of_no_known_encoding_are_taken_as_ours_with_a_warning(dem, c
     )
     assert call("convert-dataset x.tif u.zarr --layer codes") == 0
     assert call("export u.zarr y.tif --layer codes --encoding taudem") == 0
-    assert caplog.text.count("u.zarr/codes: does not say in which encoding its directions are") == 1
+    assert caplog.text.count("u.zarr/codes: no tag names the encoding of its directions") == 1
     assert call("compute-mst s.zarr --weight flow") == 0
     assert call("flow-accumulation s.zarr --directions mst") == 2
     assert "mst: holds forward edges, not flow directions" in capsys.readouterr().err
