@@ -17,9 +17,10 @@ PROVEN = True
 MODULES = ("hydrology.breach.operation",)
 HELP = """Breach the depressions of STORE, or of a raster (then give -o).
 
-From each pit, a channel is cut at the height of the pit to a lower cell or an outlet, along the path
-whose cuts have the least sum (Lindsay 2016). Outlets are the cells at the raster's edge and beside
-voids that reach it. Pits that no channel within the limits reaches remain: fill them after.
+From each pit, a channel is cut at the height of the pit to a lower cell or an outlet, along the
+path whose cuts have the least sum (Lindsay 2016). Outlets are the cells at the raster's edge and
+beside voids that reach it. Pits that no channel within the limits reaches remain: fill them
+afterwards.
 
 \b
 terrain-gpu breach dem.tif -o breached.tif
