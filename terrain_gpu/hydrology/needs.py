@@ -61,7 +61,8 @@ def of(name: str) -> Callable[[TileStore, Show, Settings, Settings], Seconds]:
 
 def accumulate(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `accumulate`."""
-    _refuse_outlets(store, Asked(settings["outlets"] or BORDER, settings["add_outlets"]))
+    outlets = BORDER if settings["outlets"] is None else settings["outlets"]
+    _refuse_outlets(store, Asked(outlets, settings["add_outlets"]))
     return chain.provide_tree(store, show, **how)
 
 

@@ -139,14 +139,14 @@ def decode(name: str | None, stored: Any, out: np.ndarray) -> None:
     size = out.nbytes
     if name is None:
         if len(stored) != size:
-            raise ValueError(f"holds {counted(len(stored), 'byte')}, not {size}")
+            raise ValueError(f"holds {counted(len(stored), 'byte')}, not {size:,}")
         out.reshape(-1).view(np.uint8)[...] = np.frombuffer(stored, np.uint8)
         return
     if len(stored) > most_bytes(size):
         raise ValueError(f"takes {counted(len(stored), 'byte')}, too many for {size} decoded ones")
     told = _zstd_size(stored) if name == "zstd" else _blosc_size(stored)
     if told not in (None, size):
-        raise ValueError(f"holds {counted(told or 0, 'byte')}, not {size}")
+        raise ValueError(f"holds {counted(told or 0, 'byte')}, not {size:,}")
     module = numcodecs.zstd if name == "zstd" else numcodecs.blosc
     try:
         module.decompress(stored, out)

@@ -1034,7 +1034,7 @@ TILE_SIZE = TILE * TILE * DENSE.dtype.itemsize
 JUNK = {  # what, the codec and the bytes of a tile, and what the message says
     "no zstd": ("zstd", b"no zstd frame at all", "not a zstd frame"),
     "short zstd": ("zstd", bytes(numcodecs.zstd.compress(b"short")), "holds 5 bytes"),
-    "zstd bomb": ("zstd", numcodecs.zstd.compress(bytes(1 << 28)), r"holds 268435456 bytes|takes"),
+    "zstd bomb": ("zstd", numcodecs.zstd.compress(bytes(1 << 28)), r"holds 268,435,456 bytes|takes"),
     "bomb of unknown size": (
         "zstd",  # repeats a byte a million times
         b"\x28\xb5\x2f\xfd\x00\xa0" + struct.pack("<I", 1 << 20 << 3 | 3)[:3] + b"a",
@@ -1043,8 +1043,8 @@ JUNK = {  # what, the codec and the bytes of a tile, and what the message says
     "cut zstd": ("zstd", numcodecs.zstd.compress(bytes(TILE_SIZE))[:-3], "does not decompress"),
     "nothing": ("blosc-lz4", b"", "not a blosc frame"),
     "no blosc": ("blosc-lz4", b"no blosc frame at all", "not a blosc frame"),
-    "short blosc": ("blosc-lz4", blosc(TILE_SIZE - 1), f"holds {TILE_SIZE - 1} bytes"),
-    "blosc bomb": ("blosc-zstd", blosc(TILE_SIZE, _4=2**31 - 1), "holds 2147483647 bytes"),
+    "short blosc": ("blosc-lz4", blosc(TILE_SIZE - 1), f"holds {TILE_SIZE - 1:,} bytes"),
+    "blosc bomb": ("blosc-zstd", blosc(TILE_SIZE, _4=2**31 - 1), "holds 2,147,483,647 bytes"),
     "no blocks": ("blosc-lz4", blosc(TILE_SIZE, _8=0), "not a blosc frame of format 2"),
     "huge blocks": ("blosc-lz4", blosc(TILE_SIZE, _8=2**31), "not a blosc frame of format 2"),
     "cut blosc": ("blosc-lz4", blosc(TILE_SIZE)[:-1], "truncated or padded"),
