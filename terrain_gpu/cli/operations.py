@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -232,6 +231,8 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
     """Compute the layers that an operation needs; return the seconds of each step."""
     if not (hasattr(operation, "provide") or hasattr(operation, "NEEDS")):
         return {}
+    import terrain_gpu
+
     from ..hydrology import needs
     from ..hydrology.completing import how_of, refuse_other_run
     from ..store import TileStore
@@ -239,7 +240,7 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
     opened = TileStore.open(store)
     names = [settings[name] for name in getattr(operation, "WRITES", ("into",)) if name in settings]
     name = getattr(operation, "NEEDS", operation.NAME.replace("-", "_"))
-    getattr(import_module("terrain_gpu"), name).check(settings)
+    getattr(terrain_gpu, name).check(settings)
 
     def show(step: str) -> AbstractContextManager[Progress]:
         refuse_other_run(opened, names, settings, step)

@@ -5,6 +5,6 @@
 - `along_flow`: passes along flow directions
 - `divided_flow`: passes along flow over several directions
 
-No command imports these: `chain` computes the layers that another one needs, `needs` says which,
-and `completing` does so for functions.
+A command needs layers of others. `needs` says which ones, `chain` computes those that are missing,
+and `completing` has the functions of commands ask for them.
 """

@@ -1,6 +1,6 @@
-"""What each function of drainage needs: computes the layers that are missing.
+"""What each function of hydrology needs: computes the layers that are missing.
 
-Each function here has the name of one of drainage, and the parameters
+Each function here has the name of the one that needs them, and the parameters
 
 - store: the open store,
 - show: shows the progress of a step, see `chain`,

@@ -14,7 +14,8 @@ Sums of areas may also stay the same, where an area is lost in rounding.
 
 A Horton order depends on the Strahler orders of links, whose cells may show a greater one. Cells of
 a link must have the same; and the reaches of blocks, joined from cell to cell, give the graph of
-links, from which the orders are found again, see `reaches`. What does not fit memory is spilled.
+links, from which the orders are found again, see `proof_reaches`. What does not fit memory is
+spilled.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ elevations, and the lengths of steps. The file is right exactly when
    outlet that is a link of its own has a line without positions;
 2. every channel cell is on one line, not counting the next junction;
 3. lines are in row-major order of their first cells;
-4. their attributes follow from their cells, and from the graph of all links, see `link_graph`. So
+4. their attributes follow from their cells, and from the graph of all links, see `proof_links`. So
    do the junctions of a GeoPackage, and the totals that are reported.
 
 The file is read twice. First the cells of lines are sorted by blocks on disk, and blocks are read

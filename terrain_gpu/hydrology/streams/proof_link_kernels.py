@@ -1,4 +1,4 @@
-"""Orders and codes of links as proofs find them, see `link_graph`.
+"""Orders and codes of links as proofs find them, see `proof_links`.
 
 Kernels count the pages that they touch, and return False when there is no room for more, see
 `store.paged`; the first elements of `state` tell where they stopped.

@@ -1,4 +1,4 @@
-"""Horton orders of reaches as their proof finds them, see `reaches`.
+"""Horton orders of reaches as their proof finds them, see `proof_reaches`.
 
 Kernels count the pages that they touch, and return False when there is no room for more, see
 `store.paged`; the first elements of `state` tell where they stopped.

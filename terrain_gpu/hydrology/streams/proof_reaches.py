@@ -48,7 +48,7 @@ SHARE, FOLLOWED_BYTES = 16, 120
 
 
 class BlockReaches(NamedTuple):
-    """Finds the reaches of blocks, see `stream_kernels`; can be sent to workers."""
+    """Finds the reaches of blocks, see `proof_kernels`; can be sent to workers."""
 
     codes: Any
     sums: Any

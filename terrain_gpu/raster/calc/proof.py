@@ -1,6 +1,6 @@
 """Proof that a layer holds the results of an expression: `verify_calc`.
 
-Every cell is computed again, by `evaluation`, and compared: bit for bit if it is real.
+Every cell is computed again, by `proof_evaluation`, and compared: bit for bit if it is real.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _recorded_classes(recorded: RunRecord) -> dict[float, float | None] | None:
 
 
 def _with_nan(cells: np.ndarray, nodata: float | int | None) -> np.ndarray:
-    """Cells in the types of `evaluation`."""
+    """Cells in the types of `proof_evaluation`."""
     found = cells.astype(REAL if cells.dtype.kind == "f" else WHOLE)
     found[is_nodata(cells, nodata)] = np.nan
     return found

@@ -31,7 +31,7 @@ NAME = "contours"
 """Name of the layer in a GeoPackage."""
 
 VERTEX = np.dtype([("side", "<i8"), ("share", "<f8")])
-"""A crossing: the side that a level crosses (`contour_kernels`), and where, from 0 to 1."""
+"""A crossing: the side that a level crosses (`kernels`), and where, from 0 to 1."""
 
 CROSSING_BYTES = 90
 """Bytes per crossing while a block is traced."""
