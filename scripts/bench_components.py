@@ -137,7 +137,7 @@ def edge_lists(machine: Machine, scale: float, methods: list[str], least: float)
 
 def parts(machine: Machine, edges: Any, n: int) -> None:
     """Where the time of "stages" and "hybrid" goes, on a GPU."""
-    from terrain_gpu.engine.plan import available_threads
+    from terrain_gpu.engine.machine import available_threads
     from terrain_gpu.primitives import components_gpu as gpu
     from terrain_gpu.primitives.edge_components import depth_first, stride
 

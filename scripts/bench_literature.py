@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from bench_components import Machine, rmat, torus
 
-from terrain_gpu.engine.plan import available_threads
+from terrain_gpu.engine.machine import available_threads
 from terrain_gpu.primitives import (
     connected_components,
     euler,

@@ -20,7 +20,7 @@ import numba
 import numpy as np
 
 from terrain_gpu.cuda import device
-from terrain_gpu.engine.plan import available_threads
+from terrain_gpu.engine.machine import available_threads
 from terrain_gpu.primitives import euler, euler_tour, list_ranking
 
 MILLION = 10**6

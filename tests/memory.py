@@ -16,7 +16,7 @@ from llvmlite.binding import ffi
 from programs import program
 
 import terrain_gpu
-from terrain_gpu.engine import plan as planner
+from terrain_gpu.engine.machine import COMPILED_BASELINE
 
 MB = 10**6
 
@@ -47,7 +47,7 @@ def measured(folder: Path, command: str, enough: int = 0) -> tuple[int, int, str
     """
     kernels = _kernels()
     code, peak, err = _run(folder, command)
-    most = max(enough, planner.COMPILED_BASELINE) if _refused(code, err) else enough
+    most = max(enough, COMPILED_BASELINE) if _refused(code, err) else enough
     return (code, peak, err) if peak <= most or _kernels() == kernels else _run(folder, command)
 
 
@@ -105,7 +105,7 @@ def within(folder: Path, command: str, limit: int) -> tuple[int, int]:
     for _ in range(8):
         code, peak, err = measured(folder, f"{command} --memory-limit {limit}B", limit)
         # Limits below the baseline are refused, but only after libraries and kernels are loaded.
-        most = max(limit, planner.COMPILED_BASELINE)
+        most = max(limit, COMPILED_BASELINE)
         assert peak <= most, f"{command}: refused with a peak of {peak}: {err}"
         if refused := _refused(code, err):
             limit = (int(refused[2]) + (refused[1] == "more than")) * MB

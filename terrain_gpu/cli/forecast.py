@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..engine.connection import OVERHEAD
-from ..engine.plan import format_size, of_cluster
+from ..engine.machine import Machine
+from ..engine.plan import format_size
 from ..errors import InputError
 from ..grid import BlockGrid, ceil_div
 from ..io.convert_problem import PART
@@ -232,8 +234,9 @@ PATHS = "sssp", "least-cost-network"
 
 def forecast(
     purpose: str,
-    planned: Callable[[int, int, int | None], Plan],
+    planned: Callable[[int, int, int | None, Machine], Plan],
     raster: tuple[int, int, int | None],
+    machine: Machine,
     workers: int,
     case: Case,
 ) -> tuple[Plan, dict[str, Any]]:
@@ -242,7 +245,9 @@ def forecast(
     Parameters
     ----------
     planned
-        The plan of a raster: rows, cols, and side of a block or None.
+        The plan of a raster on a machine: rows, cols, and side of a block or None.
+    machine
+        One of a worker, without Dask.
 
     Returns
     -------
@@ -251,8 +256,7 @@ def forecast(
     dict
         What `predicted` finds.
     """
-    with of_cluster(OVERHEAD):
-        plan = planned(*raster)
+    plan = planned(*raster, replace(machine, overhead=OVERHEAD))
     return plan, predicted(purpose, plan, workers, case)
 
 

@@ -34,7 +34,7 @@ from ..arguments import (
     devices,
     parse_size,
 )
-from ..engine import plan as planner
+from ..engine import machine
 from ..engine.forks import leave_out_unused
 from ..errors import FormulaError, OutputError, TerrainError, without_secrets
 from ..plurals import counted
@@ -509,13 +509,13 @@ def run_body(body: Callable[[], Any]) -> None:
             signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _interrupt)
     sys.unraisablehook = _interrupt_again
-    planner.whole_process = True
+    machine.whole_process = True
     # zarr would import it even for commands that use only the CPU: 130 MB and one second.
     sys.modules.setdefault("cupy", None)  # type: ignore[arg-type]
     try:
         code = _guarded(body)
     finally:
-        planner.whole_process = False
+        machine.whole_process = False
     # The work is done: ignore a late alarm, and let a late Ctrl-C end the process.
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -23,6 +23,7 @@ from ..arguments import (
     StreamOrder,
     UpstreamStatistic,
 )
+from ..engine.machine import Machine
 from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..paths.cost.models import row_of
@@ -422,21 +423,23 @@ def command(
             return None
         return layer_dtype(name) if shape else store.layer(name).dtype
 
-    limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
+    # By then a run has loaded what plans of layers from layers count.
+    kernels = ["numba"] if purpose in PATHS and not problem["layers"] else []
+    machine = Machine.of(memory_limit, threads if workers is None else 1)
+    machine = machine.loading("rasterio", *kernels)
     report = Report("plan", cells=rows * cols, settings={"for": purpose})
 
-    def planned(rows: int, cols: int, block_size: int | None) -> Any:
-        return _plan(purpose, rows, cols, cells, layer, block_size, also_read, problem, limits)
+    def planned(rows: int, cols: int, block_size: int | None, machine: Machine) -> Any:
+        return _plan(purpose, rows, cols, cells, layer, block_size, also_read, problem, machine)
 
     problem["workers"] = workers
     with report.measured():
         if workers is None:
-            plan = planned(rows, cols, block_size)
+            plan = planned(rows, cols, block_size, machine)
             report.result, text = plan.as_dict(), plan.describe()
         else:
-            limits["threads"] = 1
             plan, found, text = _forecast(
-                purpose, planned, (rows, cols, block_size), workers, like,
+                purpose, planned, (rows, cols, block_size), machine, workers, like,
                 _case(purpose, cells, layer, problem, storage),
             )  # fmt: skip
             report.result = {**plan.as_dict(), "cluster": found}
@@ -525,8 +528,9 @@ def _divides(problem: dict[str, Any]) -> bool:
 
 def _forecast(
     purpose: str,
-    planned: Callable[[int, int, int | None], Plan],
+    planned: Callable[[int, int, int | None, Machine], Plan],
     raster: tuple[int, int, int | None],
+    machine: Machine,
     workers: int,
     like: str | None,
     case: Any,
@@ -535,12 +539,12 @@ def _forecast(
     from .forecast import PASSES, described, forecast, learned
 
     if case is None or purpose not in PASSES:
-        plan = planned(*raster)
+        plan = planned(*raster, machine)
         why = NO_FORECAST.get(purpose, NO_FORECAST[""])
         return plan, None, f"{plan.describe()}\nworkers        no forecast of {purpose}: {why}"
     if like:
         case = learned(purpose, case, like)
-    plan, found = forecast(purpose, planned, raster, workers, case)
+    plan, found = forecast(purpose, planned, raster, machine, workers, case)
     return plan, found, f"{plan.describe()}\n{described(plan, found, case, purpose)}"
 
 
@@ -553,7 +557,7 @@ def _plan(
     block_size: int | None,
     also_read: Callable[[str | None], np.dtype | None],
     problem: dict[str, Any],
-    limits: dict[str, Any],
+    machine: Machine,
 ) -> Plan:
     """Plan what `--for` names."""
     if purpose == "convert" or not block_size:
@@ -567,44 +571,44 @@ def _plan(
             cells,
             block_size=block_size,
             source=None if source is None else layer_dtype(source),
-            **limits,
+            machine=machine,
         )
         block_size = plan.block_size
     if purpose == "mst":
         from ..spanning_tree import plan_spanning_tree
 
         weight = problem["weight"] or "max"
-        return plan_spanning_tree(rows, cols, cells, block_size, weight=weight, **limits)
+        return plan_spanning_tree(rows, cols, cells, block_size, weight=weight, machine=machine)
     if purpose in PLANNERS:
         bands = problem["cumulative"] or int(problem["polygons"])
         home, name = PLANNERS["polygons" if bands else purpose]
         flags = [one for one in ("areas", "directions", "aspect") if problem[one]]
-        how = {**dict.fromkeys(flags, True), **({"labels": bands} if bands else {}), **limits}
+        how = {**dict.fromkeys(flags, True), **({"labels": bands} if bands else {})}
         planned: StreamPlan = getattr(import_module(f"..{home}", __package__), name)(
-            rows, cols, cells, block_size, **how
+            rows, cols, cells, block_size, machine=machine, **how
         )
         return planned
     if purpose == "components":
         from ..raster.label_components import plan_components
 
-        return plan_components(rows, cols, [cells], block_size, **limits)
+        return plan_components(rows, cols, [cells], block_size, machine=machine)
     if purpose == "export":
-        return _plan_export(BlockGrid(rows, cols, block_size), cells, problem, limits)
+        return _plan_export(BlockGrid(rows, cols, block_size), cells, problem, machine)
     if purpose in PATHS and not problem["layers"]:
         paths = PlannedPaths(purpose, cells, layer, problem, also_read)
-        return paths.plan(rows, cols, block_size, **limits)
+        return paths.plan(rows, cols, block_size, machine=machine)
     if purpose in ("calc", "rasterize", "corridor"):
         blocks = BlockGrid(rows, cols, block_size)
-        return _plan_algebra(purpose, blocks, cells, problem["layers"], limits)
+        return _plan_algebra(purpose, blocks, cells, problem["layers"], machine)
     if purpose != "convert":
         beside = {name: also_read(problem[name]) for name in ("weights", "rain", "links")}
         blocks, problem = BlockGrid(rows, cols, block_size), {**problem, **beside}
-        plan = _plan_drainage(purpose, blocks, cells, problem, limits)
+        plan = _plan_drainage(purpose, blocks, cells, problem, machine)
     return plan
 
 
 def _plan_algebra(
-    purpose: str, blocks: BlockGrid, cells: np.dtype, layers: int | None, limits: dict[str, Any]
+    purpose: str, blocks: BlockGrid, cells: np.dtype, layers: int | None, machine: Machine
 ) -> StreamPlan:
     """Plan layers from layers: calc into float64, features onto a layer, a corridor of layers."""
     from ..paths.corridor.operation import plan_corridor
@@ -613,14 +617,14 @@ def _plan_algebra(
 
     if purpose == "calc":
         target = np.dtype(np.float64)
-        return plan_calc(blocks, (layers or 1) * [cells], target, parts=PARTS, **limits)
+        return plan_calc(blocks, (layers or 1) * [cells], target, parts=PARTS, machine=machine)
     if purpose == "rasterize":
-        return plan_rasterize(blocks, cells, cells, onto=True, **limits)
-    return plan_corridor(blocks, (layers or 0) * [cells], **limits)
+        return plan_rasterize(blocks, cells, cells, onto=True, machine=machine)
+    return plan_corridor(blocks, (layers or 0) * [cells], machine=machine)
 
 
 def _plan_drainage(
-    purpose: str, blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
+    purpose: str, blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine
 ) -> StreamPlan:
     """Plan what leads from heights to streams."""
     from ..cells import layer_dtype
@@ -630,66 +634,68 @@ def _plan_drainage(
     if purpose == "flow-direction" and problem["flats"] == "gradient":
         from ..hydrology.flow_direction.gradient import plan_flats
 
-        return plan_flats(blocks, cells, **limits)
+        return plan_flats(blocks, cells, machine=machine)
     if purpose == "flow-direction":
         from ..hydrology.accumulate.operation import plan_accumulation
 
         kind = {"sums": False, "directions": True, "voids": True}
-        return plan_accumulation(rows, cols, cells, block, **kind, **limits)
+        return plan_accumulation(rows, cols, cells, block, **kind, machine=machine)
     if purpose == "fill" and problem["epsilon"]:
         from ..hydrology.fill.epsilon import plan_epsilon_fill
 
-        return plan_epsilon_fill(blocks, cells, **limits)
+        return plan_epsilon_fill(blocks, cells, machine=machine)
     if purpose == "hand" and _divides(problem):
         from ..hydrology.hand import divided as hand
 
-        return hand.plan_for(blocks, cells, **limits)
+        return hand.plan_for(blocks, cells, machine=machine)
     if purpose == "flow-accumulation":
-        return _plan_sums(blocks, cells, problem, limits)
+        return _plan_sums(blocks, cells, problem, machine)
     if purpose == "depressions" or problem["keep"]:
         from ..hydrology.depressions.operation import plan_depressions
 
         filled = [cells.itemsize] * bool(problem["conditioned"] or problem["keep"])
         written = [labels] * (purpose == "depressions") + filled
-        return plan_depressions(blocks, cells, written, **limits)
+        return plan_depressions(blocks, cells, written, machine=machine)
     if purpose == "fill-spill-merge":
         from ..hydrology.fill_spill_merge.operation import plan_fill_spill_merge
 
         rain = [] if problem["rain"] is None else [problem["rain"].itemsize]
-        return plan_fill_spill_merge(blocks, cells, rain, **limits)
+        return plan_fill_spill_merge(blocks, cells, rain, machine=machine)
     if purpose == "breach":
         from ..hydrology.breach.lines import plan_lines
         from ..hydrology.breach.operation import plan_breach
 
         distance = {"max_distance": problem["max_distance"]} if problem["max_distance"] else {}
-        how = {"voids": True, **distance, **limits}
+        how = {"voids": True, **distance, "machine": machine}
         plan = plan_breach(rows, cols, cells, block, **how)
         return (
             _then(plan, plan_lines(rows, cols, cells, block, **how)) if problem["lines"] else plan
         )
     if purpose == "streams":
-        return _plan_streams(blocks, cells, problem, limits)
+        return _plan_streams(blocks, cells, problem, machine)
     if purpose == "terrain-indices":
         from ..hydrology.terrain_indices.operation import plan_indices
 
         types = [layer_dtype("float32"), layer_dtype("float64")]
-        return plan_indices(*of_blocks, types, 3, **limits)
-    return _plan_flow(purpose, blocks, cells, labels, problem, limits)
+        return plan_indices(*of_blocks, types, 3, machine=machine)
+    return _plan_flow(purpose, blocks, cells, labels, problem, machine)
 
 
-def _plan_streams(
-    blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
-) -> StreamPlan:
+def _plan_streams(blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine) -> StreamPlan:
     """Plan streams, and their lines after them."""
     from ..hydrology.streams.lines import plan_lines
     from ..hydrology.streams.orders import plan_streams
 
     least = problem["threshold"] or 1000
-    how = {"threshold": least, "order": problem["order"] or "strahler", **limits}
+    how: dict[str, Any] = {
+        "threshold": least,
+        "order": problem["order"] or "strahler",
+        "machine": machine,
+    }
     plan = plan_streams(blocks.rows, blocks.cols, blocks.block, **how)
     if not problem["lines"]:
         return plan
-    how = {"edge_cells": problem["edge_cells"], **limits}
+    how = {"edge_cells": problem["edge_cells"], "machine": machine}
     return _then(plan, plan_lines(blocks, cells, threshold=least, **how))
 
 
@@ -704,17 +710,15 @@ def _then(plan: StreamPlan, lines: StreamPlan) -> StreamPlan:
     )
 
 
-def _plan_sums(
-    blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
-) -> StreamPlan:
+def _plan_sums(blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine) -> StreamPlan:
     """Plan flow-accumulation."""
     from ..hydrology.flow_accumulation.divided import plan_for
     from ..hydrology.flow_accumulation.operation import plan_upstream
 
     if _divides(problem):
-        return plan_for(blocks, cells, weights=problem["weights"], **limits)
+        return plan_for(blocks, cells, weights=problem["weights"], machine=machine)
     flags = {name: problem[name] for name in ("areas", "exclude_self", "edge_cells", "weights")}
-    return plan_upstream(blocks, statistic=problem["statistic"] or "sum", **flags, **limits)
+    return plan_upstream(blocks, statistic=problem["statistic"] or "sum", **flags, machine=machine)
 
 
 def _plan_flow(
@@ -723,7 +727,7 @@ def _plan_flow(
     cells: np.dtype,
     labels: int,
     problem: Any,
-    limits: dict[str, Any],
+    machine: Machine,
 ) -> StreamPlan:
     """Plan what follows flow directions: fill, hand, basins, watershed."""
     from ..engine.plan import PER_ROW
@@ -747,14 +751,12 @@ def _plan_flow(
         else:
             written, held = [4, 4], POINT_BYTES * (problem["points"] or 0)
     how = {"worker": worker, "held": held, "row_bytes": row_bytes}
-    return plan_flow(blocks, purpose, read, written, **how, **limits)
+    return plan_flow(blocks, purpose, read, written, **how, machine=machine)
 
 
-def _plan_export(
-    blocks: BlockGrid, cells: np.dtype, problem: Any, limits: dict[str, Any]
-) -> StreamPlan:
+def _plan_export(blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine) -> StreamPlan:
     """Plan the export of a whole layer to a file."""
-    from ..engine.plan import layer_bytes, threads_of
+    from ..engine.plan import layer_bytes
     from ..grid.neighbours import encoding_dtype
     from ..io.export_problem import plan_export, profile_within
     from ..io.geotiff import OutputProfile
@@ -766,7 +768,7 @@ def _plan_export(
     stored = layer_bytes(blocks.rows, blocks.cols, cells.itemsize, blocks.block)
 
     def plan(profile: OutputProfile) -> StreamPlan:
-        return plan_export(blocks, (cells, kind), profile, stored, **limits)
+        return plan_export(blocks, (cells, kind), profile, stored, machine)
 
-    most = OutputProfile(compress, problem["cog"], threads_of(limits["threads"]), bands)
+    most = OutputProfile(compress, problem["cog"], machine.threads, bands)
     return plan(profile_within(most, plan))

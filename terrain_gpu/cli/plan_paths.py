@@ -14,6 +14,7 @@ from ..grid.neighbours import reach_of
 from ..paths.cost.models import CostModel, friction_beside, is_directed, usual_cost
 
 if TYPE_CHECKING:
+    from ..engine.machine import Machine
     from ..engine.plan import StreamPlan
     from ..paths.cost_matrix.operation import MatrixPlan
     from ..paths.distance_index.files import Index
@@ -83,7 +84,9 @@ class PlannedPaths:
             connectivity=self.connectivity,
         )
 
-    def plan(self, rows: int, cols: int, block_size: int, **limits: Any) -> StreamPlan | MatrixPlan:
+    def plan(
+        self, rows: int, cols: int, block_size: int, machine: Machine
+    ) -> StreamPlan | MatrixPlan:
         """Plan them over so many cells.
 
         Raises
@@ -103,12 +106,12 @@ class PlannedPaths:
         named = {"friction": self.friction, "barriers": self.problem["barriers"]}
         beside = {name: self.also_read(layer) for name, layer in named.items()}
         if self.pairs == "all":
-            return self._matrix(rows, cols, beside, **limits)
+            return self._matrix(rows, cols, beside, machine)
         if self.purpose == "index":
-            return self._index(BlockGrid(rows, cols, block_size), beside, **limits)
-        return self._distances(BlockGrid(rows, cols, block_size), beside, **limits)
+            return self._index(BlockGrid(rows, cols, block_size), beside, machine)
+        return self._distances(BlockGrid(rows, cols, block_size), beside, machine)
 
-    def _matrix(self, rows: int, cols: int, beside: dict[str, Any], **limits: Any) -> MatrixPlan:
+    def _matrix(self, rows: int, cols: int, beside: dict[str, Any], machine: Machine) -> MatrixPlan:
         from ..paths.cost_matrix.operation import plan_matrix
 
         network = self.purpose == "least-cost-network"
@@ -125,7 +128,7 @@ class PlannedPaths:
             connectivity=self.connectivity,
             apart=self.problem["workers"] is not None,
             **beside,
-            **limits,
+            machine=machine,
         )
 
     def _new_index(self, blocks: BlockGrid) -> Index:
@@ -134,17 +137,17 @@ class PlannedPaths:
         sizes = {"tile": self.problem["tile"] or TILE, "levels": self.problem["levels"] or 0}
         return new_index(Path(NAME), blocks, self.model, self.cells, sizes)
 
-    def _index(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
+    def _index(self, blocks: BlockGrid, beside: dict[str, Any], machine: Machine) -> StreamPlan:
         from ..paths.distance_index.operation import plan_index
 
         planned = self._new_index(blocks)
         kinds = [kind for kind in (self.cells, *beside.values()) if kind is not None]
         read = blocks.rows * blocks.cols * sum(kind.itemsize for kind in kinds)
-        return plan_index(planned, self.cells, self.model, read=read, **limits)
+        return plan_index(planned, self.cells, self.model, read=read, machine=machine)
 
-    def _distances(self, blocks: BlockGrid, beside: dict[str, Any], **limits: Any) -> StreamPlan:
+    def _distances(self, blocks: BlockGrid, beside: dict[str, Any], machine: Machine) -> StreamPlan:
         """Of distances, and of the network or the corridor that follows from them."""
-        from ..engine.plan import plan_paths, threads_of
+        from ..engine.plan import plan_paths
         from ..paths.cost_distance.operation import method_bytes
         from ..paths.least_cost_network.operation import plan_network
 
@@ -152,7 +155,7 @@ class PlannedPaths:
         distance, halo = self.model.distance_dtype(self.cells), reach_of(self.connectivity)
         method = self.problem["method"]
         index = self._new_index(blocks) if method == "index" else None
-        needs = method_bytes(method, index, distance, blocks, threads_of(limits["threads"]))
+        needs = method_bytes(method, index, distance, blocks, machine.threads)
         plan = plan_paths(
             blocks.rows,
             blocks.cols,
@@ -163,17 +166,19 @@ class PlannedPaths:
             halo=halo,
             beside=needs,
             **beside,
-            **limits,
+            machine=machine,
         )
         if index is not None:  # which is built before, if it is missing
-            built = self._index(blocks, beside, **limits)
+            built = self._index(blocks, beside, machine)
             return replace(plan, memory=max(plan.memory, built.memory))
         if self.purpose == "sssp":
             return plan
         if self.purpose == "corridor":
-            return _with_corridor(blocks, plan, distance, **limits)
+            return _with_corridor(blocks, plan, distance, machine)
         kinds = [kind for kind in (self.cells, *beside.values()) if kind is not None]
-        drawn = plan_network(blocks, distance, kinds, self.problem["points"], halo=halo, **limits)
+        drawn = plan_network(
+            blocks, distance, kinds, self.problem["points"], halo=halo, machine=machine
+        )
         return replace(
             plan,
             memory=max(plan.memory, drawn.memory),
@@ -182,12 +187,12 @@ class PlannedPaths:
 
 
 def _with_corridor(
-    blocks: BlockGrid, plan: StreamPlan, distance: np.dtype, **limits: Any
+    blocks: BlockGrid, plan: StreamPlan, distance: np.dtype, machine: Machine
 ) -> StreamPlan:
     """Distances from both ends, one after the other, and the corridor between them."""
     from ..paths.corridor.operation import plan_corridor
 
-    then = plan_corridor(blocks, 2 * [distance], **limits)
+    then = plan_corridor(blocks, 2 * [distance], machine=machine)
     return replace(
         plan,
         memory=max(plan.memory, then.memory),

@@ -70,7 +70,7 @@ def _data(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]
     from ..engine.proof import Limits, check_blocks, plan_threads
     from ..store.coordinates import check_attributes
 
-    layer, limits = store.layer(name), Limits(**how)
+    layer, limits = store.layer(name), Limits.of(**how)
     if layer.is_sealed:
         check_attributes(layer)
     tiles = 0

@@ -330,7 +330,7 @@ class _LayerProof:
 
         module, function = self.function.split(":")
         verify = getattr(import_module(f"..{module}", __package__), function)
-        found = verify(store, store.layer(name), Limits(**how))
+        found = verify(store, store.layer(name), Limits.of(**how))
         return found, f"layer {name} verified, {self.tell(found)}"
 
 
@@ -462,7 +462,7 @@ def _conversion(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any]
     from ..engine.proof import Limits
     from ..io.proof.conversion import verify_stored_conversion
 
-    found = verify_stored_conversion(store.layer(name), Limits(**how))
+    found = verify_stored_conversion(store.layer(name), Limits.of(**how))
     if "unproven" in found:
         return found, f"layer {name} not proven: {found['unproven']}"
     cells, rasters = found["cells"], found["sources"]
@@ -487,7 +487,7 @@ def _file(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str,
     from ..engine.proof import Limits
     from ..io.proof.raster import verify_exported
 
-    found = verify_exported(file, store.layer(name), Limits(**how))
+    found = verify_exported(file, store.layer(name), Limits.of(**how))
     return found, f"file {file} verified, {counted(found['cells'], 'cell')} of layer {name}"
 
 
@@ -510,7 +510,7 @@ def _features(
     name = name or "streams"
     if name in _distances(store):
         return _path_lines(store, file, name, **how)
-    found = verify_stored_lines(store, name, file, heights or "elevation", Limits(**how))
+    found = verify_stored_lines(store, name, file, heights or "elevation", Limits.of(**how))
     return found, f"file {file} verified, {counted(found['links'], 'link')} of layer {name}"
 
 
@@ -518,7 +518,7 @@ def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[s
     from ..engine.proof import Limits
     from ..raster.contours.proof_files import verify_drawing
 
-    found = verify_drawing(store.layer(name), file, Limits(**how))
+    found = verify_drawing(store.layer(name), file, Limits.of(**how))
     what = "line" if "lines" in found else "polygon"
     told = counted(found[f"{what}s"], what)
     if "levels" in found:
@@ -537,7 +537,7 @@ def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     from ..engine.proof import Limits
     from ..paths.distance_index.stored import verify_stored_index
 
-    found = verify_stored_index(store, Limits(**how))
+    found = verify_stored_index(store, Limits.of(**how))
     return found, (
         f"distance index of {found['cost']} verified, "
         + counted(found["entries"], "entry", "entries")
@@ -548,7 +548,7 @@ def _watersheds(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any]
     from ..engine.proof import Limits
     from ..hydrology.watershed.proof import verify_stored_watershed
 
-    found = verify_stored_watershed(store, store.layer(name), Limits(**how))
+    found = verify_stored_watershed(store, store.layer(name), Limits.of(**how))
     names = found["layers"]
     return found, (
         f"layer{'s' * (len(names) > 1)} {', '.join(names)} verified, "
@@ -566,7 +566,7 @@ def _drainage(
         why = "sums are proven from directions (accumulate --directions), which are not there"
         return {"verified": False, "unproven": why}, f"layer {sums[0]} not proven: {why}"
     layer = store.layer(sums[0]) if sums else None
-    found = verify_stored_drainage(store, store.layer(codes[0]), layer, Limits(**how))
+    found = verify_stored_drainage(store, store.layer(codes[0]), layer, Limits.of(**how))
     layers = [*sums, *codes]
     return (
         {**found, "layers": layers},

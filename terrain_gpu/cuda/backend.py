@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar, get_args
 
 from ..arguments import Backend, Devices
-from ..engine.plan import COMPILED_BASELINE, CUDA_BASELINE, format_size, limit_of
+from ..engine.machine import COMPILED_BASELINE, CUDA_BASELINE, limit_of
+from ..engine.plan import format_size
 from ..errors import InputError, PlanError
 from ..progress import Passes, Progress, silent
 from . import device as devices

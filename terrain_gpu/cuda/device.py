@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Devices
-from ..engine import plan as planner
+from ..engine.machine import owns_process
 from ..errors import PlanError
 from ..grid.neighbours import COL_STEP, COL_STEP_16, EDGE_OF, ROW_STEP, ROW_STEP_16
 
@@ -67,7 +67,7 @@ class OutOfGpuMemory(PlanError):
 @cache
 def why_not(device: int = 0) -> str | None:
     """Return why CUDA cannot be used, with the remedy, in one line; None if it works."""
-    if planner.whole_process and sys.modules.get("cupy", "not hidden") is None:
+    if owns_process() and sys.modules.get("cupy", "not hidden") is None:
         del sys.modules["cupy"]
     try:
         import cupy

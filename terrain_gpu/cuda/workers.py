@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from ..engine.connection import RESOURCE
+from ..engine.machine import limit_of
 from ..engine.operation import Operation
-from ..engine.plan import limit_of
 from ..errors import InputError, PlanError
 from ..plurals import counted
 from . import device as devices

@@ -30,12 +30,11 @@ from ..plurals import counted
 from ..store.objects import ObjectPath, is_url
 from ..store.scratch import scratch_folder
 from ..store.swap import lent_folder, withdraw
-from . import plan as planner
 from .connection import OVERHEAD, RESUME, address_of, answer_of, dask_errors, open_client, query
 from .figures import Figures
-from .machine import default_memory_limit
+from .machine import MB, NO_BOUND, Machine, default_memory_limit, limit_of
 from .operation import Operation, Phase, State
-from .plan import MB, StreamPlan
+from .plan import StreamPlan
 from .worker import (
     Facts,
     Job,
@@ -134,38 +133,40 @@ class Cluster:
         if memory_limit is None:
             self._chosen = True
             return min(default_memory_limit(), self._least)
-        return planner.limit_of(memory_limit)
+        return limit_of(memory_limit)
 
-    def plan(self, operation: Operation, memory_limit: int, gpu: Any = None) -> StreamPlan:
+    def plan(self, operation: Operation, machine: Machine) -> StreamPlan:
         """Plan for each process; the limit holds for one process, Dask included.
 
         A worker with a GPU reads and writes with its share of the host's processors.
         """
         hosts = Counter(room.host for room in self._room.values())
         shares = [room.threads // hosts[room.host] for room in self._room.values()]
-        threads = self.threads if gpu is None else max(min(shares, default=1), 1)
-        with self.planning():
-            plan = operation.plan(memory_limit, threads, gpu)
+        threads = self.threads if machine.gpu is None else max(min(shares, default=1), 1)
+        with self.planning(machine) as each:
+            plan = operation.plan(replace(each, threads=threads))
         try:
             self._require(plan)
         except PlanError:
-            if (room := self._least) < memory_limit:
-                with self.planning(within=True):  # raises if no smaller limit helps
-                    operation.plan(room, threads, gpu)
+            if (room := self._least) < machine.memory_limit:
+                with self.planning(machine, within=True) as each:  # raises if no less helps
+                    operation.plan(replace(each, memory_limit=room, threads=threads))
             raise
         return plan
 
     @property
     def _least(self) -> int:
         """The bytes that every worker may use."""
-        return min((room.memory for room in self._room.values()), default=planner.cluster_room)
+        return min((room.memory for room in self._room.values()), default=NO_BOUND)
 
     @contextmanager
-    def planning(self, *, within: bool = False) -> Iterator[None]:
-        """Plan for each process of the cluster in the body.
+    def planning(self, machine: Machine, *, within: bool = False) -> Iterator[Machine]:
+        """Plan in the body for each process of the cluster: yield what one may use.
 
         Parameters
         ----------
+        machine
+            What the process of the run may use.
         within
             Whether the limit is what every worker may use, because a worker may use no more. It
             also is, unless the machine's share is less, where `limit` had none.
@@ -176,8 +177,7 @@ class Cluster:
             that names a worker whose own limit is the cause, if one is.
         """
         try:
-            with planner.of_cluster(OVERHEAD, self._least):
-                yield
+            yield replace(machine, threads=self.threads, overhead=OVERHEAD, room=self._least)
         except PlanError as error:
             least = re.search(r"give at least (\d+) MB", str(error))
             if least and (within or (self._chosen and self._least < default_memory_limit())):

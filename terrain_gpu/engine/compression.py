@@ -17,8 +17,9 @@ from ..plurals import counted
 from ..store.objects import ObjectPath
 from ..store.run import begun_compression
 from ..store.swap import absolute
+from .machine import MB
 from .operation import OutputLayer
-from .plan import MB, format_size, threads_of
+from .plan import format_size
 
 if TYPE_CHECKING:
     from ..store import Layer
@@ -38,7 +39,7 @@ PIECES = 4, 4, 8, 16
 
 
 def outputs_of(
-    operation: Operation, compress: str | None, threads: int | None, *, resume: bool
+    operation: Operation, compress: str | None, threads: int, *, resume: bool
 ) -> list[Any]:
     """Return the outputs of an operation, layers with their compression.
 
@@ -62,7 +63,7 @@ def outputs_of(
         if resume:
             begun = begun_compression(operation.store, output.name, operation.fingerprint())
         size = operation.grid.cells * output.dtype.itemsize
-        taken = begun[0] if begun else chosen(operation.store, size, threads_of(threads))
+        taken = begun[0] if begun else chosen(operation.store, size, threads)
         found[n] = replace(output, compress=taken)
     return found
 

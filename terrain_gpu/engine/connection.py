@@ -16,8 +16,8 @@ from typing import Any
 from ..arguments import MOST_DEVICES, Devices
 from ..errors import ClusterError, InputError
 from .forks import without_interrupts, without_pandas
-from .machine import available_threads, machine_memory
-from .plan import BASELINE, MB, format_size
+from .machine import BASELINE, MB, available_threads, machine_memory
+from .plan import format_size
 
 log = logging.getLogger(__name__)
 

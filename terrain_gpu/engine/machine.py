@@ -1,13 +1,176 @@
-"""The memory and processors that this process may use."""
+"""The memory and processors that this process may use, and what a run may use of them."""
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-LEAST_LIMIT = 512 * 10**6
+import numpy as np
+
+from ..arguments import memory, whole
+
+MB = 10**6
+LEAST_LIMIT = 512 * MB
+
+BASELINE = 160 * MB
+"""Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
+
+GDAL_CACHE = 48 * MB
+"""GDAL's block cache, part of `BASELINE`."""
+
+PLAIN_BASELINE = 100 * MB
+"""The baseline without GDAL and compiled kernels."""
+
+COMPILED_BASELINE = 280 * MB
+"""The baseline with numba and its compiled kernels."""
+
+CUDA_BASELINE = 700 * MB
+"""Additional memory of CUDA's context and libraries."""
+
+VECTOR_BYTES = 40 * MB
+"""Additional memory of pyogrio, with its own copy of GDAL but without optional packages."""
+
+NO_LIMIT = 2**62
+"""The default limit for rasters in memory, beside which all else is small."""
+
+NO_BOUND = 2**63 - 1
+"""The room of a process that is not a worker's: its limit is all that bounds it."""
+
+DEFAULT_BLOCK = 1024
+
+LIBRARIES = "numba", "obstore", "pyogrio", "rasterio"
+"""What takes memory once it is loaded, and is loaded only where it is needed."""
+
+whole_process = False
+"""Whether this process is one of our programs, which own all its packages and memory."""
+
+
+def owns_process() -> bool:
+    """Return whether this process is one of our programs."""
+    return whole_process
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run may use, and what is in its process already: all that planning knows of both.
+
+    Attributes
+    ----------
+    memory_limit
+        Bytes that a process may use; negative where more than the limit is taken already.
+    threads
+        The most threads of a process.
+    gpu
+        The GPU to compute on, a `cuda.backend.Gpu`; None for the CPU.
+    libraries
+        Those of `LIBRARIES` that are loaded. None where the process is not one of our programs:
+        then what its packages take is not ours to count.
+    overhead
+        Bytes that a cluster's software takes in each process; 0 without a cluster.
+    room
+        Bytes that every worker of a cluster may use; plans use no more for what they can do
+        without.
+    """
+
+    memory_limit: int
+    threads: int
+    gpu: Any = None
+    libraries: frozenset[str] | None = None
+    overhead: int = 0
+    room: int = NO_BOUND
+
+    @classmethod
+    def of(cls, memory_limit: int | str | None = None, threads: int | None = None) -> Machine:
+        """Return what this process may use. The only place that looks at the process.
+
+        Parameters
+        ----------
+        memory_limit
+            Bytes, or a size; `default_memory_limit` when None.
+        threads
+            `available_threads` when None.
+
+        Raises
+        ------
+        InputError
+            when the limit is not a size, or the number not a positive integer.
+        """
+        limit = limit_of(memory_limit)
+        count = available_threads() if threads is None else whole("threads", threads, 1)
+        found = frozenset(name for name in LIBRARIES if name in sys.modules)
+        return cls(limit, count, libraries=found if whole_process else None)
+
+    def beside(self, taken: int) -> Machine:
+        """Return what is left beside so many bytes."""
+        return replace(self, memory_limit=self.memory_limit - taken)
+
+    def on(self, gpu: Any) -> Machine:
+        """Return the same with this GPU, or on the CPU when None."""
+        return replace(self, gpu=gpu)
+
+    def loading(self, *libraries: str) -> Machine:
+        """Return the same with further libraries loaded."""
+        if self.libraries is None:
+            return self
+        return replace(self, libraries=self.libraries.union(libraries))
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether workers of a cluster solve blocks. What is known of all is not in theirs."""
+        return self.overhead > 0
+
+    def baseline(self, block: int = DEFAULT_BLOCK, *, compiled: bool = True) -> int:
+        """Return the bytes of a process before it reads a cell.
+
+        Parameters
+        ----------
+        block
+            Side of the blocks.
+        compiled
+            Whether it has compiled kernels of its own; others may have been loaded before.
+        """
+        vectors = VECTOR_BYTES if self.has("pyogrio") else 0
+        own = COMPILED_BASELINE if compiled else self._plain
+        return own + self.overhead + vectors + self.objects(block)
+
+    @property
+    def _plain(self) -> int:
+        """The baseline without compiled kernels, if no earlier step has loaded numba or GDAL."""
+        if self.libraries is None or "numba" in self.libraries:
+            return COMPILED_BASELINE
+        return BASELINE if "rasterio" in self.libraries else PLAIN_BASELINE
+
+    def objects(self, block: int) -> int:
+        """Return the bytes that object storage takes, if it is used, for blocks of this side."""
+        if not self.has("obstore"):
+            return 0
+        from ..store.objects import bytes_held  # start-up time counts
+
+        return bytes_held(block)
+
+    def has(self, library: str) -> bool:
+        """Return whether a library is loaded, in a process whose memory is ours to count."""
+        return self.libraries is not None and library in self.libraries
+
+
+def limit_of(memory_limit: int | str | None) -> int:
+    """Return a memory limit in bytes; `default_memory_limit` when None.
+
+    Raises
+    ------
+    InputError
+        when it is not a size.
+    """
+    if memory_limit is None:
+        return default_memory_limit()
+    if isinstance(memory_limit, int | np.integer) and not isinstance(memory_limit, bool):
+        return int(memory_limit)  # from internal callers: may be negative after deductions
+    return memory("memory_limit", memory_limit)
 
 
 def default_memory_limit() -> int:

@@ -25,6 +25,7 @@ from ..grid import Block, BlockGrid, GridSpec, Window
 from ..grid.lengths import Measured
 from ..store import Layer, LayerWriter, TileStore, create_layer
 from ..store.file_writer import FileWriter, writable_file
+from .machine import Machine
 from .plan import StreamPlan
 
 if TYPE_CHECKING:
@@ -203,10 +204,8 @@ class Operation(ABC):
         """The layers it writes, or the file."""
 
     @abstractmethod
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
-        """Plan how blocks stream within a memory limit, on a GPU unless that is None."""
+    def plan(self, machine: Machine) -> StreamPlan:
+        """Plan how blocks stream within the limits, on the machine's GPU if it has one."""
 
     @property
     def measures(self) -> tuple[Measured, ...]:
@@ -255,7 +254,7 @@ class Operation(ABC):
     proven_by_workers: ClassVar[bool] = True
     """Whether a cluster's workers check blocks; not if checks need files of this process."""
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:  # noqa: B027
+    def plan_verify(self, machine: Machine) -> None:  # noqa: B027
         """Refuse, before the work, limits that are too small for `verify` after it."""
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:

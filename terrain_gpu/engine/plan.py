@@ -6,30 +6,17 @@ adds up the memory that the executor will hold, and refuses problems that cannot
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..arguments import memory, whole
 from ..errors import PlanError
 from ..grid import MAX_BLOCK, MIN_BLOCK, TILE, BlockGrid, Window, ceil_div
 from ..plurals import counted
-from .machine import available_threads, default_memory_limit
-
-MB = 10**6
-BASELINE = 160 * MB
-"""Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
-
-GDAL_CACHE = 48 * MB
-"""GDAL's block cache, part of `BASELINE`."""
-
-PLAIN_BASELINE = 100 * MB
-"""The baseline without GDAL and compiled kernels."""
+from .machine import MB, NO_LIMIT, Machine
 
 PER_ROW = 64
 """Bytes per row where lengths of steps or areas of cells are known, and while they are computed."""
@@ -37,28 +24,12 @@ PER_ROW = 64
 RECORD_BYTES = 64
 """Bytes per block while the records of all blocks are joined, at the end of a run."""
 
-COMPILED_BASELINE = 280 * MB
-"""The baseline with numba and its compiled kernels."""
-
-CUDA_BASELINE = 700 * MB
-"""Additional memory of CUDA's context and libraries."""
-
-VECTOR_BYTES = 40 * MB
-"""Additional memory of pyogrio, with its own copy of GDAL but without optional packages."""
-
-NO_LIMIT = 2**62
-"""The default limit for rasters in memory, beside which all else is small."""
-
-whole_process = False
-"""Whether this process is one of our programs, which own all its packages and memory."""
-
 PER_READER = 4
 """Threads that solve blocks for each one that reads them, and for each that writes them."""
 
 LEAST_WRITERS = 2
 """While one waits for the disk, another gives it more to do."""
 
-DEFAULT_BLOCK = 1024
 MAX_SHARDS = 1 << 20
 """Above this many shards the planner prefers larger blocks, if they fit."""
 
@@ -70,21 +41,6 @@ def format_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.3g} {unit}"
         size /= 1000
     raise AssertionError
-
-
-def limit_of(memory_limit: int | str | None) -> int:
-    """Return a memory limit in bytes; `default_memory_limit` when None.
-
-    Raises
-    ------
-    InputError
-        when it is not a size.
-    """
-    if memory_limit is None:
-        return default_memory_limit()
-    if isinstance(memory_limit, int | np.integer) and not isinstance(memory_limit, bool):
-        return int(memory_limit)  # from internal callers: may be negative after deductions
-    return memory("memory_limit", memory_limit)
 
 
 def require(needed: int, limit: int, what: str) -> None:
@@ -102,66 +58,10 @@ def require(needed: int, limit: int, what: str) -> None:
         )
 
 
-cluster_overhead = 0
-"""Bytes that Dask takes in each process; 0 where there is no cluster, see `of_cluster`."""
-
-cluster_room = 2**63 - 1
-"""Bytes that every worker may use; plans use no more for what they can do without."""
-
-
-@contextmanager
-def of_cluster(size: int, room: int = cluster_room) -> Iterator[None]:
-    """Plan for each process of a cluster, where the cluster's software takes `size` bytes.
-
-    Data held while blocks stream are in the process that starts the run, not in those that solve
-    blocks, which may use `room` bytes.
-    """
-    global cluster_overhead, cluster_room
-    before = cluster_overhead, cluster_room
-    cluster_overhead, cluster_room = size, room
-    try:
-        yield
-    finally:
-        cluster_overhead, cluster_room = before
-
-
-def loaded(block: int = DEFAULT_BLOCK) -> int:
-    """Return the bytes of optional libraries in the process, and of Dask, see `of_cluster`."""
-    vectors = VECTOR_BYTES if whole_process and "pyogrio" in sys.modules else 0
-    return cluster_overhead + vectors + objects_bytes(block)
-
-
-def objects_bytes(block: int) -> int:
-    """Return the bytes that object storage takes, if it is used, for blocks of this side."""
-    if not (whole_process and "obstore" in sys.modules):
-        return 0
-    from ..store.objects import bytes_held  # start-up time counts
-
-    return bytes_held(block)
-
-
-def plain_baseline() -> int:
-    """Return the baseline without compiled kernels, if no earlier step has loaded numba or GDAL."""
-    if not whole_process or "numba" in sys.modules:
-        return COMPILED_BASELINE
-    return BASELINE if "rasterio" in sys.modules else PLAIN_BASELINE
-
-
 def other_blocks(size: str, block: int) -> str:
     """Return the end of a message: advice to use "smaller" or "larger" blocks, if possible."""
     last = MIN_BLOCK if size == "smaller" else MAX_BLOCK
     return "" if block == last else f", or convert with a {size} --block-size"
-
-
-def threads_of(threads: int | None) -> int:
-    """Return the number of threads; `available_threads` when None.
-
-    Raises
-    ------
-    InputError
-        when it is not a positive integer.
-    """
-    return available_threads() if threads is None else whole("threads", threads, 1)
 
 
 @dataclass(frozen=True)
@@ -274,9 +174,9 @@ def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
     return tiles * TILE * TILE * itemsize + BlockGrid(rows, cols, block).count * index
 
 
-def _lanes(workers: int) -> Iterator[tuple[int, int]]:
+def _lanes(workers: int, machine: Machine) -> Iterator[tuple[int, int]]:
     """Yield numbers of writers to try, the best first, and of buffers beside the workers'."""
-    if not cluster_overhead:  # where workers read and write
+    if not machine.in_cluster:  # where workers read and write
         for lanes in range(max(LEAST_WRITERS, ceil_div(workers, PER_READER)), 1, -1):
             yield lanes, 2 * lanes
     yield from ((1, spare) for spare in (2, 1, 0))
@@ -293,13 +193,12 @@ def fit_blocks(
     common: int = 0,
     held: int = 0,
     joined: int = 0,
-    baseline: int | None = None,
+    compiled: bool = True,
     advice: str = "",
     passes: int = 1,
     bytes_read: int = 0,
     bytes_written: int = 0,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan a stream of blocks with the most workers and buffers that fit a memory limit.
 
@@ -317,8 +216,8 @@ def fit_blocks(
         Bytes of knowledge about all blocks, held while they stream.
     joined
         Most bytes needed while no blocks stream.
-    baseline
-        Bytes of the process before it reads a cell; None for `COMPILED_BASELINE`.
+    compiled
+        Whether it has compiled kernels.
     advice
         The end of the message when the limit is too small.
 
@@ -327,15 +226,14 @@ def fit_blocks(
     PlanError
         when the limit is too small, with one that suffices.
     """
-    limit = limit_of(memory_limit)
-    always = COMPILED_BASELINE if baseline is None else baseline
-    always += loaded(blocks.block) + common
+    limit = machine.memory_limit
+    always = machine.baseline(blocks.block, compiled=compiled) + common
     most = 0
-    for workers in range(min(threads_of(threads), blocks.count), 0, -1):
-        for lanes, spare in _lanes(workers):
+    for workers in range(min(machine.threads, blocks.count), 0, -1):
+        for lanes, spare in _lanes(workers, machine):
             buffers = min(workers + spare, blocks.count)
             streaming = workers * worker + buffers * buffer + lanes * scratch
-            streaming = max(streaming, held) if cluster_overhead else streaming + held
+            streaming = max(streaming, held) if machine.in_cluster else streaming + held
             own = always + workers * (worker + buffer) + scratch
             memory = always + max(streaming, joined, RECORD_BYTES * blocks.count)
             most = max(most, memory)
@@ -352,7 +250,7 @@ def fit_blocks(
                     memory=memory,
                     bytes_read=bytes_read,
                     bytes_written=bytes_written,
-                    worker_memory=own if cluster_overhead else 0,
+                    worker_memory=own if machine.in_cluster else 0,
                     most_memory=most,
                 )
     raise PlanError(
@@ -374,8 +272,7 @@ def plan_forest(
     source_bytes: int,
     common: int = 0,
     beside: int = 0,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan a spanning forest: blocks streamed through workers, then levels of borders.
 
@@ -418,11 +315,10 @@ def plan_forest(
         # Blocks are read, and written again, if edges become final above them.
         bytes_read=source_bytes + (blocks.count > 1) * layer_bytes(rows, cols, 1, block) + spill,
         bytes_written=(1 + (blocks.count > 1)) * layer_bytes(rows, cols, 1, block) + spill,
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
     # Workers join the lower levels.
-    return replace(plan, worker_memory=plan.memory if cluster_overhead else 0)
+    return replace(plan, worker_memory=plan.memory if machine.in_cluster else 0)
 
 
 def plan_paths(
@@ -437,8 +333,7 @@ def plan_paths(
     layers: Sequence[str] = ("distance",),
     halo: int = 1,
     beside: int = 0,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan shortest paths: fields of blocks, as many in memory as fit, the others spilled.
 
@@ -470,7 +365,7 @@ def plan_paths(
     PlanError
         when the limit is too small for one field and the rims of all blocks.
     """
-    limit, threads = limit_of(memory_limit), threads_of(threads)
+    limit, threads = machine.memory_limit, machine.threads
     blocks, item = BlockGrid(rows, cols, block), distance.itemsize
     count, cells = blocks.count, blocks.largest(halo, tiled=True)
     field = cells * (2 * item + 1 + 8 * (friction is not None))
@@ -482,11 +377,11 @@ def plan_paths(
         rims += count * 16 * halo * block  # hops
     if "allocation" in layers:
         rims += count * 32 * halo * block  # where the backlinks lead
-    always = COMPILED_BASELINE + loaded(block) + rims + beside
-    if cluster_overhead:
+    always = machine.baseline(block) + rims + beside
+    if machine.in_cluster:
         # Workers hold rims of these.
         field += 4 * halo * block * item + (block // TILE) ** 2 * (item + 1)
-    least = always + (threads if cluster_overhead else 1) * (field + passing)
+    least = always + (threads if machine.in_cluster else 1) * (field + passing)
     if least > limit:
         raise PlanError(
             f"a memory limit of {format_size(limit)} is too small for shortest paths over "
@@ -495,13 +390,13 @@ def plan_paths(
         )
     while threads > 1 and always + threads * (field + passing) > limit:
         threads -= 1
-    held_there = rims - 64 * halo * rows if cluster_overhead else 0
-    room = min(limit, cluster_room + held_there) - always - threads * passing
+    held_there = rims - 64 * halo * rows if machine.in_cluster else 0
+    room = min(limit, machine.room + held_there) - always - threads * passing
     fields = max(min(room // field, count), 1)
     threads = min(threads, fields)
     memory = always + fields * field + threads * passing
     worker_memory = 0
-    if cluster_overhead:  # workers keep the fields
+    if machine.in_cluster:  # workers keep the fields
         worker_memory, memory = memory - held_there, memory - (fields - threads) * field
     size = partial(layer_bytes, rows, cols, block=block)
     read = sum(size(kind.itemsize) for kind in (dtype, friction, barriers) if kind is not None)

@@ -8,22 +8,8 @@ import numpy as np
 
 from ..errors import PlanError
 from ..grid import MAX_BLOCK, MIN_BLOCK, BlockGrid, ceil_div, round_up
-from . import plan as planner
-from .plan import (
-    BASELINE,
-    COMPILED_BASELINE,
-    DEFAULT_BLOCK,
-    GDAL_CACHE,
-    MAX_SHARDS,
-    MB,
-    RECORD_BYTES,
-    StreamPlan,
-    format_size,
-    layer_bytes,
-    limit_of,
-    objects_bytes,
-    threads_of,
-)
+from .machine import BASELINE, COMPILED_BASELINE, DEFAULT_BLOCK, GDAL_CACHE, MB, Machine
+from .plan import MAX_SHARDS, RECORD_BYTES, StreamPlan, format_size, layer_bytes
 
 
 @dataclass(frozen=True)
@@ -69,8 +55,7 @@ def plan_stream(
     dtype: np.dtype,
     source: SourceShape,
     *,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
     block_size: int | None = None,
 ) -> StreamPlan:
     """Plan a conversion or an export.
@@ -86,16 +71,16 @@ def plan_stream(
     InputError
         when `block_size` is not a valid block size.
     """
-    limit, threads = limit_of(memory_limit), threads_of(threads)
+    limit, threads = machine.memory_limit, machine.threads
     base, wanted, least = BASELINE, threads + 1, 0
     many = 1 if source.sequential else threads
     pools = [(many, threads), (many, 1)]
     if source.decoding:  # each reader decodes a chunk of its own
         pools += [(1, threads), (1, 1)]
     steps = [(2, True), (1, True), (1, False)]
-    if planner.cluster_overhead:
+    if machine.in_cluster:
         # Each thread of a worker reads and writes. Kernels of other operations may be loaded.
-        base, wanted = COMPILED_BASELINE + planner.cluster_overhead, threads
+        base, wanted = COMPILED_BASELINE + machine.overhead, threads
         pools, steps = [(threads, threads)], [(threads, True), (threads, False)]
     sizes = [block_size] if block_size else _block_sizes(rows, cols)
     for enough, whole_rows in steps:
@@ -114,7 +99,7 @@ def plan_stream(
                     + 3 * writers * padded * dtype.itemsize
                     + readers * (source.extra * unit_bytes + source.work)
                     + max(0, readers * source.decoding - GDAL_CACHE)
-                    + objects_bytes(block)
+                    + machine.objects(block)
                 )
                 buffers = min((limit - fixed) // unit_bytes, wanted, units)
                 least = min(least or 2**63, max(fixed + steps[-1][0] * unit_bytes, ending))
@@ -125,7 +110,7 @@ def plan_stream(
                         block,
                         unit,
                         source,
-                        limit,
+                        machine,
                         (buffers, min(readers, buffers), writers),
                         (fixed, ending),
                     )
@@ -162,7 +147,7 @@ def _stream_plan(
     block: int,
     unit: tuple[int, int],
     source: SourceShape,
-    limit: int,
+    machine: Machine,
     pool: tuple[int, int, int],
     bytes_held: tuple[int, int],
 ) -> StreamPlan:
@@ -183,9 +168,9 @@ def _stream_plan(
         writers=writers,
         passes=passes,
         blocks=BlockGrid(rows, cols, block).count,
-        memory_limit=limit,
+        memory_limit=machine.memory_limit,
         memory=memory,
-        worker_memory=memory if planner.cluster_overhead else 0,
+        worker_memory=memory if machine.in_cluster else 0,
         bytes_read=source.source_bytes * passes + source.also_read,
         bytes_written=layer_bytes(rows, cols, dtype.itemsize, block),
     )

@@ -8,7 +8,8 @@ sent to workers, with the paths of layers. What it returns of a block is added u
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -17,16 +18,8 @@ from ..errors import StoreError, VerificationError
 from ..grid import Block, BlockGrid
 from ..progress import Progress, silent
 from ..store import Layer, TileStore
-from .plan import (
-    COMPILED_BASELINE,
-    PER_ROW,
-    StreamPlan,
-    fit_blocks,
-    limit_of,
-    loaded,
-    plain_baseline,
-    threads_of,
-)
+from .machine import Machine
+from .plan import PER_ROW, StreamPlan, fit_blocks
 from .schedule import stream
 
 if TYPE_CHECKING:
@@ -40,32 +33,59 @@ class Read(NamedTuple):
     halo: int = 0
 
 
-class Limits(NamedTuple):
+@dataclass(frozen=True)
+class Limits:
     """What a proof may use, and whom it tells of blocks that are checked.
 
     Attributes
     ----------
+    machine
+        What this process may use, and each worker.
     cluster
-        Its workers check the blocks, within these limits each; this process when None.
+        Its workers check the blocks; this process when None.
     """
 
-    memory_limit: int | str | None = None
-    threads: int | None = None
+    machine: Machine = field(default_factory=Machine.of)
     progress: Progress = silent
     cluster: Cluster | None = None
+
+    @classmethod
+    def of(
+        cls,
+        memory_limit: int | str | None = None,
+        threads: int | None = None,
+        progress: Progress = silent,
+        cluster: Cluster | None = None,
+    ) -> Limits:
+        """Return the limits of a proof by itself; see `Machine.of`."""
+        return cls(Machine.of(memory_limit, threads), progress, cluster)
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes of each process."""
+        return self.machine.memory_limit
 
     @property
     def checkers(self) -> int:
         """How many threads check blocks, in this process or in each worker."""
-        return threads_of(self.threads) if self.cluster is None else self.cluster.threads
+        return self.machine.threads if self.cluster is None else self.cluster.threads
+
+    @contextmanager
+    def planning(self) -> Iterator[Machine]:
+        """Plan in the body for each process that checks blocks; see `Cluster.planning`."""
+        if self.cluster is None:
+            yield self.machine
+        else:
+            with self.cluster.planning(self.machine) as machine:
+                yield machine
 
     def here(self) -> Limits:
         """For a pass that needs what this process knows of all blocks."""
-        return self._replace(cluster=None)
+        return replace(self, cluster=None)
 
     def quietly(self) -> Limits:
         """For a pass that progress does not count."""
-        return self._replace(progress=silent)
+        return replace(self, progress=silent)
 
 
 def plan_proof(
@@ -95,8 +115,7 @@ def plan_proof(
         when the limit is too small.
     """
     sizes = [blocks.largest(halo, tiled=True) * layer.dtype.itemsize for layer, halo in reads]
-    cluster = limits.cluster
-    with nullcontext() if cluster is None else cluster.planning():
+    with limits.planning() as machine:
         return fit_blocks(
             blocks,
             ", ".join(layer.dtype.name for layer, _ in reads),
@@ -106,9 +125,8 @@ def plan_proof(
             scratch=max(sizes),
             common=PER_ROW * blocks.rows * measures,
             held=held,
-            baseline=None if compiled else plain_baseline(),
-            memory_limit=limits.memory_limit,
-            threads=limits.checkers,
+            compiled=compiled,
+            machine=machine,
         )
 
 
@@ -116,9 +134,8 @@ def plan_threads(
     blocks: BlockGrid, dtype: str, threads: int, worker: int, limits: Limits
 ) -> StreamPlan:
     """How blocks go through so many threads that read for themselves, with `worker` bytes each."""
-    cluster = limits.cluster
-    with nullcontext() if cluster is None else cluster.planning():
-        memory = COMPILED_BASELINE + loaded(blocks.block) + threads * worker
+    with limits.planning() as machine:
+        memory = machine.baseline(blocks.block) + threads * worker
     return StreamPlan.of_blocks(
         blocks,
         dtype,
@@ -126,12 +143,12 @@ def plan_threads(
         readers=1,
         writers=1,
         passes=1,
-        memory_limit=limit_of(limits.memory_limit),
+        memory_limit=machine.memory_limit,
         memory=memory,
         bytes_read=0,
         bytes_written=0,
         workers=threads,
-        worker_memory=0 if cluster is None else memory,
+        worker_memory=0 if limits.cluster is None else memory,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -23,8 +23,9 @@ from ..store.labels import Layered
 from ..store.outputs import together
 from .arrays import ArrayLayer
 from .compression import outputs_of, told_of
+from .machine import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, Machine
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from .plan import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, StreamPlan, limit_of, threads_of
+from .plan import StreamPlan
 from .proof import Limits
 from .schedule import pass_on, stream
 
@@ -162,7 +163,7 @@ class Threads:
         baseline = COMPILED_BASELINE + (CUDA_BASELINE if run.gpu is not None else 0)
         # Three copies per thread: the block as read, with its bits set, and as written.
         room = (run.plan.memory_limit - baseline) // (3 * run.operation.blocks.largest(tiled=True))
-        patchers = max(min(max(PATCHERS, run.threads), room), 1)
+        patchers = max(min(max(PATCHERS, run.machine.threads), room), 1)
         stream(
             patches,
             lambda patch, _: patch,
@@ -238,8 +239,8 @@ class Run:
     folder, spill
         A folder for data that do not fit memory; the run deletes it. `folder` is None for arrays,
         which are in memory, and for an output file, beside which `spill` creates it.
-    memory_limit, asked_threads
-        The caller's limits.
+    machine
+        What the caller lets it use.
     gpu
         The GPU to compute on; None for the CPU.
     cluster
@@ -257,8 +258,7 @@ class Run:
     writers: dict[str, Any]
     report: Report
     progress: Passes
-    memory_limit: int
-    asked_threads: int | None = None
+    machine: Machine
     folder: Path | None = None
     engine: Engine = field(default_factory=Threads)
     gpu: Any = None
@@ -276,16 +276,13 @@ class Run:
         return writer.spill
 
     @property
-    def threads(self) -> int:
-        """The most threads at a time; the plan may use fewer."""
-        return threads_of(self.asked_threads)
-
-    @property
     def proof_limits(self) -> Limits:
         """For a proof on the CPU."""
         cuda = self.held if self.gpu is None else self.gpu.held
         cluster = self.cluster if self.operation.proven_by_workers else None
-        return Limits(self.memory_limit - cuda, self.asked_threads, self.progress, cluster)
+        # By now more libraries may be loaded than at the start.
+        machine = Machine.of(self.machine.memory_limit - cuda, self.machine.threads)
+        return Limits(machine, self.progress, cluster)
 
     @property
     def in_memory(self) -> bool:
@@ -415,16 +412,17 @@ def run(
         cluster = client if isinstance(client, Cluster) else Cluster(client, operation.shared)
         engine = cluster
         memory_limit = cluster.limit(memory_limit)
-    plan_on = _planner(operation, memory_limit, threads, place, cluster)
+    machine = Machine.of(memory_limit, threads)
+    plan_on = _planner(operation, machine, place, cluster)
     place.run(plan_on)
     if verify:
-        _plan_proof(operation, memory_limit, threads, place, cluster)
+        _plan_proof(operation, machine, place, cluster)
     with report.measured(), ExitStack() as stack:
         writers = {
             output.name: stack.enter_context(
                 output.open(operation, resume=resume, overwrite=overwrite)
             )
-            for output in outputs_of(operation, compress, threads, resume=resume)
+            for output in outputs_of(operation, compress, machine.threads, resume=resume)
         }
         resumed = np.logical_and.reduce([writer.done for writer in writers.values()]).sum()
         unfinished = [writer for writer in writers.values() if not writer.finished]
@@ -435,8 +433,7 @@ def run(
             writers,
             report,
             place.progress,
-            limit_of(memory_limit),
-            threads,
+            machine,
             folder=_folder(unfinished),
             engine=engine or Threads(),
             cluster=cluster,
@@ -492,7 +489,8 @@ def run_in_memory(
     """
     report = report or Report(operation.command)
     place = place or Here()
-    plan_on = _planner(operation, memory_limit, threads, place)
+    machine = Machine.of(memory_limit, threads)
+    plan_on = _planner(operation, machine, place)
     place.run(plan_on)
     blocks = operation.blocks
     place.progress.count = operation.passes + operation.proof_passes * verify
@@ -507,8 +505,7 @@ def run_in_memory(
         {name: ArrayLayer(array, blocks, operation.grid) for name, array in arrays.items()},
         report,
         place.progress,
-        limit_of(memory_limit),
-        threads,
+        machine,
     )
     with report.measured(), together():
         found = execute(begun, place, plan_on)
@@ -549,24 +546,16 @@ def _verify(begun: Run, found: dict[str, Any]) -> None:
 
 
 def _plan_proof(
-    operation: Operation,
-    memory_limit: int | str | None,
-    threads: int | None,
-    place: Location,
-    cluster: Cluster | None = None,
+    operation: Operation, machine: Machine, place: Location, cluster: Cluster | None = None
 ) -> None:
     """Refuse limits that are too small for the proof, beside CUDA where it is used."""
     if not operation.proven_by_workers:
         cluster = None
 
-    def plan(gpu: Any) -> None:
-        cuda = place.held if gpu is None else gpu.held
-        operation.plan_verify(
-            limit_of(memory_limit) - cuda, threads if cluster is None else cluster.threads
+    with Limits(machine, cluster=cluster).planning() as each:
+        place.run(
+            lambda gpu: operation.plan_verify(each.beside(place.held if gpu is None else gpu.held))
         )
-
-    with nullcontext() if cluster is None else cluster.planning():
-        place.run(plan)
 
 
 def _refuse_and_warn(operation: Operation, overwrite: bool) -> None:
@@ -575,21 +564,14 @@ def _refuse_and_warn(operation: Operation, overwrite: bool) -> None:
 
 
 def _planner(
-    operation: Operation,
-    memory_limit: int | str | None,
-    threads: int | None,
-    place: Location,
-    cluster: Cluster | None = None,
+    operation: Operation, machine: Machine, place: Location, cluster: Cluster | None = None
 ) -> Callable[[Any], StreamPlan]:
     """Return a function that plans for a GPU or the CPU (or a cluster's processes), cached."""
-    limit = limit_of(memory_limit)
 
     @cache
     def plan_on(gpu: Any) -> StreamPlan:
-        if cluster is None:
-            plan = operation.plan(limit - place.held, threads, gpu)
-        else:
-            plan = cluster.plan(operation, limit - place.held, gpu)
+        there = machine.beside(place.held).on(gpu)
+        plan = operation.plan(there) if cluster is None else cluster.plan(operation, there)
         for line in plan.describe().splitlines():
             log.info("%s", line)
         return plan

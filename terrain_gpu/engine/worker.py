@@ -24,9 +24,9 @@ from ..report import peak_rss, process_io
 from ..store.client import RESUMES
 from ..store.objects import ObjectPath
 from ..store.writer import BlockWriter
-from .machine import available_threads, machine_memory, memory_limits
+from .machine import MB, available_threads, machine_memory, memory_limits
 from .operation import Operation, Phase
-from .plan import MB, StreamPlan
+from .plan import StreamPlan
 
 PAUSES = 0.8
 """The share of its own memory limit at which a Dask worker pauses."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import arguments, cells
 from ..arguments import FlowEncoding, LayerCompression, RoundedType, checked, word
+from ..engine.machine import Machine
 from ..engine.plan import StreamPlan, format_size
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.run import Here, run
@@ -159,13 +160,13 @@ def convert_dataset(
         _warn_of_values_and_places(problem)
         _refuse_arrays(problem, resume=resume, verify=verify, client=client)
         if client is None:
-            planned = partial(Convert.plan, **limits)
+            planned = partial(Convert.plan, machine=Machine.of(**limits))
         else:
             from ..engine.cluster import Cluster  # start-up time counts
 
             _refuse_text(problem)
             client = Cluster(client, problem.shared)
-            planned = partial(client.plan, memory_limit=client.limit(memory_limit))
+            planned = partial(client.plan, machine=Machine.of(client.limit(memory_limit)))
         operation = problem.sized(_block_size(problem, resume=resume), planned)
         place = Here(progress)
         result = run(
@@ -290,8 +291,7 @@ def plan_for_shape(
     cols: int,
     dtype: np.dtype,
     *,
-    memory_limit: int | None = None,
-    threads: int | None = None,
+    machine: Machine,
     block_size: int | None = None,
     source: np.dtype | None = None,
 ) -> StreamPlan:
@@ -307,7 +307,6 @@ def plan_for_shape(
         cols,
         dtype,
         shape,
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
         block_size=block_size,
     )

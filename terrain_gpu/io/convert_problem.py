@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import cells
-from ..engine import plan as planner
+from ..engine.machine import Machine, owns_process
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import StreamPlan
 from ..engine.plan_stream import SourceShape, plan_stream
@@ -196,9 +196,7 @@ class Convert(Operation):
     def refuse(self, *, overwrite: bool) -> None:
         """Refuse nothing: any layer may be replaced, and the store need not exist."""
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         source, kind = self.mosaic, self.recode.dtype
         shape = SourceShape(
             chunk=source.chunk,
@@ -210,8 +208,9 @@ class Convert(Operation):
             decoding=source.decoding,
             beside=offset_bytes(source.inputs),
         )
-        limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
-        return plan_stream(*self.grid.shape, kind, shape, block_size=self.block_size, **limits)
+        return plan_stream(
+            *self.grid.shape, kind, shape, machine=machine, block_size=self.block_size
+        )
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -251,7 +250,7 @@ class Convert(Operation):
     # -- running ------------------------------------------------------------------------------
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        if self.mosaic.decoding and planner.whole_process:
+        if self.mosaic.decoding and owns_process():
             return_large_arrays()
         return _LostCells()
 
@@ -303,9 +302,9 @@ class Convert(Operation):
             with run.report.phase("convert"):
                 return {"sources": sums.result()}
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+    def plan_verify(self, machine: Machine) -> None:
         (output,), files = self.outputs, self.mosaic.inputs
-        limits = Limits(memory_limit, threads)
+        limits = Limits(machine)
         plan_conversion(files, self.grid, output.dtype, self.blocks.block, limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from .. import cells
 from ..arguments import FileCompression, FloatType, FlowEncoding, checked, word
 from ..arguments import store as a_store
+from ..engine.machine import Machine
 from ..engine.run import Here, run
 from ..errors import InputError, OutputError
 from ..grid import GridSpec
@@ -136,7 +137,7 @@ def export_layer(
     operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype, encoding)
     with gdal_environment():
         result = run(
-            operation.within(memory_limit, threads),
+            operation.within(Machine.of(memory_limit, threads)),
             memory_limit=memory_limit,
             threads=threads,
             overwrite=overwrite,

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..cells import is_nodata, near, stats
+from ..engine.machine import BASELINE, MB, Machine
 from ..engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
-from ..engine.plan import BASELINE, MB, StreamPlan, format_size, limit_of, threads_of
+from ..engine.plan import StreamPlan, format_size
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.proof import Limits
 from ..engine.run import Run
@@ -42,8 +43,7 @@ def plan_export(
     kinds: tuple[np.dtype, np.dtype],
     profile: OutputProfile,
     stored: int,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan the export of a layer of so many stored bytes.
 
@@ -57,7 +57,7 @@ def plan_export(
     PlanError
         when the limit is too small.
     """
-    limit, (source, kind) = limit_of(memory_limit), kinds
+    limit, (source, kind) = machine.memory_limit, kinds
     copying = profile.copying((blocks.rows, blocks.cols))
     copying += BASELINE * bool(copying)
     if copying > limit:
@@ -70,8 +70,7 @@ def plan_export(
         *(blocks.rows, blocks.cols),
         PLANNED if profile.bands == 2 else max(source, kind, key=lambda one: one.itemsize),
         SourceShape(chunk, source.itemsize, stored, extra=1, beside=profile.writing),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
         block_size=blocks.block,
     )
     return replace(plan, memory=max(plan.memory, copying))
@@ -166,25 +165,20 @@ class Export(Operation):
     def fingerprint(self) -> dict[str, Any]:
         return self.settings()
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
-        return self._plan_with(self.profile, memory_limit, threads)
+    def plan(self, machine: Machine) -> StreamPlan:
+        return self._plan_with(self.profile, machine)
 
-    def _plan_with(
-        self, profile: OutputProfile, memory_limit: int | str | None, threads: int | None
-    ) -> StreamPlan:
+    def _plan_with(self, profile: OutputProfile, machine: Machine) -> StreamPlan:
         source, stored = self.source, self.source.info.get("stored_bytes") or 0
         blocks = BlockGrid(*self.grid.shape, source.block_size)
-        kinds, limits = (source.dtype, self.kind), (memory_limit, threads)
-        return plan_export(blocks, kinds, profile, stored, *limits)
+        return plan_export(blocks, (source.dtype, self.kind), profile, stored, machine)
 
-    def within(self, memory_limit: int | str | None, threads: int | None) -> Export:
+    def within(self, machine: Machine) -> Export:
         """Return the same with as many threads that compress as fit the limit."""
-        most = OutputProfile(self.compress, self.cog, threads_of(threads), self.bands)
+        most = OutputProfile(self.compress, self.cog, machine.threads, self.bands)
 
         def plan(profile: OutputProfile) -> object:
-            return self._plan_with(profile, memory_limit, threads)
+            return self._plan_with(profile, machine)
 
         return replace(self, profile=profile_within(most, plan))
 
@@ -254,8 +248,8 @@ class Export(Operation):
             return 0
         return int(np.count_nonzero(near(data, self.nodata) & (data != self.nodata)))
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits = Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        limits = Limits(machine)
         if self.bands == 2:
             plan_next_cells(self.source, self.part, limits)
         else:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rasterio.crs import CRS
 
-from ..engine.plan import MB
+from ..engine.machine import MB
 from ..errors import InputError
 from ..grid import GridSpec
 from ..grid.crs import grid_crs

@@ -27,7 +27,7 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window as GdalWindow
 
 from .. import cells
-from ..engine.plan import GDAL_CACHE
+from ..engine.machine import GDAL_CACHE
 from ..errors import CellError, InputError, without_secrets
 from ..grid import GridSpec, Window
 from ..store.client import endpoint_url

@@ -18,7 +18,8 @@ import rasterio
 import rasterio.shutil
 from rasterio.windows import Window as GdalWindow
 
-from ..engine.plan import GDAL_CACHE, MB, format_size
+from ..engine.machine import GDAL_CACHE, MB
+from ..engine.plan import format_size
 from ..errors import InputError, OutputError, TerrainError
 from ..grid import BlockGrid, GridSpec, Window, ceil_div, clip, round_up
 from ..grid.crs import equal

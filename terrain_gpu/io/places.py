@@ -13,8 +13,8 @@ import numpy as np
 from .. import cells
 from ..arguments import Settling, checked, described, text
 from ..described import Described
-from ..engine import plan as planner
-from ..engine.plan import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, require
+from ..engine.machine import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, owns_process
+from ..engine.plan import require
 from ..errors import InputError, OutsideError
 from ..grid import TILE, GridSpec, Window
 from ..grid.crs import grid_crs
@@ -466,7 +466,7 @@ def from_raster(
     # 0 is not an id, so it can stand for nodata.
     with gdal_environment(), Mosaic([os.fspath(path)], nodata=0) as raster:
         must_match(grid, raster, path)
-        if raster.decoding and planner.whole_process:
+        if raster.decoding and owns_process():
             return_large_arrays()
         whole_rows = raster.sequential or raster.chunk[1] >= grid.cols
         size = (max(1, PIECE**2 // grid.cols), grid.cols) if whole_rows else (PIECE, PIECE)

@@ -19,8 +19,8 @@ import numpy as np
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
-from ..engine import plan as planner
-from ..engine.plan import BASELINE, VECTOR_BYTES, limit_of, require
+from ..engine.machine import BASELINE, VECTOR_BYTES, limit_of, owns_process
+from ..engine.plan import require
 from ..errors import InputError, ReprojectionError, without_secrets
 from ..grid import GridSpec
 from ..grid.crs import equal, grid_crs
@@ -414,7 +414,7 @@ def import_pyogrio(path: Path) -> ModuleType:
     """
     # Hidden only in a process of our own: pyogrio looks for them once, and other callers of
     # pyogrio may need them.
-    hidden = [name for name in _HEAVY if planner.whole_process and name not in sys.modules]
+    hidden = [name for name in _HEAVY if owns_process() and name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
         import pyogrio.raw

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..cuda.backend import Gpu, Placement, choose
 from ..cuda.device import gpu_memory_errors
-from ..engine.plan import NO_LIMIT
+from ..engine.machine import NO_LIMIT
 from ..errors import InputError
 
 Result = TypeVar("Result")

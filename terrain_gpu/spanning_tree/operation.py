@@ -23,8 +23,9 @@ from ..cells import to_json
 from ..compiled import tell_compiling
 from ..cuda.backend import Gpu
 from ..engine.arrays import ArrayLayer
+from ..engine.machine import Machine
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ..engine.plan import PER_ROW, StreamPlan, layer_bytes, limit_of, plan_forest, threads_of
+from ..engine.plan import PER_ROW, StreamPlan, layer_bytes, plan_forest
 from ..engine.run import Run
 from ..engine.schedule import missing
 from ..errors import CellError, InputError
@@ -110,9 +111,7 @@ class SpanningForest(Operation):
         """The method; tiles of "frozen" have no keys of two words."""
         return "contract" if self.bare.two_words else self.method
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         source, held = self.source, None
         if isinstance(source, ArrayLayer):
             stored, held = source.data.nbytes, source.data.size + source.copied
@@ -126,9 +125,7 @@ class SpanningForest(Operation):
             method=self.solved_by,
             source_bytes=stored,
             held=held,
-            memory_limit=memory_limit,
-            threads=threads,
-            gpu=gpu,
+            machine=machine,
         )
 
     @cached_property
@@ -276,7 +273,7 @@ class SpanningForest(Operation):
         # The CPU verifies if this GPU cannot hold a block, or is a worker's.
         here = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
         how: dict[str, Any] = {"gpu": here}
-        how |= {"memory_limit": run.memory_limit - run.held, "progress": run.progress}
+        how |= {"memory_limit": run.machine.memory_limit - run.held, "progress": run.progress}
         kind = self.weight, self.connectivity
         if isinstance(self.source, ArrayLayer):
             forward = run.writers[LAYER].data
@@ -290,7 +287,7 @@ class SpanningForest(Operation):
             weight=self.weight,
             connectivity=self.connectivity,
             expected=found,
-            threads=run.asked_threads,
+            threads=run.machine.threads,
             cluster=run.cluster,
             **how,
         )
@@ -352,9 +349,7 @@ def plan_spanning_tree(
     method: str = "frozen",
     source_bytes: int | None = None,
     held: int | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    gpu: Gpu | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan the spanning tree of a layer that need not exist yet.
 
@@ -364,8 +359,8 @@ def plan_spanning_tree(
         Size of the layer's shards; when None, that of uncompressed shards without nodata.
     held
         For arrays: bytes already held. Spilled blocks then stay in memory too.
-    gpu
-        Plan regions for this GPU; blocks for the CPU when None.
+    machine
+        With a GPU, regions are planned for that, else blocks for the CPU.
     """
     kind = Weight(weight, dtype)
     key, module = kind.key_dtype, METHODS["contract" if kind.two_words else method]
@@ -375,7 +370,7 @@ def plan_spanning_tree(
     blocks = BlockGrid(rows, cols, block_size)
     beside = 0 if held is None else held + spill(blocks)
     lengths = (PER_ROW + 32) * rows * kind.slopes  # and their reciprocals, as measured
-    if gpu is not None:
+    if (gpu := machine.gpu) is not None:
         from .gpu.plan import keeps_cells, plan_regions
 
         for device in () if gpu.workers else gpu.devices:
@@ -388,9 +383,7 @@ def plan_spanning_tree(
             spill=spill,
             levels=most_vertices(blocks) * module.levels_per_vertex(key),
             source_bytes=source_bytes,
-            threads=threads_of(threads),
-            memory_limit=limit_of(memory_limit) - beside - lengths,
-            gpu=gpu,
+            machine=machine.beside(beside + lengths),
             method=method,
         )
     return plan_forest(
@@ -405,6 +398,5 @@ def plan_spanning_tree(
         source_bytes=source_bytes,
         common=lengths,
         beside=beside,
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

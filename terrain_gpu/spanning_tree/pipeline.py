@@ -24,7 +24,7 @@ from ..cuda.backend import Placement, find_gpu
 from ..cuda.workers import cluster_on_gpus
 from ..engine.arrays import ArrayLayer, fitting_block
 from ..engine.compression import refuse_for_arrays
-from ..engine.plan import NO_LIMIT, limit_of
+from ..engine.machine import NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
 from ..errors import InputError
 from ..grid import BlockGrid, GridSpec

@@ -30,6 +30,7 @@ from terrain_gpu import (
 from terrain_gpu.cli.main import OPERATIONS, WRITERS, group
 from terrain_gpu.cli.plan import NEEDS, PURPOSES, command
 from terrain_gpu.engine import run
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.errors import PlanError
 from terrain_gpu.hydrology.breach.lines import BreachLines
 from terrain_gpu.hydrology.streams.lines import StreamLines
@@ -289,8 +290,8 @@ def planned_by(words, monkeypatch):
     """The plan that a run of a command makes; if two, what both need."""
     found = []
 
-    def planner(operation, memory_limit, threads, place, cluster=None):
-        found.append(operation.plan(LIMITS["memory_limit"], LIMITS["threads"]))
+    def planner(operation, machine, place, cluster=None):
+        found.append(operation.plan(Machine.of(**LIMITS)))
         raise Planned
 
     def drawn(plan):
@@ -395,5 +396,5 @@ def test_blocks_are_planned_no_larger_than_the_raster(purpose):
 
 def test_long_rasters_have_no_borders_beside_their_edges():
     for shape in (1, 30_000_000), (30_000_000, 1):
-        plan = plan_spanning_tree(*shape, np.dtype(np.float32), 1024, threads=1)
+        plan = plan_spanning_tree(*shape, np.dtype(np.float32), 1024, machine=Machine.of(threads=1))
         assert plan.memory < 300e6

@@ -30,6 +30,7 @@ from terrain_gpu import TileStore, shortest_paths
 from terrain_gpu.cuda import device, workers
 from terrain_gpu.cuda.backend import Gpu, Placement
 from terrain_gpu.cuda.device import OutOfGpuMemory
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, PlanError, StoreError
 from terrain_gpu.grid import BlockGrid, ceil_div
@@ -374,7 +375,7 @@ def test_a_damaged_block_that_nothing_reaches(lanes, tmp_path, monkeypatch):
     saved = SlotFiles.beside(tmp_path / "fields")
     saved.begin()
     gpu = Gpu(0, 10**9, False, True, workers=("one",))
-    form = problem._problem(1, problem.plan(None, 1, gpu), gpu, tmp_path)
+    form = problem._problem(1, problem.plan(Machine.of(threads=1).on(gpu)), gpu, tmp_path)
     RegionFiles(form, saved, exact=False).save("", (1, 1), np.zeros((64, 64), problem.dtype))
     for path in saved.folder.iterdir():
         damage(path)
@@ -394,7 +395,7 @@ def test_damage_while_a_region_is_kept(lanes, kept, tmp_path, monkeypatch):
     )
     in_regions(monkeypatch, (1, 2))
     gpu = Gpu(0, 10**9, False, True, workers=("one",))
-    plan, folder = problem.plan(None, 1, gpu), tmp_path / "fields"
+    plan, folder = problem.plan(Machine.of(threads=1).on(gpu)), tmp_path / "fields"
     folder.mkdir()
     ring = np.full(2 * (128 + 2 + 64), infinity_of(np.empty(0, problem.dtype)), problem.dtype)
     first = keep.RegionVisit(

@@ -44,6 +44,7 @@ from terrain_gpu import (
 from terrain_gpu.engine import cluster as clusters
 from terrain_gpu.engine import connection
 from terrain_gpu.engine import plan as planner
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.engine.run import Here, run
 from terrain_gpu.engine.worker import Job, do_each
 from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
@@ -544,7 +545,7 @@ def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
         )
         connected = clusters.Cluster(client, str(store))
         with pytest.raises(PlanError, match=message):
-            connected.plan(large, 10**9)
+            connected.plan(large, Machine.of(10**9))
         assert connected.limit(None) == 320 * MB
 
 
@@ -587,11 +588,11 @@ def test_workers_that_join_later_with_a_limit_that_is_less(store, scheduler, sta
 
 def test_workers_need_not_hold_what_the_run_does(store, cluster):
     connected = clusters.Cluster(cluster, str(store))
-    plan = replace(Slope(str(store)).plan("1GB", 1), memory=10**15, worker_memory=10**8)
-    assert connected.plan(SimpleNamespace(plan=lambda *limits: plan), 10**16) == plan
+    plan = replace(Slope(str(store)).plan(Machine.of("1GB", 1)), memory=10**15, worker_memory=10**8)
+    assert connected.plan(SimpleNamespace(plan=lambda machine: plan), Machine.of(10**16)) == plan
     wide = replace(plan, worker_memory=10**15)
     with pytest.raises(PlanError, match=r"needs 1000000000 MB there"):
-        connected.plan(SimpleNamespace(plan=lambda *limits: wide), 10**16)
+        connected.plan(SimpleNamespace(plan=lambda machine: wide), Machine.of(10**16))
 
 
 def test_networks(tmp_path, cluster, store):

@@ -127,7 +127,7 @@ def test_spanning_trees_in_squares_of_blocks(tmp_path, no_fsync, cluster, shape)
         prove = partial(verify_forest, source, edges, **kind)
         used = Cluster(cluster, str(store))
         assert verdict(partial(prove, cluster=used)) == verdict(prove)
-        weight, limits = Weight("max", source.dtype), Limits("8GB", cluster=used)
+        weight, limits = Weight("max", source.dtype), Limits.of("8GB", cluster=used)
         side = plan_workers(source, weight, used, limits).unit_rows
         assert side == (256 if shape[0] == 1100 else 64)
         assert used.figures.tasks > 0
@@ -228,7 +228,7 @@ def test_the_first_violation_is_told(store, cluster, size):
     """Whoever checks blocks, and however large what all tasks share is."""
     layer, seen = TileStore.open(store).layer("elevation"), []
     for used in (None, Cluster(cluster, str(store))):
-        limits = Limits("8GB", 2, cluster=used)
+        limits = Limits.of("8GB", 2, cluster=used)
         plan = plan_threads(layer.blocks, "int16", 1 if used else 2, 10**6, limits)
         check = partial(first_of, given=bytes(size))
         with pytest.raises(VerificationError, match=r"block \(1, 1\) is wrong"):

@@ -22,6 +22,7 @@ from rasterio.crs import CRS
 
 import terrain_gpu
 from terrain_gpu.cells import DTYPES
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.io.convert_problem import Convert
 from terrain_gpu.store.files import sync_files
 
@@ -266,7 +267,7 @@ def test_blocks_of_one_strip_are_not_held(tmp_path):
     ) as file:
         file.write(cells, 1)
     work = Convert(str(tmp_path / "s.zarr"), (str(tmp_path / "p.tif"),), block_size=64)
-    plan = work.plan(300 * MB, 1)
+    plan = work.plan(Machine.of(300 * MB, 1))
     buffer = work.group_buffer(plan)
     tracemalloc.start()
     try:

@@ -41,7 +41,7 @@ from terrain_gpu.raster.label_components.proof import verify_labels
 from terrain_gpu.raster.slope.proof import verify_slopes
 from terrain_gpu.spanning_tree.weights import Weight
 
-LIMITS = Limits(memory_limit="8GB", threads=1)
+LIMITS = Limits.of(memory_limit="8GB", threads=1)
 
 
 class Blocks(BlockGrid):
@@ -412,8 +412,8 @@ def test_more_ways_between_blocks_than_planned(tmp_path, no_fsync, monkeypatch):
     forest = open_forest(store)
     codes = TileStore.open(store).layer("codes")
     monkeypatch.setattr(checker, "ways_between", lambda blocks: 0)
-    (plan,) = checker.plan_passes(forest, codes, None, Limits(None, 1))
+    (plan,) = checker.plan_passes(forest, codes, None, Limits.of(None, 1))
     with pytest.raises(PlanError, match=r"codes: more cells drain from block to block .* MB to"):
         checker.verify_drainage(
-            forest, codes, None, "border", False, codes.info["result"], Limits(plan.memory, 1)
+            forest, codes, None, "border", False, codes.info["result"], Limits.of(plan.memory, 1)
         )

@@ -22,7 +22,7 @@ from test_mst import make_store
 from terrain_gpu import TileStore, accumulate, create_layer, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.engine.plan import COMPILED_BASELINE
+from terrain_gpu.engine.machine import COMPILED_BASELINE
 from terrain_gpu.errors import InputError, PlanError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas, step_lengths

@@ -21,8 +21,8 @@ from test_flow import AlongDirections, call, store_of_codes
 
 from terrain_gpu import TileStore, depressions, fill, flow_direction
 from terrain_gpu import minimum_spanning_tree as spanning_tree
+from terrain_gpu.engine.machine import COMPILED_BASELINE
 from terrain_gpu.engine.operation import Phase
-from terrain_gpu.engine.plan import COMPILED_BASELINE
 from terrain_gpu.engine.proof import Limits
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.hydrology.depressions.block import Known
@@ -133,7 +133,7 @@ def test_tables_and_conditioned_heights(folders, raster, connectivity, ends, lea
             assert same(whole(result.layers["conditioned"]), filled)
             assert result.found["depressions"] == len(kept)
             for layer in result.layers.values():
-                verify_stored_depressions(TileStore.open(store), layer, Limits(threads=threads))
+                verify_stored_depressions(TileStore.open(store), layer, Limits.of(threads=threads))
             texts.add((folder / f"{block}.csv").read_text())
             tables.append(rows_of(folder / f"{block}.csv"))
     assert len(texts) == 1

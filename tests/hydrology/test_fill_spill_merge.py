@@ -19,7 +19,7 @@ from test_flow import AlongDirections, call, right_codes
 import terrain_gpu
 from terrain_gpu import TileStore, fill_spill_merge, flow_direction
 from terrain_gpu import minimum_spanning_tree as spanning_tree
-from terrain_gpu.engine.plan import COMPILED_BASELINE
+from terrain_gpu.engine.machine import COMPILED_BASELINE
 from terrain_gpu.engine.proof import Limits
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec

@@ -394,8 +394,8 @@ def test_another_nodata_value(tmp_path):
 
 
 def test_too_many_entries_for_the_limit(tmp_path):
+    from terrain_gpu.engine.machine import COMPILED_BASELINE
     from terrain_gpu.engine.operation import Phase
-    from terrain_gpu.engine.plan import COMPILED_BASELINE
     from terrain_gpu.grid import BlockGrid
     from terrain_gpu.hydrology.along_flow.entries import Inflows
 

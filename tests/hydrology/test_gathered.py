@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terrain_gpu.engine.plan import MB, fit_blocks
+from terrain_gpu.engine.machine import MB, Machine
+from terrain_gpu.engine.plan import fit_blocks
 from terrain_gpu.errors import PlanError
 from terrain_gpu.grid import BlockGrid
 from terrain_gpu.hydrology.common.proof_gathered import GatheredParts
@@ -18,7 +19,7 @@ LAYER = SimpleNamespace(path="s.zarr/elevation")
 
 
 def plan(limit: int):
-    how = {"buffer": 2 * MB, "worker": 3 * MB, "memory_limit": limit, "threads": 4}
+    how = {"buffer": 2 * MB, "worker": 3 * MB, "machine": Machine.of(limit, 4)}
     return fit_blocks(BlockGrid(900, 700, 128), "int16", "to verify", **how)
 
 

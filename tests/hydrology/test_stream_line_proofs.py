@@ -24,6 +24,7 @@ from test_network import rewrite
 from test_streams import GRID, drains, make_flow, spilling, write
 
 from terrain_gpu import TileStore, flow_accumulation, streams
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import PlanError, VerificationError
 from terrain_gpu.grid import GridSpec
@@ -457,7 +458,7 @@ def test_memory_is_refused_beforehand_and_holds_any_number_of_links(tmp_path):
     write(store, "elevation", np.zeros(codes.shape), None, 256, GridSpec(1000, 300))
     lines = StreamLines(str(store), *NAMES, 1, str(tmp_path / "l.geojson"))
     with pytest.raises(PlanError, match=r"to verify.*at least \d+ MB") as refused:
-        lines.plan_verify(150 * MB, 1)
+        lines.plan_verify(Machine.of(150 * MB, 1))
     assert "streams" not in TileStore.open(store).layers
     links = streams(store, 1, order="horton", lines=lines.path).links
     limit = int(re.search(r"at least (\d+) MB", str(refused.value))[1]) * MB

@@ -512,7 +512,7 @@ def test_a_link_that_is_a_circle_has_no_table(tmp_path):
 
 
 def test_too_many_links_for_the_limit():
-    from terrain_gpu.engine.plan import COMPILED_BASELINE
+    from terrain_gpu.engine.machine import COMPILED_BASELINE
     from terrain_gpu.hydrology.watershed.table import LinkRows
 
     layer = SimpleNamespace(path="links")

@@ -150,7 +150,7 @@ def test_the_unit_of_a_vertical_system_is_no_difference(tmp_path):
         data.units = ["foot"]
     layer = TileStore.open(tmp_path / "s.zarr").layer("elevation")
     with pytest.raises(VerificationError, match="its units: foot, not none"):
-        verify_exported(tmp_path / "a.tif", layer, Limits("1GB", 1))
+        verify_exported(tmp_path / "a.tif", layer, Limits.of("1GB", 1))
 
 
 @pytest.mark.parametrize(("driver", "name"), [("BAG", "a.bag"), ("PDS4", "a.xml")])

@@ -41,7 +41,7 @@ from terrain_gpu.io.proof.conversion import Conversion, verify_conversion
 from terrain_gpu.io.proof.raster import verify_raster
 from terrain_gpu.io.recode import Recode
 
-LIMITS = Limits("1GB", 2)
+LIMITS = Limits.of("1GB", 2)
 UTM = CRS.from_epsg(32611)
 
 pytestmark = pytest.mark.usefixtures("no_fsync")

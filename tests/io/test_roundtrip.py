@@ -804,7 +804,7 @@ def wide(tmp_path_factory, quick):
 @pytest.mark.parametrize("threads", [1, 3, 8])
 @pytest.mark.parametrize("spare", [400_000, 2_000_000, 100_000_000])
 def test_any_memory_limit_and_threads_give_the_same_bytes(tmp_path, wide, threads, spare):
-    from terrain_gpu.engine.plan import BASELINE
+    from terrain_gpu.engine.machine import BASELINE
 
     path, expected = wide
     report = convert_dataset(
@@ -966,7 +966,7 @@ def test_an_existing_file_is_kept_unless_asked_and_whole_until_then(tmp_path, mo
 @given(rasters(shape=shapes(300)), st.sampled_from([1, 5]), block_sizes(128))
 @settings(max_examples=examples(15))
 def test_small_limits_export_the_same_file(folders, raster, threads, block):
-    from terrain_gpu.engine.plan import BASELINE
+    from terrain_gpu.engine.machine import BASELINE
 
     with folders() as folder:
         source = save(folder / "a.tif", raster.cells, raster.nodata)

@@ -16,6 +16,7 @@ from terrain_gpu import InputError, PlanError, cost_matrix, least_cost_network
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.engine.arrays import ArrayLayer
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.io.places import Places
 from terrain_gpu.paths.cost_matrix import gpu
@@ -202,17 +203,17 @@ def test_planes_are_as_many_as_fit(monkeypatch):
     layer = ArrayLayer(ROUGH, BlockGrid(*ROUGH.shape, 64), GridSpec(*ROUGH.shape))
     problem = MatrixProblem("", "data", sources=sources).over([layer])
     for memory, most in ((10**10, 72), (603_000_000, 24)):
-        plan = problem.plan_batches("4GB", 2, 0, Gpu(0, memory, True, True))
+        plan = problem.plan_batches(Machine.of("4GB", 2).on(Gpu(0, memory, True, True)))
         assert plan.planes == most
         assert plan.gpu_memory <= memory
         assert plan.together == most // 8
     large = Gpu(0, 10**10, True, True)
-    least = problem.plan_batches("4GB", 1, 0, large)
-    fewer = problem.plan_batches(least.memory - 1, 1, 0, large)
+    least = problem.plan_batches(Machine.of("4GB", 1).on(large))
+    fewer = problem.plan_batches(Machine.of(least.memory - 1, 1).on(large))
     assert fewer.planes < least.planes
     assert fewer.memory < least.memory
     with pytest.raises(PlanError, match="for a cost matrix on a GPU"):
-        problem.plan_batches("300MB", 1, 0, large)
+        problem.plan_batches(Machine.of("300MB", 1).on(large))
 
 
 # -- on a GPU --------------------------------------------------------------------------------------

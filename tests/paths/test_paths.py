@@ -154,9 +154,9 @@ def fields_in_memory(count):
     """Runs keep `count` blocks in memory, or its square on a GPU; the others are spilled."""
     usual, usual_on_gpu = CostDistance.plan, gpu.Problem.plan
 
-    def plan(self, memory_limit, threads, gpu=None):
-        found = usual(self, memory_limit, threads, gpu)
-        if gpu is None:
+    def plan(self, machine):
+        found = usual(self, machine)
+        if machine.gpu is None:
             found = replace(found, buffers=count, workers=min(found.workers, count))
         return found
 

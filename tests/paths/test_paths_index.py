@@ -31,6 +31,7 @@ from terrain_gpu import (
 )
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.engine.run import run
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
@@ -663,7 +664,7 @@ def test_an_index_that_cannot_be_verified(terrain, capfd):
     code, said, _ = call(capfd, f"verify {store}")
     assert (code, "distance index of absdiff verified" in said) == (0, True)
     with pytest.raises(InputError, match="too small to verify a distance index in blocks of 64"):
-        DistanceIndex(str(store), "elevation").plan_verify(280 * 10**6, 2)
+        DistanceIndex(str(store), "elevation").plan_verify(Machine.of(280 * 10**6, 2))
     write_layer(store, "friction", np.ones((150, 180), np.float32))
     code, _, wrong = call(capfd, f"verify {store}")
     assert (code, "the friction layer has changed since; build it again" in wrong) == (2, True)

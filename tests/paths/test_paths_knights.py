@@ -163,7 +163,7 @@ def test_r_cost_with_knights_agrees(tmp_path):
         with rasterio.open(tmp_path / "d.tif") as file:
             assert (file.dtypes[0], file.nodata) == ("float32", -1)
             np.testing.assert_array_equal(file.read(1), outdir)
-        limits = Limits(1 << 30, 1)
+        limits = Limits.of(1 << 30, 1)
         verify_exported(tmp_path / "d.tif", TileStore.open(store).layer("backlink"), limits)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from terrain_gpu import shortest_paths
 from terrain_gpu.cuda.backend import Gpu
 from terrain_gpu.cuda.device import source
-from terrain_gpu.engine.plan import CUDA_BASELINE
+from terrain_gpu.engine.machine import CUDA_BASELINE, Machine
 from terrain_gpu.errors import StoreError
 from terrain_gpu.grid import BlockGrid, ceil_div
 from terrain_gpu.paths.proof.checker import threads_within
@@ -161,7 +161,7 @@ def test_proofs_of_ten_thousand_million_cells_fit_8_gb():
         proof._items = Proof._items.fget(proof)
         proof.memory = partial(Proof.memory, proof)
         assert Proof.side(proof) >= 16_384
-        assert threads_within(blocks, 4, "8GB", 16, CUDA_BASELINE) == 16
+        assert threads_within(blocks, 4, Machine.of("8GB", 16), CUDA_BASELINE) == 16
 
 
 @given(

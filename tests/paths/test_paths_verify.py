@@ -19,6 +19,7 @@ from test_paths import as_sources, solve, within_reach
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda.backend import find_gpu
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.errors import PlanError, StoreError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import step_lengths
@@ -477,8 +478,8 @@ def test_messages():
 
 def test_a_limit_that_is_too_small():
     with pytest.raises(PlanError, match="give at least"):
-        verify.threads_within(BlockGrid(5000, 5000, 1024), 8, 10**6, None)
-    assert verify.threads_within(BlockGrid(5000, 5000, 1024), 8, 2**40, 3) == 3
+        verify.threads_within(BlockGrid(5000, 5000, 1024), 8, Machine.of(10**6))
+    assert verify.threads_within(BlockGrid(5000, 5000, 1024), 8, Machine.of(2**40, 3)) == 3
 
 
 # -- stores --------------------------------------------------------------------------------

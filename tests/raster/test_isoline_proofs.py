@@ -128,7 +128,7 @@ def drawn(tmp_path_factory):
 def prove(folder, file, levels=LEVELS_OF):
     layer = TileStore.open(folder / "s.zarr").layer("elevation")
     of = LineFile(file, file, layer.grid, "contours", ("level",))
-    return IsolineProof(of, layer, levels).run(Limits(threads=1))
+    return IsolineProof(of, layer, levels).run(Limits.of(threads=1))
 
 
 def line_of(found, level, *, ring):
@@ -374,7 +374,7 @@ def test_room_for_lines(tmp_path, monkeypatch, ending, epsg):
     crs, file = CRS.from_epsg(epsg).to_wkt(), tmp_path / f"c{ending}"
     store = store_of(tmp_path, data, (0.01, 0.0, 5.0, 0.0, -0.01, 50.0), 256, nodata=99, crs=crs)
     contours(store, file, layer="labels", breaks=[5], verify=True)
-    layer, limits, asked = TileStore.open(store).layer("labels"), Limits(threads=1), []
+    layer, limits, asked = TileStore.open(store).layer("labels"), Limits.of(threads=1), []
     proof = IsolineProof(
         LineFile(file, file, layer.grid, "contours", ("level",)), layer, ContourLevels((5.0,))
     )

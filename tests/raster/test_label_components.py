@@ -27,6 +27,7 @@ from terrain_gpu import TileStore, create_layer, label_components
 from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.errors import InputError, OutputError, PlanError, StoreError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import area_units, cell_areas, step_lengths
@@ -486,9 +487,9 @@ def test_labels_beyond_32_bits(tmp_path, monkeypatch):
 
 
 def test_plan():
-    def plan(side, limit, **more):
-        dtypes = [np.dtype(np.float32)]
-        return problem.plan_components(side, side, dtypes, 1024, memory_limit=limit, **more)
+    def plan(side, limit, threads=None, **more):
+        dtypes, machine = [np.dtype(np.float32)], Machine.of(limit, threads)
+        return problem.plan_components(side, side, dtypes, 1024, machine=machine, **more)
 
     for connectivity in (4, 8):
         small = plan(20_000, 512 * 10**6, threads=8, connectivity=connectivity)

@@ -139,7 +139,7 @@ def drawn(tmp_path_factory):
 def prove(folder, file, classes=None):
     layer = TileStore.open(folder / "s.zarr").layer("labels")
     of = polygon_file(file, file, layer.grid, "polygons", FIELDS)
-    return PolygonProof(of, layer, classes or LabelClasses()).run(Limits(threads=1))
+    return PolygonProof(of, layer, classes or LabelClasses()).run(Limits.of(threads=1))
 
 
 def corner(row, col):
@@ -310,7 +310,7 @@ def test_two_parts_as_one_polygon(tmp_path):
     layer = TileStore.open(tmp_path / "s.zarr").layer("labels")
     of = polygon_file(tmp_path / "q.geojson", tmp_path / "q.geojson", layer.grid, "p", FIELDS)
     with pytest.raises(VerificationError, match="holds 1 polygon, but the cells are 2 parts"):
-        PolygonProof(of, layer, LabelClasses()).run(Limits(threads=1))
+        PolygonProof(of, layer, LabelClasses()).run(Limits.of(threads=1))
 
 
 def test_bands_of_other_levels(drawn, tmp_path):
@@ -327,7 +327,7 @@ def test_bands_of_other_levels(drawn, tmp_path):
 def test_the_plan_counts_the_classes_of_a_cell(tmp_path, count):
     """Where all cells belong to all classes, links at the rims of blocks are kept for each."""
     store = store_of(tmp_path, np.random.default_rng(0).integers(1, 9, (192, 192)).astype("i2"))
-    layer, limits = TileStore.open(store).layer("labels"), Limits(threads=1)
+    layer, limits = TileStore.open(store).layer("labels"), Limits.of(threads=1)
     classes = BandClasses(ContourLevels(tuple(range(1000, 1000 + count))), cumulative=True)
     cells = layer.read_ring((64, 128, 64, 128), halo=1)
     one = polygons_proof._SidesOf(classes, layer.blocks, 0)((1, 1), [cells])
@@ -343,7 +343,7 @@ def test_room_for_features(tmp_path, monkeypatch, ending, epsg):
     crs, file = CRS.from_epsg(epsg).to_wkt(), tmp_path / f"p{ending}"
     store = store_of(tmp_path, cells, (0.01, 0.0, 5.0, 0.0, -0.01, 50.0), 256, crs=crs)
     polygons(store, file, layer="labels", verify=True)
-    layer, limits = TileStore.open(store).layer("labels"), Limits(threads=1)
+    layer, limits = TileStore.open(store).layer("labels"), Limits.of(threads=1)
     proof = PolygonProof(
         polygon_file(file, file, layer.grid, "polygons", FIELDS), layer, LabelClasses()
     )

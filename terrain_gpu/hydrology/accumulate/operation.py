@@ -16,6 +16,7 @@ import numpy as np
 
 from ...arguments import LayerCompression, checked
 from ...compiled import known_types, tell_compiling
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, layer_bytes
 from ...engine.proof import Limits
@@ -89,8 +90,7 @@ def plan_accumulation(
     areas: bool = False,
     directions: bool = False,
     voids: bool = False,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `accumulate` for a layer of this shape, dtype and block size.
 
@@ -112,8 +112,7 @@ def plan_accumulation(
         before=voids_bytes(blocks) if voids else 0,
         row_bytes=48,  # lengths of the weight, areas
         written=sum(layer_bytes(rows, cols, size, block) for size in sizes),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 
@@ -286,9 +285,7 @@ class Accumulate(Operation):
         more = {"added_outlets": added} if added else {}
         return {"outlets": self.digest, **more, "areas": self.areas}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         cells = self.forest.cells
         return plan_accumulation(
             *cells.grid.shape,
@@ -298,8 +295,7 @@ class Accumulate(Operation):
             areas=self.areas,
             directions=self.directions is not None,
             voids=self.has_voids,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     @cached_property
@@ -344,7 +340,7 @@ class Accumulate(Operation):
             self.rule.write(window, codes, None, [total.reshape(shape)], out[0])
         return SolvedBlock(tuple(out))
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+    def plan_verify(self, machine: Machine) -> None:
         if self.directions is None:
             raise InputError(
                 "verify (--verify) adds the sums up along the directions; name a layer for these "
@@ -352,7 +348,7 @@ class Accumulate(Operation):
             )
         *sums, codes = self.outputs
         given = 0 if self.places is None else len(self.places)
-        limits = Limits(memory_limit, threads)
+        limits = Limits(machine)
         total = sums[0] if sums else None
         voids = self.has_voids
         plan_passes(self.forest, codes, total, limits, outlets=given, voids=voids)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import COMPILED_BASELINE, MB
 from ...engine.operation import Phase, State
-from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...engine.plan import format_size
 from ...errors import PlanError
 from ...grid import Block, BlockGrid, ceil_div
 from ...store import Layer

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cuda.backend import Gpu
 from ...cuda.device import CELL_TYPES
+from ...engine.machine import Machine
 from ...engine.plan import StreamPlan
 from ...engine.run import Run
 from ...errors import StoreError
@@ -45,9 +45,7 @@ def variants() -> list[dict[str, Any]]:
     return [macros(np.dtype(dtype)) for dtype in CELL_TYPES] + [macros(np.dtype(np.uint8), "u32")]
 
 
-def plan_along(
-    operation: AlongFlow, memory_limit: int | str | None, threads: int | None, gpu: Gpu
-) -> StreamPlan:
+def plan_along(operation: AlongFlow, machine: Machine) -> StreamPlan:
     """Plan `accumulate` or `raise_levels`.
 
     Raises
@@ -64,9 +62,7 @@ def plan_along(
         read,
         written,
         cell=sum(dtype.itemsize for dtype in (*read, written)) + work,
-        memory_limit=memory_limit,
-        threads=threads,
-        gpu=gpu,
+        machine=machine,
     )
 
 

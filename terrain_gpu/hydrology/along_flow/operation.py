@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...grid import Block, BlockGrid
@@ -51,9 +52,7 @@ class AlongFlow(Operation):
     def layers_out(self) -> list[OutputLayer]:
         return [output for output in self.outputs if isinstance(output, OutputLayer)]
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         return plan_flow(
             self.blocks,
             self.command,
@@ -62,8 +61,7 @@ class AlongFlow(Operation):
             worker=self.worker_bytes,
             held=self.held_bytes,
             row_bytes=self.row_bytes,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def new_work(self) -> FlowWork:
@@ -105,8 +103,7 @@ def plan_flow(
     held: int = 0,
     row_bytes: int = 0,
     passes: int = 2,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan the passes of an operation along flow directions.
 
@@ -141,6 +138,5 @@ def plan_flow(
         passes=passes,
         bytes_read=passes * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
         bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import LayerCompression, checked
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, Phase, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -77,8 +78,8 @@ class Basins(FlowLabels):
             return None
         return figures(block, out[0], outlets, self.units[0])
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_basins(self.layers[0], self.outputs[0], Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_basins(self.layers[0], self.outputs[0], Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         verify_basins(self.layers[0], run.layer(self.into), found, run.proof_limits)

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import MB, Machine
 from ...engine.operation import OutputFile, Phase, SolvedBlock
-from ...engine.plan import MB, StreamPlan, require
+from ...engine.plan import StreamPlan, require
 from ...engine.run import Result, Run
 from ...grid import Block, cell_centres
 from ...grid.lengths import Measured, step_lengths, whole_lengths
@@ -95,9 +96,7 @@ class BreachLines(Breach):
     def measures(self) -> tuple[Measured, ...]:
         return ("lengths",)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         layer = self.layers[0]
         return plan_lines(
             *self.grid.shape,
@@ -106,8 +105,7 @@ class BreachLines(Breach):
             path=self.path,
             max_distance=self.max_distance,
             voids=self.has_voids,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     @cached_property

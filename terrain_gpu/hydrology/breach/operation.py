@@ -21,6 +21,7 @@ import numpy as np
 from ...arguments import LayerCompression, checked
 from ...cells import differences, is_nodata, to_json
 from ...compiled import known_types, tell_compiling
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
@@ -105,9 +106,7 @@ class Breach(Operation):
     def rule(self) -> BreachRule:
         return BreachRule(self.layers[0], self.max_distance, self.max_depth)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         layer = self.layers[0]
         return plan_breach(
             *self.grid.shape,
@@ -115,8 +114,7 @@ class Breach(Operation):
             layer.block_size,
             max_distance=self.max_distance,
             voids=self.has_voids,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     @cached_property
@@ -218,8 +216,8 @@ class Breach(Operation):
             return rim
         return known
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits = Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        limits = Limits(machine)
         plan_breach_proof(self.layers[0], self.outputs[0], self.rule, limits, voids=self.has_voids)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
@@ -302,8 +300,7 @@ def plan_breach(
     max_distance: int = MAX_DISTANCE,
     voids: bool = False,
     beside: int | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `breach` for a layer of this shape, type and block size.
 
@@ -339,8 +336,7 @@ def plan_breach(
         passes=2 + voids,
         bytes_read=(2 + voids) * layer_bytes(rows, cols, dtype.itemsize, block),
         bytes_written=layer_bytes(rows, cols, dtype.itemsize, block),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 
@@ -457,7 +453,7 @@ def breach(
 
     checked_target(lines, overwrite=overwrite)
     drawn = lines_of(operation, str(lines))
-    drawn.plan(memory_limit, threads)  # before heights are there without the lines
+    drawn.plan(Machine.of(memory_limit, threads))  # before heights are there without the lines
     passes = operation.passes + drawn.passes + operation.proof_passes * verify
 
     def counted(cells: int, total: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...arguments import LayerCompression, checked, real
 from ...cells import is_nodata
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
@@ -73,17 +74,14 @@ class Burn(Operation):
     def settings(self) -> dict[str, Any]:
         return {"burn_of": self.layer, "depth": self.depth, "streams": self.digest}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         layer = self.layers[0]
         return plan_burn(
             *self.grid.shape,
             layer.dtype,
             layer.block_size,
             cells=len(self.cells),
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def begin(self, plan: StreamPlan, spill: Any) -> State:
@@ -114,8 +112,8 @@ class Burn(Operation):
         out[0][where] = lowered
         return SolvedBlock(tuple(out))
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits = Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        limits = Limits(machine)
         plan_burn_proof(self.layers[0], self.outputs[0], len(self.cells), limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
@@ -160,8 +158,7 @@ def plan_burn(
     block: int,
     *,
     cells: int = 0,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `burn` for a layer of this shape, type and block size, and so many cells to lower.
 
@@ -183,8 +180,7 @@ def plan_burn(
         held=8 * cells,
         bytes_read=whole,
         bytes_written=whole,
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

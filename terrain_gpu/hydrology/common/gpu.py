@@ -8,18 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...cuda.backend import Gpu
 from ...cuda.device import REGION, RESERVED, Staging, free_staging, memory_bound, module
-from ...engine.plan import (
-    COMPILED_BASELINE,
-    CUDA_BASELINE,
-    MB,
-    StreamPlan,
-    format_size,
-    layer_bytes,
-    limit_of,
-    threads_of,
-)
+from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB, Machine
+from ...engine.plan import StreamPlan, format_size, layer_bytes
 from ...engine.run import Run
 from ...engine.schedule import stream
 from ...errors import PlanError
@@ -39,9 +30,7 @@ def plan_resident(
     written: np.dtype,
     *,
     cell: int,
-    memory_limit: int | str | None,
-    threads: int | None,
-    gpu: Gpu,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan an operation that holds the whole raster on a GPU.
 
@@ -51,13 +40,16 @@ def plan_resident(
         Types of the layers.
     cell
         Bytes of GPU memory for each cell of all blocks, whole ones.
+    machine
+        With the GPU.
 
     Raises
     ------
     PlanError
         when the raster does not fit one of the limits.
     """
-    limit, cells = limit_of(memory_limit), blocks.count * blocks.block**2
+    limit, gpu = machine.memory_limit, machine.gpu
+    cells = blocks.count * blocks.block**2
     items = [dtype.itemsize for dtype in (*read, written)]
     # Each thread has a buffer, and a block in the store's form.
     thread = blocks.block**2 * (2 * max(items) + 2)
@@ -70,7 +62,7 @@ def plan_resident(
             f"{ceil_div(needed, MB)}MB at least ({format_size(limit)} and "
             f"{format_size(gpu.memory)} given), and fewer than 2^32 cells; or use --backend cpu"
         )
-    count = max(1, min(threads_of(threads), blocks.count, (limit - baseline) // thread))
+    count = max(1, min(machine.threads, blocks.count, (limit - baseline) // thread))
 
     def stored(itemsizes: list[int]) -> int:
         shape = blocks.rows, blocks.cols

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from ...engine.plan import MB, StreamPlan, format_size
+from ...engine.machine import MB
+from ...engine.plan import StreamPlan, format_size
 from ...errors import PlanError
 from ...grid import ceil_div
 from ...store import Layer

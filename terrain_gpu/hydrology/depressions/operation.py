@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import LayerCompression, checked
+from ...engine.machine import Machine
 from ...engine.operation import (
     Operation,
     OutputLayer,
@@ -109,16 +110,13 @@ class Depressions(Operation):
     def refuse_finished(self) -> None:
         refuse_without_table(self)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         outputs = [output.dtype.itemsize for output in self.outputs]
         return plan_depressions(
             self.blocks,
             self.layers[0].dtype,
             outputs,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def new_work(self) -> Work:
@@ -202,8 +200,8 @@ class Depressions(Operation):
 
     proven_by_workers = False
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_depressions_proof(self.rule, Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_depressions_proof(self.rule, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         named = self.into, self.conditioned
@@ -242,8 +240,7 @@ def plan_depressions(
     dtype: np.dtype,
     written: list[int],
     *,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `depressions` of heights of a type; `written` are the bytes per cell of each layer.
 
@@ -268,8 +265,7 @@ def plan_depressions(
         passes=3,
         bytes_read=3 * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
         bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

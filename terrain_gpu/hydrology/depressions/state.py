@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import COMPILED_BASELINE, MB
 from ...engine.operation import Phase, State
-from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...engine.plan import format_size
 from ...errors import PlanError, StoreError
 from ...grid import Block, ceil_div
 from ...plurals import counted

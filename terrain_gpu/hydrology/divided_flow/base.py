@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...engine.operation import Operation, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.run import Run
@@ -93,9 +94,7 @@ class DividedFlow(Operation):
     def geometry(self) -> tuple[np.ndarray, np.ndarray]:
         return geometry(self.grid)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         return plan_divided(
             self.blocks,
             self.command,
@@ -104,8 +103,7 @@ class DividedFlow(Operation):
             self.kept,
             held=self.held,
             working=self.working,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def new_work(self) -> DivisionWork:
@@ -279,8 +277,7 @@ def plan_divided(
     *,
     held: int = 2,
     working: int = 26,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan both phases; blocks that are read again in the first are not counted.
 
@@ -316,6 +313,5 @@ def plan_divided(
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, size, blocks.block) for size in sizes),
         bytes_written=written * layer_bytes(rows, cols, 8, blocks.block),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -178,16 +179,12 @@ class EpsilonFill(AlongFlow):
             "make them nodata"
         )
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
-        return plan_epsilon_fill(
-            self.blocks, self.layers[1].dtype, memory_limit=memory_limit, threads=threads
-        )
+    def plan(self, machine: Machine) -> StreamPlan:
+        return plan_epsilon_fill(self.blocks, self.layers[1].dtype, machine=machine)
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+    def plan_verify(self, machine: Machine) -> None:
         codes, heights = self.layers
-        plan_epsilon(codes, heights, self.outputs[0], Limits(memory_limit, threads))
+        plan_epsilon(codes, heights, self.outputs[0], Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         codes, heights = self.layers
@@ -288,8 +285,7 @@ def plan_epsilon_fill(
     blocks: BlockGrid,
     heights: np.dtype,
     *,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan the passes; blocks that are read again in the second are not counted.
 
@@ -308,6 +304,5 @@ def plan_epsilon_fill(
         worker=56,
         held=rims + most_entries(blocks) * _ENTRY_BYTES,
         passes=3,
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import Backend, LayerCompression, checked
-from ...cuda.backend import Gpu
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, RunRecord
@@ -62,14 +62,12 @@ class Fill(AlongFlow):
     def settings(self) -> dict[str, Any]:
         return {"fill_of": self.layer, "directions": self.directions}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
-    ) -> StreamPlan:
-        if gpu is None:
-            return super().plan(memory_limit, threads)
+    def plan(self, machine: Machine) -> StreamPlan:
+        if machine.gpu is None:
+            return super().plan(machine)
         from ..along_flow.gpu import plan_along
 
-        return plan_along(self, memory_limit, threads, gpu)
+        return plan_along(self, machine)
 
     def execute(self, run: Run) -> dict[str, Any]:
         if run.gpu is None:
@@ -96,8 +94,8 @@ class Fill(AlongFlow):
         block.follow_all(MAX, levels)
         out[0][...] = levels[1:-1, 1:-1]
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits = Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        limits = Limits(machine)
         codes, heights = self.layers
         plan_fill(self.blocks, codes, heights, self.outputs[0], limits)
 

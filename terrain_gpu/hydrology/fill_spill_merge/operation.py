@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import LayerCompression, checked
+from ...engine.machine import Machine
 from ...engine.operation import (
     Operation,
     OutputLayer,
@@ -95,13 +96,9 @@ class FillSpillMerge(Operation):
     def refuse_finished(self) -> None:
         refuse_without_table(self)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         rain = [self.layers[3].dtype.itemsize] if isinstance(self.rain, str) else []
-        return plan_fill_spill_merge(
-            self.blocks, self.layers[0].dtype, rain, memory_limit=memory_limit, threads=threads
-        )
+        return plan_fill_spill_merge(self.blocks, self.layers[0].dtype, rain, machine=machine)
 
     def new_work(self) -> Work:
         return Work(self.blocks)
@@ -177,8 +174,8 @@ class FillSpillMerge(Operation):
 
     # -- the proof ------------------------------------------------------------------------------
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_water(self.layers[0], self.outputs[0], self.water, Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_water(self.layers[0], self.outputs[0], self.water, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         heights, depths = self.layers[0], run.layer(self.into)
@@ -192,8 +189,7 @@ def plan_fill_spill_merge(
     dtype: np.dtype,
     rain: list[int],
     *,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `fill_spill_merge` of heights of a type; `rain` are the bytes per cell of its layer.
 
@@ -218,8 +214,7 @@ def plan_fill_spill_merge(
         passes=3,
         bytes_read=3 * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
         bytes_written=layer_bytes(rows, cols, 4, blocks.block),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

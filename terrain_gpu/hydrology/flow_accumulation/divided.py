@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -116,8 +117,8 @@ class MultipleFlow(DividedFlow):
 
     # -- the proof ------------------------------------------------------------------------------
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_division(self.layers, self.outputs[0], self.blocks, Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_division(self.layers, self.outputs[0], self.blocks, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         result, limits = run.layer(self.into), run.proof_limits
@@ -126,11 +127,11 @@ class MultipleFlow(DividedFlow):
 
 
 def plan_for(
-    blocks: BlockGrid, heights: np.dtype, *, weights: np.dtype | None = None, **limits: Any
+    blocks: BlockGrid, heights: np.dtype, *, weights: np.dtype | None = None, machine: Machine
 ) -> StreamPlan:
     """Plan the sums of cells, areas or weights of a type over heights of a type."""
     read = [heights, np.dtype(np.uint8), *([] if weights is None else [weights])]
-    how = {"working": _working(weights is not None), **limits}
+    how: dict[str, Any] = {"working": _working(weights is not None), "machine": machine}
     return plan_divided(blocks, MultipleFlow.command, read, 1, MultipleFlow.kept, **how)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import Backend, FlowMethod, LayerCompression, UpstreamStatistic, checked, word
-from ...cuda.backend import Gpu
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, State
 from ...engine.plan import PER_ROW, StreamPlan
 from ...engine.proof import Limits
@@ -101,14 +101,12 @@ class FlowAccumulation(AlongFlow):
         weights = None if self.weights is None else self.layers[1]
         return rule_of(self.grid, weights, self.statistic, self.areas, self.exclude_self)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
-    ) -> StreamPlan:
-        if gpu is None:
-            return super().plan(memory_limit, threads)
+    def plan(self, machine: Machine) -> StreamPlan:
+        if machine.gpu is None:
+            return super().plan(machine)
         from ..along_flow.gpu import plan_along
 
-        return plan_along(self, memory_limit, threads, gpu)
+        return plan_along(self, machine)
 
     def execute(self, run: Run) -> dict[str, Any]:
         if run.gpu is None:
@@ -168,8 +166,8 @@ class FlowAccumulation(AlongFlow):
         weights = block.edge if self.edge_cells else cells[0][1:-1, 1:-1] if cells else None
         return block.codes[1:-1, 1:-1], weights
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits = Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        limits = Limits(machine)
         plan_sums(self.blocks, self.layers[0], self.outputs[0], limits, self.rule)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:

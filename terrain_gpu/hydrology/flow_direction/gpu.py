@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cuda.backend import Gpu
 from ...cuda.device import CELL_TYPES
+from ...engine.machine import Machine
 from ...engine.plan import StreamPlan
 from ...engine.run import Run
 from ...errors import StoreError
@@ -56,9 +56,7 @@ def variants() -> list[dict[str, Any]]:
     return [macros(dtype) for dtype in types if "flow" in weights_of(dtype)]
 
 
-def plan_directions(
-    operation: FlowDirection, memory_limit: int | str | None, threads: int | None, gpu: Gpu
-) -> StreamPlan:
+def plan_directions(operation: FlowDirection, machine: Machine) -> StreamPlan:
     """Plan `solve`.
 
     Raises
@@ -67,7 +65,7 @@ def plan_directions(
         when the raster does not fit one of the limits.
     """
     heights, edges = (layer.dtype for layer in operation.layers)
-    keeps_cells(operation.forest.weight, gpu.device)
+    keeps_cells(operation.forest.weight, machine.gpu.device)
     return plan_resident(
         operation.blocks,
         operation.command,
@@ -75,9 +73,7 @@ def plan_directions(
         edges,
         # Heights, edges, directions, parents, and the graph of catchments.
         cell=heights.itemsize + 1 + 1 + 4 + GRAPH_BYTES,
-        memory_limit=memory_limit,
-        threads=threads,
-        gpu=gpu,
+        machine=machine,
     )
 
 

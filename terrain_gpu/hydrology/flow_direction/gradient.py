@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
@@ -75,11 +76,9 @@ class GradientDirection(Operation):
         outlets = self.layers[1].info["settings"]["outlets"]
         return {"outlets": outlets, "flats": "gradient", "filled": self.filled, "along": self.along}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         heights = self.layers[0].dtype
-        return plan_flats(self.blocks, heights, memory_limit=memory_limit, threads=threads)
+        return plan_flats(self.blocks, heights, machine=machine)
 
     @cached_property
     def per_length(self) -> np.ndarray:
@@ -132,9 +131,9 @@ class GradientDirection(Operation):
             )
         return SolvedBlock(tuple(out))
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+    def plan_verify(self, machine: Machine) -> None:
         heights, along = self.layers
-        plan_gradient(heights, along, self.outputs[0], Limits(memory_limit, threads))
+        plan_gradient(heights, along, self.outputs[0], Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         heights, along = self.layers
@@ -208,8 +207,7 @@ def plan_flats(
     blocks: BlockGrid,
     heights: np.dtype,
     *,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan the passes; blocks that are read again in the first are not counted.
 
@@ -234,6 +232,5 @@ def plan_flats(
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, n, blocks.block) for n in (read - 1, 1)),
         bytes_written=layer_bytes(rows, cols, 1, blocks.block),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

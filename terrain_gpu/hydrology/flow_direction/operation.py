@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...arguments import Backend, DepressionsMethod, FlatsMethod, LayerCompression, checked
-from ...cuda.backend import Gpu
+from ...engine.machine import Machine
 from ...engine.plan import StreamPlan
 from ...engine.proof import RunRecord
 from ...engine.run import Result, Run, run
@@ -35,14 +35,12 @@ class FlowDirection(Accumulate):
 
     command = "flow-direction"
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
-    ) -> StreamPlan:
-        if gpu is None:
-            return super().plan(memory_limit, threads)
+    def plan(self, machine: Machine) -> StreamPlan:
+        if machine.gpu is None:
+            return super().plan(machine)
         from .gpu import plan_directions
 
-        return plan_directions(self, memory_limit, threads, gpu)
+        return plan_directions(self, machine)
 
     def execute(self, run: Run) -> dict[str, Any]:
         if run.gpu is None:

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from ...compiled import jit
-from ...engine.plan import MB, format_size
+from ...engine.machine import MB
+from ...engine.plan import format_size
 from ...errors import PlanError, StoreError
 from ...grid import ceil_div
 from ...grid.neighbours import COL_STEP, ROW_STEP

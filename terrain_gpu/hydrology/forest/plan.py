@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...grid import BlockGrid
 from ...spanning_tree.weights import Weight
@@ -23,8 +24,7 @@ def plan_blocks(
     before: int = 0,
     written: int = 0,
     row_bytes: int = PER_ROW,
-    memory_limit: int | str | None,
-    threads: int | None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan two passes over the blocks, and the memory of the skeleton between them.
 
@@ -72,6 +72,5 @@ def plan_blocks(
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),
         bytes_written=written,
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...compiled import jit
-from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...engine.machine import COMPILED_BASELINE, MB
+from ...engine.plan import format_size
 from ...errors import PlanError, StoreError
 from ...grid import BlockGrid, ceil_div
 from ...grid.neighbours import COL_STEP, NEIGHBOUR, ROW_STEP

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -108,8 +109,8 @@ class DinfHand(DividedFlow):
 
     # -- the proof ------------------------------------------------------------------------------
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits = Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        limits = Limits(machine)
         plan_averages(self.layers, self.outputs, self.blocks, limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
@@ -123,9 +124,9 @@ def _kept(columns: int) -> KeptCells:
     return KeptCells(np.dtype((np.float64, (columns,))), UNKNOWN, marks=2)
 
 
-def plan_for(blocks: BlockGrid, heights: np.dtype, **limits: Any) -> StreamPlan:
+def plan_for(blocks: BlockGrid, heights: np.dtype, *, machine: Machine) -> StreamPlan:
     """Plan heights above the streams of a count of cells, and distances, over heights of a type."""
     sums = np.dtype(np.uint32 if blocks.rows * blocks.cols < 2**32 else np.int64)
     read = [heights, np.dtype(np.uint8), heights, sums]
-    how = {"held": DinfHand.held, "working": DinfHand.working}
-    return plan_divided(blocks, DinfHand.command, read, 2, _kept(2), **how, **limits)
+    how: dict[str, Any] = {"held": DinfHand.held, "working": DinfHand.working, "machine": machine}
+    return plan_divided(blocks, DinfHand.command, read, 2, _kept(2), **how)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import HandMethod, LayerCompression, checked, word
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -130,8 +131,8 @@ class Hand(AlongFlow):
             columns.append((ADD, lengths))
         return stopped, columns
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_above(self.layers[0], self.rule, self.outputs, Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_above(self.layers[0], self.rule, self.outputs, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         made = dict(zip(KINDS, (run.layer(one.name) for one in self.outputs), strict=False))

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ...compiled import known_types, tell_compiling
+from ...engine.machine import MB, Machine
 from ...engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
-from ...engine.plan import MB, StreamPlan
+from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...grid import Block, BlockGrid
@@ -77,17 +78,14 @@ class ExtractNetwork(Operation):
     def settings(self) -> dict[str, Any]:
         return {"min_length": self.min_length, "kept": len(self.kept)}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         cells = self.forest.cells
         return plan_network(
             *cells.grid.shape,
             cells.dtype,
             cells.block_size,
             path=self.path,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     @cached_property
@@ -120,8 +118,8 @@ class ExtractNetwork(Operation):
 
     proven_by_workers = False
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_network_proof(self.forest, Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_network_proof(self.forest, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         (writer,) = run.writers.values()
@@ -189,8 +187,7 @@ def plan_network(
     block: int,
     *,
     path: str = "network.gpkg",
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `extract_network` for a layer of this shape, dtype and block size, to `path`.
 
@@ -206,6 +203,5 @@ def plan_network(
         vertex=prune.VERTEX_BYTES,
         work=prune.LengthWork.BYTES + 8,
         beside=_LINES + library_bytes(path),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

@@ -39,7 +39,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ...engine.plan import MB, VECTOR_BYTES, StreamPlan, require
+from ...engine.machine import MB, VECTOR_BYTES
+from ...engine.plan import StreamPlan, require
 from ...engine.proof import Limits, Read, check_blocks, plan_proof, wrong_totals
 from ...errors import VerificationError
 from ...grid import Block

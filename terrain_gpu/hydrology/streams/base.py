@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled import known_types, tell_compiling
+from ...engine.machine import MB, Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ...engine.plan import MB, StreamPlan, fit_blocks, format_size, layer_bytes
+from ...engine.plan import StreamPlan, fit_blocks, format_size, layer_bytes
 from ...errors import PlanError, StoreError
 from ...grid import Block, BlockGrid, ceil_div
 from ...grid.lengths import cell_areas, step_lengths, whole_lengths
@@ -105,9 +106,7 @@ class OnChannels(Operation):
     def new_work(self) -> np.ndarray:
         return np.empty(self.blocks.largest(), np.uint8)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         written = [one.dtype for one in self.outputs if isinstance(one, OutputLayer)]
         return plan_blocks(
             self.blocks,
@@ -115,8 +114,7 @@ class OnChannels(Operation):
             written,
             pieces=self.most * self.piece.itemsize,
             beside=self.beside_bytes,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def solve(
@@ -193,8 +191,7 @@ def plan_blocks(
     *,
     pieces: int,
     beside: int = 0,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan the passes over the blocks of layers of these types, with bytes for pieces of a block.
 
@@ -220,8 +217,7 @@ def plan_blocks(
         bytes_read=(1 + bool(written))
         * sum(layer_bytes(*shape, dtype.itemsize, blocks.block) for dtype in dtypes),
         bytes_written=sum(layer_bytes(*shape, dtype.itemsize, blocks.block) for dtype in written),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

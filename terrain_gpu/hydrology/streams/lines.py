@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ...cells import is_nodata
+from ...engine.machine import MB, Machine
 from ...engine.operation import OutputFile, Phase, SolvedBlock
-from ...engine.plan import MB, StreamPlan, require
+from ...engine.plan import StreamPlan, require
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
@@ -126,8 +127,8 @@ class StreamLines(OnChannels):
 
     proven_by_workers = False
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_lines_proof(self._channels, self.path, Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_lines_proof(self._channels, self.path, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         (writer,) = run.writers.values()
@@ -169,8 +170,7 @@ def plan_lines(
     threshold: int = 1,
     path: str = "streams.gpkg",
     edge_cells: bool = False,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan the lines of `streams`, over numbers of cells and heights of a type.
 
@@ -188,8 +188,7 @@ def plan_lines(
         (),
         pieces=DRAWN_PIECE.itemsize * most_pieces(blocks, threshold),
         beside=_WRITING + library_bytes(path),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...arguments import LayerCompression, StreamOrder, checked
-from ...engine.plan import limit_of
+from ...engine.machine import Machine
 from ...engine.run import Here, run
 from ...io.frames import FeatureResult
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
@@ -202,9 +202,10 @@ def streams(
         checked_target(lines, overwrite=overwrite)
         opened.layer(layer)
         if client is None:  # before the layer is computed, and left there without the lines
-            drawn.plan(memory_limit, threads)
+            machine = Machine.of(memory_limit, threads)
+            drawn.plan(machine)
             if verify:
-                drawn.plan_verify(limit_of(memory_limit), threads)
+                drawn.plan_verify(machine)
     passes = opened.grid.cells * (2 + verify + (lines is not None) * (1 + verify))
 
     def counted(cells: int, total: int) -> None:

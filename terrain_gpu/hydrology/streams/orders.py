@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, Phase, SolvedBlock
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -44,8 +45,7 @@ def plan_streams(
     *,
     threshold: int = 1,
     order: str = "strahler",
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `streams`, over numbers of cells, for layers of this shape and block size.
 
@@ -64,9 +64,8 @@ def plan_streams(
     dtypes = np.dtype(np.uint8), count_dtype(rows * cols)
     blocks = BlockGrid(rows, cols, block)
     pieces = PIECE.itemsize * most_pieces(blocks, threshold)
-    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     written = [order_dtype(order, GridSpec(rows, cols))]
-    return plan_blocks(blocks, dtypes, written, pieces=pieces, **how)
+    return plan_blocks(blocks, dtypes, written, pieces=pieces, machine=machine)
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,9 @@ class StreamOrders(OnChannels):
         paint(cells[0], starts, values, out[0])
         return SolvedBlock(tuple(out))
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
+    def plan_verify(self, machine: Machine) -> None:
         codes, sums = self.layers
-        plan_orders(codes, sums, self.outputs[0], self.kind, Limits(memory_limit, threads))
+        plan_orders(codes, sums, self.outputs[0], self.kind, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         codes, sums = self.layers

@@ -28,7 +28,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ...engine.plan import MB, StreamPlan, require
+from ...engine.machine import MB
+from ...engine.plan import StreamPlan, require
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong_totals
 from ...errors import StoreError, VerificationError
 from ...grid import Block, cell_centres, units

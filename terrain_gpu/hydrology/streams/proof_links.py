@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.plan import MB
+from ...engine.machine import MB
 from ...store.paged import Gathered, Paged, PagedTable
 from .proof_link_kernels import (
     ProvenLinks,

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ...engine.plan import MB, StreamPlan, require
+from ...engine.machine import MB
+from ...engine.plan import StreamPlan, require
 from ...engine.proof import wrong
 from ...errors import StoreError
 from ...grid import Block, Window

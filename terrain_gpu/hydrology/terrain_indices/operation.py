@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...arguments import LayerCompression, checked
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
@@ -84,9 +85,7 @@ class TerrainIndices(Operation):
         slopes, sums = self.layers
         return IndexRule(slopes, sums, self.min_slope)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         rows, cols = self.grid.shape
         types = [layer.dtype for layer in self.layers]
         return plan_indices(
@@ -95,8 +94,7 @@ class TerrainIndices(Operation):
             self.blocks.block,
             types,
             len(self.names),
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
@@ -124,8 +122,8 @@ class TerrainIndices(Operation):
         indices(slopes, absent, sums, per_width, self.rule.least_tangent, *wanted)
         return SolvedBlock(tuple(out))
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_indices_proof(self.rule, self.outputs, Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_indices_proof(self.rule, self.outputs, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         results = {kind: run.layer(name) for kind, name in self.names.items()}
@@ -140,8 +138,7 @@ def plan_indices(
     types: list[np.dtype],
     outputs: int,
     *,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `terrain_indices` from layers of these types.
 
@@ -162,8 +159,7 @@ def plan_indices(
         common=PER_ROW * rows,
         bytes_read=sum(layer_bytes(rows, cols, dtype.itemsize, block) for dtype in types),
         bytes_written=layer_bytes(rows, cols, DTYPE.itemsize, block) * outputs,
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

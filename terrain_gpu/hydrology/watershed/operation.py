@@ -13,6 +13,7 @@ import numpy as np
 
 from ...arguments import LayerCompression, checked, described
 from ...cells import is_nodata
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, Phase, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
@@ -153,8 +154,8 @@ class Watershed(FlowLabels):
         width = block.codes.shape[1] - 2
         return labelled(block, rows * width + cols, numbers, np.uint32)
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        marks, limits = self._marks(self.outputs), Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        marks, limits = self._marks(self.outputs), Limits(machine)
         plan_watershed(self.layers[0], *marks, limits, points=self._count)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...engine.plan import COMPILED_BASELINE, MB, format_size
+from ...engine.machine import COMPILED_BASELINE, MB
+from ...engine.plan import format_size
 from ...errors import PlanError, StoreError
 from ...grid import GridSpec, ceil_div, cell_centres
 from ...store import Layer

@@ -18,7 +18,7 @@ import numpy as np
 from rasterio.crs import CRS
 
 from ... import cells
-from ...engine import plan as planner
+from ...engine.machine import owns_process
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, wrong
 from ...errors import StoreError, VerificationError
@@ -133,7 +133,7 @@ def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, 
         if any(one.driver in SEQUENTIAL for one in files):
             limits = limits.here()
         plan = plan_conversion(files, layer.grid, layer.dtype, layer.block_size, limits)
-        if planner.whole_process and any(one.decoding for one in files):
+        if owns_process() and any(one.decoding for one in files):
             return_large_arrays()
         check_windows(plan, rule.source, layer, checker.check, statistics.add, limits)
     finally:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
 from rasterio.errors import RasterioError
 from rasterio.windows import Window as GdalWindow
 
-from ...engine import plan as planner
-from ...engine.plan import BASELINE, COMPILED_BASELINE, StreamPlan
+from ...engine.machine import BASELINE, COMPILED_BASELINE
+from ...engine.plan import StreamPlan
 from ...engine.plan_stream import SourceShape, plan_stream
 from ...engine.proof import Limits
 from ...engine.schedule import stream
@@ -56,16 +55,11 @@ def plan_windows(
     # Reading cells of a shard may read all of it.
     work = BlockGrid(*grid.shape, block).largest(tiled=True) * layer.itemsize + _TEMPORARIES
     # `terrain-gpu verify` has loaded the proofs of other layers.
-    compiled = planner.whole_process and "numba" in sys.modules
-    beside += (COMPILED_BASELINE - BASELINE) * compiled
+    beside += (COMPILED_BASELINE - BASELINE) * limits.machine.has("numba")
     size = dtype.itemsize + layer.itemsize
     shape = SourceShape(itemsize=size, work=work, beside=beside, **raster)
-    cluster = limits.cluster
-    threads = limits.threads if cluster is None else cluster.threads
-    with nullcontext() if cluster is None else cluster.planning():
-        return plan_stream(
-            *grid.shape, dtype, shape, memory_limit=limits.memory_limit, threads=threads
-        )
+    with limits.planning() as machine:
+        return plan_stream(*grid.shape, dtype, shape, machine=machine)
 
 
 class _WindowChecks(NamedTuple):

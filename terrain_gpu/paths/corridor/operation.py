@@ -18,8 +18,9 @@ import numpy as np
 
 from ...arguments import LayerCompression, checked, real, wrong
 from ...cells import is_nodata
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, plain_baseline
+from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
@@ -86,16 +87,13 @@ class Corridor(Operation):
     def settings(self) -> dict[str, Any]:
         return {"corridor_of": list(self.distances), "within": self.within, "share": self.share}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         layers = self.layers
         return plan_corridor(
             self.blocks,
             [layer.dtype for layer in layers],
             stored=sum(layer.info.get("stored_bytes") or 0 for layer in layers),
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def begin(self, plan: StreamPlan, spill: Any) -> State:
@@ -164,8 +162,8 @@ class Corridor(Operation):
             return self.share * optimum
         return math.inf if self.within is None else self.within
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits = Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        limits = Limits(machine)
         plan_corridor_proof(self.blocks, self.layers, self.outputs[0], limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
@@ -183,8 +181,7 @@ def plan_corridor(
     kinds: Sequence[np.dtype],
     *,
     stored: int | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `corridor` for distances of these types.
 
@@ -209,13 +206,12 @@ def plan_corridor(
         buffer=size * (read + 8),
         worker=min(size, 2 * _STRIP) * (9 * len(kinds) + 64),
         scratch=tiled * (read + 8),
-        baseline=plain_baseline(),
+        compiled=False,
         held=200 * math.comb(len(kinds), 2),
         passes=2,
         bytes_read=2 * stored,
         bytes_written=layer_bytes(*shape, 8, blocks.block),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

@@ -14,7 +14,7 @@ from ...arguments import Devices, PathMethod
 from ...cuda.backend import Gpu, Placement, find_gpu, gpu_for
 from ...cuda.workers import cluster_on_gpus
 from ...engine.arrays import ArrayLayer, fitting_block
-from ...engine.plan import limit_of
+from ...engine.machine import limit_of
 from ...errors import InputError, StoreError
 from ...grid import BlockGrid, GridSpec
 from ...io.labelled import RasterLike, opened_store

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +22,11 @@ import numpy as np
 from ...cells import is_nodata
 from ...cuda.backend import Gpu, Placement
 from ...cuda.device import free_staging
-from ...engine import plan as planner
 from ...engine.arrays import ArrayLayer
 from ...engine.connection import OVERHEAD
+from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, NO_BOUND, Machine
 from ...engine.operation import OutputLayer, Phase
-from ...engine.plan import COMPILED_BASELINE, CUDA_BASELINE, StreamPlan, plan_paths, threads_of
+from ...engine.plan import StreamPlan, plan_paths
 from ...engine.run import Run, run_in_memory
 from ...errors import InputError
 from ...grid import TILE, Block, BlockGrid, GridSpec, units
@@ -209,11 +209,10 @@ class CostDistance(CostGraph):
 
     # -- what fits memory -----------------------------------------------------------------------
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         refuse_without_lengths(self.grid)  # which are not computed yet
         friction, barriers = self.rasters["friction"], self.rasters["barriers"]
+        gpu = machine.gpu
         there = gpu is not None and bool(gpu.workers)  # the driver has the rims, no fields
         plan = plan_paths(
             *self.grid.shape,
@@ -224,19 +223,19 @@ class CostDistance(CostGraph):
             barriers=None if barriers is None else barriers.dtype,
             layers=self.names,
             halo=halo_of(self.options),
-            beside=self._held + self._needs(threads_of(threads)),
-            memory_limit=memory_limit,
-            threads=1 if there else threads,
+            beside=self._held + self._needs(machine.threads),
+            machine=replace(machine, threads=1) if there else machine,
         )
         if self.verified:
-            self._verifiers(plan, CUDA_BASELINE if gpu else 0)
+            self._verifiers(plan, CUDA_BASELINE if gpu else 0, machine)
         if gpu is None:
             return plan
-        return self._regions(plan, gpu, threads_of(threads) if there else plan.workers)
+        return self._regions(plan, machine if there else replace(machine, threads=plan.workers))
 
-    def _regions(self, plan: StreamPlan, gpu: Gpu, threads: int) -> StreamPlan:
-        """The plan on a GPU, or on those of workers that read and write with so many threads."""
-        problem = self._problem(threads, plan, gpu, Path())
+    def _regions(self, plan: StreamPlan, machine: Machine) -> StreamPlan:
+        """The plan on a GPU, or on those of workers, whose threads read and write."""
+        gpu = machine.gpu
+        problem = self._problem(machine.threads, plan, gpu, Path(), machine.room)
         high, wide = problem.plan()[1]
         whole = (high, wide) == self.blocks.shape
         if gpu.workers:
@@ -271,11 +270,13 @@ class CostDistance(CostGraph):
             held += self.grid.cells * sum(output.dtype.itemsize for output in self.outputs)
         return held
 
-    def _verifiers(self, plan: StreamPlan, held: int) -> int:
+    def _verifiers(self, plan: StreamPlan, held: int, machine: Machine) -> int:
         """Return the number of threads that verify, given the bytes that are held already."""
-        limits = plan.memory_limit, plan.workers, held + self._held
+        limits = replace(machine, memory_limit=plan.memory_limit, threads=plan.workers)
         least = plan.workers if plan.worker_memory else 1  # all threads of a worker
-        return threads_within(self.blocks, 8, *limits, halo=halo_of(self.options), least=least)
+        return threads_within(
+            self.blocks, 8, limits, held + self._held, halo_of(self.options), least
+        )
 
     # -- the phases -----------------------------------------------------------------------------
 
@@ -304,13 +305,15 @@ class CostDistance(CostGraph):
                     withdraw(left)  # workers may still write there
                 raise
 
-    def _problem(self, threads: int, plan: StreamPlan, gpu: Gpu, spill: Path) -> Any:
+    def _problem(
+        self, threads: int, plan: StreamPlan, gpu: Gpu, spill: Path, room: int = NO_BOUND
+    ) -> Any:
         """Return the problem in the form for the GPU."""
         from ..relax.gpu.problem import Problem
 
         limit = None if isinstance(self.layers[0], ArrayLayer) else plan.memory_limit
         if plan.worker_memory and limit is not None:
-            limit = min(limit, planner.cluster_room) - OVERHEAD - self._held
+            limit = min(limit, room) - OVERHEAD - self._held
         how = self.farthest, self.ends, self.names, threads, gpu, limit, spill, self.method
         return Problem(self.ground, self.options, *how)
 
@@ -407,9 +410,9 @@ class CostDistance(CostGraph):
         # The CPU verifies what does not fit the GPU, or was computed by workers.
         here = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
         proof = Placement(here, doing="verifying ")
-        with nullcontext() if run.cluster is None else run.cluster.planning():
+        with run.proof_limits.planning() as machine:
             threads = proof.run(
-                lambda gpu: self._verifiers(run.plan, CUDA_BASELINE if gpu else proof.held)
+                lambda gpu: self._verifiers(run.plan, CUDA_BASELINE if gpu else proof.held, machine)
             )
         checked = verify_paths(
             self.ground,

@@ -28,7 +28,7 @@ from ...arguments import (
 from ...cuda.backend import Placement
 from ...cuda.device import numbers
 from ...engine.compression import refuse_for_arrays
-from ...engine.plan import CUDA_BASELINE, NO_LIMIT, limit_of
+from ...engine.machine import CUDA_BASELINE, NO_LIMIT, limit_of
 from ...engine.run import run, run_in_memory
 from ...errors import InputError
 from ...io.labelled import LayerLike, RasterLike, takes_dataarrays

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ...cuda.backend import Gpu
+from ...engine.machine import COMPILED_BASELINE, Machine
 from ...engine.operation import OutputLayer, Phase
-from ...engine.plan import COMPILED_BASELINE, format_size, limit_of, loaded, require, threads_of
+from ...engine.plan import format_size, require
 from ...grid import TILE, BlockGrid, GridSpec, ceil_div
 from ...io.places import NO_PLACES, Places
 from ...plurals import counted
@@ -213,10 +213,10 @@ class MatrixProblem(CostGraph):
             **({"wrap": True} if self.wrap else {}),
         }
 
-    def _held(self, beside: int) -> int:
+    def _held(self, beside: int, machine: Machine) -> int:
         """Bytes of the process that do not depend on blocks and lanes."""
         cells = len(self.sources) + len(self.targets or ())
-        return beside + COMPILED_BASELINE + loaded() + 64 * self.grid.rows + _PLACE_BYTES * cells
+        return beside + machine.baseline() + 64 * self.grid.rows + _PLACE_BYTES * cells
 
     @property
     def _lane_bytes(self) -> int:
@@ -225,10 +225,8 @@ class MatrixProblem(CostGraph):
 
     def plan_batches(
         self,
-        memory_limit: Any,
-        threads: int | None,
+        machine: Machine,
         beside: int = 0,
-        gpu: Gpu | None = None,
         *,
         apart: bool = False,
     ) -> BatchPlan:
@@ -247,13 +245,11 @@ class MatrixProblem(CostGraph):
         PlanError
             when the limit is too small for one field and the rims of all blocks, or for the GPU.
         """
-        limit = limit_of(memory_limit)
-        if gpu is not None:
-            return self._plan_on_gpu(limit, threads_of(threads), beside, gpu)
-        beside = self._held(beside) + self._lane_bytes * LANES * (
-            threads_of(threads) if apart else 1
-        )
-        plans = [self._plan(side, limit, threads_of(threads), beside, apart) for side in SIDES]
+        if machine.gpu is not None:
+            return self._plan_on_gpu(machine, beside)
+        limit, lanes = machine.memory_limit, LANES * (machine.threads if apart else 1)
+        beside = self._held(beside, machine) + self._lane_bytes * lanes
+        plans = [self._plan(side, machine, beside, apart) for side in SIDES]
         least = min(plans, key=lambda plan: plan.memory)
         require(least.memory, limit, "for a cost matrix")
 
@@ -265,7 +261,8 @@ class MatrixProblem(CostGraph):
         most = max(map(cells, fitting))
         return next(plan for plan in fitting if cells(plan) >= 0.8 * most)
 
-    def _plan(self, side: int, limit: int, threads: int, beside: int, apart: bool) -> BatchPlan:
+    def _plan(self, side: int, machine: Machine, beside: int, apart: bool) -> BatchPlan:
+        limit, threads = machine.memory_limit, machine.threads
         friction = self.friction is not None
         halo = halo_of(self.options)
         blocks = BlockGrid(*self.grid.shape, side)
@@ -293,15 +290,16 @@ class MatrixProblem(CostGraph):
         memory = beside + batches * rims + fields * field + threads * passing
         return BatchPlan(side, fields, threads, batches, limit, memory)
 
-    def _plan_on_gpu(self, limit: int, threads: int, beside: int, gpu: Gpu) -> BatchPlan:
+    def _plan_on_gpu(self, machine: Machine, beside: int) -> BatchPlan:
         """Plan as many planes as fit the GPU's memory and the process."""
         from .gpu import form_of, memory_of, planes_within
 
-        held, lane = self._held(beside) - COMPILED_BASELINE, self._lane_bytes
+        limit, threads = machine.memory_limit, machine.threads
+        held, lane = self._held(beside, machine) - COMPILED_BASELINE, self._lane_bytes
         problem = replace(self, side=GPU_SIDE).over(self.layers)
         if self.verified:
             held += threads * _PROOF_BYTES * GPU_SIDE**2 + 70 * self.grid.cells // GPU_SIDE
-        form = form_of(problem, gpu, threads, limit - held - LANES * lane)
+        form = form_of(problem, machine.gpu, threads, limit - held - LANES * lane)
         planes = planes_within(form, len(self.starts))
         room = (limit - held - form.host_memory) // (LANES * lane)
         planes = min(planes, LANES * max(room, 1))
@@ -314,9 +312,9 @@ class MatrixProblem(CostGraph):
         """The problem with the plan's blocks."""
         return replace(self, side=plan.side).over(self.layers)
 
-    def plan(self, memory_limit: Any, threads: int | None, gpu: Any = None) -> Any:
+    def plan(self, machine: Machine) -> Any:
         """Plan for a worker of a cluster."""
-        return self.plan_batches(memory_limit, threads, apart=True)
+        return self.plan_batches(machine, apart=True)
 
 
 class MatrixPlan(NamedTuple):
@@ -456,8 +454,7 @@ def plan_matrix(
     connectivity: int = 8,
     friction: np.dtype | None = None,
     barriers: np.dtype | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
     apart: bool = False,
 ) -> MatrixPlan:
     """Plan the costs between so many points of a raster.
@@ -473,7 +470,7 @@ def plan_matrix(
     apart
         See `MatrixProblem.plan_batches`.
     """
-    require(_PLACE_BYTES * (points + (targets or 0)), limit_of(memory_limit), "for a cost matrix")
+    require(_PLACE_BYTES * (points + (targets or 0)), machine.memory_limit, "for a cost matrix")
     grid, blocks = GridSpec(rows, cols), BlockGrid(rows, cols, SIDES[0])
     kinds = {"layer": cells, "friction": friction, "barriers": barriers}
     named = {name: kind for name, kind in kinds.items() if kind is not None}
@@ -500,7 +497,7 @@ def plan_matrix(
         from ...io.features import library_bytes  # brings GDAL
 
         beside = library_bytes("paths.gpkg")
-    plan = problem.plan_batches(memory_limit, threads, beside, apart=apart)
+    plan = problem.plan_batches(machine, beside, apart=apart)
     item = sum(kind.itemsize for kind in named.values())
     of = rows, cols, cells.name, points, plan
     return MatrixPlan(*of, targets, item, lines, once, connectivity, apart)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...arguments import Devices
 from ...cuda.backend import Gpu, Placement, find_gpu
-from ...engine.plan import NO_LIMIT, limit_of
+from ...engine.machine import NO_LIMIT, Machine
 from ...errors import InputError
 from ...grid.units import of_lengths
 from ...io.features import library_bytes
@@ -52,8 +52,7 @@ class RowWriter(Protocol):
 class RunSettings(NamedTuple):
     """How a matrix is solved: see `settings_of`."""
 
-    limit: int
-    threads: int | None
+    machine: Machine
     place: Placement
     cluster: Any
     resume: bool
@@ -86,11 +85,11 @@ def settings_of(
     if client is not None:
         cluster = _cluster(client, problem, backend, writer.beside)
         limit = cluster.limit(memory_limit)
-    limit = limit_of(limit)
+    machine = Machine.of(limit, threads)
     if cluster is None:
-        gpu = find_gpu(backend, device, gpu_memory_limit, limit, GPU_SIDE)
+        gpu = find_gpu(backend, device, gpu_memory_limit, machine.memory_limit, GPU_SIDE)
         gpu = gpu and gpu._replace(others=())  # sources share the cells of one GPU
-    return RunSettings(limit, threads, Placement(gpu, progress), cluster, resume, overwrite)
+    return RunSettings(machine, Placement(gpu, progress), cluster, resume, overwrite)
 
 
 def _cluster(client: Any, problem: MatrixProblem, backend: str, beside: Path | None) -> Any:
@@ -118,9 +117,9 @@ def run_matrix(problem: MatrixProblem, writer: RowWriter, how: RunSettings) -> R
 
     def plan_on(gpu: Gpu | None) -> BatchPlan:
         if cluster is not None:
-            found: BatchPlan = cluster.plan(problem, how.limit)
+            found: BatchPlan = cluster.plan(problem, how.machine)
             return found
-        return problem.plan_batches(how.limit, how.threads, beside + place.held, gpu)
+        return problem.plan_batches(how.machine.on(gpu), beside + place.held)
 
     place.run(plan_on)  # refuses a limit before a folder is made
     settings = problem.fingerprint() if problem.store else problem.settings()

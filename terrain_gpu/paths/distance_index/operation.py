@@ -13,18 +13,9 @@ import numpy as np
 
 from ...cuda.backend import Gpu
 from ...cuda.device import memory_bound
+from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB, Machine
 from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
-from ...engine.plan import (
-    COMPILED_BASELINE,
-    CUDA_BASELINE,
-    MB,
-    PER_ROW,
-    StreamPlan,
-    format_size,
-    limit_of,
-    loaded,
-    threads_of,
-)
+from ...engine.plan import PER_ROW, StreamPlan, format_size
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import PlanError
@@ -103,17 +94,13 @@ class DistanceIndex(CostGraph):
 
     # -- memory ---------------------------------------------------------------------------------
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Gpu | None = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         return plan_index(
             self.index,
             self.heights.dtype,
             self.model,
             read=sum(layer.grid.cells * layer.dtype.itemsize for layer in self.layers),
-            memory_limit=memory_limit,
-            threads=threads,
-            gpu=gpu,
+            machine=machine,
             method=self.method,
         )
 
@@ -167,8 +154,8 @@ class DistanceIndex(CostGraph):
                 replace(run, operation=on_gpu).map(self.phases[0], State())
         return self._sized(run.writers[NAME].stored_bytes)
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_entries(self.index, self.model, Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_entries(self.index, self.model, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         index, path = run.writers[NAME].index, named(self.store) / NAME
@@ -288,9 +275,7 @@ def plan_index(
     model: CostModel,
     *,
     read: int,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    gpu: Gpu | None = None,
+    machine: Machine,
     method: str = "relax",
 ) -> StreamPlan:
     """Plan the build of an index that need not exist yet.
@@ -307,11 +292,12 @@ def plan_index(
     PlanError
         when the memory limit is too small for one thread.
     """
-    blocks, limit, rows = index.blocks, limit_of(memory_limit), index.blocks.block
-    baseline = COMPILED_BASELINE + (loaded() if gpu is None else CUDA_BASELINE)
+    blocks, limit, rows = index.blocks, machine.memory_limit, index.blocks.block
+    gpu = machine.gpu
+    baseline = machine.baseline() if gpu is None else COMPILED_BASELINE + CUDA_BASELINE
     baseline += PER_ROW * blocks.rows
     one = _thread_bytes(index, model)
-    most = min(threads_of(threads), blocks.count, (limit - baseline) // one)
+    most = min(machine.threads, blocks.count, (limit - baseline) // one)
     if most < 1:
         raise PlanError(
             f"a memory limit of {format_size(limit)} is too small to build a distance index in "

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,15 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...engine.plan import (
-    COMPILED_BASELINE,
-    PER_ROW,
-    StreamPlan,
-    format_size,
-    limit_of,
-    loaded,
-    require,
-)
+from ...engine.plan import PER_ROW, StreamPlan, format_size, require
 from ...engine.proof import Limits, check_blocks, plan_threads
 from ...errors import VerificationError
 from ...grid import Block, BlockGrid
@@ -93,11 +84,11 @@ def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> Strea
     PlanError
         when the limit is too small for one.
     """
-    item, block, limit = index.dtype.itemsize, index.blocks.block, limit_of(limits.memory_limit)
+    item, block, limit = index.dtype.itemsize, index.blocks.block, limits.memory_limit
     lanes = index.tile - 1
     cluster = limits.cluster
-    with nullcontext() if cluster is None else cluster.planning():
-        baseline = COMPILED_BASELINE + loaded(block) + PER_ROW * index.blocks.rows
+    with limits.planning() as machine:
+        baseline = machine.baseline(block) + PER_ROW * index.blocks.rows
     # Heights, frictions and barriers, as read and as computed with; masks.
     one = index.blocks.largest(1) * (2 * item + 16 * model.needs_friction + 8 + 3)
     # A row of tiles as read; what is read, computed and compared of one; distances and costs.

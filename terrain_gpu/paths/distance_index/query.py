@@ -17,7 +17,8 @@ from ... import arguments
 from ...arguments import checked, flag, path
 from ...compiled import known_types, tell_compiling
 from ...described import Described
-from ...engine.plan import COMPILED_BASELINE, PER_ROW, limit_of, loaded, require
+from ...engine.machine import Machine
+from ...engine.plan import PER_ROW, require
 from ...errors import InputError
 from ...grid import cell_centres
 from ...io.features import LINES, Feature, import_parquet, library_bytes, write_features
@@ -165,10 +166,11 @@ def query_index(
     if not known_types(search_rims):
         tell_compiling(search_rims, "query-index")
     report = Report("query-index")
-    limit = limit_of(memory_limit)
+    machine = Machine.of(memory_limit)
+    limit = machine.memory_limit
     beside = max((library_bytes(str(file)) for file in (table, lines) if file), default=0)
     traced = trace or lines is not None
-    needed = COMPILED_BASELINE + loaded() + beside + PER_ROW * operation.grid.rows
+    needed = machine.baseline() + beside + PER_ROW * operation.grid.rows
     needed += len(begin) * (_PAIR_BYTES + 8 * rim_cells(index.tile))
     levels = index.levels  # as many as there is room for
     while levels and limit < (

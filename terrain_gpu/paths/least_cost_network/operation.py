@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...compiled import known_types, tell_compiling
+from ...engine.machine import Machine
 from ...engine.operation import OutputFile, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes, require
 from ...engine.run import Run
@@ -86,13 +87,10 @@ class PlaceNetwork(RecordedSteps):
             return None
         return self.layers[self.inputs.index(own["layer"])]
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         kinds = [layer.dtype for layer in self.layers[3:]]
         files, places = [output.name for output in self.outputs], len(self.sources)
-        how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
-        how |= {"files": files, "halo": self.terrain.halo}
+        how: dict[str, Any] = {"files": files, "halo": self.terrain.halo, "machine": machine}
         return plan_network(self.blocks, self.layers[0].dtype, kinds, places, **how)
 
     def compile(self) -> None:
@@ -322,8 +320,7 @@ def plan_network(
     *,
     files: Sequence[str] = (LAYER + ".gpkg",),
     halo: int = 1,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan the network over distances, and heights, frictions and barriers of such types.
 
@@ -347,6 +344,5 @@ def plan_network(
         common=PER_ROW * blocks.rows,
         held=LINK_BYTES * 4 * places + library + kept,
         bytes_read=sum(layer_bytes(blocks.rows, blocks.cols, size, block) for size in each),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

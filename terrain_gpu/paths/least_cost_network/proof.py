@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...engine.plan import limit_of, require
+from ...engine.plan import require
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
 from ...grid import TILE, Block
@@ -129,7 +129,7 @@ class NetworkProof:
     # -- the lines ------------------------------------------------------------------------------
 
     def _claims(self, limits: Limits) -> list[LinkClaim]:
-        limit = limit_of(limits.memory_limit)
+        limit = limits.memory_limit
         names = {name: k for k, name in self.places.names.items()}
         found: list[LinkClaim] = []
 

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...cuda.backend import Gpu, Placement
-from ...engine.plan import (
-    COMPILED_BASELINE,
-    MB,
-    NO_LIMIT,
-    format_size,
-    limit_of,
-    loaded,
-    threads_of,
-)
+from ...engine.machine import MB, NO_LIMIT, Machine
+from ...engine.plan import format_size
 from ...engine.proof import Limits, check_blocks, plan_threads
 from ...errors import PlanError
 from ...grid import TILE, Block, BlockGrid, Window, ceil_div, clip
@@ -107,7 +100,7 @@ def verify_paths(
     """
     if isinstance(options, Continuous):
         fronts = FrontBlocks(ground, options, float(farthest), read_distance)
-        return _check_fronts(fronts, Limits(NO_LIMIT, threads, progress, cluster))
+        return _check_fronts(fronts, Limits.of(NO_LIMIT, threads, progress, cluster))
     dtype = np.dtype(dtype)
     reads = read_distance, read_backlink, read_allocation
     of = PathBlocks(ground, cost, options, dtype, dtype.type(farthest), *reads)
@@ -197,21 +190,22 @@ def block_bytes(blocks: BlockGrid, item: int, halo: int) -> int:
 def threads_within(
     blocks: BlockGrid,
     item: int,
-    memory_limit: int | None,
-    threads: int | None,
+    machine: Machine,
     held: int = 0,
     halo: int = 1,
     least: int = 1,
 ) -> int:
-    """Number of threads that can verify distances of `item` bytes within a memory limit.
+    """Number of threads that can verify distances of `item` bytes within the limits.
 
     `held` are bytes in use for other purposes, `halo` is how far steps reach, and `least` is the
     fewest threads, if there are as many blocks.
     """
-    limit, one = limit_of(memory_limit), block_bytes(blocks, item, halo)
-    always = held + loaded() + blocks.count * 4 * halo * blocks.block * 17 + 128 * blocks.rows
-    for n in range(min(threads_of(threads), blocks.count), min(least, blocks.count) - 1, -1):
-        if (memory := COMPILED_BASELINE + always + n * one) <= limit:
+    limit, one = machine.memory_limit, block_bytes(blocks, item, halo)
+    always = (
+        machine.baseline() + held + blocks.count * 4 * halo * blocks.block * 17 + 128 * blocks.rows
+    )
+    for n in range(min(machine.threads, blocks.count), min(least, blocks.count) - 1, -1):
+        if (memory := machine.baseline() + always + n * one) <= limit:
             return n
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small to verify shortest paths over "
@@ -258,7 +252,7 @@ class _PathChecker:
         return self.counts()
 
     def limits(self, progress: Progress) -> Limits:
-        return Limits(NO_LIMIT, progress=progress, cluster=self.cluster)
+        return Limits.of(NO_LIMIT, progress=progress, cluster=self.cluster)
 
     def run_on(
         self, gpu: Gpu, threads: int, progress: Progress

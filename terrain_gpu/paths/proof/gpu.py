@@ -14,7 +14,8 @@ import numpy as np
 
 from ...cuda.backend import Gpu
 from ...cuda.device import CELL_TYPES, RESERVED, Staging, free_staging, memory_bound, module
-from ...engine.plan import MB, format_size
+from ...engine.machine import MB
+from ...engine.plan import format_size
 from ...engine.schedule import stream
 from ...errors import InputError, PlanError, StoreError
 from ...grid import Block, RegionGrid, Window, ceil_div, clip

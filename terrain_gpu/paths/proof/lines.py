@@ -17,15 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...compiled import jit
-from ...engine.plan import (
-    COMPILED_BASELINE,
-    NO_LIMIT,
-    PER_ROW,
-    format_size,
-    limit_of,
-    loaded,
-    require,
-)
+from ...engine.machine import NO_LIMIT, Machine
+from ...engine.plan import PER_ROW, format_size, require
 from ...errors import StoreError, VerificationError
 from ...grid import BlockGrid
 from ...grid.neighbours import COL_STEP, COL_STEP_16, EDGE_OF_16, ROW_STEP, ROW_STEP_16
@@ -94,12 +87,12 @@ class PathLines:
         PlanError
             when a line, or a block of cells, does not fit the memory limit.
         """
-        blocks, limit = self.terrain.blocks, limit_of(self.memory_limit)
-        held = COMPILED_BASELINE + loaded(blocks.block) + PER_ROW * blocks.rows
+        blocks, machine = self.terrain.blocks, Machine.of(self.memory_limit)
+        held = machine.baseline(blocks.block) + PER_ROW * blocks.rows
         held += _CELL_BYTES * blocks.largest()
 
         def room(size: int) -> None:
-            require(held + size, limit, f"to verify a path of {format_size(size)}")
+            require(held + size, machine.memory_limit, f"to verify a path of {format_size(size)}")
 
         room(0)
         for batch in read_lines(self.file, room):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
@@ -12,7 +11,8 @@ import numpy as np
 
 from ...arguments import Devices, PathConnectivity, PathMetric
 from ...cuda.backend import find_gpu
-from ...engine.plan import CUDA_BASELINE
+from ...engine.machine import CUDA_BASELINE
+from ...engine.proof import Limits
 from ...errors import InputError, StoreError, VerificationError
 from ...grid.lengths import step_lengths
 from ...io.places import Places
@@ -83,8 +83,9 @@ def verify_stored(
         backend = "cpu"
     if cluster is not None:
         threads, backend = cluster.threads, "cpu"
-    needs = terrain.blocks, distance.dtype.itemsize, memory_limit, threads
+    limits = Limits.of(memory_limit, threads, progress, cluster)
     least = 1 if cluster is None else cluster.threads
+    needs = terrain.blocks, distance.dtype.itemsize
     within = partial(threads_within, *needs, halo=terrain.halo, least=least)
     gpu = find_gpu(
         backend,
@@ -92,11 +93,11 @@ def verify_stored(
         gpu_memory_limit,
         memory_limit,
         distance.block_size,
-        fits=lambda: within(held=CUDA_BASELINE),
+        fits=lambda: within(limits.machine, held=CUDA_BASELINE),
         doing="verifying ",
     )
-    with nullcontext() if cluster is None else cluster.planning():
-        workers = within(held=0 if gpu is None else CUDA_BASELINE)
+    with limits.planning() as machine:
+        workers = within(machine, held=0 if gpu is None else CUDA_BASELINE)
     reads = {
         name: RingAcrossSeam(layer.read_ring, terrain.blocks) for name, layer in layers.items()
     }

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...arguments import LayerCompression, checked, text
 from ...compiled import jit
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
@@ -90,9 +91,7 @@ class TiedSteps(RecordedSteps):
     def settings(self) -> dict[str, Any]:
         return {"ties_of": self.distances}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         block = self.blocks.block
         ring, item = (block + 2 + TILE) ** 2, self.layers[0].dtype.itemsize
         raw = sum(layer.dtype.itemsize + 1 for layer in self.layers[2:])
@@ -107,8 +106,7 @@ class TiedSteps(RecordedSteps):
             common=PER_ROW * self.grid.rows,
             bytes_read=sum(size),
             bytes_written=layer_bytes(*self.grid.shape, 1, block),
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def begin(self, plan: StreamPlan, spill: Any) -> State:
@@ -124,8 +122,8 @@ class TiedSteps(RecordedSteps):
         )
         return State()
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits, others = Limits(memory_limit, threads), (self.layers[1], self.outputs[0])
+    def plan_verify(self, machine: Machine) -> None:
+        limits, others = Limits(machine), (self.layers[1], self.outputs[0])
         plan_ties_proof(self.terrain, self.layers[0], *others, limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import numpy as np
 
 from ...arguments import LayerCompression, cell_type, checked, real_or_word
 from ...cells import as_scalar, exact, layer_dtype
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, plain_baseline
+from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError, StoreError
@@ -100,9 +101,7 @@ class Calc(Operation):
             "default": self.default,
         }
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         layers = self.layers
         return plan_calc(
             self.blocks,
@@ -111,8 +110,7 @@ class Calc(Operation):
             parts=self.arithmetic.parts,
             classes=len(self.classes or ()),
             stored=sum(layer.info.get("stored_bytes") or 0 for layer in layers),
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
@@ -225,8 +223,8 @@ class Calc(Operation):
             raise refuse(k, str(values.flat[k]), remedy)
         out[void] = self.nodata
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits, parts = Limits(memory_limit, threads), self.arithmetic.parts
+    def plan_verify(self, machine: Machine) -> None:
+        limits, parts = Limits(machine), self.arithmetic.parts
         plan_calc_proof(self.blocks, self.layers, self.outputs[0], parts, limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
@@ -252,8 +250,7 @@ def plan_calc(
     parts: int,
     classes: int = 0,
     stored: int | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `calc` for layers of these types, and a result of the type `target`.
 
@@ -288,12 +285,11 @@ def plan_calc(
         # Values and masks of every part, and temporaries of one.
         worker=min(size, 2 * _STRIP) * (10 * parts + 64),
         scratch=tiled * (read + out),
-        baseline=plain_baseline(),
+        compiled=False,
         held=32 * classes,
         bytes_read=stored,
         bytes_written=layer_bytes(*shape, out, blocks.block),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.machine import Machine
 from ...engine.plan import StreamPlan
 from ...io.features import Fields
 from ..drawing.levels import ContourLevels
@@ -40,9 +41,7 @@ class ContourPolygons(LabelPolygons):
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), **self.levels.settings(), "cumulative": self.cumulative}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         layer = self.layers[0]
         return plan_polygons(
             *layer.grid.shape,
@@ -50,8 +49,7 @@ class ContourPolygons(LabelPolygons):
             layer.block_size,
             path=self.path,
             labels=len(self.levels.breaks) if self.cumulative else 1,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     @property

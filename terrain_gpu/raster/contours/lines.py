@@ -14,6 +14,7 @@ import numpy as np
 
 from ...cells import is_nodata
 from ...compiled import known_types, tell_compiling
+from ...engine.machine import Machine
 from ...engine.operation import Phase, SolvedBlock
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks, require
 from ...engine.proof import Limits
@@ -54,17 +55,14 @@ class ContourLines(Drawing):
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), **self.levels.settings()}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         layer = self.layers[0]
         return plan_contours(
             *layer.grid.shape,
             layer.dtype,
             layer.block_size,
             path=self.path,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def solve(
@@ -108,8 +106,8 @@ class ContourLines(Drawing):
         vertices["side"], vertices["share"] = 2 * cell + (side[order] & 1), share[order]
         return SolvedBlock(known=(vertices, starts, number[order[starts[:-1]]], open_))
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        IsolineProof.plan(self.layers[0], Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        IsolineProof.plan(self.layers[0], Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         (writer,) = run.writers.values()
@@ -265,8 +263,7 @@ def plan_contours(
     block: int,
     *,
     path: str = "contours.gpkg",
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan contour lines of a layer of this shape, type and block size, to a file such as `path`.
 
@@ -289,6 +286,5 @@ def plan_contours(
         joined=held + JOINING,
         advice=other_blocks("smaller", block),
         bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ...cells import is_nodata
-from ...engine.plan import StreamPlan, format_size, limit_of, require
+from ...engine.plan import StreamPlan, format_size, require
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
 from ...grid import Block, BlockGrid, GridSpec
@@ -384,7 +384,7 @@ class IsolineProof:
                 count, "line that may end where it begins", "lines that may end where they begin"
             )
             what = f"to verify {lines}"
-            require(plan.memory + _LOOSE_BYTES * count, limit_of(limits.memory_limit), what)
+            require(plan.memory + _LOOSE_BYTES * count, limits.memory_limit, what)
 
         blocks = self.layer.blocks
         check_blocks(plan, blocks, [Read(self.layer, 1)], self._finder(), add, limits)
@@ -400,7 +400,7 @@ class IsolineProof:
         self, plan: StreamPlan, limits: Limits, loose: np.ndarray
     ) -> Iterator[tuple[_Turns, np.ndarray]]:
         """Yield the turns of some lines, and the number of the line of each."""
-        limit, memory = limit_of(limits.memory_limit), plan.memory + _LOOSE_BYTES * len(loose)
+        limit, memory = limits.memory_limit, plan.memory + _LOOSE_BYTES * len(loose)
 
         def room(size: int) -> None:
             require(memory + size, limit, f"to verify a line of {format_size(size)}")
@@ -472,7 +472,7 @@ class IsolineProof:
             kept[where].append(found)
             count = sum(len(one) for parts in kept.values() for one in parts)
             what = f"to name what is wrong in {self.file.path}"
-            require(memory + _KEPT_BYTES * count, limit_of(limits.memory_limit), what)
+            require(memory + _KEPT_BYTES * count, limits.memory_limit, what)
 
         check_blocks(
             plan, self.layer.blocks, [Read(self.layer, 1)], self._finder(buckets),

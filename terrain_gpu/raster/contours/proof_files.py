@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ...engine.plan import format_size, limit_of, require
+from ...engine.plan import format_size, require
 from ...engine.proof import Limits
 from ...grid import GridSpec
 from ...io.proof.line_files import LineFile, attribute_rows, attributes_of
@@ -53,7 +53,7 @@ def verify_drawing(layer: Layer, file: str | Path, limits: Limits) -> dict[str, 
     )  # fmt: skip
     of = LineFile(path, path, layer.grid, "polygons" if "label" in there else "contours", fields)
     proof = IsolineProof if "level" in there else PolygonProof
-    memory, limit = proof.plan(layer, limits).memory, limit_of(limits.memory_limit)
+    memory, limit = proof.plan(layer, limits).memory, limits.memory_limit
 
     def room(size: int) -> None:
         require(memory + size, limit, f"to verify a feature of {format_size(size)}")

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...engine.machine import MB, Machine
 from ...engine.operation import Operation, OutputFile, Phase, State
-from ...engine.plan import COMPILED_BASELINE, MB, StreamPlan, loaded, require
+from ...engine.plan import StreamPlan, require
 from ...engine.run import Run
 from ...errors import StoreError
 from ...grid import Block, ceil_div
@@ -132,7 +133,8 @@ class LinePieces(State, ABC):
         self._limit, self._writer, self._item, self._each, self._what, self._width = (
             plan.memory_limit, writer, item, each, what, width
         )  # fmt: skip
-        self._always = COMPILED_BASELINE + loaded(plan.block_size) + operation.held
+        machine = Machine.of(plan.memory_limit)
+        self._always = machine.baseline(plan.block_size) + operation.held
         self._file, self._table, self._grouped = (
             tempfile.TemporaryFile(dir=writer.path.parent)  # noqa: SIM115
             for _ in range(3)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...compiled import known_types, tell_compiling
+from ...engine.machine import Machine
 from ...engine.operation import (
     Operation,
     OutputLayer,
@@ -68,8 +69,7 @@ def plan_components(
     connectivity: int = 8,
     table: bool = True,
     source_bytes: int | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan a labelling, for the most components possible.
 
@@ -116,8 +116,7 @@ def plan_components(
         passes=2,
         bytes_read=2 * source_bytes,
         bytes_written=layer_bytes(rows, cols, label, block),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 
@@ -224,9 +223,7 @@ class LabelComponents(Operation):
     def refuse_finished(self) -> None:
         refuse_without_table(self)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         return plan_components(
             self.grid.rows,
             self.grid.cols,
@@ -235,8 +232,7 @@ class LabelComponents(Operation):
             connectivity=self.connectivity,
             table=self.table is not None,
             source_bytes=sum(layer.info.get("stored_bytes") or 0 for layer in self.layers),
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     @cached_property
@@ -288,8 +284,8 @@ class LabelComponents(Operation):
         rows_of = (block.found, block.slots, numbers) if self.table is not None else None
         return SolvedBlock(tuple(out), rows_of)
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits = Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        limits = Limits(machine)
         plan_labels(self.blocks, self.outputs[0], self.layers, limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import numpy as np
 
 from ... import arguments
 from ...arguments import Resampling, checked
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, plain_baseline
+from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.run import Here, Run, run
 from ...errors import InputError, StoreError
 from ...grid import Block, BlockGrid, GridSpec, Window, clip
@@ -116,9 +117,7 @@ class Overview(Operation):
         for output in self.outputs:
             output.refuse(self, overwrite=overwrite)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         (fine,) = self.layers
         block, size = fine.block_size, fine.dtype.itemsize
         rows, cols = (min(block, side) for side in self.grid.shape)
@@ -129,11 +128,10 @@ class Overview(Operation):
             buffer=5 * rows * cols * size,
             worker=16 * STRIP * cols * (size + 24),
             scratch=2 * self.blocks.largest(tiled=True) * size,
-            baseline=plain_baseline(),
+            compiled=False,
             bytes_read=layer_bytes(*fine.grid.shape, size, block),
             bytes_written=layer_bytes(*self.grid.shape, size, block),
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def new_buffer(self) -> list[np.ndarray]:

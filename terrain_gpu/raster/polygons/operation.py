@@ -19,6 +19,7 @@ import numpy as np
 from ...arguments import checked, wrong
 from ...cells import is_nodata
 from ...compiled import known_types, tell_compiling
+from ...engine.machine import Machine
 from ...engine.operation import Phase, SolvedBlock
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ...engine.proof import Limits
@@ -195,17 +196,14 @@ class LabelPolygons(Drawing):
     def measures(self) -> tuple[Measured, ...]:
         return ("areas",)
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         layer = self.layers[0]
         return plan_polygons(
             *layer.grid.shape,
             layer.dtype,
             layer.block_size,
             path=self.path,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     @cached_property
@@ -241,8 +239,8 @@ class LabelPolygons(Drawing):
         traced = [_traced(*one, work) for one in self.labelled(values, inside)]
         return SolvedBlock(known=(traced, (r0 - 1, c0 - 1, values.shape[1])))
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        PolygonProof.plan(self.layers[0], Limits(memory_limit, threads), self.classes.most)
+    def plan_verify(self, machine: Machine) -> None:
+        PolygonProof.plan(self.layers[0], Limits(machine), self.classes.most)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         (writer,) = run.writers.values()
@@ -417,8 +415,7 @@ def plan_polygons(
     *,
     path: str = "polygons.gpkg",
     labels: int = 0,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `polygons` for a layer of this shape, type and block size, to a file such as `path`.
 
@@ -444,6 +441,5 @@ def plan_polygons(
         joined=held + JOINING,
         advice=other_blocks("smaller", block),
         bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )

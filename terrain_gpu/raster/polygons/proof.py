@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...cells import is_nodata
-from ...engine.plan import StreamPlan, format_size, limit_of, require
+from ...engine.plan import StreamPlan, format_size, require
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
 from ...grid import Block, BlockGrid
@@ -320,7 +320,7 @@ class PolygonProof:
     def _read_file(
         self, plan: StreamPlan, limits: Limits, take: Callable[[int, np.ndarray], None]
     ) -> dict[str, int]:
-        limit, path = limit_of(limits.memory_limit), self.file.path
+        limit, path = limits.memory_limit, self.file.path
 
         last = own = 0  # bytes of the feature before, which is still there, and of this one
 
@@ -438,7 +438,7 @@ class PolygonProof:
         """Name the first side in a block that only the file has, or only the cells."""
         blocks = self.layer.blocks
         owner = at[0] * blocks.shape[1] + at[1]
-        kept, limit = [np.empty(0, _PAIR)], limit_of(limits.memory_limit)
+        kept, limit = [np.empty(0, _PAIR)], limits.memory_limit
 
         def room(count: int) -> None:
             size = _PAIR_BYTES * count

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...arguments import LayerCompression, checked, real_or_word
 from ...cells import exact, fits
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, plain_baseline
+from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...errors import InputError
@@ -85,17 +86,14 @@ class Rasterize(Operation):
     def settings(self) -> dict[str, Any]:
         return {"features": self.digest, "onto": self.onto}
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         return plan_rasterize(
             self.blocks,
             self.layers[0].dtype,
             self.outputs[0].dtype,
             onto=self.onto is not None,
             cells=len(self.cells),
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
@@ -138,8 +136,8 @@ class Rasterize(Operation):
         out[0][row - r0, col - c0] = values
         return SolvedBlock(tuple(out), made)
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        limits = Limits(memory_limit, threads)
+    def plan_verify(self, machine: Machine) -> None:
+        limits = Limits(machine)
         plan_rasterized_proof(self.blocks, self.source, self.outputs[0], limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
@@ -156,8 +154,7 @@ def plan_rasterize(
     *,
     onto: bool,
     cells: int = 0,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `rasterize` of so many cells, beside a layer of type `kind`, into one of type `target`.
 
@@ -180,12 +177,11 @@ def plan_rasterize(
         buffer=size * both,
         worker=40 * min(cells, size),
         scratch=blocks.largest(tiled=True) * both,
-        baseline=plain_baseline(),
+        compiled=False,
         held=16 * cells + 250 * blocks.count,
         bytes_read=whole if onto else 0,
         bytes_written=whole,
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

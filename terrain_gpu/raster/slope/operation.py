@@ -12,6 +12,7 @@ import numpy as np
 
 from ...arguments import LayerCompression, checked
 from ...cells import is_nodata
+from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
@@ -75,9 +76,7 @@ class Slope(Operation):
         """See `units.rise_of`."""
         return units.rise_of(self.layers[0])
 
-    def plan(
-        self, memory_limit: int | str | None, threads: int | None, gpu: Any = None
-    ) -> StreamPlan:
+    def plan(self, machine: Machine) -> StreamPlan:
         layer = self.layers[0]
         return plan_slope(
             layer.grid.rows,
@@ -85,8 +84,7 @@ class Slope(Operation):
             layer.dtype,
             layer.block_size,
             aspect=self.aspect is not None,
-            memory_limit=memory_limit,
-            threads=threads,
+            machine=machine,
         )
 
     @cached_property
@@ -131,8 +129,8 @@ class Slope(Operation):
         horn(heights, absent, across, down, NODATA, out[0], aspects)
         return SolvedBlock(tuple(out))
 
-    def plan_verify(self, memory_limit: int, threads: int | None) -> None:
-        plan_slopes(self.layers[0], self.outputs, Limits(memory_limit, threads))
+    def plan_verify(self, machine: Machine) -> None:
+        plan_slopes(self.layers[0], self.outputs, Limits(machine))
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         results = {
@@ -149,8 +147,7 @@ def plan_slope(
     block: int,
     *,
     aspect: bool = False,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
+    machine: Machine,
 ) -> StreamPlan:
     """Plan `slope` for a layer of this shape, type and block size.
 
@@ -171,8 +168,7 @@ def plan_slope(
         common=PER_ROW * rows,
         bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
         bytes_written=layer_bytes(rows, cols, 4, block) * (1 + aspect),
-        memory_limit=memory_limit,
-        threads=threads,
+        machine=machine,
     )
 
 

@@ -8,18 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...cuda.backend import Gpu
 from ...cuda.device import CELL_TYPES, RESERVED, shared_memory
-from ...engine import plan as planner
-from ...engine.plan import (
-    COMPILED_BASELINE,
-    CUDA_BASELINE,
-    MB,
-    StreamPlan,
-    format_size,
-    layer_bytes,
-    limit_of,
-)
+from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB, Machine
+from ...engine.plan import StreamPlan, format_size, layer_bytes
 from ...errors import PlanError
 from ...grid import TILE, BlockGrid, RegionGrid, ceil_div, round_up
 from ..weights import Weight, weights_of
@@ -133,32 +124,31 @@ def plan_regions(
     spill: Callable[[BlockGrid], int],
     levels: int,
     source_bytes: int,
-    threads: int,
-    memory_limit: int | None,
-    gpu: Gpu,
+    machine: Machine,
     method: str = "frozen",
 ) -> StreamPlan:
     """Plan a spanning forest on GPUs; ``unit_rows`` is the side of a region.
 
     Parameters
     ----------
-    gpu
-        Of several each gets a region, if there are that many; of a cluster's workers several.
+    machine
+        With a GPU. Of several each gets a region, if there are that many; of a cluster's workers
+        several.
 
     Raises
     ------
     PlanError
         when a region of one block does not fit one of the limits.
     """
-    limit, dtype = limit_of(memory_limit), weight.dtype
+    limit, gpu, dtype = machine.memory_limit, machine.gpu, weight.dtype
     item = dtype.itemsize
     # A staging buffer and the work memory of a writer.
     thread = block**2 * (2 * item + 6)
-    baseline = COMPILED_BASELINE + CUDA_BASELINE + planner.cluster_overhead
+    baseline = COMPILED_BASELINE + CUDA_BASELINE + machine.overhead
     # The levels are joined where the GPU is, or in the process that starts the workers.
     joining = baseline - (CUDA_BASELINE if gpu.workers else 0) + levels
     least = max(baseline + thread, joining)
-    threads = max(1, min(threads, (limit - baseline) // thread))
+    threads = max(1, min(machine.threads, (limit - baseline) // thread))
     solving = baseline + threads * thread
     host = max(solving, joining)
 

@@ -36,18 +36,8 @@ import numpy as np
 
 from ...arguments import Devices
 from ...cuda.backend import Gpu, Placement, find_gpu
-from ...engine.plan import (
-    COMPILED_BASELINE,
-    CUDA_BASELINE,
-    MB,
-    NO_LIMIT,
-    PER_ROW,
-    StreamPlan,
-    format_size,
-    limit_of,
-    require,
-    threads_of,
-)
+from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB, NO_LIMIT, Machine
+from ...engine.plan import PER_ROW, StreamPlan, format_size, require
 from ...engine.proof import Limits, check_blocks, plan_threads
 from ...engine.schedule import stream
 from ...errors import InputError, PlanError, VerificationError
@@ -140,11 +130,11 @@ def verify_forest(
         )
     model = Weight.on(source.grid, weight, source.dtype)
     checker = ForestChecker(source.blocks, model, source.nodata, connectivity, UNIT)
-    limit = limit_of(memory_limit)
-    how = _How(limit, threads, backend, device, gpu_memory_limit, gpu)
+    how = _How(Machine.of(memory_limit, threads), backend, device, gpu_memory_limit, gpu)
     try:
         if cluster is not None:
-            return _prove_in_workers(source, forest, checker, expected, limit, cluster, progress)
+            limits = Limits(how.machine, progress, cluster)
+            return _prove_in_workers(source, forest, checker, expected, limits)
         return _prove(source, forest, checker, expected, how, progress)
     except VerificationError as error:
         error.args = (f"{forest.path}: {error}; compute it again with --overwrite",)
@@ -188,15 +178,14 @@ def verify_arrays(
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
     model = Weight.on(GridSpec(*data.shape), weight, data.dtype)
     checker = ForestChecker(cells.blocks, model, nodata, connectivity, unit)
-    how = _How(memory_limit, 1, backend, device, gpu_memory_limit, gpu, held)
+    how = _How(Machine.of(memory_limit, 1), backend, device, gpu_memory_limit, gpu, held)
     return _prove(cells, edges, checker, expected, how, progress)
 
 
 class _How(NamedTuple):
-    """Limits of memory and threads, and the backend."""
+    """What the proof may use, and the backend."""
 
-    memory_limit: int
-    threads: int | None
+    machine: Machine
     backend: str
     device: Devices
     gpu_memory_limit: int | None
@@ -216,20 +205,20 @@ def _prove(
 
     def pool(limit: int, cuda: int = 0) -> tuple[int, int]:
         held = how.held + PER_ROW * cells.blocks.rows * checker.weight.slopes
-        return _pool(cells, checker.weight, limit, how.threads, held, cuda)
+        return _pool(cells, checker.weight, replace(how.machine, memory_limit=limit), held, cuda)
 
     def room() -> tuple[int, int]:
         if checker.weight.two_words:
             raise PlanError("flow over cells of 64 bits has no kernels for GPUs; use --backend cpu")
         # The CPU must be able to locate errors.
-        return pool(how.memory_limit, CUDA_BASELINE)
+        return pool(how.machine.memory_limit, CUDA_BASELINE)
 
     doing = "verifying "
     gpu = how.gpu or find_gpu(
         how.backend,
         how.device,
         how.gpu_memory_limit,
-        how.memory_limit,
+        how.machine.memory_limit,
         0,
         fits=room,
         doing=doing,
@@ -241,7 +230,7 @@ def _prove(
             return _prove_on_gpu(
                 cells, edges, checker, expected, how, gpu, room(), placement.progress
             )
-        left = pool(how.memory_limit - placement.held)
+        left = pool(how.machine.memory_limit - placement.held)
         found = _verify(cells, edges, checker, expected, left, placement.progress)
         return {**found, "backend": "cpu"}
 
@@ -265,9 +254,9 @@ def _prove_on_gpu(
         edges,
         checker,
         gpu=gpu,
-        memory_limit=how.memory_limit,
+        memory_limit=how.machine.memory_limit,
         held=how.held + _joins(min(checker.rows, checker.cols), checker.weight),
-        threads=threads_of(how.threads),
+        threads=how.machine.threads,
         progress=progress,
     )
     if found is None:
@@ -282,13 +271,11 @@ def _prove_in_workers(
     edges: Layer,
     checker: ForestChecker,
     expected: dict[str, Any],
-    limit: int,
-    cluster: Cluster,
-    progress: Progress,
+    limits: Limits,
 ) -> dict[str, Any]:
     """Check squares of blocks in workers, and join them here."""
-    limits = Limits(limit, progress=progress, cluster=cluster)
-    plan = plan_workers(cells, checker.weight, cluster, limits)
+    assert limits.cluster is not None
+    plan = plan_workers(cells, checker.weight, limits.cluster, limits)
     regions = BlockGrid(cells.grid.rows, cells.grid.cols, plan.unit_rows)
     joiner, tally = Joiner(checker, regions.shape), ForestTally()
 
@@ -296,7 +283,6 @@ def _prove_in_workers(
         tally.merge(found[1])
         joiner.add(*at, found[0], tally)
 
-    limits = Limits(limit, progress=progress, cluster=cluster)
     check_blocks(
         plan, regions, [], partial(_check_region, checker, cells, edges, regions), add, limits
     )
@@ -420,14 +406,14 @@ def _verify(
 
 
 def _pool(
-    source: Blocks, weight: Weight, limit: int, threads: int | None, held: int = 0, cuda: int = 0
+    source: Blocks, weight: Weight, machine: Machine, held: int = 0, cuda: int = 0
 ) -> tuple[int, int]:
     """Return how many workers and buffers fit the limit beside `held` and `cuda` bytes."""
     blocks = source.blocks
     block = blocks.largest() * (source.dtype.itemsize + 1)
     joins = _joins(min(blocks.rows, blocks.cols), weight)
-    square, most = _square(blocks, weight), threads_of(threads)
-    for workers in range(min(most, blocks.count), 0, -1):
+    square, limit = _square(blocks, weight), machine.memory_limit
+    for workers in range(min(machine.threads, blocks.count), 0, -1):
         for buffers in (min(workers + 1, blocks.count), workers):
             # One more block: the reader's encoded input.
             memory = workers * square + (buffers + 1) * block + joins

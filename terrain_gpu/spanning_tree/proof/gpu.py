@@ -19,7 +19,8 @@ import numpy as np
 from ...cells import fits, layer_dtype
 from ...cuda.backend import Gpu
 from ...cuda.device import CELL_TYPES, RESERVED, Staging, free_staging, memory_bounds, module
-from ...engine.plan import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
+from ...engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB
+from ...engine.plan import format_size
 from ...engine.schedule import stream
 from ...errors import PlanError, VerificationError
 from ...grid import Block, BlockGrid, RegionGrid, Window, ceil_div

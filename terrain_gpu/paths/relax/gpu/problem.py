@@ -13,7 +13,8 @@ import numpy as np
 
 from ....cuda.backend import Gpu
 from ....cuda.device import RESERVED
-from ....engine.plan import COMPILED_BASELINE, CUDA_BASELINE, MB, format_size
+from ....engine.machine import COMPILED_BASELINE, CUDA_BASELINE, MB
+from ....engine.plan import format_size
 from ....errors import InputError, PlanError
 from ....grid import Block, BlockGrid, ceil_div
 from ....io.places import Places
