@@ -1,6 +1,6 @@
 """Arguments of public functions: the known words, and checks by the argument's name.
 
-A wrong argument raises an `InputError` that names it, the value and the remedy, before any work.
+A wrong argument raises an `ArgumentError` that names it, the value and the remedy, before any work.
 Commands take their choices from the same words.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar, get_args, runtime
 import numpy as np
 
 from .cells import layer_dtype
-from .errors import InputError
+from .errors import ArgumentError, InputError, plain
 
 Backend = Literal["auto", "cpu", "cuda"]
 Connectivity = Literal[8, 4]
@@ -59,26 +59,37 @@ MOST_THREADS = MOST_DEVICES = 1024
 P = ParamSpec("P")
 R = TypeVar("R")
 Check = Callable[[str, Any], Any]
-"""Takes the name and the value of an argument, and returns the value to use."""
+"""Takes the name and the value of an argument, and returns the value to use.
+
+The name is that of a parameter, or a text with this in braces: "{max_cost} of 3".
+"""
 
 
-def checked(**special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
+Rule = Callable[[Mapping[str, Any]], None]
+"""Refuses arguments that contradict each other; it gets all of them by name."""
+
+
+def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Check the arguments of a function by their names: with `special`, else with `_CHECKS`.
 
-    None is accepted where it is the default.
+    None is accepted where it is the default. Then the rules.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
-        checks = {**_CHECKS, **special}
+        checks = {name: check for name, check in {**_CHECKS, **special}.items()
+                  if name in signature.parameters}  # fmt: skip
+        usual = {name: one.default for name, one in signature.parameters.items()}
 
         def check(settings: Mapping[str, Any]) -> None:
-            """Check numbers, and words with checks of this function, before other work for it."""
+            """Check numbers, words with checks of this function, and rules, before other work."""
             for name, value in settings.items():
                 number = isinstance(value, int | float) and not isinstance(value, bool)
                 known = (number and name in checks) or (isinstance(value, str) and name in special)
-                if known and name in signature.parameters:
+                if known and name in checks:
                     checks[name](name, value)
+            for rule in rules:
+                rule({**usual, **settings})
 
         @functools.wraps(function)
         def call(*args: P.args, **more: P.kwargs) -> R:
@@ -90,9 +101,11 @@ def checked(**special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 free = value is None and signature.parameters[name].default is None
                 if name in checks and not free:
                     bound.arguments[name] = checks[name](name, value)
+            for rule in rules:
+                rule({**usual, **bound.arguments})
             return function(*bound.args, **bound.kwargs)
 
-        call.check = check  # type: ignore[attr-defined]
+        call.check, call.checks = check, checks  # type: ignore[attr-defined]
         return call
 
     return decorate
@@ -110,9 +123,57 @@ def described(value: Any) -> str:
     return f"of type {kind.__name__ if module == 'builtins' else f'{module}.{kind.__name__}'}"
 
 
-def wrong(name: str, value: Any, remedy: str) -> InputError:
+def refused(name: str, text: str, **values: object) -> ArgumentError:
+    """The error about an argument: its name, and after it a text with values in braces."""
+    return ArgumentError(field(name) + text, **values)
+
+
+def field(name: str) -> str:
+    """The name of an argument in braces, for the text of an error; see `Check`."""
+    return name if "{" in name else f"{{{name}}}"
+
+
+def wrong(name: str, value: Any, remedy: str) -> ArgumentError:
     """The error for a wrong value."""
-    return InputError(f"{name} {described(value)}: give {remedy}")
+    return refused(name, " {value}: give {remedy}", value=described(value), remedy=remedy)
+
+
+def _one_of(name: str, key: object) -> str:
+    """The name of one value of a dict, for checks."""
+    return f"{{{name}}} of {plain(key)}"
+
+
+def at_least_one(*names: str) -> Rule:
+    """Refuse a call without any of these arguments."""
+
+    def rule(settings: Mapping[str, Any]) -> None:
+        if not _given(names, settings):
+            raise ArgumentError(f"give at least one of {_listed(names)}")
+
+    return rule
+
+
+def exactly_one(*names: str) -> Rule:
+    """Refuse a call without any of these arguments, or with several."""
+
+    def rule(settings: Mapping[str, Any]) -> None:
+        found = _given(names, settings)
+        if not found:
+            raise ArgumentError(f"give one of {_listed(names)}")
+        if len(found) > 1:
+            raise ArgumentError(f"{_listed(found)} exclude each other: leave out all but one")
+
+    return rule
+
+
+def _given(names: Iterable[str], settings: Mapping[str, Any]) -> list[str]:
+    """Which of these arguments are given; a flag that is off is not."""
+    return [name for name in names if settings[name] is not None and settings[name] is not False]
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = (f"{{{name}}}" for name in names)
+    return f"{', '.join(most)} and {last}"
 
 
 # -- numbers and words -----------------------------------------------------------------------------
@@ -159,21 +220,33 @@ def real_or_word(one: str) -> Check:
 
 def cell_type(name: str, value: Any) -> str:
     """The name of a type that cells of layers may have."""
-    return layer_dtype(text(name, value)).name
+    try:
+        return layer_dtype(text(name, value)).name
+    except ArgumentError:
+        raise
+    except InputError as error:
+        raise refused(name, ": {error}", error=error) from None
 
 
 def not_negative(name: str, value: Any) -> float:
     """A finite number of at least 0."""
     if not 0 <= (found := real(name, value)) < math.inf:
-        raise InputError(f"{name} {value} is not a finite number of at least 0")
+        raise refused(name, " {value} is not a finite number of at least 0", value=value)
     return float(found)
 
 
 def positive(name: str, value: Any) -> float:
     """A finite number above 0."""
     if not 0 < (found := real(name, value)) < math.inf:
-        raise InputError(f"{name} {value} is not a finite number above 0")
+        raise refused(name, " {value} is not a finite number above 0", value=value)
     return float(found)
+
+
+def height(name: str, value: Any) -> float | int:
+    """A finite height above 0."""
+    if not 0 < (found := real(name, value)) < math.inf:
+        raise refused(name, " {value}: give a height above 0", value=value)
+    return found
 
 
 def flag(name: str, value: Any) -> bool:
@@ -204,11 +277,11 @@ def one_of(known: Collection[Any]) -> Check:
             if isinstance(value, str | Integral) and type(value) is not bool and value == one:
                 return one
         if isinstance(words[0], int):
-            raise InputError(f"{name} {described(value)} is not {' or '.join(map(str, words))}")
-        raise InputError(
-            f"{name} {described(value)} is not known; use "
-            + (f"one of {', '.join(words)}" if len(words) > 2 else " or ".join(words))
-        )
+            use, text = " or ".join(map(str, words)), " {value} is not {use}"
+        else:
+            use = f"one of {', '.join(words)}" if len(words) > 2 else " or ".join(words)
+            text = " {value} is not known; use {use}"
+        raise refused(name, text, value=described(value), use=use)
 
     return check
 
@@ -221,7 +294,7 @@ def numbers(name: str, value: Any, count: int, what: str) -> tuple[float, ...]:
         found = ()
     if len(found) != count:
         given = str(value) if isinstance(value, tuple | list | np.ndarray) else described(value)
-        raise InputError(f"{name} {' '.join(given.split())[:80]}: give {what}")
+        raise refused(name, " {value}: give {what}", value=" ".join(given.split())[:80], what=what)
     return found
 
 
@@ -231,7 +304,7 @@ def _cell_size(name: str, value: Any) -> tuple[float, ...]:
     what = "two positive numbers, or one for square cells"
     found = numbers(name, pair, 2, what)
     if not all(0 < one < math.inf for one in found):
-        raise InputError(f"{name} {value} is not {what}")
+        raise refused(name, " {value} is not {what}", value=value, what=what)
     return found
 
 
@@ -242,12 +315,12 @@ def _bounds(name: str, value: Any) -> tuple[float, ...]:
 def _parameters(name: str, value: Any) -> dict[str, float]:
     if not isinstance(value, Mapping):
         raise wrong(name, value, 'a dict, such as {"lam": 0.5}')
-    return {text("parameter", key): real(f"parameter {key!r}", one) for key, one in value.items()}
+    return {text(name, key): real(_one_of(name, repr(key)), one) for key, one in value.items()}
 
 
 def _max_cost(name: str, value: Any) -> float | int:
     if math.isnan(found := real(name, value)):
-        raise InputError(f"{name} {value} is not a number of at least 0")
+        raise refused(name, " {value} is not a number of at least 0", value=value)
     return found
 
 
@@ -255,7 +328,7 @@ def limits_of_costs(name: str, value: Any) -> Any:
     """The largest cost, or one for each source by id."""
     if not isinstance(value, Mapping):
         return _max_cost(name, value)
-    return {counting(f"{name} of", key): _max_cost(f"{name} of {key}", most)
+    return {counting(f"{{{name}}} of", key): _max_cost(_one_of(name, key), most)
             for key, most in value.items()}  # fmt: skip
 
 
@@ -304,7 +377,7 @@ def memory(name: str, value: Any) -> int:
         try:
             return parse_size(value)
         except InputError as error:
-            raise InputError(f"{name} {error}") from None
+            raise refused(name, " {error}", error=error) from None
     remedy = 'a positive number of bytes, or a size such as "2GB"'
     found = real(name, value) if isinstance(value, Real) else None
     if found is None or isinstance(value, bool) or not 1 <= found < 2**63 or found % 1:
@@ -324,7 +397,7 @@ def path(name: str, value: Any) -> str | os.PathLike[str]:
     if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes):
         raise wrong(name, value, "a path")
     if not os.fspath(value) or "\0" in os.fspath(value):
-        raise InputError(f"{name} {os.fspath(value)!r} is not the name of a file")
+        raise refused(name, " {value} is not the name of a file", value=repr(os.fspath(value)))
     return value
 
 
@@ -377,12 +450,15 @@ def raster(name: str, value: Any) -> np.ndarray:
     try:
         found = np.asarray(value)
     except (ValueError, TypeError, OverflowError):
-        raise InputError(f"{name}: rows of different lengths are not a raster") from None
+        raise refused(name, ": rows of different lengths are not a raster") from None
     if found.ndim != 2 or not found.size:
-        shape = f"{name}: an array of shape {found.shape}"
-        raise InputError(f"{shape} is not a raster; give two dimensions")
+        text = ": an array of shape {shape} is not a raster; give two dimensions"
+        raise refused(name, text, shape=found.shape)
     if found.dtype != bool:
-        layer_dtype(found.dtype)
+        try:
+            layer_dtype(found.dtype)
+        except InputError as error:
+            raise refused(name, ": {error}", error=error) from None
     return found
 
 
@@ -411,7 +487,7 @@ def from_device(value: Any) -> Any:
     return value
 
 
-def _no_array(name: str, value: Any, more: str) -> InputError:
+def _no_array(name: str, value: Any, more: str) -> ArgumentError:
     if hasattr(type(value), "__geo_interface__"):
         return wrong(name, value, "cells; rasterize makes cells of features")
     arrays = ("__array__", "__array_interface__", "__cuda_array_interface__", "__dlpack__")
@@ -426,7 +502,7 @@ def array(name: str, value: Any) -> Any:
     if hasattr(value, "__cuda_array_interface__"):
         return value
     if isinstance(value, np.ma.MaskedArray):
-        raise InputError(f"{name} is a masked array; give .filled(value)")
+        raise refused(name, " is a masked array; give .filled(value)")
     try:
         found = np.asarray(value)
     except (ValueError, TypeError, OverflowError):
@@ -482,7 +558,7 @@ def _inputs(name: str, value: Any) -> list[Any]:
     except TypeError:  # such as a 0-d DataArray, which claims to be iterable
         raise wrong(name, value, remedy) from None
     if not found:
-        raise InputError(f"{name} is empty; give {remedy}")
+        raise refused(name, " is empty; give {remedy}", remedy=remedy)
     return found
 
 
@@ -571,14 +647,12 @@ _CHECKS: dict[str, Check] = {
     "links": text,
     "max_cost": _max_cost,
     "max_slope": not_negative,
-    "max_depth": real,
     "max_distance": lambda name, value: whole(name, value, 1, 10_000),
     "memory_limit": memory,
     "ls": text,
     "min_area": not_negative,
     "min_depth": not_negative,
     "min_length": real,
-    "min_slope": real,
     "min_volume": not_negative,
     "nodata": real,
     "onto": text,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError
+from .errors import ArgumentError, InputError
 
 DTYPES = tuple(
     np.dtype(name).newbyteorder("<")
@@ -39,7 +39,7 @@ def layer_dtype(dtype: Any) -> np.dtype:
     return wanted
 
 
-def refuse_masked(array: np.ndarray, what: str) -> None:
+def refuse_masked(array: np.ndarray, name: str) -> None:
     """Refuse a masked array, whose mask would be ignored.
 
     Raises
@@ -48,8 +48,9 @@ def refuse_masked(array: np.ndarray, what: str) -> None:
         with the remedy.
     """
     if isinstance(array, np.ma.MaskedArray):
-        raise InputError(
-            f"{what} is a masked array; give .filled(value) with nodata=value, or floats with NaN"
+        raise ArgumentError(
+            f"{{{name}}} is a masked array; give .filled(value) with nodata=value, or floats with "
+            "NaN"
         )
 
 

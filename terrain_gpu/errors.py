@@ -1,6 +1,8 @@
 """Errors: one root, and a second base class so that callers can catch the built-in exceptions."""
 
 import re
+from collections.abc import Callable
+from string import Formatter
 from typing import Any
 
 # pathlib merges two slashes into one. A password may contain a slash.
@@ -25,15 +27,58 @@ class TerrainError(Exception):
     def __init__(self, message: object = "", *more: Any) -> None:
         super().__init__(without_secrets(str(message)), *more)
 
-    def reword(self, message: str) -> None:
-        """Replace the message, and keep the kind of error and what else it knows."""
-        self.args = without_secrets(message), *self.args[1:]
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Change the message, and keep the kind of error and what else it knows."""
+        self.args = without_secrets(change(self.args[0])), *self.args[1:]
 
 
 class InputError(TerrainError, ValueError):
     """An argument, a raster or a value that cannot be used as given."""
 
     exit_code = 2
+
+
+class ArgumentError(InputError):
+    """An argument that cannot be used; the text names parameters in braces.
+
+    Fields given by keyword are values, all others are names of parameters, which a command spells
+    as its options: ``ArgumentError("{min_slope} {value}: give less than 90 degrees", value=95)``.
+    """
+
+    def __init__(self, text: str, /, **values: object) -> None:
+        def field(name: str) -> str:
+            return plain(values[name]) if name in values else f"{{{name}}}"
+
+        # What is kept is a text again, in which only names of parameters are in braces.
+        super().__init__(_filled(text, field, plain))
+
+    def __str__(self) -> str:
+        return self.spelled(str)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that the text names, in its order."""
+        return tuple(name for _, name, *_ in Formatter().parse(self.args[0]) if name)
+
+    def spelled(self, spell: Callable[[str], str]) -> str:
+        """The text, with each name of a parameter as `spell` has it."""
+        return _filled(self.args[0], spell)
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Change the text as a reader has it; names of parameters stay such."""
+        marked = change(self.spelled("\0{}\0".format))
+        self.args = (without_secrets(re.sub(r"\0([^\0]+)\0", r"{\1}", plain(marked))),)
+
+
+def _filled(text: str, field: Callable[[str], str], literal: Callable[[str], str] = str) -> str:
+    """A text with fields in braces, in which `field` gives what stands for each."""
+    parts = Formatter().parse(text)
+    return "".join(literal(words) + (field(name) if name else "") for words, name, *_ in parts)
+
+
+def plain(value: object) -> str:
+    """A value as a part of a text with fields in braces."""
+    return str(value).replace("{", "{{").replace("}", "}}")
 
 
 class FormulaError(InputError):

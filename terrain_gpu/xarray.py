@@ -16,11 +16,11 @@ import numpy as np
 
 import terrain_gpu
 
-from .errors import InputError
+from .arguments import refused
 from .io.array_input import called, grid_of, two_dimensions
 from .io.labelled import RASTERS
 from .io.places import as_places
-from .paths.cost_distance.inputs import refuse_start_costs
+from .paths.cost_distance.inputs import refuse_bottleneck, refuse_start_costs
 
 if TYPE_CHECKING:
     import geopandas
@@ -128,13 +128,9 @@ class TerrainAccessor:
         --------
         >>> detour = dem.terrain.corridor(huts, summits, cost="tobler", within="5%")
         """
-        if how.get("cost") == "minimax":
-            raise InputError(
-                "cost minimax: a path costs its highest cell, so the costs of its two parts do not "
-                "add up; choose another cost"
-            )
+        refuse_bottleneck(how.get("cost"))
         if "into" in how:
-            raise InputError("into: the corridor of an array is returned; leave this out")
+            raise refused("into", ": the corridor of an array is returned; leave this out")
         grid = grid_of(two_dimensions(self._array, None, called(self._array)))
         ends = as_places(grid, sources, "sources"), as_places(grid, targets, "targets")
         for what, given in zip(("sources", "targets"), ends, strict=True):

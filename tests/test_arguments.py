@@ -12,6 +12,7 @@ import json
 import pathlib
 import re
 
+import click
 import numpy as np
 import pytest
 import xarray
@@ -19,6 +20,9 @@ from affine import Affine
 
 import terrain_gpu
 from terrain_gpu import GridSpec, InputError, PlanError, TerrainError, primitives, shortest_paths
+from terrain_gpu.cli.main import group
+from terrain_gpu.cli.options import spelled
+from terrain_gpu.errors import ArgumentError
 from terrain_gpu.io import places
 from terrain_gpu.paths.distance_index import build_index
 
@@ -337,14 +341,44 @@ def test_wrong_values_are_refused_in_our_words(
         given = value() if kind == "generator" else value
         try:
             function(**{**good(folder), argument: given})
+            refused = None
         except TerrainError as error:
-            message = str(error)
+            message, refused = str(error), error
             assert "\n" not in message, (kind, message)
             assert len(message) < 600, (kind, message)
             assert "np." not in message, (kind, message)
         except Exception as error:
             error.add_note(f"{name}({argument}={kind})")
             raise
+        if kind == "opaque" and argument in getattr(function, "checks", ()):
+            assert isinstance(refused, ArgumentError)
+            assert argument in refused.names
+            assert in_command(name, argument, refused)
+
+
+PROGRAMS = {
+    "build_overviews": "overviews",
+    "export_layer": "export",
+    "extract_network": "network",
+    "minimum_spanning_tree": "compute-mst",
+    "shortest_paths": "compute-sssp",
+}
+"""Commands of functions with another name."""
+
+
+def in_command(name, argument, error):
+    """Whether the command of a function begins the message with its option of that argument."""
+    function = name.partition(" ")[0]
+    command = group.commands.get(PROGRAMS.get(function, function.replace("_", "-")))
+    if command is None:
+        return True
+    own = {one.name: one for one in command.params}
+    with click.Context(command):
+        message = error.spelled(spelled)
+    if isinstance(own.get(argument), click.Option):
+        return message.startswith(f"--{argument.replace('_', '-')}")
+    known = {"client", "corner_cutting", "data", "ends", "path", "paths", "places", "starts"}
+    return argument not in known or not message.startswith(argument)
 
 
 FILES = {"friction", "barriers", "rain", "reclass", "vertical_factor", "weights"}

@@ -9,6 +9,7 @@ import pytest
 from terrain_gpu import errors
 from terrain_gpu.cli.places import naming
 from terrain_gpu.errors import (
+    ArgumentError,
     FormulaError,
     InputError,
     OutputError,
@@ -77,8 +78,18 @@ def test_commands_reword_messages(error):
     with pytest.raises(type(error)) as caught, naming("--sources"):
         raise error
     assert str(caught.value) == "--sources: no" or not isinstance(error, InputError | OutputError)
-    error.reword("http://me:hid@h/a.tif: else")
+    error.reword(lambda text: "http://me:hid@h/a.tif: else")
     again = pickle.loads(pickle.dumps(error))
     for one in (error, again):
         assert str(one) == "http://...@h/a.tif: else"
         assert {name: vars(one)[name] for name in more} == more
+
+
+def test_an_argument_is_spelled_as_the_caller_spells_it():
+    """Its name is known whatever the words around it; values are no names."""
+    error = ArgumentError("{min_slope} {value}: give {less}", value="{9}", less="{twi}")
+    error.reword(lambda text: f"{{b}}.tif: {text}")
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert str(one) == "{b}.tif: min_slope {9}: give {twi}"
+        assert one.names == ("min_slope",)
+        assert one.spelled("--{}".format) == "{b}.tif: --min_slope {9}: give {twi}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..plurals import counted
-from .places import above_zero, inner_voids_option
+from .places import inner_voids_option
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -39,7 +39,6 @@ OPTIONS = [
     click.option(
         "--max-depth",
         type=float,
-        callback=above_zero,
         metavar="HEIGHT",
         help="The deepest cut, in the unit of the heights.  [default: no limit]",
     ),

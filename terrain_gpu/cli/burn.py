@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..plurals import counted
-from .places import above_zero, from_file, naming
+from .places import from_file, naming
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -36,7 +36,6 @@ OPTIONS = [
     click.option(
         "--depth",
         type=float,
-        callback=above_zero,
         required=True,
         metavar="HEIGHT",
         help="By how much cells are lowered, in the unit of the heights.",

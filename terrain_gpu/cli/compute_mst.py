@@ -12,6 +12,7 @@ from ..spanning_tree.weights import WEIGHTS
 from . import options
 
 NAME = "compute-mst"
+FUNCTION = "minimum_spanning_tree"
 PROVEN = True
 ON_GPUS = PROGRAM = True
 MODULES = ("spanning_tree.operation",)

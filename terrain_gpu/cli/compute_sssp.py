@@ -469,10 +469,10 @@ def _check_options(
             )
     if has_targets and not (path is not None or settings["stop_at_targets"]):
         raise click.UsageError("targets need --path FILE or --stop-at-targets: give one of them")
-    if settings["build_index"] and settings["method"] not in ("relax", "index"):
-        raise click.UsageError(
-            f"--build-index needs --method index, not {settings['method']}: leave out one of them"
-        )
+    if settings["build_index"]:
+        from ..paths.cost_distance.inputs import method_with_index
+
+        method_with_index(settings["method"], False, build_index=True)
     if dtype and output is None:
         raise click.UsageError(f"--dtype {dtype} is the type of the --output raster: give that too")
 

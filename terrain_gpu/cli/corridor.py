@@ -133,16 +133,9 @@ def refuse(settings: dict[str, Any]) -> None:
                 f"no {what}: give --{what} X,Y, --{what}-rowcol ROW,COL or --{what}s FILE; or two "
                 "or more layers of distances"
             )
-    refuse_cost(settings["cost"])
+    from ..paths.cost_distance.inputs import refuse_bottleneck
 
-
-def refuse_cost(cost: str | None) -> None:
-    """Refuse a cost of which the parts of a path do not add up."""
-    if cost == "minimax":
-        raise click.UsageError(
-            "--cost minimax: a path costs its highest cell, so the costs of its two parts do not "
-            "add up; choose another cost"
-        )
+    refuse_bottleneck(settings["cost"])
 
 
 def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]) -> Any:

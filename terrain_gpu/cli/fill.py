@@ -68,15 +68,6 @@ OPTIONS = [
 ]
 
 
-def refuse(settings: dict[str, Any]) -> None:
-    """Refuse a GPU for what it cannot compute."""
-    from ..hydrology.common.backend import refuse_cuda
-    from ..hydrology.fill.operation import only_on_cpu
-
-    kept = settings["keep_deeper_than"], settings["keep_larger_than"]
-    refuse_cuda(settings["backend"], only_on_cpu(settings["epsilon"], kept))
-
-
 def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:

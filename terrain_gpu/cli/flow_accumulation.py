@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ..arguments import FlowMethod, UpstreamStatistic, positive
+from ..arguments import FlowMethod, UpstreamStatistic
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -96,15 +96,6 @@ OPTIONS = [
         "upstream_edge_cells]",
     ),
 ]
-
-
-def refuse(settings: dict[str, Any]) -> None:
-    """Refuse options that contradict each other, and a GPU for what it cannot compute."""
-    from ..hydrology.flow_accumulation.operation import refuse_arguments
-
-    if settings["exponent"] is not None:
-        positive("exponent", settings["exponent"])
-    refuse_arguments(settings)
 
 
 def run(store: TileStore, **settings: Any) -> Any:

@@ -104,12 +104,10 @@ OPTIONS = [
 
 
 def refuse(settings: dict[str, Any]) -> None:
-    """Refuse options that contradict each other, and a GPU for what it cannot compute."""
-    from ..hydrology.common.backend import refuse_cuda
-    from ..hydrology.flow_direction.operation import only_on_cpu, ways_of
+    """Refuse options of other commands that contradict each other."""
+    from ..hydrology.flow_direction.operation import ways_of
 
-    depressions, flats = ways_of(settings["depressions"], settings["flats"])
-    refuse_cuda(settings["backend"], only_on_cpu(flats))
+    depressions, _ = ways_of(settings["depressions"], settings["flats"])
     for name in ("max_distance", "max_depth"):
         if settings[name] is not None and depressions != "breach":
             option = f"--{name.replace('_', '-')}"
@@ -141,7 +139,7 @@ def provide(
                 store.grid, settings["burn"], how["memory_limit"], "streams", all_touched=True
             )
         depth = settings["burn_depth"]
-        burning = burning_of(store, cells, depth, heights, called="--burn-depth")
+        burning = burning_of(store, cells, depth, heights, called="burn_depth")
     wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else heights
     if not settings["overwrite"]:
         refuse_tree(store, wanted, made=derived)  # before the work

@@ -95,16 +95,6 @@ OPTIONS = [
 ]
 
 
-def refuse(settings: dict[str, Any]) -> None:
-    given = [name for name in ("threshold", "streams") if settings[name] is not None]
-    given += ["to_outlets"] * settings["to_outlets"]
-    if len(given) > 1:
-        options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise click.UsageError(f"{options} exclude each other: leave out all but one")
-    if not given:
-        raise click.UsageError("give one of --threshold, --streams and --to-outlets")
-
-
 def run(store: TileStore, **settings: Any) -> Any:
     from ..hydrology.hand.operation import hand
 

@@ -132,10 +132,9 @@ def command(
         raise click.UsageError(
             "no place: give --source X,Y, --source-rowcol ROW,COL or --sources FILE"
         )
-    if settings["nearest"] is not None and settings["pairs"] != "mst":
-        raise click.UsageError(
-            f"--nearest is in place of --pairs {settings['pairs']}: leave out one of them"
-        )
+    from ..paths.least_cost_network import least_cost_network
+
+    least_cost_network.check(settings)
     given = Given.of(store, [output], settings)
     refuse_shared_files(
         {

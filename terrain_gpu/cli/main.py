@@ -88,10 +88,13 @@ def _command(name: str) -> click.Command:
     module = import_module(file, __package__)
     if name in COMMANDS:
         found: click.Command = module.command
-        return found
-    from .operations import command_of, writer_of
+    else:
+        from .operations import command_of, writer_of
 
-    return (writer_of if name in WRITERS else command_of)(module)
+        found = (writer_of if name in WRITERS else command_of)(module)
+    assert found.callback is not None
+    found.callback = options.naming_options(found.callback)
+    return found
 
 
 @click.group(invoke_without_command=True, commands=Commands())

@@ -10,6 +10,7 @@ from ..plurals import counted
 from .places import from_file, naming, not_negative
 
 NAME = "network"
+FUNCTION = "extract_network"
 NEEDS = "extract_network"
 PROVEN = True
 MODULES = "spanning_tree.operation", "hydrology.network.operation"
@@ -42,11 +43,6 @@ OPTIONS = [
         "0 nor nodata.",
     ),
 ]
-
-
-def refuse(settings: dict[str, Any]) -> None:
-    if settings["min_length"] is None and settings["keep"] is None:
-        raise click.UsageError("give --min-length LENGTH, --keep FILE, or both")
 
 
 def provide(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -99,8 +98,8 @@ def command_of(operation: ModuleType) -> click.Command:
         from ..store import TileStore
 
         form = options.taken_format(settings, [output])
-        with _as_options(settings):
-            refuse(settings)
+        refuse(settings)
+        _check(operation, settings)
         if not on_gpus:
             _refuse_gpus_of_workers(settings)
         files = {k: file for k in ("table", "lines") if (file := settings.get(k)) is not None}
@@ -119,7 +118,6 @@ def command_of(operation: ModuleType) -> click.Command:
             _refuse_layers(given, writes, _inputs(operation, settings), settings)
 
         with (
-            _as_options(settings),
             options.if_interrupted(given.advice()),
             given.store(settings) as at,
             given.together(at),
@@ -178,6 +176,7 @@ def writer_of(operation: ModuleType) -> click.Command:
         from ..store.file_writer import writable_file
 
         refuse(settings)
+        _check(operation, settings)
         given = Given.of(store, [output], settings)
         refuse_shared_files(
             {**given.inputs, **_inputs(operation, settings)}, {name: output, "--json": json_target}
@@ -185,7 +184,6 @@ def writer_of(operation: ModuleType) -> click.Command:
         writable_file(Path(output), overwrite=settings["overwrite"])  # before a raster is converted
 
         with (
-            _as_options(settings),
             options.if_interrupted(f"{output} is unchanged"),
             given.store(settings) as at,
         ):
@@ -231,16 +229,12 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
     """Compute the layers that an operation needs; return the seconds of each step."""
     if not (hasattr(operation, "provide") or hasattr(operation, "NEEDS")):
         return {}
-    import terrain_gpu
-
     from ..hydrology import needs
     from ..hydrology.completing import how_of, refuse_other_run
     from ..store import TileStore
 
     opened = TileStore.open(store)
     names = [settings[name] for name in getattr(operation, "WRITES", ("into",)) if name in settings]
-    name = getattr(operation, "NEEDS", operation.NAME.replace("-", "_"))
-    getattr(terrain_gpu, name).check(settings)
 
     def show(step: str) -> AbstractContextManager[Progress]:
         refuse_other_run(opened, names, settings, step)
@@ -301,19 +295,17 @@ def _refuse_files(settings: dict[str, Any]) -> None:
         writable_file(Path(settings["lines"]), overwrite=settings["overwrite"])
 
 
-@contextmanager
-def _as_options(settings: dict[str, Any]) -> Iterator[None]:
-    """Let errors about an argument name the option, such as --max-depth for max_depth."""
-    from ..errors import InputError
+def _check(operation: ModuleType, settings: dict[str, Any]) -> None:
+    """Refuse, before any work, what the operation's function refuses of its arguments."""
+    import terrain_gpu
 
-    try:
-        yield
-    except InputError as error:
-        named = re.match(r"([a-z_]+) (?=['0-9-]|nan|inf)", str(error))
-        if type(error) is InputError and named and named[1] in settings:
-            option = f"--{named[1].replace('_', '-')} "
-            raise InputError(option + str(error)[named.end() :]) from None
-        raise
+    given = dict(settings)
+    for name, cells in settings.items():
+        if name.endswith("_rowcol"):  # one of three options that name places
+            one = name.removesuffix("_rowcol")
+            given[f"{one}s"] = settings[f"{one}s"] or settings[one] or cells or None
+    name = getattr(operation, "FUNCTION", operation.NAME.replace("-", "_"))
+    getattr(terrain_gpu, name).check(given)
 
 
 def _refuse_layers(

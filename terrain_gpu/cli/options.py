@@ -36,7 +36,14 @@ from ..arguments import (
 )
 from ..engine import machine
 from ..engine.forks import leave_out_unused
-from ..errors import FormulaError, OutputError, TerrainError, without_secrets
+from ..errors import (
+    ArgumentError,
+    FormulaError,
+    InputError,
+    OutputError,
+    TerrainError,
+    without_secrets,
+)
 from ..plurals import counted
 from ..progress import Progress
 from .advice import about_minus, without_resume
@@ -423,6 +430,43 @@ def quiet() -> bool:
     """Return whether -q was given."""
     context = click.get_current_context(silent=True)
     return context is not None and context.find_root().meta.get(NAME, {}).get("verbose", 0) < 0
+
+
+_CALLED = {
+    "corner_cutting": "no_corner_cutting",
+    "data": "store",
+    "ends": "to",
+    "path": "output",
+    "paths": "path",
+    "places": "sources",
+    "starts": "from",
+    "trace": "path",
+}
+"""Parameters of functions whose options have another name."""
+
+
+def spelled(name: str) -> str:
+    """What the command that is running calls a parameter of a function: its option."""
+    if name == "client":
+        return "--workers or --scheduler"
+    own = {one.name: one for one in click.get_current_context().command.params}
+    found = own.get(name) or own.get(_CALLED.get(name, name))
+    if isinstance(found, click.Option):
+        return max(found.opts, key=len)
+    return found.human_readable_name if found else name
+
+
+def naming_options(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Let errors about arguments name the options of a command; `callback` is what it does."""
+
+    @wraps(callback)
+    def command(*args: Any, **more: Any) -> Any:
+        try:
+            return callback(*args, **more)
+        except ArgumentError as error:
+            raise InputError(error.spelled(spelled)) from error
+
+    return command
 
 
 def resumed(report: Report) -> str:

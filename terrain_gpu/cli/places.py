@@ -377,5 +377,5 @@ def naming(option: str) -> Iterator[None]:
     try:
         yield
     except (InputError, OutputError) as error:
-        error.reword(f"{option}: {error}")
+        error.reword(lambda text: f"{option}: {text}")
         raise

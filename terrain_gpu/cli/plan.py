@@ -30,9 +30,7 @@ from ..paths.cost.models import row_of
 from ..spanning_tree.weights import WEIGHTS
 from . import options
 from .compute_sssp import CostType, name_frictions
-from .corridor import refuse_cost
 from .plan_paths import PlannedPaths
-from .streams import refuse as refuse_streams
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
@@ -459,7 +457,9 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
     if purpose == "corridor":
         _refuse_corridor(problem)
     if purpose == "streams":
-        refuse_streams(problem)
+        from ..hydrology.streams.inputs import refuse_edge_cells
+
+        refuse_edge_cells(problem)
     if (method := problem["method"]) is not None and method not in METHODS[purpose]:
         *others, last = METHODS[purpose]
         raise click.UsageError(
@@ -481,7 +481,9 @@ def _refuse_sums(problem: dict[str, Any]) -> None:
 
 def _refuse_corridor(problem: dict[str, Any]) -> None:
     """Refuse what a corridor between places, or between layers, cannot be."""
-    refuse_cost(problem["cost"])
+    from ..paths.cost_distance.inputs import refuse_bottleneck
+
+    refuse_bottleneck(problem["cost"])
     if problem["layers"] == 1:
         raise click.UsageError("--layers 1: a corridor needs two or more; give that many")
     asked = [name for name in problem if problem[name] and "corridor" in NEEDS[name]]

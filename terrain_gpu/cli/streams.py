@@ -90,12 +90,6 @@ OPTIONS = [
 ]
 
 
-def refuse(settings: dict[str, Any]) -> None:
-    """Refuse options that contradict each other."""
-    if settings["edge_cells"] and not settings["lines"]:
-        raise click.UsageError("--edge-cells is an attribute of lines; give --lines FILE, too")
-
-
 def run(store: TileStore, **settings: Any) -> Any:
     from ..hydrology.streams.operation import streams
 

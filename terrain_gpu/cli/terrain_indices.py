@@ -61,11 +61,6 @@ OPTIONS = [
 ]
 
 
-def refuse(settings: dict[str, Any]) -> None:
-    if not (settings["twi"] or settings["spi"] or settings["ls"]):
-        raise click.UsageError("give at least one of --twi, --spi and --ls")
-
-
 def run(store: TileStore, **settings: Any) -> Any:
     from ..hydrology.terrain_indices.operation import terrain_indices
 

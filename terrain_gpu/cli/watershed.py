@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -95,16 +94,8 @@ def provide(
     from ..hydrology.watershed.pour_points import naming_nearest
 
     points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
-    file, links, snap = settings["pour_points"], settings["links"], settings["snap"]
-    # What cannot be is refused before hours of work for it.
-    named = bool(points or cells or file is not None)
-    if links is not None and named:
-        raise click.UsageError("--links is in place of pour points: leave out one of them")
-    if links is None and not named:
-        raise click.UsageError("give --pour-point, --pour-point-rowcol, --pour-points or --links")
-    if links is not None:
-        if snap is not None:
-            raise click.UsageError("--snap needs pour points; leave it out for --links")
+    file, links = settings["pour_points"], settings["links"]
+    if links is not None:  # what cannot be is refused before hours of work for it
         open_links(store, links)
     else:
         limit = settings["memory_limit"]
@@ -112,10 +103,6 @@ def provide(
             found = places(store.grid, "--pour-point", points, cells, file, limit)
         settings["pour_points"] = found
     area = settings["snap_area"]
-    if snap is None and area is not None:
-        raise click.UsageError("--snap-area needs --snap, the farthest to look")
-    if snap is not None and math.isinf(snap):
-        raise click.UsageError("--snap inf: give a finite distance")
     if area is not None and (form := re.fullmatch(r"([^\W\d][^:]*)(?::(km2|ha|m2))?", area)):
         if file is None:
             raise click.UsageError(

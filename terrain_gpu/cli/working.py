@@ -179,7 +179,7 @@ class Given:
                     text = named(text).replace(RESUME, f"free some, or {_ELSEWHERE}")
                     raise OutputError(text) from error.__cause__
                 except TerrainError as error:
-                    error.reword(named(str(error)))
+                    error.reword(named)
                     raise
 
     @contextmanager

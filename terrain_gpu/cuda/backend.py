@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar, get_args
 from ..arguments import Backend, Devices
 from ..engine.machine import COMPILED_BASELINE, CUDA_BASELINE, limit_of
 from ..engine.plan import format_size
-from ..errors import InputError, PlanError
+from ..errors import ArgumentError, InputError, PlanError, plain
 from ..progress import Passes, Progress, silent
 from . import device as devices
 from .device import OutOfGpuMemory
@@ -92,7 +92,11 @@ def choose(backend: str, device: Devices = 0) -> tuple[str, str | None]:
         when "cuda" does not work here; the message says why and gives a remedy.
     """
     if backend not in BACKENDS:
-        raise InputError(f"backend {backend!r} is not known; use one of {', '.join(BACKENDS)}")
+        raise ArgumentError(
+            "{backend} {value} is not known; use one of {known}",
+            value=repr(backend),
+            known=", ".join(BACKENDS),
+        )
     if backend == "cpu":
         return "cpu", None
     reason = next(filter(None, map(devices.why_not, devices.numbers(device))), None)
@@ -114,9 +118,11 @@ def gpu_for(method: str, backend: str, device: Devices, gpu_memory_limit: int | 
     chosen, reason = choose("auto" if backend == "cuda" else backend, device)
     if chosen == "cuda":
         return Gpu.of(device, gpu_memory_limit, wanted=True)
-    raise InputError(
-        f"method {method!r} runs on a GPU only: {reason or 'backend cpu was given'}; "
-        "without one, use --method relax"
+    raise ArgumentError(
+        "{method} {value} runs on a GPU only: "
+        + (plain(reason) if reason else "{backend} cpu was given")
+        + "; without one, use {method} relax",
+        value=repr(method),
     )
 
 

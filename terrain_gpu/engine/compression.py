@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..arguments import refused
 from ..plurals import counted
 from ..store.objects import ObjectPath
 from ..store.run import begun_compression
@@ -71,9 +71,11 @@ def outputs_of(
 def refuse_for_arrays(compress: str | None) -> None:
     """Refuse a compression of results that are arrays."""
     if compress not in (None, "none"):
-        raise InputError(
-            f"compress={compress!r}: results of arrays are arrays, which are not compressed; "
-            "leave it out, or give a store"
+        raise refused(
+            "compress",
+            " {value}: results of arrays are arrays, which are not compressed; leave it out, or "
+            "give a store",
+            value=repr(compress),
         )
 
 

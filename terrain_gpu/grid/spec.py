@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import described, numbers, real, text, whole
+from ..arguments import described, numbers, real, refused, text, whole
 from ..described import Described
-from ..errors import InputError
+from ..errors import ArgumentError, InputError
 from .tiling import Window, clip, is_empty
 
 MAX_SIDE = 2**31 - 1
@@ -146,7 +146,7 @@ class GridSpec(Described):
         bounds = numbers("bounds", bounds, 4, "four numbers: WEST SOUTH EAST NORTH")  # type: ignore
         west, south, east, north = bounds
         if not all(math.isfinite(v) for v in bounds) or not (west < east and south < north):
-            raise InputError(f"bounds {bounds} are empty; give WEST SOUTH EAST NORTH")
+            raise ArgumentError(f"{{bounds}} {bounds} are empty; give WEST SOUTH EAST NORTH")
         a, _, c, _, e, f = self.transform
         col = sorted(((west - c) / a, (east - c) / a))
         row = sorted(((north - f) / e, (south - f) / e))
@@ -161,7 +161,9 @@ class GridSpec(Described):
             self.window,
         )
         if is_empty(window):
-            raise InputError(f"bounds {bounds} do not touch the raster, which covers {self.bounds}")
+            raise ArgumentError(
+                f"{{bounds}} {bounds} do not touch the raster, which covers {self.bounds}"
+            )
         return window
 
     def crop(self, window: Window) -> GridSpec:
@@ -213,7 +215,9 @@ def _six(transform: Any) -> tuple[float, ...]:
         found = found[:6]
     if len(found) != 6:
         given = str(transform) if isinstance(transform, tuple | list) else described(transform)
-        raise InputError(f"the transform {given[:80]}: give six numbers (a, b, c, d, e, f)")
+        raise refused(
+            "transform", " {value}: give six numbers (a, b, c, d, e, f)", value=given[:80]
+        )
     return found
 
 

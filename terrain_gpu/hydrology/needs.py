@@ -14,11 +14,9 @@ show the progress; else the function does (`completing.completed`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import InputError
 from ..io.labelled import HEIGHTS
 from ..io.lines import checked_target
 from ..raster.slope import LAYER as SLOPE
@@ -28,20 +26,16 @@ from . import chain
 from .breach.operation import LAYER as BREACHED
 from .breach.operation import breaching_of
 from .chain import Show
-from .common.backend import refuse_cuda
 from .common.outlets import BORDER, Asked, Outlets, with_inner_voids
 from .fill.operation import LAYER as FILLED
-from .fill.operation import only_on_cpu as filled_on_cpu
 from .fill.operation import refuse_epsilon
 from .flow_accumulation import operation as sums
-from .flow_direction.operation import only_on_cpu as directed_on_cpu
 from .flow_direction.operation import ways_of
 from .network.pipeline import kept_places
 from .streams.inputs import (
     amount,
     no_sums,
     refuse_beyond_raster,
-    refuse_edge_cells,
     refuse_other_sums,
 )
 from .terrain_indices.rule import refuse_other_areas, refuse_other_slopes
@@ -68,11 +62,6 @@ def accumulate(store: TileStore, show: Show, how: Settings, settings: Settings) 
 
 def extract_network(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `extract_network`."""
-    least = settings["min_length"]
-    if least is None and settings["keep"] is None:
-        raise InputError("give a minimum length, points to keep, or both")
-    if least is not None and not 0 <= least < math.inf:
-        raise InputError(f"the minimum length must be finite and not negative, not {least}")
     checked_target(settings["path"], overwrite=settings["overwrite"])
     if settings["keep"] is not None and TREE not in store:
         kept_places(chain.heights_in(store), settings["keep"])
@@ -95,7 +84,6 @@ def flow_direction(
         `chain.heights_in`, or with depressions "breach" those breached, made where missing.
     """
     depressions, flats = ways_of(settings["depressions"], settings["flats"])
-    refuse_cuda(settings["backend"], directed_on_cpu(flats))
     _refuse_outlets(store, Asked(settings["outlets"], settings["add_outlets"]))
     seconds = Seconds()
     if depressions == "breach" and layer is None and TREE not in store:
@@ -114,12 +102,10 @@ def flow_direction(
 
 def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `fill`; `settings` may also have the outlets for the directions."""
-    kept = settings["keep_deeper_than"], settings["keep_larger_than"]
-    refuse_cuda(settings["backend"], filled_on_cpu(settings["epsilon"], kept))
-    if kept[1] is not None:
-        amount(kept[1], "keep_larger_than")
+    if settings["keep_larger_than"] is not None:
+        amount(settings["keep_larger_than"], "keep_larger_than")
     if settings["epsilon"] and settings["directions"] not in store:
-        refuse_epsilon(chain.heights_in(store), kept)
+        refuse_epsilon(chain.heights_in(store))
     if (asked := settings.get("outlets")) is not None:
         _refuse_outlets(store, asked)
     return chain.provide_directions(store, settings["directions"], show, asked, **how)
@@ -127,7 +113,6 @@ def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Sec
 
 def flow_accumulation(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `flow_accumulation`."""
-    sums.refuse_arguments(settings)
     return _surface(store, show, how, settings)
 
 
@@ -172,7 +157,6 @@ def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> 
     if settings["accumulation"] == sums.LAYER and sums.LAYER not in store:
         refuse_beyond_raster(settings["threshold"], store.grid)
     _refuse_missing(store, settings, "accumulation", accumulation=refuse_other_sums)
-    refuse_edge_cells(settings)
     _refuse_missing(store, settings, "layer")
     if settings.get("lines") is not None:
         checked_target(settings["lines"], overwrite=settings["overwrite"])
@@ -187,22 +171,14 @@ def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> 
 
 def hand(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `hand`."""
-    given = [settings[name] is not None for name in ("threshold", "streams")]
-    if sum(given) + settings["to_outlets"] != 1:
-        raise InputError(
-            "streams: give a threshold of accumulation, a layer of streams, or outlets"
-        )
     _refuse_missing(store, settings, "layer")
-    seconds = streams(store, show, how, settings) if given[0] else Seconds()
+    wanted = settings["threshold"] is not None
+    seconds = streams(store, show, how, settings) if wanted else Seconds()
     return {**seconds, **_surface(store, show, how, settings)}
 
 
 def terrain_indices(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `terrain_indices`."""
-    if not 0 < (least := settings["min_slope"]) < 90:
-        raise InputError(f"min_slope {least}: give degrees between 0 and 90")
-    if not (settings["twi"] or settings["spi"] or settings["ls"]):
-        raise InputError("terrain_indices: name a layer for at least one of twi, spi and ls")
     kinds = {"slope": refuse_other_slopes, "accumulation": refuse_other_areas}
     _refuse_missing(store, settings, "accumulation", "slope", **kinds)
     name, seconds = settings["accumulation"], Seconds()

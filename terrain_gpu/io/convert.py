@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import arguments, cells
-from ..arguments import FlowEncoding, LayerCompression, RoundedType, checked, word
+from ..arguments import FlowEncoding, LayerCompression, RoundedType, checked, refused, word
 from ..engine.machine import Machine
 from ..engine.plan import StreamPlan, format_size
 from ..engine.plan_stream import SourceShape, plan_stream
@@ -202,9 +202,10 @@ def _refuse_arrays(problem: Convert, **wanted: Any) -> None:
     """Refuse what needs files, for a DataArray."""
     for name, value in wanted.items():
         if value and problem.mosaic.inputs[0].driver == ArrayInput.driver:
-            raise InputError(
-                f"{name} reads files again, which {problem.mosaic.inputs[0].path} does not have; "
-                f"leave out {name}"
+            raise refused(
+                name,
+                f" reads files again, which {{data}} does not have; leave out {{{name}}}",
+                data=problem.mosaic.inputs[0].path,
             )
 
 

@@ -22,7 +22,7 @@ from ..engine.plan import StreamPlan
 from ..engine.plan_stream import SourceShape, plan_stream
 from ..engine.proof import Limits
 from ..engine.run import Run
-from ..errors import CellError, ClusterError, InputError, without_secrets
+from ..errors import ArgumentError, CellError, ClusterError, InputError, without_secrets
 from ..grid import Block, BlockGrid, GridSpec, ceil_div
 from ..grid.crs import same_crs
 from ..grid.neighbours import BACKLINK_ENCODINGS, BACKLINKS, FLOW_DIRECTIONS
@@ -100,13 +100,14 @@ class Convert(Operation):
     def recode(self) -> Recode | RecodeDirections:
         if self.directions is not None:
             for given, option in (
-                (self.clamp_min, "--clamp-min"),
-                (self.round_cells, "--round"),
-                (self.dtype, "--dtype"),
+                (self.clamp_min, "{clamp_min}"),
+                (self.round_cells, "{round_cells}"),
+                (self.dtype, "{dtype}"),
             ):
                 if given not in (None, False):
-                    raise InputError(
-                        f"{self.mosaic.inputs[0].path}: holds flow directions; leave out {option}"
+                    raise ArgumentError(
+                        f"{{path}}: holds flow directions; leave out {option}",
+                        path=self.mosaic.inputs[0].path,
                     )
             mosaic = self.mosaic
             name = str(mosaic.inputs[0].path)

@@ -11,8 +11,8 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from ..arguments import Settling
-from ..errors import InputError, OutsideError
+from ..arguments import Settling, wrong
+from ..errors import ArgumentError, OutsideError
 from ..grid import GridSpec
 from .wkb import Part
 
@@ -265,9 +265,12 @@ def brought_inside(
 def snap_distance(settling: Settling, snap: int | None) -> int:
     """Check the distance in cells for "snap"."""
     if snap is None:
-        raise InputError(f"{settling!r} needs the distance to move within: give snap, in cells")
+        raise ArgumentError(
+            "{settling} needs the distance to move within: give {snap}, in cells",
+            settling=repr(settling),
+        )
     if not 0 < snap <= MOST_SNAP:
-        raise InputError(f"snap {snap}: give a number of cells from 1 to {MOST_SNAP}")
+        raise wrong("snap", snap, f"a number of cells from 1 to {MOST_SNAP}")
     return snap
 
 

@@ -13,7 +13,7 @@ from ..arguments import FileCompression, FloatType, FlowEncoding, checked, word
 from ..arguments import store as a_store
 from ..engine.machine import Machine
 from ..engine.run import Here, run
-from ..errors import InputError, OutputError
+from ..errors import ArgumentError, InputError, OutputError
 from ..grid import GridSpec
 from ..grid.neighbours import DEGREES, FORWARD_EDGES
 from ..progress import Progress, silent
@@ -124,16 +124,23 @@ def export_layer(
     if encoding == "esri":
         encoding = None
     if encoding and source.dtype != np.uint8:
-        raise InputError(
-            f"{opened.path}: layer {layer!r} does not hold flow directions; leave out --encoding"
+        raise ArgumentError(
+            "{store}: layer {name} does not hold flow directions; leave out {encoding}",
+            store=opened.path,
+            name=repr(layer),
         )
     if encoding and has_knights(source) and encoding != KNIGHTS_TOO:
-        raise InputError(
-            f"{opened.path}: layer {layer!r} has steps to 16 neighbours, and encoding "
-            f"{encoding!r} no values for them; take {KNIGHTS_TOO!r}, or leave out --encoding"
+        raise ArgumentError(
+            "{store}: layer {name} has steps to 16 neighbours, and {encoding} {value} no values "
+            f"for them; take {KNIGHTS_TOO!r}, or leave out {{encoding}}",
+            store=opened.path,
+            name=repr(layer),
+            value=repr(encoding),
         )
     if encoding in (NEXTXY, *DEGREES) and dtype:
-        raise InputError(f"encoding {encoding!r} has a type of its own; leave out the dtype")
+        raise ArgumentError(
+            "{encoding} {value} has a type of its own; leave out {dtype}", value=repr(encoding)
+        )
     operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype, encoding)
     with gdal_environment():
         result = run(

@@ -149,7 +149,8 @@ class Export(Operation):
         try:
             return grid.window_of(self.bounds) if self.bounds else grid.window
         except InputError as error:
-            raise InputError(f"{self.store}: {error}") from None
+            error.reword(lambda text: f"{self.store}: {text}")
+            raise
 
     @cached_property
     def grid(self) -> GridSpec:

@@ -9,8 +9,7 @@ import numpy as np
 from rasterio.crs import CRS
 
 from .. import arguments
-from ..arguments import described
-from ..errors import InputError
+from ..arguments import described, refused
 
 
 class HasGeometries(Protocol):
@@ -75,9 +74,12 @@ def geo_object(name: str, given: Any) -> GeoObject | None:
     columns = {str(one): np.asarray(given[one]).tolist() for one in given.columns}
     if not {"x", "y"} <= set(columns):
         has = ", ".join(columns)[:80] or "none"
-        raise InputError(
-            f"{name} {described(given)}: a table needs the columns x and y, and has {has}; rename "
-            "those of its coordinates (.rename)"
+        raise refused(
+            name,
+            " {given}: a table needs the columns x and y, and has {has}; rename those of its "
+            "coordinates (.rename)",
+            given=described(given),
+            has=has,
         )
     points = zip(columns.pop("x"), columns.pop("y"), strict=True)
     return GeoObject(

@@ -22,11 +22,12 @@ from ..arguments import (
     is_dataarray,
     is_raster,
     raster,
+    refused,
     variable_of,
     wrong,
 )
 from ..cells import is_nodata, layer_dtype
-from ..errors import InputError, TerrainError
+from ..errors import ArgumentError, TerrainError
 from ..store import TileStore, create_layer
 from ..store.labels import Labels
 from ..store.scratch import scratch_folder
@@ -170,6 +171,8 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
             return result
         what = _called(data)
         _refuse(what, given.arguments)
+        if check := getattr(function, "check", None):
+            check(given.arguments)  # before the array is written
         store = WorkingStore()
         layer = given.arguments.get("layer") or HEIGHTS
         given.arguments |= _stored(store, first, data, given.arguments)
@@ -210,24 +213,22 @@ def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator
 
     With `of`, what the caller gave beside that.
     """
+
+    def named(text: str) -> str:
+        text = text.replace(os.path.join(store.path, layer), what).replace(store.path, of or what)
+        return text.replace("choose another store", FIT) if of else text
+
     try:
         yield
     except TerrainError as error:
-        text = (
-            str(error)
-            .replace(os.path.join(store.path, layer), what)
-            .replace(store.path, of or what)
-        )
-        if of:
-            text = text.replace("choose another store", FIT)
-        error.args = text, *error.args[1:]
+        error.reword(named)
         raise
 
 
 def _refuse(what: str, given: dict[str, Any]) -> None:
     for name in ("resume", "client"):
         if given.get(name):
-            raise InputError(f"{name} needs a store; convert_dataset makes one of {what}")
+            raise refused(name, " needs a store; convert_dataset makes one of {what}", what=what)
 
 
 def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +247,8 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
         if isinstance(array, np.ndarray) and is_dataarray(data):
             plain = two_dimensions(data, None, what)
             if array.shape != plain.shape:
-                raise InputError(f"{one} must be an array of shape {plain.shape}, like the heights")
+                must = " must be an array of shape {shape}, like the heights"
+                raise refused(one, must, shape=plain.shape)
             array = plain.copy(data=array).rename(one)
             array.attrs, array.encoding = {}, {}  # those of the heights do not concern it
         if is_dataarray(array):
@@ -265,10 +267,8 @@ def _write(store: str, one: str, array: np.ndarray, like: str, what: str) -> Non
     """Write an array as a layer of the grid of another one."""
     heights = TileStore.open(store).layer(like)
     if array.shape != heights.grid.shape:
-        raise InputError(
-            f"{one} must be an array of shape {heights.grid.shape}, like the cells of {what}, "
-            f"not {array.shape}"
-        )
+        must = " must be an array of shape {shape}, like the cells of {what}, not {own}"
+        raise refused(one, must, shape=heights.grid.shape, what=what, own=array.shape)
     dtype = layer_dtype(np.dtype(np.uint8) if array.dtype == bool else array.dtype)
     nodata = math.nan if dtype.kind == "f" else None
     with create_layer(
@@ -303,8 +303,9 @@ def _unused(values: np.ndarray, dtype: np.dtype) -> int:
     there = np.unique(values)
     gaps = np.flatnonzero(there[:-1] + dtype.type(1) != there[1:])
     if not len(gaps):
-        raise InputError(
-            f"data has every value of {dtype.name}, so none can mark masked cells; give a larger "
-            "type (.astype)"
+        raise ArgumentError(
+            "{data} has every value of {dtype}, so none can mark masked cells; give a larger type "
+            "(.astype)",
+            dtype=dtype.name,
         )
     return int(there[gaps[0]]) + 1

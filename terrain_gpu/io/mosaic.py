@@ -12,7 +12,7 @@ import numpy as np
 from rasterio.errors import CRSError
 
 from .. import cells
-from ..errors import CellError, InputError
+from ..errors import ArgumentError, CellError, InputError
 from ..grid import GridSpec, Window, clip, is_empty
 from ..grid.crs import equal
 from .crs import crs_name, placed, read_crs
@@ -89,8 +89,9 @@ class Mosaic:
         try:
             crs = read_crs(text)
         except CRSError:
-            raise InputError(
-                f"--crs {text!r} is not a coordinate system; give a code such as EPSG:32611, or WKT"
+            raise ArgumentError(
+                "{crs} {value} is not a coordinate system; give a code such as EPSG:32611, or WKT",
+                value=repr(text),
             ) from None
         for one in self.inputs:
             if one.crs and not equal(one.crs, crs):
@@ -141,7 +142,8 @@ class Mosaic:
         try:
             window = self.grid.window_of(bounds)
         except InputError as error:
-            raise InputError(f"{self.inputs[0].path}: {error}") from None
+            error.reword(lambda text: f"{self.inputs[0].path}: {text}")
+            raise
         self.grid = self.grid.crop(window)
         self._places = [
             (p[0] - window[0], p[1] - window[0], p[2] - window[2], p[3] - window[2])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .. import cells
-from ..arguments import Settling, checked, described, text
+from ..arguments import Settling, checked, refused, text, wrong
 from ..described import Described
 from ..engine.machine import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, owns_process
 from ..engine.plan import require
@@ -274,44 +274,41 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
         return from_vector(grid, found)
     if not isinstance(given, Places):
         if isinstance(given, str | bytes | os.PathLike):
-            raise InputError(
-                f"{name} {os.fspath(given)!r}: read a file with io.places.from_vector or "
-                "from_raster first, or features with geopandas.read_file"
+            raise refused(
+                name,
+                " {file}: read a file with io.places.from_vector or from_raster first, or features "
+                "with geopandas.read_file",
+                file=repr(os.fspath(given)),
             )
         if not isinstance(given, Iterable) or isinstance(given, Mapping | np.ma.MaskedArray):
-            raise InputError(
-                f"{name} {described(given)}: give (row, column) pairs, shapely geometries, a "
-                "GeoDataFrame or Places"
-            )
+            some = "(row, column) pairs, shapely geometries, a GeoDataFrame or Places"
+            raise wrong(name, given, some)
         shape: tuple[int, ...] = getattr(given, "shape", ())
         if len(shape) == 2 and shape[1] not in (2, 3):
-            raise InputError(
-                f"{name} {described(given)}: give (row, column) pairs; of a mask, "
-                "numpy.argwhere(mask)"
-            )
+            raise wrong(name, given, "(row, column) pairs; of a mask, numpy.argwhere(mask)")
         try:
             points = given if isinstance(given, np.ndarray) and given.ndim else list(given)
         except TypeError:  # an array without dimensions
-            raise InputError(f"{name} {described(given)}: give (row, column) pairs") from None
+            raise wrong(name, given, "(row, column) pairs") from None
         try:
             return from_rowcol(grid, points) if len(points) else NO_PLACES
         except OutsideError as error:
             raise OutsideError(f"{name}: {error}", error.cell) from None
         except InputError as error:
-            raise InputError(f"{name}: {error}") from None
+            raise refused(name, ": {error}", error=error) from None
     columns = [np.asarray(a) for a in (given.rows, given.cols, given.ids, given.costs)]
     rows, cols, ids, costs = columns
     if any(a.ndim != 1 or len(a) != len(rows) for a in columns):
-        raise InputError(f"{name}: rows, cols, ids and costs need one dimension and one length")
+        raise refused(name, ": rows, cols, ids and costs need one dimension and one length")
     for what, a in zip(("rows", "cols", "ids"), columns, strict=False):
         if a.dtype.kind not in "iu" and a.size:
-            raise InputError(f"{name}: {what} are of type {a.dtype.name}; give integers")
+            raise refused(name, f": {what} are of type {a.dtype.name}; give integers")
     if not len(rows):
         return NO_PLACES
     if costs.dtype.kind not in "iuf" or not np.isfinite(costs).all():
-        raise InputError(f"{name}: a start cost is not a finite number")
+        raise refused(name, ": a start cost is not a finite number")
     if not ((ids >= 1) & (ids <= MAX_ID)).all():
-        raise InputError(f"{name}: an id is not a whole number from 1 to {MAX_ID}")
+        raise refused(name, f": an id is not a whole number from 1 to {MAX_ID}")
     outside = (rows < 0) | (rows >= grid.rows) | (cols < 0) | (cols >= grid.cols)
     if outside.any():
         raise OutsideError(

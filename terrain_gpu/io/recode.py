@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import cells
-from ..errors import CellError, InputError
+from ..errors import ArgumentError, CellError
 from ..grid.neighbours import DEGREES, ENCODINGS, no_direction
 from .encodings import warn_of_sinks
 from .gdal import ENCODING_TAG
@@ -55,7 +55,9 @@ class Recode:
         name = mosaic.inputs[0].path
         dtype, out = mosaic.dtype, mosaic.nodata
         if rounded is not None and not round_cells:
-            raise InputError(f"{name}: --dtype is the type of rounded cells; give --round, too")
+            raise ArgumentError(
+                "{name}: {dtype} is the type of rounded cells; give {round_cells}, too", name=name
+            )
         round_cells = round_cells and (dtype.kind == "f" or rounded is not None)
         if round_cells:
             dtype = np.dtype(rounded or "int32").newbyteorder("<")
@@ -69,7 +71,11 @@ class Recode:
         if clamp_min is not None:
             clamp_min = cells.as_scalar(clamp_min, dtype, f"{name}: --clamp-min")
             if not math.isfinite(clamp_min):
-                raise InputError(f"{name}: --clamp-min {clamp_min} must be a finite number")
+                raise ArgumentError(
+                    "{name}: {clamp_min} {value} must be a finite number",
+                    name=name,
+                    value=clamp_min,
+                )
         return cls(
             mosaic.dtype, dtype, mosaic.nodata, out, round_cells, clamp_min, mosaic.cell_name
         )

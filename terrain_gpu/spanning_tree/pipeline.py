@@ -26,7 +26,7 @@ from ..engine.arrays import ArrayLayer, fitting_block
 from ..engine.compression import refuse_for_arrays
 from ..engine.machine import NO_LIMIT, limit_of
 from ..engine.run import run, run_in_memory
-from ..errors import InputError
+from ..errors import ArgumentError, InputError
 from ..grid import BlockGrid, GridSpec
 from ..grid.neighbours import symmetric
 from ..io.labelled import ArrayKind, RasterLike, opened_store, takes_dataarrays
@@ -173,9 +173,7 @@ def minimum_spanning_tree(
     """
     problem = weight, connectivity, method
     if client is not None and isinstance(data, np.ndarray):
-        raise InputError(
-            "a cluster computes only from stores; leave out client (--workers or --scheduler)"
-        )
+        raise ArgumentError("a cluster computes only from stores; leave out {client}")
     if method != "frozen" and backend == "auto":
         backend = "cpu"
     if isinstance(data, np.ndarray):
@@ -193,7 +191,7 @@ def minimum_spanning_tree(
         report.valid_cells = report.result["vertices"]
         return _tree(report, None, arrays[LAYER])
     if nodata is not None or block_size is not None:
-        raise InputError("nodata and block_size are for arrays; a store's layer has its own")
+        raise ArgumentError("{nodata} and {block_size} are for arrays; a store's layer has its own")
     store = opened_store(data)
     if layer == LAYER:
         raise InputError(f"{store.path}: {layer!r} is the result layer; name a layer of heights")

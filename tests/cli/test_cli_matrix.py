@@ -275,7 +275,10 @@ def test_plans_in_words_and_refused(places, capfd):
     network = "plan 99x99 --for least-cost-network --points 4 --cost tobler --connectivity 16"
     code, _, err = call(capfd, network)
     assert code == 2
-    assert "cost 'tobler' differs uphill and downhill, and links of 'mst' have one cost" in err
+    assert (
+        "--cost 'tobler' differs uphill and downhill, and links of --pairs 'mst' have one cost"
+        in err
+    )
     assert call(capfd, f"{network} --pairs all")[0] == 0
 
 

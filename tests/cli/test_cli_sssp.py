@@ -632,7 +632,7 @@ def test_heights_are_frictions_only_when_named_such(world, capfd):
     ):
         code, out, err = call(capfd, f"{command} --cost friction")
         assert (code, out) == (2, "")
-        assert "needs frictions: name their layer (--friction NAME or FILE.tif" in err
+        assert "needs frictions: name their layer or file with --friction" in err
         assert "which may be 'elevation' itself" in err
         code, out, err = call(capfd, f"{command} --cost friction --friction elevation")
         assert (code, err) == (0, "")
@@ -876,7 +876,9 @@ WRONG = (
     Wrong(f"s.zarr {HERE} --barriers nix", ("nix",)),
     Wrong(f"s.zarr {HERE} --layer nix", ("nix",)),
     Wrong(f"s.zarr {HERE} --layer distance", ("distance",)),
-    Wrong(f"s.zarr {HERE} --cost minimax --friction friction", ("minimax takes no friction",)),
+    Wrong(
+        f"s.zarr {HERE} --cost minimax --friction friction", ("--cost minimax takes no --friction",)
+    ),
     Wrong(
         f"s.zarr {HERE} --friction negative",
         ("friction -2.0 at row 70, column 80 is negative",),
@@ -939,7 +941,7 @@ WRONG = (
     Wrong(f"s.zarr {HERE} --threads 0", ("--threads", "0")),
     Wrong(
         f"s.zarr {HERE} --backend cuda --method dijkstra",
-        ("method 'dijkstra' runs on the CPU only; use relax, or backend cpu",),
+        ("--method 'dijkstra' runs on the CPU only; use relax, or --backend cpu",),
     ),
     Wrong(f"s.zarr {HERE} -o d.tif", ("elevation/c/2/2",), damaged),
     Wrong(f"s.zarr {HERE} --frobnicate", ("--frobnicate",)),

@@ -651,13 +651,13 @@ VALUES = [
         "bounds outside",
         nothing,
         f"{CONVERT} dem.tif new.zarr --bounds 1 2 3 4",
-        (r"dem.tif: bounds \(1.0, 2.0, 3.0, 4.0\) do not touch", "covers .*500000.0"),
+        (r"dem.tif: --bounds \(1.0, 2.0, 3.0, 4.0\) do not touch", "covers .*500000.0"),
     ),
     Case(
         "bounds reversed",
         nothing,
         f"{CONVERT} dem.tif new.zarr --bounds 3 4 1 2",
-        ("dem.tif: bounds .* are empty; give WEST SOUTH EAST NORTH",),
+        ("dem.tif: --bounds .* are empty; give WEST SOUTH EAST NORTH",),
     ),
     Case(
         "bounds NaN", nothing, f"{CONVERT} dem.tif new.zarr --bounds nan 2 3 4", ("nan, .*empty",)
@@ -1170,7 +1170,7 @@ EXPORTS = (
             "export of bounds outside",
             nothing,
             "export s.zarr new.tif --bounds 1 2 3 4",
-            (r"s.zarr: bounds \(1.0, 2.0, 3.0, 4.0\) do not touch",),
+            (r"s.zarr: --bounds \(1.0, 2.0, 3.0, 4.0\) do not touch",),
         ),
         Case(
             "export compression",
@@ -1529,7 +1529,7 @@ LEFT = [
         "links and pour points",
         nothing,
         "watershed s.zarr --pour-point-rowcol 3,3 --links w1",
-        ("--links is in place of pour points: leave out one of them",),
+        ("--links is in place of --pour-points: leave out one of them",),
     ),
     Case(
         "two kinds of streams",

@@ -304,7 +304,7 @@ def verify(store: Path, capfd) -> tuple[int, dict, str]:
 
 
 def test_a_proof_of_sums_needs_directions(store, capfd):
-    with pytest.raises(InputError, match="name a layer for these too \\(--directions\\)"):
+    with pytest.raises(InputError, match="name a layer for these, too: directions"):
         accumulate(store, verify=True)
     accumulate(store)
     code, found, text = verify(store, capfd)

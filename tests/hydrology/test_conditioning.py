@@ -203,7 +203,7 @@ def test_layers_of_other_settings_are_replaced_only_when_asked(store, capsys):
         ),
         ("terrain-indices s.zarr --twi t --slope own", "no layer 'own'; it has: elevation"),
         ("flow-accumulation s.zarr --method mfd --filled own", "no layer 'own'; it has: elevation"),
-        ("fill s.zarr --epsilon", "heights are int16, and epsilon (--epsilon) raises by steps of"),
+        ("fill s.zarr --epsilon", "heights are int16, and --epsilon raises by steps of"),
         ("fill s.zarr --keep-larger-than 5x", "--keep-larger-than '5x': give a number of cells"),
     ],
 )

@@ -375,4 +375,4 @@ def test_the_commands(tmp_path, capfd):
         "fill s.zarr --epsilon",
     ):
         assert call(f"{words} --backend cuda --overwrite") == 2
-        assert "on the CPU only; use backend auto or cpu" in capfd.readouterr().err
+        assert "on the CPU only; use --backend auto or cpu" in capfd.readouterr().err

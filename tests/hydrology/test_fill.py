@@ -190,10 +190,13 @@ def test_epsilon_needs_floats_and_leaves_nothing(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr -q") == 0
     assert call("fill s.zarr --epsilon") == 2
     error = capsys.readouterr().err
-    assert "elevation: heights are int16, and epsilon (--epsilon) raises by steps of" in error
+    assert "elevation: heights are int16, and --epsilon raises by steps of" in error
     assert "make them float32 first (gdal_translate -ot Float32, or astype)" in error
     assert call("fill s.zarr --epsilon --keep-deeper-than 3") == 2
-    assert "leaves no depression, and some are to be kept" in capsys.readouterr().err
+    assert (
+        "--epsilon leaves no depression, and --keep-deeper-than keeps some"
+        in capsys.readouterr().err
+    )
     assert "filled" not in TileStore.open("s.zarr").layers
 
 

@@ -387,7 +387,7 @@ def test_the_command(plain, capsys):
     out = capsys.readouterr().out
     assert "layer upstream_sum, 5,600 of 5,600 cells with a value, 5,530 that drain without" in out
     assert call(f"flow-accumulation {plain} --directions codes --statistic min") == 2
-    assert "statistic 'min': give the layer of values (weights)" in capsys.readouterr().err
+    assert "--statistic 'min': give the layer of values, --weights" in capsys.readouterr().err
 
 
 def test_streams_begin_where_sums_of_weights_reach_a_threshold(plain):

@@ -125,12 +125,12 @@ def test_distances_on_the_ellipsoid(tmp_path):
 def test_streams_are_given_once(tmp_path):
     codes = np.zeros((70, 80), np.uint8)
     store = store_of_codes(tmp_path / "s.zarr", codes)
-    for given_streams in (
-        {},
-        {"threshold": 5, "streams": "codes"},
-        {"threshold": 5, "to_outlets": True},
+    for given_streams, words in (
+        ({}, "give one of threshold, streams and to_outlets"),
+        ({"threshold": 5, "streams": "codes"}, "threshold and streams exclude each other"),
+        ({"threshold": 5, "to_outlets": True}, "threshold and to_outlets exclude each other"),
     ):
-        with pytest.raises(InputError, match="streams: give a threshold of accumulation, a layer"):
+        with pytest.raises(InputError, match=words):
             hand(store, **given_streams, directions="codes")
     with pytest.raises(StoreError, match="no layer 'sums'"):
         hand(store, 5, directions="codes", accumulation="sums")

@@ -132,7 +132,7 @@ def test_wrong_layers_are_refused(tmp_path):
     codes = np.full((70, 80), 1, np.uint8)
     store = store_of_codes(tmp_path / "s.zarr", codes)
     store_of_codes(store, np.full((70, 80), 5.0), 64, None, name="slope")
-    with pytest.raises(InputError, match="name a layer for at least one of twi, spi and ls"):
+    with pytest.raises(InputError, match="give at least one of twi, spi and ls"):
         terrain_indices(store)
     with pytest.raises(StoreError, match="no layer 'sums'"):
         terrain_indices(store, twi="twi", accumulation="sums")

@@ -134,7 +134,7 @@ def test_stale_layers_are_refused(tmp_path, no_fsync, case):
 
 def test_the_network_computes_the_tree(tmp_path, no_fsync):
     store = write(tmp_path / "s.zarr", heights())
-    with pytest.raises(InputError, match="give a minimum length"):
+    with pytest.raises(InputError, match="give at least one of min_length and keep"):
         terrain_gpu.extract_network(store, tmp_path / "n.geojson")
     assert TileStore.open(store).layers == ["elevation"]
     report = terrain_gpu.extract_network(store, tmp_path / "n.geojson", min_length=50).report

@@ -429,10 +429,10 @@ def test_geopackage(store, tmp_path, monkeypatch):
 
 def test_refusals(store, tmp_path):
     target = tmp_path / "a.geojson"
-    with pytest.raises(InputError, match="give a minimum length, points to keep, or both"):
+    with pytest.raises(InputError, match="give at least one of min_length and keep"):
         extract_network(store, target)
     for wrong in (-1.0, math.nan, math.inf):
-        with pytest.raises(InputError, match=f"must be finite and not negative, not {wrong}"):
+        with pytest.raises(InputError, match=f"min_length {wrong} is not a finite number"):
             extract_network(store, target, min_length=wrong)
     with pytest.raises(InputError, match=r"name the file \.geojson"):
         extract_network(store, tmp_path / "a.shp", min_length=1)
@@ -526,7 +526,7 @@ def test_the_command(store, tmp_path, capfd):
     assert (line[0], line[-1]) == ((0, 0), (187, 266))
     assert json.loads((tmp_path / "j").read_text())["result"]["cells"] == len(line)
     code, _, wrong = call(f"network {store} {path}")
-    assert (code, "give --min-length LENGTH, --keep FILE, or both" in wrong) == (2, True)
+    assert (code, "give at least one of --min-length and --keep" in wrong) == (2, True)
     code, _, wrong = call(f"network {store} {tmp_path}/m.geojson --keep {tmp_path}/none.geojson")
     assert (code, "--keep: " in wrong, "no such file" in wrong) == (2, True, True)
     points, new = tmp_path / "p.geojson", tmp_path / "n.geojson"

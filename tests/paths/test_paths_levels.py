@@ -145,7 +145,7 @@ def test_a_search_crosses_large_squares(terrain):  # noqa: F811
 
 def test_damaged_squares_and_wrong_levels(terrain, capfd):  # noqa: F811
     store = terrain()
-    with pytest.raises(InputError, match=r"--levels 3: squares of 128 .* 64; give --levels 2"):
+    with pytest.raises(InputError, match=r"levels 3: squares of 128 .* 64; give levels 2"):
         build_index(store, tile=16, levels=3)
     with pytest.raises(PlanError, match=r"give at least \d+ MB, or fewer --levels"):
         build_index(store, tile=16, levels=2, memory_limit=10**8)

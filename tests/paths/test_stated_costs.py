@@ -180,8 +180,8 @@ def test_bad_tables(tmp_path, given, words):
 def test_what_takes_no_factors(tmp_path):
     z = hills(9, 9)
     for cost, how, words in (
-        ("minimax", {}, "takes no vertical factor"),
-        ("langmuir", {}, "takes no vertical factor"),
+        ("minimax", {}, "takes no vertical_factor"),
+        ("langmuir", {}, "takes no vertical_factor"),
         ("friction", {"friction": z}, "but the layer holds the frictions"),
     ):
         with pytest.raises(InputError, match=words):

@@ -600,7 +600,7 @@ def test_integers_of_a_table_stay_integers(tmp_path, no_fsync, values, default, 
     table.write_text("".join(f"{k},{v}\n" for k, v in zip((5, 6), values.split(","), strict=True)))
     how = {"reclass": table, "default": default, "verify": True}
     if dtype is InputError:
-        with pytest.raises(InputError, match="does not fit int64; choose another type"):
+        with pytest.raises(InputError, match="does not fit int64; choose another dtype"):
             terrain_gpu.calc(path, "elevation", **how)
         return
     layer = terrain_gpu.calc(path, "elevation", **how).layers["calc"]

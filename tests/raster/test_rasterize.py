@@ -116,7 +116,7 @@ def test_the_command(store, capfd):
     for words, what in (
         ("--value 1 --field f", "--value and --field both say"),
         ("--field g", "--features: f.geojson: its features have no field 'g', only cost, f"),
-        ("--value nodata", "give onto, a layer that has a nodata value"),
+        ("--value nodata", "give --onto, a layer that has a nodata value"),
         ("--value 0.5 --onto elevation", "is int16 with nodata -1, which does not hold it"),
         ("--value -1 --onto elevation", "which does not hold it as a value"),
         ("--into elevation", "must have different names"),

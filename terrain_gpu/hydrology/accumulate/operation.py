@@ -21,7 +21,7 @@ from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, Stat
 from ...engine.plan import StreamPlan, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Run, run
-from ...errors import InputError, StoreError
+from ...errors import ArgumentError, StoreError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import Measured
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
@@ -342,9 +342,9 @@ class Accumulate(Operation):
 
     def plan_verify(self, machine: Machine) -> None:
         if self.directions is None:
-            raise InputError(
-                "verify (--verify) adds the sums up along the directions; name a layer for these "
-                "too (--directions)"
+            raise ArgumentError(
+                "{verify} adds the sums up along the directions; name a layer for these, too: "
+                "{directions}"
             )
         *sums, codes = self.outputs
         given = 0 if self.places is None else len(self.places)

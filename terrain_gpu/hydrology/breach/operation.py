@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked
+from ...arguments import LayerCompression, checked, height
 from ...cells import differences, is_nodata, to_json
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import Machine
@@ -26,7 +25,6 @@ from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, Stat
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
-from ...errors import InputError
 from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
@@ -341,7 +339,7 @@ def plan_breach(
 
 
 @takes_dataarrays
-@checked()
+@checked(max_depth=height)
 def breach(
     store: StoreLike,
     *,
@@ -472,9 +470,7 @@ def breaching_of(
     layer: str = "elevation",
     into: str = LAYER,
 ) -> Breach:
-    """Check the arguments of `breach`, and return the operation."""
-    if max_depth is not None and not (math.isfinite(max_depth) and max_depth > 0):
-        raise InputError(f"max_depth {max_depth}: give a height above 0")
+    """The operation of the arguments of `breach`."""
     depth = None if max_depth is None else float(max_depth)
     outlets = BORDER if inner_voids else EDGE
     return Breach(str(store.path), outlets, layer, into, max_distance, depth)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked, real
+from ...arguments import LayerCompression, checked, height, refused
 from ...cells import is_nodata
 from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
@@ -190,7 +189,7 @@ def digest_of(cells: np.ndarray) -> str:
 
 
 @takes_dataarrays
-@checked(streams=lambda name, value: value, depth=real)
+@checked(streams=lambda name, value: value, depth=height)
 def burn(
     store: StoreLike,
     streams: PlacesLike,
@@ -297,17 +296,18 @@ def burning_of(
     *,
     called: str = "depth",
 ) -> Burn:
-    """Check the arguments of `burn`, and return the operation; messages call the depth `called`."""
+    """Check the arguments of `burn`, of which the depth is `called`; return the operation."""
     heights = store.layer(layer)
-    if not (math.isfinite(depth) and depth > 0):
-        raise InputError(f"{called} {depth}: give a height above 0")
     if heights.dtype.kind != "f" and depth % 1:
-        raise InputError(
-            f"{called} {depth}: the heights are {heights.dtype.name}; give a whole number"
+        raise refused(
+            called,
+            " {depth}: the heights are {dtype}; give a whole number",
+            depth=depth,
+            dtype=heights.dtype.name,
         )
     places = as_places(store.grid, streams, "streams").one_per_cell()
     if not len(places):
-        raise InputError("streams: there are no cells; give some")
+        raise refused("streams", ": there are no cells; give some")
     absent = is_nodata(values_at(heights, places.rows, places.cols), heights.nodata)
     cells = (places.rows * store.grid.cols + places.cols)[~absent]
     if not len(cells):

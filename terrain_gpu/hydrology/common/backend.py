@@ -6,7 +6,7 @@ from typing import Any
 
 from ...arguments import Backend
 from ...cuda.backend import Placement, find_gpu
-from ...errors import InputError
+from ...errors import ArgumentError
 from ...progress import Progress
 
 ON_CLUSTER = "workers of a cluster compute this"
@@ -21,7 +21,9 @@ def refuse_cuda(backend: str | None, only_cpu: str | None) -> None:
     InputError
     """
     if backend == "cuda" and only_cpu is not None:
-        raise InputError(f"backend cuda: {only_cpu} on the CPU only; use backend auto or cpu")
+        raise ArgumentError(
+            "{backend} cuda: {what} on the CPU only; use {backend} auto or cpu", what=only_cpu
+        )
 
 
 def placed(

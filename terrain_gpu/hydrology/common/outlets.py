@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...arguments import refused, wrong
 from ...engine.proof import around
-from ...errors import InputError, StoreError
+from ...errors import StoreError
 from ...grid import Window
 from ...io.places import Places, PlacesLike, as_places
 from ...io.settling import Ground, refuse_unusable
@@ -68,16 +69,18 @@ class Outlets:
         """
         if isinstance(given, str):
             if given not in NAMED:
-                raise InputError(f"outlets {given!r}: give cells, or one of {', '.join(NAMED)}")
+                raise wrong("outlets", given, f"cells, or one of {', '.join(NAMED)}")
             if added is None:
                 return cls(given)
             more = cls.of(cells, added)
             return cls(f"{given}+{more.digest}", more.places)
         if added is not None:
-            raise InputError(f"add_outlets: these are added to one of {', '.join(NAMED)}")
+            raise refused("add_outlets", f": these are added to one of {', '.join(NAMED)}")
         places = as_places(cells.grid, given, "outlets")
         if not len(places):
-            raise InputError(f"there are no outlets; give some, or one of {', '.join(NAMED)}")
+            raise refused(
+                "outlets", f": there are no cells; give some, or one of {', '.join(NAMED)}"
+            )
         refuse_unusable(places, Ground([cells]))
         places = places.one_per_cell("outlets")
         digest = hashlib.sha256(np.ascontiguousarray(places.places).tobytes()).hexdigest()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cells import is_nodata, stats
-from ...errors import InputError, StoreError
+from ...errors import ArgumentError, InputError, StoreError
 from ...grid import GridSpec, Window, units
 from ...grid.lengths import cell_areas
 from ...io.fills import FILLS
@@ -349,12 +349,19 @@ def refuse_rule(weights: Any, statistic: str, areas: bool, exclude_self: bool) -
     """
     if weights is None:
         if statistic != "sum":
-            raise InputError(f"statistic {statistic!r}: give the layer of values (weights)")
+            raise ArgumentError(
+                "{statistic} {value}: give the layer of values, {weights}", value=repr(statistic)
+            )
         return
     if exclude_self and statistic not in ("sum", "mean"):
-        raise InputError(f"exclude_self: leave it out, {statistic!r} has the cell itself, too")
+        raise ArgumentError(
+            "{exclude_self}: leave it out, {statistic} {value} has the cell itself, too",
+            value=repr(statistic),
+        )
     if areas and statistic not in ("sum", "below"):
-        raise InputError(f"areas: leave it out, the {statistic} of weights counts cells alike")
+        raise ArgumentError(
+            "{areas}: leave it out, the {value} of {weights} counts cells alike", value=statistic
+        )
 
 
 def largest_weight(layer: Any) -> float | int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ...engine.operation import Operation, OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Result, Run, run
-from ...errors import InputError, StoreError
+from ...errors import ArgumentError, StoreError
 from ...grid import units
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...progress import Progress, silent
@@ -106,8 +107,35 @@ class Fill(AlongFlow):
         return {"verified_cells": self.grid.cells}
 
 
+def _given(kept: tuple[Any, ...]) -> bool:
+    return any(one is not None for one in kept)
+
+
+def only_on_cpu(epsilon: bool, kept: tuple[Any, ...]) -> str | None:
+    """Return what of this runs on the CPU alone, see `placed`."""
+    if epsilon:
+        return "epsilon runs"
+    return "keeping depressions runs" if _given(kept) else None
+
+
+def refuse_arguments(settings: Mapping[str, Any]) -> None:
+    """Refuse arguments of `fill` that contradict each other.
+
+    Raises
+    ------
+    InputError
+    """
+    kept = settings["keep_deeper_than"], settings["keep_larger_than"]
+    if settings["epsilon"] and _given(kept):
+        more = "keep_larger_than" if kept[0] is None else "keep_deeper_than"
+        raise ArgumentError(
+            f"{{epsilon}} leaves no depression, and {{{more}}} keeps some; leave one of both out"
+        )
+    refuse_cuda(settings["backend"], only_on_cpu(settings["epsilon"], kept))
+
+
 @takes_dataarrays
-@checked()
+@checked(refuse_arguments)
 @completed(reads=("directions",), writes=("into",))
 def fill(
     store: StoreLike,
@@ -213,7 +241,6 @@ def fill(
     >>> filled = fill("dem.zarr").layers["filled"]
     """
     kept = keep_deeper_than, keep_larger_than
-    refuse_cuda(backend, why := only_on_cpu(epsilon, kept))
     opened = opened_store(store)
     codes = open_directions(opened, directions)
     if "outlets" not in (codes.info.get("settings") or {}):
@@ -230,13 +257,21 @@ def fill(
         recorded.input(name)
     operation: Operation
     if epsilon:
-        refuse_epsilon(forest.cells, kept)
+        refuse_epsilon(forest.cells)
         operation = EpsilonFill(str(opened.path), forest.cells.name, directions, into)
     elif _given(kept):
         operation = _filling_around(opened, forest.cells, directions, into, *kept)
     else:
         operation = Fill(str(opened.path), forest.cells.name, directions, into)
-    where = backend, device, gpu_memory_limit, memory_limit, client, progress, why
+    where = (
+        backend,
+        device,
+        gpu_memory_limit,
+        memory_limit,
+        client,
+        progress,
+        only_on_cpu(epsilon, kept),
+    )
     return run(
         operation,
         memory_limit=memory_limit,
@@ -250,30 +285,17 @@ def fill(
     )
 
 
-def _given(kept: tuple[Any, ...]) -> bool:
-    return any(one is not None for one in kept)
-
-
-def only_on_cpu(epsilon: bool, kept: tuple[Any, ...]) -> str | None:
-    """Return what of this runs on the CPU alone, see `placed`."""
-    if epsilon:
-        return "epsilon runs"
-    return "keeping depressions runs" if _given(kept) else None
-
-
-def refuse_epsilon(heights: Layer, kept: tuple[Any, ...]) -> None:
-    """Refuse `epsilon` for integers, and with depressions to keep."""
-    if _given(kept):
-        raise InputError(
-            "epsilon (--epsilon) leaves no depression, and some are to be kept (--keep-...); leave "
-            "one of both out"
-        )
+def refuse_epsilon(heights: Layer) -> None:
+    """Refuse `epsilon` for integers."""
     if heights.dtype.kind != "f":
         name = "float32" if np.can_cast(heights.dtype, np.float32) else "float64"
-        raise InputError(
-            f"{heights.path}: heights are {heights.dtype.name}, and epsilon (--epsilon) raises by "
-            f"steps of floats; make them {name} first (gdal_translate -ot {name.title()}, or "
-            "astype)"
+        raise ArgumentError(
+            "{path}: heights are {dtype}, and {epsilon} raises by steps of floats; make them "
+            "{name} first (gdal_translate -ot {kind}, or astype)",
+            path=heights.path,
+            dtype=heights.dtype.name,
+            name=name,
+            kind=name.title(),
         )
 
 

@@ -16,7 +16,7 @@ from ...engine.operation import OutputLayer, State
 from ...engine.plan import PER_ROW, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Result, Run, run
-from ...errors import InputError
+from ...errors import ArgumentError
 from ...grid import BlockGrid
 from ...grid.lengths import Measured
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
@@ -223,16 +223,22 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
     method, exponent, statistic = (settings[key] for key in ("method", "exponent", "statistic"))
     weights, edge_cells = settings["weights"], settings["edge_cells"]
     if exponent is not None and method not in EXPONENTS:
-        raise InputError(f"exponent {exponent}: leave it out, {method} takes no power of slopes")
+        raise ArgumentError(
+            "{exponent} {value}: leave it out, {method} takes no power of slopes",
+            value=exponent,
+            method=method,
+        )
     others = weights is not None or settings["areas"] or settings["exclude_self"]
     if edge_cells and (method != "d8" or statistic != "sum" or others):
-        raise InputError(
-            "edge_cells counts cells along D8 directions; it cannot be combined with another "
-            "method, weights, a statistic, areas or exclude_self"
+        raise ArgumentError(
+            "{edge_cells} counts cells along D8 directions; it cannot be combined with another "
+            "{method}, {weights}, a {statistic}, {areas} or {exclude_self}"
         )
     refuse_cuda(settings["backend"], only_on_cpu(method, weights, edge_cells))
     if method != "d8" and statistic != "sum":
-        raise InputError(f"statistic {statistic!r}: give method d8, others sum only")
+        raise ArgumentError(
+            "{statistic} {value}: give {method} d8, others sum only", value=repr(statistic)
+        )
     refuse_rule(weights, statistic, settings["areas"], settings["exclude_self"])
 
 
@@ -246,7 +252,7 @@ def only_on_cpu(method: str, weights: str | None, edge_cells: bool) -> str | Non
 
 
 @takes_dataarrays
-@checked(method=word(FlowMethod))
+@checked(refuse_arguments, method=word(FlowMethod))
 @completed(reads=("directions", "filled", "weights"), writes=("into",))
 def flow_accumulation(
     store: StoreLike,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from ...engine.machine import Machine
 from ...engine.plan import StreamPlan
 from ...engine.proof import RunRecord
 from ...engine.run import Result, Run, run
-from ...errors import InputError, StoreError
+from ...errors import ArgumentError, InputError, StoreError
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.places import PlacesLike
 from ...progress import Progress, silent
@@ -50,8 +51,48 @@ class FlowDirection(Accumulate):
         return solve(self, run)
 
 
+def only_on_cpu(flats: str) -> str | None:
+    """Return what of this runs on the CPU alone, see `placed`."""
+    return "gradients in flats run" if flats == "gradient" else None
+
+
+def ways_of(
+    depressions: DepressionsMethod | None, flats: FlatsMethod | None
+) -> tuple[DepressionsMethod, FlatsMethod]:
+    """How water leaves depressions and flats: of two arguments, one may follow from the other.
+
+    Raises
+    ------
+    InputError
+        when they contradict each other.
+    """
+    if depressions == "fill" and flats == "tree":
+        raise ArgumentError(
+            "{depressions} fill with {flats} tree: filled depressions are flats, which drain by "
+            "gradients; leave out {flats}, or carve along the tree ({depressions} carve)"
+        )
+    if depressions == "carve" and flats == "gradient":
+        raise ArgumentError(
+            "{depressions} carve with {flats} gradient: gradients lead over filled heights; leave "
+            "out {flats}, or fill ({depressions} fill)"
+        )
+    filled = depressions == "fill" or flats == "gradient"
+    return depressions or ("fill" if filled else "carve"), "gradient" if filled else "tree"
+
+
+def refuse_arguments(settings: Mapping[str, Any]) -> None:
+    """Refuse arguments of `flow_direction` that contradict each other.
+
+    Raises
+    ------
+    InputError
+    """
+    _, flats = ways_of(settings["depressions"], settings["flats"])
+    refuse_cuda(settings["backend"], only_on_cpu(flats))
+
+
 @takes_dataarrays
-@checked()
+@checked(refuse_arguments)
 @completed(reads=("filled",), writes=("into",))
 def flow_direction(
     store: StoreLike,
@@ -178,7 +219,6 @@ def flow_direction(
     opened = opened_store(store)
     _, flats = ways_of(depressions, flats)
     operation: FlowDirection | GradientDirection
-    refuse_cuda(backend, why := only_on_cpu(flats))
     if flats == "gradient":
         along = _along(opened, filled, Asked(outlets, add_outlets), depressions)
         if into == along:
@@ -194,7 +234,7 @@ def flow_direction(
         operation = FlowDirection(
             str(opened.path), ends.digest, directions=into, places=ends.places
         )
-    where = backend, device, gpu_memory_limit, memory_limit, client, progress, why
+    where = backend, device, gpu_memory_limit, memory_limit, client, progress, only_on_cpu(flats)
     return run(
         operation,
         memory_limit=memory_limit,
@@ -206,35 +246,6 @@ def flow_direction(
         place=placed(operation.blocks.block, *where),
         client=client,
     )
-
-
-def only_on_cpu(flats: str) -> str | None:
-    """Return what of this runs on the CPU alone, see `placed`."""
-    return "gradients in flats run" if flats == "gradient" else None
-
-
-def ways_of(
-    depressions: DepressionsMethod | None, flats: FlatsMethod | None
-) -> tuple[DepressionsMethod, FlatsMethod]:
-    """How water leaves depressions and flats: of two arguments, one may follow from the other.
-
-    Raises
-    ------
-    InputError
-        when they contradict each other.
-    """
-    if depressions == "fill" and flats == "tree":
-        raise InputError(
-            "depressions 'fill' with flats 'tree': filled depressions are flats, which drain by "
-            "gradients; leave out flats, or carve along the tree (depressions 'carve')"
-        )
-    if depressions == "carve" and flats == "gradient":
-        raise InputError(
-            "depressions 'carve' with flats 'gradient': gradients lead over filled heights; leave "
-            "out flats, or fill (depressions 'fill')"
-        )
-    filled = depressions == "fill" or flats == "gradient"
-    return depressions or ("fill" if filled else "carve"), "gradient" if filled else "tree"
 
 
 def _refuse_heights(heights: Layer, depressions: DepressionsMethod | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import HandMethod, LayerCompression, checked, word
+from ...arguments import HandMethod, LayerCompression, checked, exactly_one, word
 from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, State
 from ...engine.plan import StreamPlan
@@ -141,7 +141,7 @@ class Hand(AlongFlow):
 
 
 @takes_dataarrays
-@checked(method=word(HandMethod))
+@checked(exactly_one("threshold", "streams", "to_outlets"), method=word(HandMethod))
 @completed(
     reads=("streams", "accumulation", "directions", "layer", "filled"), writes=("into", "distance")
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...arguments import checked
+from ...arguments import at_least_one, checked, not_negative
 from ...engine.run import Here, run
 from ...grid.lengths import length_unit
 from ...io.frames import FeatureResult, draws
@@ -51,7 +51,7 @@ class Network(FeatureResult):
 
 @takes_dataarrays
 @draws("path")
-@checked()
+@checked(at_least_one("min_length", "keep"), min_length=not_negative)
 @completed()
 def extract_network(
     store: StoreLike,

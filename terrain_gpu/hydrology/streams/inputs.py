@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import described
-from ...errors import InputError, StoreError
+from ...arguments import described, field, refused, wrong
+from ...errors import ArgumentError, InputError, StoreError, plain
 from ...grid import GridSpec
 from ...grid.crs import grid_crs
 from ...grid.lengths import cell_areas, warn_of_mercator
@@ -97,7 +97,7 @@ def refuse_edge_cells(settings: Mapping[str, Any]) -> None:
     InputError
     """
     if settings.get("edge_cells") and settings.get("lines") is None:
-        raise InputError("edge_cells: is an attribute of lines; give a file for lines, too")
+        raise ArgumentError("{edge_cells} is an attribute of lines; give {lines}, too")
 
 
 def no_sums(store: TileStore, name: str) -> StoreError:
@@ -136,9 +136,12 @@ def no_channel(sums: Layer, least: int | float, largest: int | float) -> InputEr
             f"{sums.path}: no sum is above 0, so there are no channels; check the layers that it "
             "was computed from, and its weights if it has some"
         )
-    return InputError(
-        f"a threshold of {least:,} leaves no channel; the largest sum in {sums.path} is "
-        f"{largest:,}; give less"
+    return ArgumentError(
+        "a {threshold} of {least} leaves no channel; the largest sum in {sums} is {largest}; give "
+        "less",
+        least=f"{least:,}",
+        sums=sums.path,
+        largest=f"{largest:,}",
     )
 
 
@@ -161,11 +164,11 @@ def amount(given: Any, name: str = "threshold") -> tuple[int | float, str | None
             r"\s*([-+]?[0-9]+\.?[0-9]*(?:e\+?[0-9]+)?)\s*(cells?|m2|ha|km2)?\s*", str(given), re.I
         )
         if found is None:
-            raise InputError(f"{name} {described(given)}: give {_FORM}")
+            raise wrong(name, given, _FORM)
         unit = (found[2] or "cells").lower()
         number = int(found[1]) if re.fullmatch("[-+]?[0-9]+", found[1]) else float(found[1])
     if not 0 < number < math.inf:
-        raise InputError(f"{name} {described(given)}: must be positive and finite")
+        raise refused(name, " {given}: must be positive and finite", given=described(given))
     return number, None if unit.startswith("cell") else unit
 
 
@@ -178,7 +181,7 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
         as `amount`, and when it cannot be converted.
     """
     number, unit = amount(given, name)
-    what, settings = f"{name} {described(given)}", _settings(sums)
+    what, settings = f"{field(name)} {plain(described(given))}", _settings(sums)
     counts = sums.dtype.kind != "f"
     weighted = settings.get("statistic", "below") != "below"
     areas = settings.get("areas") is True and not weighted
@@ -192,17 +195,21 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
         elif areas and unit is None:
             number *= _cell_area(sums, what, "give an area such as 5km2")
     elif unit is not None:
-        raise InputError(
-            f"{what}: {sums.path} does not say that it holds areas; give a number in its own unit"
+        raise refused(
+            what,
+            ": {sums} does not say that it holds areas; give a number in its own unit",
+            sums=sums.path,
         )
     least = math.ceil(number) if counts else float(number)
     # As a cell of the layer, so that kernels compare equal types.
     if counts and least > np.iinfo(sums.dtype).max:
-        raise InputError(f"{what}: is more than any sum of cells")
+        raise refused(what, ": is more than any sum of cells")
     if sums.nodata is not None and sums.nodata >= least:
-        raise InputError(
-            f"{what}: cells without a value in {sums.path} hold {sums.nodata}, which is not less; "
-            "give a larger one"
+        raise refused(
+            what,
+            ": cells without a value in {sums} hold {nodata}, which is not less; give a larger one",
+            sums=sums.path,
+            nodata=sums.nodata,
         )
     return least
 
@@ -216,14 +223,13 @@ def refuse_beyond_raster(given: Any, grid: GridSpec, name: str = "threshold") ->
         also as `amount`, and when an area cannot be converted.
     """
     number, unit = amount(given, name)
-    what, most = f"{name} {described(given)}", float(grid.cells)
+    what, most = f"{field(name)} {plain(described(given))}", float(grid.cells)
     if unit is not None:
         most = float(cell_areas(grid).sum()) * grid.cols
         most *= _map_unit(grid, what) ** 2 / _SQUARE_METRES[unit]
     if number > most * (1 + 1e-9):  # which is rounded
-        raise InputError(
-            f"{what}: is more than the whole raster, {most:,.10g} {unit or 'cells'}; give less"
-        )
+        whole = f"{most:,.10g} {unit or 'cells'}"
+        raise refused(what, ": is more than the whole raster, {whole}; give less", whole=whole)
 
 
 def area_of(given: Any, layer: Layer, name: str) -> float:
@@ -235,9 +241,9 @@ def area_of(given: Any, layer: Layer, name: str) -> float:
         as `amount`, and when it cannot be converted.
     """
     number, unit = amount(given, name)
-    what = f"{name} {described(given)}"
+    what = f"{field(name)} {plain(described(given))}"
     if number > sys.float_info.max:
-        raise InputError(f"{what}: is more than any area")
+        raise refused(what, ": is more than any area")
     if unit is None:
         return number * _cell_area(layer, what, "give an area such as 5km2")
     warn_of_mercator(layer.grid, ("areas",))
@@ -247,9 +253,10 @@ def area_of(given: Any, layer: Layer, name: str) -> float:
 def _map_unit(grid: GridSpec, what: str) -> float:
     """The unit of length of areas, in metres."""
     if not grid.crs_wkt:
-        raise InputError(
-            f"{what}: the raster has no coordinate system, so its unit of length is unknown; give "
-            "a number of cells"
+        raise refused(
+            what,
+            ": the raster has no coordinate system, so its unit of length is unknown; give a "
+            "number of cells",
         )
     crs = grid_crs(grid)
     return 1.0 if crs.is_geographic else float(crs.units_factor[1])
@@ -259,7 +266,7 @@ def _cell_area(sums: Layer, what: str, remedy: str) -> float:
     """The area of every cell."""
     areas = cell_areas(sums.grid)
     if (areas != areas[0]).any():
-        raise InputError(f"{what}: cells of this raster differ in area; {remedy}")
+        raise refused(what, ": cells of this raster differ in area; {remedy}", remedy=remedy)
     return float(areas[0])
 
 

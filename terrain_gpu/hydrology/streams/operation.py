@@ -60,7 +60,7 @@ class Streams(Layered, FeatureResult):
 
 
 @takes_dataarrays
-@checked()
+@checked(refuse_edge_cells)
 @completed(reads=("directions", "accumulation", "layer"), writes=("into",))
 def streams(
     store: StoreLike,
@@ -192,7 +192,6 @@ def streams(
     >>> orders = found.layer.read_window(0, 100, 0, 100)
     """
     opened = opened_store(store)
-    refuse_edge_cells({"edge_cells": edge_cells, "lines": lines})
     codes, _, least = open_channels(opened, directions, accumulation, threshold)
     if edge_cells:
         open_edge_cells(opened, EDGE_LAYER, codes)

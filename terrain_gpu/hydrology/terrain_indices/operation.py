@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked
+from ...arguments import LayerCompression, at_least_one, checked, real, wrong
 from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
@@ -163,8 +163,14 @@ def plan_indices(
     )
 
 
+def _steepness(name: str, value: Any) -> float:
+    if not 0 < (found := float(real(name, value))) < 90:
+        raise wrong(name, value, "degrees between 0 and 90")
+    return found
+
+
 @takes_dataarrays
-@checked()
+@checked(at_least_one("twi", "spi", "ls"), min_slope=_steepness)
 @completed(reads=("slope", "accumulation"), writes=("twi", "spi", "ls"))
 def terrain_indices(
     store: StoreLike,
@@ -257,9 +263,7 @@ def terrain_indices(
     >>> wetness = found.layers["twi"].read_window(0, 100, 0, 100)
     """
     opened = opened_store(store)
-    operation = TerrainIndices(
-        str(opened.path), twi, spi, ls, slope, accumulation, float(min_slope)
-    )
+    operation = TerrainIndices(str(opened.path), twi, spi, ls, slope, accumulation, min_slope)
     check_inputs(*operation.layers)
     if not opened.grid.crs_wkt:
         log.warning(

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked, described
+from ...arguments import LayerCompression, checked, refused
 from ...cells import is_nodata
 from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, Phase, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
-from ...errors import InputError, StoreError
+from ...errors import ArgumentError, InputError, StoreError
 from ...grid import Block
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.places import PlacesLike
@@ -221,16 +221,31 @@ def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | N
         return np.full(len(points), float(least_sum(snap_area, sums, "snap_area")))
     ids = points.ids.tolist()
     if missing := sorted(set(ids) - set(snap_area)):
-        raise InputError(
-            f"snap_area: has none for {len(missing)} of {len(points)} pour points, such as the one "
-            f"with id {missing[0]}; give an area for each"
+        raise refused(
+            "snap_area",
+            f" has none for {len(missing)} of {len(points)} pour points, such as the one with id "
+            f"{missing[0]}; give an area for each",
         )
-    known = {key: float(least_sum(snap_area[key], sums, f"snap_area of {key}")) for key in set(ids)}
+    known = {
+        key: float(least_sum(snap_area[key], sums, f"{{snap_area}} of {key}")) for key in set(ids)
+    }
     return np.array([known[key] for key in ids])
 
 
+def _refuse_arguments(settings: Mapping[str, Any]) -> None:
+    """Refuse arguments of `watershed` that contradict each other."""
+    if settings["links"] is not None and settings["pour_points"] is not None:
+        raise ArgumentError("{links} is in place of {pour_points}: leave out one of them")
+    if settings["links"] is None and settings["pour_points"] is None:
+        raise ArgumentError("give {pour_points} or {links}")
+    if settings["links"] is not None and settings["snap"] is not None:
+        raise ArgumentError("{snap} needs {pour_points}; leave it out for {links}")
+    if settings["snap_area"] is not None and settings["snap"] is None:
+        raise ArgumentError("{snap_area} needs {snap}, the farthest to look")
+
+
 @takes_dataarrays
-@checked()
+@checked(_refuse_arguments)
 @completed(reads=("links", "accumulation", "directions"), writes=("into",))
 def watershed(
     store: StoreLike,
@@ -329,10 +344,6 @@ def watershed(
     """
     opened = opened_store(store)
     codes = open_directions(opened, directions)
-    if snap_area is not None and snap is None:
-        raise InputError(f"snap_area {described(snap_area)}: needs snap, the farthest to look")
-    if (pour_points is None) == (links is None):
-        raise InputError("pour_points: give pour points or a layer of links")
     target = None
     if table is not None:
         from ...raster.label_components.table import checked_table  # brings GDAL
@@ -349,8 +360,6 @@ def watershed(
         points.refuse_undrained(opened, codes)
         points.tell_shared()
         points.tell_small(codes, snapped=snap is not None)
-    elif snap is not None:
-        raise InputError(f"snap {snap}: needs pour points; leave it out for links")
     else:
         open_links(opened, str(links))
     operation = Watershed(

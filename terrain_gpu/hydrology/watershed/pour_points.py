@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ...errors import InputError, OutsideError, StoreError
+from ...errors import ArgumentError, InputError, OutsideError, StoreError
 from ...grid import GridSpec, Window, cell_centres, units
 from ...grid.lengths import cell_areas, step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
@@ -77,7 +77,7 @@ class PourPoints:
         """
         places = as_places(codes.grid, given, "pour_points")
         if not len(places):
-            raise InputError("there are no pour points; give one or more")
+            raise ArgumentError("there are no {pour_points}; give one or more")
         order = np.lexsort((places.cols, places.rows, places.ids))
         cells = places.places[order]
         return cls(places.ids[order], cells, cells)

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...arguments import Cost, described
-from ...errors import InputError, PlanError
+from ...arguments import Cost, described, refused
+from ...errors import ArgumentError, InputError, PlanError
 from .formula.presets import PRESETS
 from .formula.program import Formula, compiled
 from .formula.tree import CONSTANTS, NAMES, FormulaTree, read_formula
@@ -331,9 +331,11 @@ def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
         return friction
     if friction is None:
         itself = f"{heights!r}" if isinstance(heights, str) else "data"
-        raise InputError(
-            f"cost {cost!r} needs frictions: name their layer (--friction NAME or FILE.tif, "
-            f"friction=NAME), which may be {itself} itself if it holds frictions"
+        raise ArgumentError(
+            "{cost} {name} needs frictions: name their layer or file with {friction}, which may be "
+            "{itself} itself if it holds frictions",
+            name=repr(cost),
+            itself=itself,
         )
     named = isinstance(heights, str) and isinstance(friction, str)
     return None if friction is heights or (named and friction == heights) else friction
@@ -394,13 +396,13 @@ class CostModel:
         if name in MODELS:
             self._known(model.parameters)
         if model.friction == "refused" and friction:
-            raise InputError(f"{name} takes no friction layer; leave out friction (--friction)")
+            raise ArgumentError("{cost} {name} takes no {friction}; leave it out", name=name)
         for key in model.not_negative:
             if self.parameters.get(key, 0.0) < 0:
                 raise InputError(f"parameter {key}={parameters[key]} of {name!r} is negative")
         self.needs_friction = friction or model.friction == "needed"
         if max_slope is not None and not max_slope >= 0:
-            raise InputError(f"max_slope {max_slope} is not a number of at least 0")
+            raise refused("max_slope", " {value} is not a number of at least 0", value=max_slope)
         if name not in MODELS or max_slope is not None or metres != AS_THEY_ARE:
             self.tree = self._tree(friction, max_slope, metres)
             self.kernel = compiled(self.tree)
@@ -433,12 +435,14 @@ class CostModel:
         scaled = metres if model.metric or model.name == "surface" else AS_THEY_ARE
         if self.name in MODELS:
             if model.friction == "needed" and not friction:
-                raise InputError(
-                    "max_slope needs heights, but the layer holds the frictions; name a layer of "
-                    "heights (--layer) beside that of frictions"
+                raise ArgumentError(
+                    "{max_slope} needs heights, but the {layer} holds the frictions; name a layer "
+                    "of heights beside that of {friction}"
                 )
             if not model.formula:
-                raise InputError(f"{self.name} takes no max_slope; leave it out")
+                raise ArgumentError(
+                    "{cost} {name} takes no {max_slope}; leave it out", name=self.name
+                )
             values = model.kernel(**values)._asdict()
             if not friction:
                 values |= dict.fromkeys(model.friction_weights, 0.0)
@@ -453,9 +457,7 @@ class CostModel:
             if unused := set(values) - own.names:
                 raise InputError(f"the formula does not use parameter {unused.pop()!r}")
             if own.needs_friction and not friction:
-                raise InputError(
-                    "the formula uses friction: name its layer (--friction NAME, friction=NAME)"
-                )
+                raise ArgumentError("the formula uses friction: name its layer with {friction}")
             if friction and not own.needs_friction:
                 raise InputError(
                     "the formula does not use friction; multiply by friction, or leave out the "

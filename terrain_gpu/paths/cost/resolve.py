@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...arguments import real
-from ...errors import InputError
+from ...errors import ArgumentError, InputError
 from ...io.text_tables import ADVICE, is_heading, read_lines
 from ...plurals import counted
 from ...store import TileStore
@@ -206,13 +206,14 @@ def _with_factors(
     model, text = row_of(cost), cost
     if cost in MODELS:
         if model.friction in ("own", "refused"):
-            raise InputError(
-                f"cost {cost!r} takes no vertical factor; choose another, such as surface"
+            raise ArgumentError(
+                "{cost} {name} takes no {vertical_factor}; choose another, such as surface",
+                name=repr(cost),
             )
         if model.friction == "needed" and friction_beside(cost, heights, friction) is None:
-            raise InputError(
-                "a vertical factor needs heights, but the layer holds the frictions; name a layer "
-                "of heights (--layer) beside that of frictions"
+            raise ArgumentError(
+                "{vertical_factor} needs heights, but the {layer} holds the frictions; name a "
+                "layer of heights beside that of {friction}"
             )
         text = model.formula
     elif cost in PRESETS:

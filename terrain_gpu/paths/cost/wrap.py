@@ -6,7 +6,7 @@ import logging
 import math
 
 from ...arguments import Wrap
-from ...errors import InputError
+from ...errors import ArgumentError, InputError
 from ...grid import GridSpec
 from ...grid.crs import grid_crs
 from ...plurals import counted
@@ -117,8 +117,9 @@ def joining(
     if not wraps(grid, wrap, path or "the array", connectivity=connectivity, array=not path):
         return False
     if method not in ("relax", "dijkstra"):
-        raise InputError(
-            f"method {method!r} does not join the sides of a raster that goes round the Earth; "
-            "use method relax, or wrap no (--wrap no)"
+        raise ArgumentError(
+            "{method} {value} does not join the sides of a raster that goes round the Earth; use "
+            "{method} relax, or {wrap} no",
+            value=repr(method),
         )
     return True

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import Devices, PathMethod
+from ...arguments import Devices, PathMethod, refused
 from ...cuda.backend import Gpu, Placement, find_gpu, gpu_for
 from ...cuda.workers import cluster_on_gpus
 from ...engine.arrays import ArrayLayer, fitting_block
 from ...engine.machine import limit_of
-from ...errors import InputError, StoreError
+from ...errors import ArgumentError, InputError, StoreError, plain
 from ...grid import BlockGrid, GridSpec
 from ...io.labelled import RasterLike, opened_store
 from ...io.places import Places, PlacesLike, as_places
@@ -51,7 +51,7 @@ def array_layers(
             found.append(None)
             continue
         if not isinstance(data, np.ndarray) or data.shape != shape:
-            raise InputError(f"{name} must be an array of shape {shape}, like the heights")
+            raise refused(name, " must be an array of shape {shape}, like the heights", shape=shape)
         own = data.view(np.uint8) if data.dtype == bool else data
         found.append(ArrayLayer(own, blocks, grid, nodata if name == "data" else None, name))
     return found
@@ -61,8 +61,8 @@ def store_layers(store: TileStore, names: tuple[Any, ...]) -> list[Layer | None]
     """Open the layers of heights, frictions and barriers of a store."""
     for name in names:
         if not (name is None or isinstance(name, str)):
-            raise InputError(
-                "for a store, give friction and barriers as names of its layers; create_layer "
+            raise ArgumentError(
+                "for a store, give {friction} and {barriers} as names of its layers; create_layer "
                 "makes one of an array, and convert_dataset one of a raster"
             )
         if name in LAYERS:
@@ -87,12 +87,14 @@ def opened_inputs(
     """
     if isinstance(data, np.ndarray):
         if into != LAYERS[0]:
-            raise InputError("into names a layer of a store; leave it out for arrays")
+            raise ArgumentError("{into} names a layer of a store; leave it out for arrays")
         return "", array_layers((data, *names[1:]), *of_arrays)
     if of_arrays != (None, (1.0, 1.0), None):
-        raise InputError("nodata, block_size and cell_size are for arrays")
+        raise ArgumentError("{nodata}, {block_size} and {cell_size} are for arrays")
     if into in LAYERS[1:]:
-        raise InputError(f"into {into!r}: this layer holds other results; name another")
+        raise ArgumentError(
+            "{into} {value}: this layer holds other results; name another", value=repr(into)
+        )
     store = opened_store(data)
     return str(store.path), list(store_layers(store, names))
 
@@ -114,15 +116,27 @@ def valid_places(inputs: Sequence[Any], given: PlacesLike, what: str) -> Places:
     return found
 
 
+def refuse_bottleneck(cost: str | None) -> None:
+    """Refuse a cost of which the parts of a path do not add up."""
+    if cost == "minimax":
+        raise ArgumentError(
+            "{cost} minimax: a path costs its highest cell, so the costs of its two parts do not "
+            "add up; choose another {cost}"
+        )
+
+
 def refuse_start_costs(given: Places, what: str) -> None:
     """Refuse start costs, such as a field called cost, where paths have two ends."""
     if not given.costs.any():
         return
     k = int(given.costs.argmax())
-    rename = f", or rename the field cost of {given.file}" if given.file else ""
-    raise InputError(
-        f"{what}: {given.called(k)} has a start cost of {given.costs[k]:g}, and paths between "
-        f"places have none; leave it out{rename}"
+    raise refused(
+        what,
+        ": {place} has a start cost of {cost}, and paths between places have none; leave it "
+        "out{rename}",
+        place=given.called(k),
+        cost=f"{given.costs[k]:g}",
+        rename=f", or rename the field cost of {given.file}" if given.file else "",
     )
 
 
@@ -132,9 +146,12 @@ def refuse_shared(begin: Places, end: Places) -> None:
     if len(shared):
         count = counted(len(shared), "cell")
         row, col = divmod(int(shared[0]), 2**32)
-        raise InputError(
-            f"sources and targets share {count}, such as row {row}, column {col}; a corridor leads "
-            "from one place to another, so leave shared cells out of one of them"
+        raise ArgumentError(
+            "{sources} and {targets} share {count}, such as row {row}, column {col}; a corridor "
+            "leads from one place to another, so leave shared cells out of one of them",
+            count=count,
+            row=row,
+            col=col,
         )
 
 
@@ -146,7 +163,7 @@ def places_on(
     `needed`: whether the run stops at targets.
     """
     if needed and targets is None:
-        raise InputError("stop_at_targets needs targets")
+        raise ArgumentError("{stop_at_targets} needs {targets}")
     begin = valid_places(inputs, sources, "sources")
     end = None if targets is None else valid_places(inputs, targets, "targets")
     # What is sent to workers with every block carries no names.
@@ -157,12 +174,13 @@ def check_start_costs(problem: Any) -> None:
     """Check the start costs of the sources of a `CostDistance` or `MatrixProblem`."""
     costs = problem.sources.costs
     if not len(costs) and not problem.source_edge:
-        raise InputError("there is no source; give one")
+        raise ArgumentError("{sources}: there is none; give one")
     if not problem.model.kind.bottleneck and (costs < 0).any():  # of a bottleneck, it is a height
         k = int(np.argmax(costs < 0))
-        raise InputError(
-            f"sources: the start cost {costs[k]:g} at row {problem.sources.rows[k]}, column "
-            f"{problem.sources.cols[k]} is negative; give 0 or more"
+        raise refused(
+            "sources",
+            f": the start cost {costs[k]:g} at row {problem.sources.rows[k]}, column "
+            f"{problem.sources.cols[k]} is negative; give 0 or more",
         )
     if problem.model.is_integer(problem.heights.dtype):
         if (costs % 1).any():
@@ -183,8 +201,8 @@ def check_metric(problem: CostDistance) -> None:
         problem.connectivity,
         alone=len(problem.names) == 1,
         also=(
-            (problem.max_slope is not None, "max_slope", "no limit of slope"),
-            (problem.method != "relax", f"method {problem.method!r}", "method relax"),
+            (problem.max_slope is not None, "{max_slope}", "no limit of slope"),
+            (problem.method != "relax", f"{{method}} {problem.method!r}", "{method} relax"),
         ),
     )
 
@@ -203,34 +221,41 @@ def refuse_with_continuous(
     alone
         Whether distances are all that is computed.
     also
-        More to refuse: whether it is given, its name, and what to use instead.
+        More to refuse: whether it is given, it, and what to use instead; see `ArgumentError`.
     """
+    cost = f"{{cost}} {plain(repr(model.name))}"
     for wrong, what, remedy in (
-        (not isinstance(model.kernel, Friction), f"cost {model.name!r}", "cost friction"),
-        (connectivity != 8, f"connectivity {connectivity}", "connectivity 8"),
+        (not isinstance(model.kernel, Friction), cost, "{cost} friction"),
+        (connectivity != 8, f"{{connectivity}} {connectivity}", "{connectivity} 8"),
         (not alone, "backlinks, allocation, ties or paths", "distances alone"),
         *also,
     ):
         if wrong:
-            raise InputError(
-                f"the continuous metric does not take {what}: use {remedy}, or metric steps"
+            raise ArgumentError(
+                f"the continuous {{metric}} does not take {what}: use {remedy}, or {{metric}} steps"
             )
 
 
 def limit_of_costs(max_cost: float | None, least: float) -> float | None:
     if max_cost is not None and not max_cost >= least:
-        raise InputError(f"max_cost {max_cost} is not a number of at least {least:g}")
+        raise ArgumentError(
+            "{max_cost} {value} is not a number of at least {least}",
+            value=max_cost,
+            least=f"{least:g}",
+        )
     return None if max_cost == math.inf else max_cost
 
 
 def method_with_index(method: PathMethod, over_arrays: bool, *, build_index: bool) -> PathMethod:
     """The method to use: "index" if an index is to be built."""
     if build_index and method not in ("relax", "index"):
-        raise InputError(f"an index is for method 'index', not {method!r}; leave out build_index")
+        raise ArgumentError(
+            "{build_index} needs {method} index, not {other}: leave out one of them", other=method
+        )
     if build_index:
         method = "index"
     if method == "index" and over_arrays:
-        raise InputError("method 'index' is for stores; arrays have no distance index")
+        raise ArgumentError("{method} 'index' is for stores; arrays have no distance index")
     return method
 
 
@@ -246,23 +271,23 @@ def gpu_of_method(
     method, heights = problem.method, problem.layers[0]
     check_metric(problem)
     if problem.connectivity == 16 and method != "relax":
-        raise InputError(
-            f"method {method!r} takes 4 or 8 neighbours; use method relax, or connectivity 8"
+        raise ArgumentError(
+            "{method} {value} takes 4 or 8 neighbours; use {method} relax, or {connectivity} 8",
+            value=repr(method),
         )
     if client is not None:
         if isinstance(heights, ArrayLayer):
-            raise InputError(
-                "a cluster computes only from stores; leave out client (--workers or --scheduler)"
-            )
+            raise ArgumentError("a cluster computes only from stores; leave out {client}")
         if method in GPU_METHODS or (backend == "cuda" and method == "dijkstra"):
-            raise InputError(
-                f"workers of a cluster have no method {method!r} on GPUs; use method relax, or "
-                "leave out client (--workers or --scheduler)"
+            raise ArgumentError(
+                "workers of a cluster have no {method} {value} on GPUs; use {method} relax, or "
+                "leave out {client}",
+                value=repr(method),
             )
         if method == "index":
-            raise InputError(
-                "a cluster does not use the distance index; leave out client (--workers or "
-                "--scheduler), or the index (--method index, --build-index)"
+            raise ArgumentError(
+                "a cluster does not use the distance index; leave out {client}, or the index "
+                "({method} index, {build_index})"
             )
         if method != "relax":
             backend = "cpu"
@@ -284,7 +309,9 @@ def _own_gpu_of_method(
     if method in GPU_METHODS:
         return gpu_for(method, backend, device, gpu_memory_limit)
     if backend == "cuda" and method != "relax":
-        raise InputError(f"method {method!r} runs on the CPU only; use relax, or backend cpu")
+        raise ArgumentError(
+            "{method} {value} runs on the CPU only; use relax, or {backend} cpu", value=repr(method)
+        )
     if method != "relax":
         return None
     return find_gpu(backend, device, gpu_memory_limit, memory_limit, heights.block_size)

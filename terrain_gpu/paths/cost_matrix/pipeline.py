@@ -21,10 +21,11 @@ from ...arguments import (
     path,
     raster_or_layer,
     raster_or_store,
+    refused,
     text,
     word,
 )
-from ...errors import InputError
+from ...errors import ArgumentError, InputError
 from ...io.frames import FeatureResult
 from ...io.labelled import LayerLike, RasterLike, takes_dataarrays
 from ...io.places import Places, PlacesLike
@@ -220,7 +221,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     [1, 3, 8, 6]
     """
     if resume and output is None:
-        raise InputError("resume needs an output, beside which an unfinished run is kept")
+        raise ArgumentError("{resume} needs an {output}, beside which an unfinished run is kept")
     table = None if output is None else checked_table(output, overwrite=overwrite)
     lines = None if paths is None else checked_paths(paths, overwrite=overwrite)
     over_arrays = isinstance(data, np.ndarray)
@@ -254,7 +255,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     ).over([found for found in inputs if found is not None])
     check_start_costs(problem)
     if problem.targets is None and len(problem.starts) < 2:
-        raise InputError("there is one source and no target; give targets, or more sources")
+        raise ArgumentError("there is one source and no target; give {targets}, or more {sources}")
     if not over_arrays:
         warn_about_lengths(problem)
     writer = MatrixFiles(table, lines)
@@ -274,7 +275,7 @@ def _limits(
     if not isinstance(max_cost, Mapping):
         return limit_of_costs(max_cost, least)
     if unknown := sorted(set(max_cost) - set(sources.ids.tolist())):
-        raise InputError(f"max_cost: no source has the id {unknown[0]!r}; give ids of sources")
+        raise refused("max_cost", f": no source has the id {unknown[0]}; give ids of {{sources}}")
     found = {source: limit_of_costs(most, least) for source, most in max_cost.items()}
     return {source: most for source, most in found.items() if most is not None} or None
 
@@ -283,7 +284,7 @@ def _some_places(inputs: Any, given: PlacesLike, name: str) -> Places:
     """Convert and check places, at least one."""
     found = valid_places(inputs, given, name)
     if not len(found):
-        raise InputError(f"there are no {name}; give one")
+        raise ArgumentError(f"there are no {{{name}}}; give one")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from ...arguments import Devices
 from ...cuda.backend import Gpu, Placement, find_gpu
 from ...engine.machine import NO_LIMIT, Machine
-from ...errors import InputError
+from ...errors import ArgumentError
 from ...grid.units import of_lengths
 from ...io.features import library_bytes
 from ...progress import Progress
@@ -97,15 +97,13 @@ def _cluster(client: Any, problem: MatrixProblem, backend: str, beside: Path | N
     from ...engine.cluster import Cluster
 
     if not problem.store:
-        raise InputError(
-            "a cluster computes only from stores; leave out client (--workers or --scheduler)"
-        )
+        raise ArgumentError("a cluster computes only from stores; leave out {client}")
     if beside is None:
-        raise InputError("a cluster keeps batches beside the table; give output")
+        raise ArgumentError("a cluster keeps batches beside the table; give {output}")
     if backend == "cuda":
-        raise InputError(
-            "workers of a cluster compute costs between places on the CPU; leave out backend cuda, "
-            "or client (--workers or --scheduler)"
+        raise ArgumentError(
+            "workers of a cluster compute costs between places on the CPU; leave out {backend} "
+            "cuda, or {client}"
         )
     return Cluster(client, problem.store)
 

@@ -9,7 +9,7 @@ from ... import arguments
 from ...arguments import Backend, Connectivity, Cost, IndexMethod, IndexTile, checked
 from ...cuda.backend import Gpu, Placement, find_gpu, gpu_for
 from ...engine.run import run
-from ...errors import InputError
+from ...errors import ArgumentError
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import TileStore
@@ -142,14 +142,15 @@ vertical_factor, layer
     )
     if client is not None:
         if method != "relax":
-            raise InputError(
-                f"method {method!r} runs on a GPU of this process only; use method relax, or leave "
-                "out client (--workers or --scheduler)"
+            raise ArgumentError(
+                "{method} {value} runs on a GPU of this process only; use {method} relax, or leave "
+                "out {client}",
+                value=repr(method),
             )
         if backend == "cuda":
-            raise InputError(
-                "workers of a cluster build an index on the CPU; leave out backend cuda, or client "
-                "(--workers or --scheduler)"
+            raise ArgumentError(
+                "workers of a cluster build an index on the CPU; leave out {backend} cuda, or "
+                "{client}"
             )
         backend = "cpu"
     tell_open(problem.grid)

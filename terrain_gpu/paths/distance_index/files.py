@@ -19,7 +19,7 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from ...errors import InputError, OutputError, StoreError
+from ...errors import ArgumentError, InputError, OutputError, StoreError
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import TileStore
 from ...store.checksums import unseal
@@ -469,15 +469,15 @@ def new_index(
         when its tiles are larger than the blocks.
     """
     if (tile := settings.get("tile", TILE)) > blocks.block:
-        raise InputError(
+        raise ArgumentError(
             f"tiles of {tile} are larger than the blocks of the store, {blocks.block}; give a "
-            "smaller --tile, or convert with a larger --block-size"
+            "smaller {tile}, or convert with a larger --block-size"
         )
     levels, most = settings.get("levels", 0), most_levels(tile, blocks.block)
     if levels > most:
-        raise InputError(
-            f"--levels {levels}: squares of {tile << levels} are larger than the blocks of the "
-            f"store, {blocks.block}; give --levels {most}, or convert with a larger --block-size"
+        raise ArgumentError(
+            f"{{levels}} {levels}: squares of {tile << levels} are larger than the blocks of the "
+            f"store, {blocks.block}; give {{levels}} {most}, or convert with a larger --block-size"
         )
     own = {
         "settings": settings,

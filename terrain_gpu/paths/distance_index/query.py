@@ -19,7 +19,7 @@ from ...compiled import known_types, tell_compiling
 from ...described import Described
 from ...engine.machine import Machine
 from ...engine.plan import PER_ROW, require
-from ...errors import InputError
+from ...errors import ArgumentError, InputError
 from ...grid import cell_centres
 from ...io.features import LINES, Feature, import_parquet, library_bytes, write_features
 from ...io.lines import PARQUET, checked_target, tell_without_crs
@@ -278,7 +278,7 @@ def _usable(operation: DistanceIndex, given: PlacesLike, name: str, snap: int | 
     """Convert places to cells that can be used, in the order in which they are given."""
     found = as_places(operation.grid, given, name).as_given()
     if not len(found):
-        raise InputError(f"there are no {name}; give one")
+        raise ArgumentError(f"there are no {{{name}}}; give one")
     layers: dict[str, Any] = {
         key: raster.data for key, raster in operation.rasters.items() if raster is not None
     }

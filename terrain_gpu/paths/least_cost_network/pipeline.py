@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from ...arguments import (
 )
 from ...engine.figures import figures_of_both
 from ...engine.run import Here, run
-from ...errors import InputError
+from ...errors import ArgumentError
 from ...grid.units import of_lengths
 from ...io.frames import FeatureResult, draws
 from ...io.labelled import LayerLike, StoreLike, takes_dataarrays
@@ -72,9 +73,19 @@ class CostNetwork(FeatureResult):
     report: Report
 
 
+def _refuse_pairs(settings: Mapping[str, Any]) -> None:
+    """Refuse two ways of choosing pairs."""
+    if settings["nearest"] is not None and settings["pairs"] != "mst":
+        raise ArgumentError(
+            "{nearest} is in place of {pairs} {value}: leave out one of them",
+            value=settings["pairs"],
+        )
+
+
 @takes_dataarrays
 @draws("output")
 @checked(
+    _refuse_pairs,
     cost=cost_text,
     device=devices,
     friction=raster_or_layer,
@@ -239,8 +250,6 @@ vertical_factor, layer, wrap
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "resume": resume}
     how |= {"overwrite": overwrite, "progress": progress, "client": client}
     how |= {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
-    if nearest is not None and pairs != "mst":
-        raise InputError(f"nearest {nearest} is in place of pairs {pairs!r}; give one of them")
     if nearest is not None or pairs == "all":
         joined = joining(inputs[0].grid, wrap, where, connectivity)
         paired = PairedPlaces(
@@ -279,7 +288,7 @@ def _some_places(inputs: Any, given: PlacesLike) -> Places:
     """Convert and check places, at least two."""
     found = valid_places(inputs, given, "places")
     if (count := len(set(found.ids.tolist()))) < 2:
-        raise InputError(f"a network needs two places, not {count}; give more")
+        raise ArgumentError(f"a network needs two {{places}}, not {count}; give more")
     refuse_start_costs(found, "places")
     return found
 
@@ -287,9 +296,11 @@ def _some_places(inputs: Any, given: PlacesLike) -> Places:
 def refuse_directed(model: CostModel, pairs: str) -> None:
     """Refuse costs that differ by direction where a link has one cost."""
     if is_directed(model.kernel):
-        raise InputError(
-            f"cost {model.name!r} differs uphill and downhill, and links of {pairs!r} have one "
-            "cost; give pairs 'all' or nearest, or a cost that is the same both ways"
+        raise ArgumentError(
+            "{cost} {model} differs uphill and downhill, and links of {pairs} {value} have one "
+            "cost; give {pairs} all or {nearest}, or a cost that is the same both ways",
+            model=repr(model.name),
+            value=repr(pairs),
         )
 
 

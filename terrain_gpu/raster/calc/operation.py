@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, Stat
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
-from ...errors import InputError, StoreError
+from ...errors import ArgumentError, InputError, StoreError, plain
 from ...grid import Block, BlockGrid
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...progress import Progress, silent
@@ -317,8 +317,14 @@ class _Lacking(State):
         )
 
 
+def _refuse_default(settings: Mapping[str, Any]) -> None:
+    """Refuse a value for classes without a table of them."""
+    if settings["default"] is not None and settings["reclass"] is None:
+        raise ArgumentError("{default} is for classes that a table lacks: give {reclass}, too")
+
+
 @takes_dataarrays
-@checked(default=real_or_word("nodata"), dtype=cell_type)
+@checked(_refuse_default, default=real_or_word("nodata"), dtype=cell_type)
 def calc(
     store: StoreLike,
     expression: str,
@@ -404,17 +410,16 @@ def calc(
     >>> calc("dem.zarr", "landcover", reclass="friction.csv", into="friction")
     """
     opened = opened_store(store)
-    if default is not None and reclass is None:
-        raise InputError("default is for classes that a table lacks: give reclass, too")
     classes = None if reclass is None else read_classes(reclass)
     operation = Calc(str(opened.path), expression, into, dtype, classes, default)
-    given = [(f"{reclass}: its value", value) for _, value in classes or () if value is not None]
+    its = plain(f"{reclass}: its value")
+    given = [(its, value) for _, value in classes or () if value is not None]
     if default is not None and not isinstance(default, str):
-        given.append(("default", default))
+        given.append(("{default}", default))
     for what, one in given:
         if not exact(one, operation.target):
-            raise InputError(
-                f"{what} {one} does not fit {operation.target.name}; choose another type (--dtype)"
+            raise ArgumentError(
+                f"{what} {one} does not fit {operation.target.name}; choose another {{dtype}}"
             )
     if classes and not len(operation.table[0]):
         raise InputError(f"{reclass}: results of {expression!r} cannot be one of its classes")

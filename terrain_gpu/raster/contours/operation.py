@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import checked, real, wrong
+from ...arguments import checked, exactly_one, real, refused, wrong
 from ...engine.run import Here, run
-from ...errors import InputError
+from ...errors import ArgumentError
 from ...io.frames import FeatureResult, draws
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.lines import checked_target, refuse_too_fine
@@ -49,7 +49,7 @@ class Contours(FeatureResult):
 
 @takes_dataarrays
 @draws("path")
-@checked()
+@checked(exactly_one("breaks", "interval"))
 def contours(
     store: StoreLike,
     path: str | os.PathLike[str] | None = None,
@@ -145,15 +145,10 @@ def contours(
     target = checked_target(path, overwrite=overwrite)
     opened = opened_store(store)
     levels = _breaks(breaks, polygons=polygons)
-    if bool(levels) == (interval is not None):
-        raise InputError("give either breaks (--breaks) or an interval (--interval)")
     if cumulative and not (polygons and levels):
-        raise InputError(
-            "cumulative areas are polygons up to each of some breaks; give both (--polygons, "
-            "--breaks)"
-        )
+        raise ArgumentError("{cumulative} areas need {polygons} and {breaks}: give both")
     if not math.isfinite(base := float(base)):
-        raise InputError(f"base {base} is not a finite number")
+        raise refused("base", f" {base} is not a finite number")
     refuse_too_fine(path, opened.grid)
     opened.layer(layer)
     what = (str(opened.path), layer, str(path), ContourLevels(levels, interval or 0.0, base))
@@ -185,13 +180,13 @@ def _breaks(values: Any, *, polygons: bool) -> tuple[float, ...]:
         raise wrong("breaks", values, "a list of numbers")
     found = tuple(float(real("breaks", one)) for one in values)
     if not found:
-        raise InputError("breaks are empty; give at least one number")
+        raise ArgumentError("{breaks} are empty; give at least one number")
     for one in found if not polygons else found[:-1]:
         if not math.isfinite(one):
-            raise InputError(f"break {one} is not a finite number")
+            raise refused("breaks", f": {one} is not a finite number")
     for one, other in itertools.pairwise(found):
         if not one < other:
-            raise InputError(f"break {other:g} follows {one:g}; give breaks in ascending order")
+            raise refused("breaks", f": {other:g} follows {one:g}; give them in ascending order")
     if math.isnan(found[-1]) or found[-1] == -math.inf:
-        raise InputError(f"break {found[-1]} is not a number that values can reach")
+        raise refused("breaks", f": {found[-1]} is not a number that values can reach")
     return found

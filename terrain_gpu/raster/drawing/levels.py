@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import InputError
+from ...arguments import refused
+from ...errors import ArgumentError
 
 _MOST_NUMBER = 2.0**40
 """Numbers of levels are less, so that all levels are different."""
@@ -53,14 +54,15 @@ class ContourLevels(NamedTuple):
             return
         for value in (float(values.min()), float(values.max())):
             if max(abs(value), abs(self.base)) / self.interval >= _MOST_NUMBER:
-                raise InputError(
-                    f"an interval of {self.interval:g} is too small for the value {value:g} of the "
-                    "layer; give a larger one, or breaks"
+                raise refused(
+                    "interval",
+                    f" {self.interval:g} is too small for the value {value:g} of the layer; give a "
+                    "larger one, or {breaks}",
                 )
             if not math.isfinite(abs(value) + abs(self.base) + 2 * self.interval):
-                raise InputError(
+                raise ArgumentError(
                     f"the next level beyond the value {value:g} of the layer is no finite number; "
-                    "give breaks instead of an interval, or nodata if that is no height"
+                    "give {breaks} instead of an {interval}, or nodata if that is no height"
                 )
 
     def bands(self, values: np.ndarray) -> np.ndarray:

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked, real_or_word
+from ...arguments import LayerCompression, checked, real_or_word, refused
 from ...cells import exact, fits
 from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
-from ...errors import InputError
+from ...errors import ArgumentError, InputError
 from ...grid import Block, BlockGrid, cells_in
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.places import Places, PlacesLike, as_places
@@ -308,15 +308,15 @@ def rasterize(
     opened = opened_store(store)
     places = as_places(opened.grid, features, "features")
     if not len(places):
-        raise InputError("features: there are no cells; give some")
+        raise refused("features", ": there are no cells; give some")
     source = None if onto is None else opened.layer(onto)
     ids, values = _last(places, opened.grid.cols)
     if value is not None:
         if not isinstance(value, str) and not exact(value, values.dtype):
-            raise InputError(f"value {value}: give a number that float64 holds exactly")
+            raise refused("value", f" {value}: give a number that float64 holds exactly")
         values = np.full(len(ids), np.nan if value == "nodata" else value, np.float64)
         if value == "nodata" and (source is None or source.nodata is None):
-            raise InputError("value 'nodata': give onto, a layer that has a nodata value")
+            raise ArgumentError("{value} nodata: give {onto}, a layer that has a nodata value")
     elif source is None and not values.any():
         log.warning(
             "features: without value, cells become the start costs, and all of these are 0, as "
@@ -326,10 +326,11 @@ def rasterize(
     if source is not None:
         for one in np.unique(values[~np.isnan(values)]).tolist():
             if value is None and source.dtype.kind != "f" and one >= 2**53:
-                raise InputError(
-                    f"features: value {one:.15g}: fields are read as float64, which does not hold "
-                    "all integers from 2^53 on; give smaller values, or features of one value and "
-                    "value (--value)"
+                raise refused(
+                    "features",
+                    f": value {one:.15g}: fields are read as float64, which does not hold all "
+                    "integers from 2^53 on; give smaller values, or features of one value and "
+                    "{value}",
                 )
             if not fits(one, source.dtype) or source.dtype.type(one) == source.nodata:
                 raise InputError(
