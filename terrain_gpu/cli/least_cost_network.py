@@ -11,6 +11,7 @@ from ..arguments import NetworkPairs
 from ..plurals import counted
 from . import options
 from .compute_sssp import both_ends, cost_by_friction, cost_options
+from .operations import check_arguments
 from .places import (
     Point,
     misplaced_options,
@@ -132,9 +133,7 @@ def command(
         raise click.UsageError(
             "no place: give --source X,Y, --source-rowcol ROW,COL or --sources FILE"
         )
-    from ..paths.least_cost_network import least_cost_network
-
-    least_cost_network.check(settings)
+    check_arguments("least_cost_network", settings)
     given = Given.of(store, [output], settings)
     refuse_shared_files(
         {

@@ -79,7 +79,7 @@ def command_of(operation: ModuleType) -> click.Command:
     stand in place of a store, and files in place of frictions and barriers. One with NEEDS, the
     name of a function of `hydrology.needs`, or `provide`, which may call one, computes the layers
     that are missing. It names the options of layers that it WRITES, if not --into. A PROGRAM of its
-    own has --version.
+    own has --version. FUNCTION is the name in Python, if it is another.
     """
     provides = hasattr(operation, "provide") or hasattr(operation, "NEEDS")
     writes = getattr(operation, "WRITES", ("into",))
@@ -99,7 +99,7 @@ def command_of(operation: ModuleType) -> click.Command:
 
         form = options.taken_format(settings, [output])
         refuse(settings)
-        _check(operation, settings)
+        check_arguments(_function(operation), settings)
         if not on_gpus:
             _refuse_gpus_of_workers(settings)
         files = {k: file for k in ("table", "lines") if (file := settings.get(k)) is not None}
@@ -176,7 +176,7 @@ def writer_of(operation: ModuleType) -> click.Command:
         from ..store.file_writer import writable_file
 
         refuse(settings)
-        _check(operation, settings)
+        check_arguments(_function(operation), settings)
         given = Given.of(store, [output], settings)
         refuse_shared_files(
             {**given.inputs, **_inputs(operation, settings)}, {name: output, "--json": json_target}
@@ -295,8 +295,14 @@ def _refuse_files(settings: dict[str, Any]) -> None:
         writable_file(Path(settings["lines"]), overwrite=settings["overwrite"])
 
 
-def _check(operation: ModuleType, settings: dict[str, Any]) -> None:
-    """Refuse, before any work, what the operation's function refuses of its arguments."""
+def _function(operation: ModuleType) -> str:
+    """The name of an operation's function in Python."""
+    named: str = operation.NAME.replace("-", "_")
+    return getattr(operation, "FUNCTION", named)
+
+
+def check_arguments(function: str, settings: dict[str, Any]) -> None:
+    """Refuse, before any work, what a public function refuses of its arguments."""
     import terrain_gpu
 
     given = dict(settings)
@@ -304,8 +310,7 @@ def _check(operation: ModuleType, settings: dict[str, Any]) -> None:
         if name.endswith("_rowcol"):  # one of three options that name places
             one = name.removesuffix("_rowcol")
             given[f"{one}s"] = settings[f"{one}s"] or settings[one] or cells or None
-    name = getattr(operation, "FUNCTION", operation.NAME.replace("-", "_"))
-    getattr(terrain_gpu, name).check(given)
+    getattr(terrain_gpu, function).check(given)
 
 
 def _refuse_layers(
