@@ -1435,7 +1435,7 @@ LOSSES = [
         "a formula of frictions without them",
         frictions,
         "compute-sssp s.zarr --source-rowcol 5,5 --cost 'friction * length'",
-        ("formula uses friction", "--friction NAME"),
+        ("formula uses friction", "name its layer with --friction"),
     ),
     Case(
         "lost frictions of a formula",

@@ -96,7 +96,7 @@ def refuse_edge_cells(settings: Mapping[str, Any]) -> None:
     ------
     InputError
     """
-    if settings.get("edge_cells") and settings.get("lines") is None:
+    if settings.get("edge_cells") and not settings.get("lines"):
         raise ArgumentError("{edge_cells} is an attribute of lines; give {lines}, too")
 
 
