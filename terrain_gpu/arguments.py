@@ -125,7 +125,8 @@ def described(value: Any) -> str:
 
 def refused(name: str, text: str, **values: object) -> ArgumentError:
     """The error about an argument: its name, and after it a text with values in braces."""
-    return ArgumentError(field(name) + text, **values)
+    (filled,) = ArgumentError(text, **values).args  # an argument may be called as a value is here
+    return ArgumentError(field(name) + filled)
 
 
 def field(name: str) -> str:

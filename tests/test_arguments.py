@@ -383,8 +383,8 @@ def test_errors_name_the_parameter_and_in_a_command_its_option(name):
             continue
         with click.Context(command):
             message = refused.value.spelled(spelled)
-        if isinstance(options.get(argument), click.Option):
-            assert message.startswith(f"--{argument.replace('_', '-')} ")
+        if isinstance(option := options.get(argument), click.Option):
+            assert message.startswith(f"{option.opts[-1]} ")
         elif argument in RENAMED:
             assert not message.startswith(argument)
 

@@ -504,8 +504,10 @@ def cost_text(name: str, value: Any) -> str:
     return value
 
 
-def _unknown(value: Any) -> InputError:
-    return InputError(
-        f"cost {described(value)} is not known; use one of {', '.join((*MODELS, *PRESETS))}, or a "
-        "formula such as 'length * exp(abs(slope))'"
+def _unknown(value: Any) -> ArgumentError:
+    return ArgumentError(
+        "{cost} {value} is not known; use one of {known}, or a formula such as "
+        "'length * exp(abs(slope))'",
+        value=described(value),
+        known=", ".join((*MODELS, *PRESETS)),
     )
