@@ -362,7 +362,7 @@ def test_pour_points_that_cannot_be(tmp_path):
     before = sorted(os.listdir(store))
     for points, words in (
         ([(150, 3)], "pour_points: outside the raster, which has rows 0 .. 149"),
-        ([], "there are no pour points; give one or more"),
+        ([], "there are no pour_points; give one or more"),
         ([(9, 99), (9, 60)], "1 of 2 pour points do not drain: 2 at row 9, column 60 .x 500605.0"),
         ([(9, 60)], r"that drains nearest to the first is row 9, column 70 \(x 500705.0, y 54998"),
         ("p.gpkg", "pour_points 'p.gpkg': read a file with io.places.from_vector"),
