@@ -537,7 +537,9 @@ def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
     """Dask would pause them forever."""
     start_worker("400MB")
     with clusters.open_client(None, scheduler.address) as client:
-        large = SimpleNamespace(plan=lambda limit, *_: SimpleNamespace(worker_memory=limit - 1))
+        large = SimpleNamespace(
+            plan=lambda machine: SimpleNamespace(worker_memory=machine.memory_limit - 1)
+        )
         message = (
             r"^worker tcp://\S* on \S+ has a memory limit of 400 MB in Dask, which pauses it at "
             r"320 MB, and the run needs 1000 MB there; start the worker with --memory-limit 1250MB "
