@@ -19,6 +19,8 @@ from terrain_gpu import __version__
 from terrain_gpu.cli.main import group
 from terrain_gpu.paths.cost.formula.presets import PRESETS
 from terrain_gpu.paths.cost.models import MODELS
+from terrain_gpu.tool import described
+from terrain_gpu.tools import TOOLS, tool_of
 
 ROOT = Path(__file__).parents[1]
 PLUGIN = ROOT / "qgis" / "terrain_gpu"
@@ -29,12 +31,14 @@ FOLDER = "terrain_gpu_processing"
 GROUPS = {
     "Drainage": (
         "fill", "breach", "burn", "flow-direction", "flow-accumulation", "streams", "watershed",
-        "basins", "hand", "depressions", "fill-spill-merge", "accumulate", "network",
+        "hand", "depressions", "fill-spill-merge", "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
-    "Terrain": ("slope", "terrain-indices", "compute-mst", "contours"),
+    "Terrain": ("compute-mst", "contours"),
     "Cells and areas": ("calc", "rasterize", "label-components", "polygons"),
 }  # fmt: skip
+for _tool in map(tool_of, TOOLS):
+    GROUPS[_tool.group] += (_tool.command,)
 TITLES = {
     "calc": "Cell by cell",
     "compute-mst": "Minimum spanning tree",
@@ -150,7 +154,6 @@ STYLES = {
     ("hand", "OUTPUT"): "distance",
     ("fill-spill-merge", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",
-    ("basins", "OUTPUT"): "labels",
     ("watershed", "OUTPUT"): "labels",
     ("depressions", "OUTPUT"): "labels",
     ("label-components", "OUTPUT"): "labels",
@@ -184,6 +187,10 @@ def algorithm(command: click.Command, title: str, used: set[str]) -> dict[str, A
     texts = [" ".join(p.split()) for p in paragraphs if not p.lstrip().startswith("\b")]
     called = TITLES.get(name, name.replace("-", " ").capitalize())
     parameters = [one for param in command.params for one in parameters_of(param, name, called)]
+    if name in TOOLS:
+        tool = tool_of(name)
+        texts = [" ".join(text.split()) for text in described(tool)[""].split("\n\n")]
+        called = tool.title or called
     if name == "terrain-indices":  # -o writes one of three layers
         parameters.insert(1, {
             "name": "INDEX", "label": "Index", "kind": "choice", "default": "twi",
@@ -198,7 +205,10 @@ def algorithm(command: click.Command, title: str, used: set[str]) -> dict[str, A
         if one["kind"] == "raster_out" and len(outputs) == 1:
             one.pop("optional")
         one["usual"] = one["name"] == "OUTPUT"
-        if style := STYLES.get((name, one["name"])):
+        style = STYLES.get((name, one["name"]))
+        if name in TOOLS and one["name"] == "OUTPUT":
+            style = tool_of(name).style
+        if style:
             one["style"] = style
     usual_last = sorted(parameters, key=lambda one: not one.get("advanced"))
     labels = {one["option"]: one["label"] for one in usual_last if "option" in one}

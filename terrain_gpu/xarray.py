@@ -21,6 +21,7 @@ from .io.array_input import called, grid_of, two_dimensions
 from .io.labelled import RASTERS
 from .io.places import as_places
 from .paths.cost_distance.inputs import refuse_bottleneck, refuse_start_costs
+from .tools import TOOLS, tool_of
 
 if TYPE_CHECKING:
     import geopandas
@@ -34,7 +35,6 @@ except ImportError as error:
 
 METHODS = {
     "accumulate": "accumulate",
-    "basins": "basins",
     "breach": "breach",
     "burn": "burn",
     "calc": "calc",
@@ -46,12 +46,11 @@ METHODS = {
     "flow_accumulation": "flow_accumulation",
     "flow_direction": "flow_direction",
     "hand": "hand",
-    "indices": "terrain_indices",
     "rasterize": "rasterize",
-    "slope": "slope",
     "spanning_tree": "minimum_spanning_tree",
     "streams": "streams",
     "watershed": "watershed",
+    **{one.method: one.function for one in map(tool_of, TOOLS) if one.method},
 }
 """Methods of the accessor, and the functions that they are."""
 

@@ -50,13 +50,13 @@ def test_the_list_of_layers_knows_all_commands():
         kinds += kind.__subclasses__()
         if not kind.__module__.startswith("terrain_gpu."):
             continue
-        if getattr(kind, "mark", ""):
+        if isinstance(mark := getattr(kind, "mark", ""), str) and mark:
             marked.setdefault(kind.mark, set()).add(kind.command)
-    assert marked.keys() <= manage._MAKERS.keys()
+    assert marked.keys() <= manage.makers().keys()
     # The index is no layer; ties are of compute-sssp; directions and sums are told apart by more.
     others = {"build-index", "tied-steps", "flow-direction"}
     for mark, commands in marked.items():
-        assert commands - others <= {manage._MAKERS[mark]}
+        assert commands - others <= {manage.makers()[mark]}
 
 
 def test_the_reference_lists_the_models():

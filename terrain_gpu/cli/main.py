@@ -7,6 +7,7 @@ from importlib import import_module
 
 import click
 
+from ..tools import TOOLS, tool_of
 from . import options
 
 COMMANDS = (
@@ -35,19 +36,16 @@ OPERATIONS = (
     "calc",
     "corridor",
     "rasterize",
-    "slope",
     "burn",
     "breach",
     "flow-direction",
     "flow-accumulation",
     "fill",
     "hand",
-    "basins",
     "depressions",
     "fill-spill-merge",
     "watershed",
     "streams",
-    "terrain-indices",
 )
 """Files that `operations.command_of` makes a command of."""
 
@@ -60,7 +58,7 @@ class Commands(MutableMapping[str, click.Command]):
 
     def __init__(self) -> None:
         self._made: dict[str, click.Command | None] = dict.fromkeys(
-            (*COMMANDS, *OPERATIONS, *WRITERS)
+            (*COMMANDS, *OPERATIONS, *WRITERS, *TOOLS)
         )
 
     def __getitem__(self, name: str) -> click.Command:
@@ -83,16 +81,19 @@ class Commands(MutableMapping[str, click.Command]):
 
 
 def _command(name: str) -> click.Command:
-    """Import a command from the file of its name."""
-    file = "..raster.slope.command" if name == "slope" else f".{name.replace('-', '_')}"
-    module = import_module(file, __package__)
-    if name in COMMANDS:
-        found: click.Command = module.command
-    else:
-        from .operations import command_of, writer_of
+    """Import a command: from the declaration of its tool, or from the file of its name."""
+    if name in TOOLS:
+        from .tools import command_of_tool
 
-        found = (writer_of if name in WRITERS else command_of)(module)
-    assert found.callback is not None
+        found = command_of_tool(tool_of(name))
+    else:
+        module = import_module(f".{name.replace('-', '_')}", __package__)
+        if name in COMMANDS:
+            found = module.command
+        else:
+            from .operations import command_of, writer_of
+
+            found = (writer_of if name in WRITERS else command_of)(module)
     found.callback = options.naming_options(found.callback)
     return found
 

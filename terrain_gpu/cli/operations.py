@@ -66,7 +66,7 @@ def _refuse_gpus_of_workers(settings: dict[str, Any]) -> None:
         refuse_cuda("cuda", ON_CLUSTER)
 
 
-def command_of(operation: ModuleType) -> click.Command:
+def command_of(operation: Any) -> click.Command:
     """Build the command of a module with NAME, HELP, OPTIONS, PROVEN and `run` (gives a `Result`).
 
     Adds the options common to all operations: -o (the first output as a raster), --cog,
@@ -286,7 +286,7 @@ def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:
 def _refuse_files(settings: dict[str, Any]) -> None:
     """Refuse, before the work starts, a table or lines that cannot be written."""
     if settings.get("table"):
-        from ..raster.label_components.table import checked_table  # brings GDAL
+        from ..io.tables import checked_table  # brings GDAL
 
         checked_table(settings["table"], overwrite=settings["overwrite"])
     if settings.get("lines"):

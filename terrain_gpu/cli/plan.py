@@ -28,6 +28,7 @@ from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..paths.cost.models import row_of
 from ..spanning_tree.weights import WEIGHTS
+from ..tools import TOOLS, tool_of
 from . import options
 from .compute_sssp import CostType, name_frictions
 from .plan_paths import PlannedPaths
@@ -51,21 +52,19 @@ PURPOSES = (
     "flow-accumulation",
     "fill",
     "hand",
-    "basins",
     "depressions",
     "fill-spill-merge",
     "watershed",
     "network",
     "polygons",
     "contours",
-    "slope",
     "streams",
-    "terrain-indices",
     "breach",
     "burn",
     "calc",
     "rasterize",
     "corridor",
+    *TOOLS,
 )
 
 UNPLANNED = {
@@ -80,7 +79,6 @@ PLANNERS = {
     "contours": ("raster.contours.lines", "plan_contours"),
     "network": ("hydrology.network.operation", "plan_network"),
     "polygons": ("raster.polygons.operation", "plan_polygons"),
-    "slope": ("raster.slope", "plan_slope"),
 }
 """Modules and names of those that take shape, type, block size and flags."""
 
@@ -581,6 +579,11 @@ def _plan(
 
         weight = problem["weight"] or "max"
         return plan_spanning_tree(rows, cols, cells, block_size, weight=weight, machine=machine)
+    if purpose in TOOLS:
+        from ..running import plan_of
+
+        asked = tool_of(purpose).planned(problem)
+        return plan_of(asked, BlockGrid(rows, cols, block_size), cells, machine)
     if purpose in PLANNERS:
         bands = problem["cumulative"] or int(problem["polygons"])
         home, name = PLANNERS["polygons" if bands else purpose]
@@ -629,10 +632,9 @@ def _plan_drainage(
     purpose: str, blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine
 ) -> StreamPlan:
     """Plan what leads from heights to streams."""
-    from ..cells import layer_dtype
 
     labels = 4 if blocks.rows * blocks.cols < 2**32 else 8
-    rows, cols, block = of_blocks = blocks.rows, blocks.cols, blocks.block
+    rows, cols, block = blocks.rows, blocks.cols, blocks.block
     if purpose == "flow-direction" and problem["flats"] == "gradient":
         from ..hydrology.flow_direction.gradient import plan_flats
 
@@ -675,11 +677,6 @@ def _plan_drainage(
         )
     if purpose == "streams":
         return _plan_streams(blocks, cells, problem, machine)
-    if purpose == "terrain-indices":
-        from ..hydrology.terrain_indices.operation import plan_indices
-
-        types = [layer_dtype("float32"), layer_dtype("float64")]
-        return plan_indices(*of_blocks, types, 3, machine=machine)
     return _plan_flow(purpose, blocks, cells, labels, problem, machine)
 
 
@@ -746,9 +743,7 @@ def _plan_flow(
         row_bytes = PER_ROW
     else:  # the labels of basins, or of the watersheds of points, and the points
         worker, row_bytes = (120, PER_ROW) if problem["table"] else (40, 0)
-        if purpose == "basins":
-            held = 3 * 8 * blocks.rows * blocks.shape[1]
-        elif problem["links"]:
+        if problem["links"]:
             read, written = [1, problem["links"].itemsize], [problem["links"].itemsize]
         else:
             written, held = [4, 4], POINT_BYTES * (problem["points"] or 0)

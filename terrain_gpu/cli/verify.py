@@ -21,6 +21,8 @@ from ..errors import (
     VerificationError,
 )
 from ..plurals import counted
+from ..tool import Tool
+from ..tools import TOOLS, tool_of
 from . import options
 from .stored import Check, accepted_now, of_data, of_levels
 
@@ -322,14 +324,16 @@ def _paths(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str
 class _LayerProof:
     """The proof of a layer: its function, as module:name in the package, and how to tell it."""
 
-    function: str
+    function: str | Callable[..., Any]
     tell: Callable[[dict[str, Any]], str]
 
     def __call__(self, store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
         from ..engine.proof import Limits
 
-        module, function = self.function.split(":")
-        verify = getattr(import_module(f"..{module}", __package__), function)
+        verify = self.function
+        if isinstance(verify, str):
+            module, function = verify.split(":")
+            verify = getattr(import_module(f"..{module}", __package__), function)
         found = verify(store, store.layer(name), Limits.of(**how))
         return found, f"layer {name} verified, {self.tell(found)}"
 
@@ -348,7 +352,6 @@ def _depressions(found: dict[str, Any]) -> str:
 
 _PROOFS = {
     "overview_of": _LayerProof("raster.overviews.proof:verify_stored_overview", _with_a_value),
-    "slope_of": _LayerProof("raster.slope.proof:verify_stored_slopes", _with_a_value),
     "streams_of": _LayerProof(
         "hydrology.streams.proof:verify_stored_orders",
         lambda found: counted(found["links"], "link"),
@@ -379,18 +382,9 @@ _PROOFS = {
         "hydrology.burn.proof:verify_stored_burn",
         lambda found: f"{counted(found['burned'], 'cell')} lowered",
     ),
-    "basins_of": _LayerProof(
-        "hydrology.basins.proof:verify_stored_basins",
-        lambda found: (
-            f"{counted(found['basins'], 'basin')} of {counted(found['cells'], 'cell')} in all"
-        ),
-    ),
     "hand_of": _LayerProof(
         "hydrology.hand.proof:verify_stored_above",
         lambda found: counted(found["cells"], "cell above a stream"),
-    ),
-    "indices_of": _LayerProof(
-        "hydrology.terrain_indices.proof:verify_stored_indices", _with_a_value
     ),
     "calc_of": _LayerProof("raster.calc.proof:verify_stored_calc", _with_a_value),
     "corridor_of": _LayerProof("paths.corridor.proof:verify_stored_corridor", _with_a_value),
@@ -418,6 +412,16 @@ _GRADIENT = _LayerProof(
 )
 
 
+def _of_tool(tool: type[Tool]) -> _LayerProof:
+    """The proof of the layers of a tool."""
+
+    def verify(*args: Any) -> dict[str, Any]:
+        found: dict[str, Any] = tool.load(tool.proof)(*args)
+        return found
+
+    return _LayerProof(verify, tool.proven)
+
+
 def _on_the_cpu(store: TileStore) -> dict[str, Check]:
     """Proofs of the layers of other operations, which are known by what they record."""
     from ..store.objects import is_there
@@ -426,6 +430,7 @@ def _on_the_cpu(store: TileStore) -> dict[str, Check]:
         "rasters": _conversion,
         "watershed_of": _watersheds,
         **_PROOFS,
+        **{one.mark: _of_tool(one) for one in map(tool_of, TOOLS) if one.proof},
     }
     checks: dict[str, Check] = {}
     drained: dict[str, tuple[list[str], list[str]]] = {}

@@ -261,6 +261,15 @@ class Operation(ABC):
         """Verify the outputs before they are committed; return entries for the report."""
         raise NotImplementedError(f"{self.command} has no proof")
 
+    @property
+    def only_on_cpu(self) -> str | None:
+        """What of it runs on the CPU alone, with the verb; None if a GPU has all of it."""
+        return None
+
+    def result(self, found: Any) -> Any:
+        """Return what the function returns, from the `Result` of the run."""
+        return found
+
     def record(self, found: dict[str, Any]) -> dict[str, Any]:
         """Return the findings of `execute` as attributes of the outputs."""
         return {"result": found}
@@ -377,6 +386,9 @@ class Operation(ABC):
             )
         for output in self.outputs:
             output.refuse(self, overwrite=overwrite)
+
+    def examine(self) -> None:  # noqa: B027 - most take any cells
+        """Refuse layers that it cannot use, and warn; before anything is written."""
 
     def window(self, at: Block) -> Window:
         """Return the window of a block's cells that are computed."""

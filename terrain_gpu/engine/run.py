@@ -559,6 +559,7 @@ def _plan_proof(
 
 
 def _refuse_and_warn(operation: Operation, overwrite: bool) -> None:
+    operation.examine()
     operation.refuse(overwrite=overwrite)
     warn_of_mercator(operation.grid, operation.measures)
 

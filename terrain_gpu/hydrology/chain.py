@@ -14,7 +14,8 @@ from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS, KNIGHT_BACKLINKS
 from ..io.labelled import HEIGHTS
 from ..progress import Progress, silent
 from ..raster.slope import LAYER as SLOPE
-from ..raster.slope import slope
+from ..raster.slope import Slope
+from ..running import compute
 from ..spanning_tree import LAYER as TREE
 from ..spanning_tree import minimum_spanning_tree
 from ..store import Layer, TileStore
@@ -404,5 +405,5 @@ def provide_slope(
         refuse_stale(store, name)
         return {}
     with show("slope") as progress:
-        found = slope(store, progress=progress, **how)
+        found = compute(Slope(), store, progress=progress, **how)
     return {SLOPE: found.report.seconds["total"]}

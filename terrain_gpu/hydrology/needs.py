@@ -230,6 +230,6 @@ def _refuse_missing(
 def _refuse_table(settings: Settings) -> None:
     """Refuse a table that cannot be written."""
     if settings["table"] is not None:
-        from ..raster.label_components.table import checked_table  # brings GDAL
+        from ..io.tables import checked_table  # brings GDAL
 
         checked_table(settings["table"], overwrite=settings["overwrite"])

@@ -166,7 +166,7 @@ PlacesLike = Places | Iterable[Sequence[float]] | HasGeometries | HasColumns
 """`Places`, or (row, col) or (row, col, start cost) of each cell, or what `geo_object` takes."""
 
 _NONE = np.empty(0, np.int64)
-NO_PLACES = Places(_NONE, _NONE, _NONE.astype(np.uint32), _NONE.astype(np.float64))
+NO_PLACES: Places = Places(_NONE, _NONE, _NONE.astype(np.uint32), _NONE.astype(np.float64))
 
 
 def from_xy(

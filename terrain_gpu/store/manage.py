@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ..arguments import checked, flag, text
 from ..arguments import names as name_list
 from ..errors import InputError, StoreError
+from ..tools import TOOLS, tool_of
 from .files import output_errors, sync_folder
 from .layer import Layer
 from .levels import drop_overviews, root_of
@@ -32,19 +34,16 @@ _MAKERS = {
     "corridor_of": "corridor",
     "features": "rasterize",
     "ties_of": "compute-sssp",
-    "slope_of": "slope",
     "accumulation_of": "flow-accumulation",
     "fill_of": "fill",
     "depressions_of": "depressions",
     "water_of": "fill-spill-merge",
     "hand_of": "hand",
     "watershed_of": "watershed",
-    "basins_of": "basins",
     "streams_of": "streams",
     "breach_of": "breach",
     "burn_of": "burn",
     "overview_of": "overviews",
-    "indices_of": "terrain-indices",
     "flats": "flow-direction",
     "outlets": "accumulate",
     "inputs": "convert-dataset",
@@ -52,12 +51,18 @@ _MAKERS = {
 """The commands that make layers, by a setting that only theirs have; the first that is found."""
 
 
+@cache
+def makers() -> dict[str, str]:
+    """The command that makes layers, by a setting that only theirs have."""
+    return _MAKERS | {tool_of(command).mark: command for command in TOOLS}
+
+
 def made_by(layer: Layer) -> str | None:
     """The command that made a layer; None if that is not known."""
     settings = layer.info.get("settings")
     if not isinstance(settings, dict):
         return None
-    found = next((maker for mark, maker in _MAKERS.items() if mark in settings), None)
+    found = next((maker for mark, maker in makers().items() if mark in settings), None)
     if found == "accumulate" and "encoding" in layer.info:  # its directions have the same settings
         return "flow-direction"
     return found

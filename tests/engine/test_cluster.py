@@ -51,6 +51,7 @@ from terrain_gpu.errors import CellError, InputError, PlanError, StoreError
 from terrain_gpu.hydrology.accumulate.operation import Accumulate
 from terrain_gpu.paths.cost_distance import solve
 from terrain_gpu.raster.slope import Slope
+from terrain_gpu.raster.slope.operation import Slopes
 from terrain_gpu.spanning_tree.operation import SpanningForest
 from terrain_gpu.store.swap import lent_folder
 
@@ -590,7 +591,9 @@ def test_workers_that_join_later_with_a_limit_that_is_less(store, scheduler, sta
 
 def test_workers_need_not_hold_what_the_run_does(store, cluster):
     connected = clusters.Cluster(cluster, str(store))
-    plan = replace(Slope(str(store)).plan(Machine.of("1GB", 1)), memory=10**15, worker_memory=10**8)
+    plan = replace(
+        Slopes(str(store), Slope()).plan(Machine.of("1GB", 1)), memory=10**15, worker_memory=10**8
+    )
     assert connected.plan(SimpleNamespace(plan=lambda machine: plan), Machine.of(10**16)) == plan
     wide = replace(plan, worker_memory=10**15)
     with pytest.raises(PlanError, match=r"needs 1000000000 MB there"):
@@ -895,7 +898,7 @@ def test_commands(store, by_hand):
     assert done.stderr == ""
     assert same(
         whole(TileStore.open(store).layer("slope")),
-        whole(run(Slope(str(store), into="other")).layers["other"]),
+        whole(run(Slopes(str(store), Slope(into="other"))).layers["other"]),
     )
 
 

@@ -21,7 +21,8 @@ from terrain_gpu import TileStore, basins
 from terrain_gpu.errors import StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas
-from terrain_gpu.hydrology.basins.operation import Basins
+from terrain_gpu.hydrology.basins import Basins
+from terrain_gpu.hydrology.basins.operation import BasinLabels
 from terrain_gpu.io.gdal import gdal_environment
 from terrain_gpu.io.vectors import import_pyogrio
 
@@ -30,7 +31,7 @@ class TestBasinsContract(AlongDirections):
     command = "basins s.zarr --table t.csv"
 
     def make(self, store):
-        return Basins(str(store), table=str(store.parent / "t.csv"))
+        return BasinLabels(str(store), Basins(table=str(store.parent / "t.csv")))
 
     def expected(self, data, nodata, grid):
         return [reference.basins(right_codes(data, nodata, grid))]

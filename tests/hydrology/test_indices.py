@@ -27,7 +27,8 @@ from terrain_gpu import (
 from terrain_gpu.errors import InputError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas, step_lengths
-from terrain_gpu.hydrology.terrain_indices.operation import TerrainIndices
+from terrain_gpu.hydrology.terrain_indices import TerrainIndices
+from terrain_gpu.hydrology.terrain_indices.operation import Indices
 
 ALL = {"twi": "twi", "spi": "spi", "ls": "ls"}
 
@@ -43,7 +44,7 @@ class TestIndicesContract(OperationContract):
         slope(store)
 
     def make(self, store):
-        return TerrainIndices(str(store), **ALL)
+        return Indices(str(store), TerrainIndices(**ALL))
 
     def expected(self, data, nodata, grid):
         slopes, _ = reference.slope(data, nodata, step_lengths(grid))

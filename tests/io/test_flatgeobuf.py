@@ -13,7 +13,7 @@ from rasterio.crs import CRS
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.io.flatgeobuf import write_flatgeobuf
 from terrain_gpu.io.proof.flatgeobuf import read_flatgeobuf
-from terrain_gpu.raster.label_components.table import write_table
+from terrain_gpu.io.tables import write_table
 
 WIDE, HUGE = st.floats(-1e9, 1e9), 2**63 - 1
 PLACES = st.tuples(WIDE, WIDE)

@@ -31,9 +31,10 @@ from terrain_gpu.engine.machine import Machine
 from terrain_gpu.errors import InputError, OutputError, PlanError, StoreError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import area_units, cell_areas, step_lengths
+from terrain_gpu.io import tables
 from terrain_gpu.io.convert import convert_dataset
 from terrain_gpu.raster.label_components import operation as problem
-from terrain_gpu.raster.label_components import table
+from terrain_gpu.raster.label_components import rows as table_rows
 from terrain_gpu.raster.label_components.joins import joins_bytes
 from terrain_gpu.raster.label_components.operation import LabelComponents
 
@@ -333,7 +334,7 @@ def test_tables_are_written_in_parts(tmp_path, monkeypatch):
     store = make_store(tmp_path / "s.zarr", mask.astype(np.uint8), None, 64)
     written = []
     for rows in (1 << 15, 100):
-        monkeypatch.setattr(table, "_ROWS", rows)
+        monkeypatch.setattr(table_rows, "_ROWS", rows)
         for suffix in ("csv", "geojson"):
             label_components(
                 store, "elevation == 1", table=tmp_path / f"t.{suffix}", overwrite=True
@@ -412,7 +413,7 @@ def test_resume_of_what_is_complete(tmp_path):
 
 
 def test_a_table_with_lost_rows_is_refused(tmp_path):
-    rows = table.Rows(tmp_path / "rows", 3)
+    rows = table_rows.Rows(tmp_path / "rows", 3)
     try:
         with pytest.raises(StoreError, match="rows of the table are missing"):
             next(rows.columns(GridSpec(2, 2), 1.0))
@@ -464,7 +465,7 @@ def test_a_table_that_cannot_be_written(tmp_path, monkeypatch):
 
     how = {"table": tmp_path / "t.csv", "overwrite": True}
     with monkeypatch.context() as patch:
-        patch.setattr(table, "_write_csv", full)
+        patch.setattr(tables, "_write_csv", full)
         with pytest.raises(OutputError, match=r"t\.csv: no space left on the disk"):
             label_components(store, "elevation == 1", **how)
     assert (tmp_path / "t.csv").read_text() == "old\n"

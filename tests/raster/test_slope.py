@@ -15,6 +15,7 @@ from terrain_gpu.errors import InputError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.raster.slope import Slope
+from terrain_gpu.raster.slope.operation import Slopes
 
 
 class TestSlope(OperationContract):
@@ -22,7 +23,7 @@ class TestSlope(OperationContract):
     command = "slope s.zarr --aspect aspect"
 
     def make(self, store):
-        return Slope(str(store), aspect="aspect")
+        return Slopes(str(store), Slope(aspect="aspect"))
 
     def expected(self, data, nodata, grid):
         return reference.slope(data, nodata, step_lengths(grid))

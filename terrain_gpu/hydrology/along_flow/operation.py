@@ -15,6 +15,8 @@ from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...grid import Block, BlockGrid
+from ...store import TileStore
+from ..common.codes import open_directions
 from .block import FlowBlock, FlowWork, read_flow
 from .entries import ENTRY_BYTES, most_entries
 
@@ -51,6 +53,9 @@ class AlongFlow(Operation):
     @property
     def layers_out(self) -> list[OutputLayer]:
         return [output for output in self.outputs if isinstance(output, OutputLayer)]
+
+    def examine(self) -> None:
+        open_directions(TileStore.open(self.store), self.inputs[0])
 
     def plan(self, machine: Machine) -> StreamPlan:
         return plan_flow(

@@ -25,7 +25,9 @@ from ...io.places import Places, PlacesLike, as_places
 from ...io.settling import Ground, refuse_unusable
 from ...store import Layer
 
-EDGE, BORDER, LOW_EDGE, LOW_BORDER = "edge", "border", "low_edge", "low_border"
+EDGE, BORDER = "edge", "border"
+LOW_EDGE: str = "low_edge"
+LOW_BORDER: str = "low_border"
 NAMED = (LOW_EDGE, LOW_BORDER, EDGE, BORDER)
 
 

@@ -223,7 +223,7 @@ class _Nesting(Hierarchy):
         if phase.joined == "totals":
             self.number = self._totals.number(self)
         elif phase.joined == "table":
-            from ...raster.label_components.table import write_table  # brings GDAL
+            from ...io.tables import write_table  # brings GDAL
 
             operation = self._operation
             assert operation.table is not None

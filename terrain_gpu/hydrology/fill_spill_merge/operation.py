@@ -119,7 +119,7 @@ class FillSpillMerge(Operation):
         return state.found()
 
     def _write_table(self, state: AllPools) -> None:
-        from ...raster.label_components.table import write_table  # brings GDAL
+        from ...io.tables import write_table  # brings GDAL
         from .table import columns
 
         assert self.table is not None

@@ -194,7 +194,7 @@ class _Watersheds(Beyond):
         if not phase.writes:
             super().join(phase)
             return
-        from ...raster.label_components.table import write_table  # brings GDAL
+        from ...io.tables import write_table  # brings GDAL
 
         assert operation.table is not None
         columns = self._rows.columns(operation.grid, operation.units[1])
@@ -346,7 +346,7 @@ def watershed(
     codes = open_directions(opened, directions)
     target = None
     if table is not None:
-        from ...raster.label_components.table import checked_table  # brings GDAL
+        from ...io.tables import checked_table  # brings GDAL
 
         target = str(checked_table(table, overwrite=overwrite))
     points = None

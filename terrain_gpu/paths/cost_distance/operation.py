@@ -49,7 +49,7 @@ from ..relax.relaxation import GUARDS, Overflow
 from .remote import RemotePhases
 from .solve import Phases, solve_on_cpu
 
-LAYERS = RESULTS
+LAYERS: tuple[str, ...] = RESULTS
 
 PLACE_BYTES = 100
 """Memory for a source or a target."""

@@ -41,7 +41,7 @@ from .joins import Joins, joins_bytes
 from .proof import plan_labels, verify_labels
 
 if TYPE_CHECKING:
-    from .table import Rows
+    from .rows import Rows
 
 LAYER = "components"
 _STRIP = 1 << 16
@@ -326,7 +326,8 @@ class _Across(State):
         if operation.table is None:
             self._joins.number()
             return
-        from .table import Rows, write_table
+        from ...io.tables import write_table
+        from .rows import Rows
 
         if self._rows is not None:
             columns = self._rows.columns(operation.grid, operation.units[1])

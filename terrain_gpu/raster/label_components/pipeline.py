@@ -135,7 +135,7 @@ def label_components(
     if into in condition.layers:
         raise InputError(f"{opened.path}: layer {into!r} is read; give the labels another name")
     if table is not None:
-        from .table import checked_table  # brings GDAL
+        from ...io.tables import checked_table  # brings GDAL
 
         target = checked_table(table, overwrite=overwrite)
     operation = LabelComponents(

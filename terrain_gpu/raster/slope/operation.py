@@ -1,4 +1,4 @@
-"""Slope and aspect of a layer: `slope`."""
+"""Slope and aspect of a layer."""
 
 from __future__ import annotations
 
@@ -10,36 +10,28 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked
 from ...cells import is_nodata
 from ...engine.machine import Machine
-from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
-from ...engine.run import Here, Result, Run, run
-from ...grid import Block, BlockGrid, units
+from ...engine.run import Run
+from ...engine.tools import ToolOperation
+from ...grid import Block, units
 from ...grid.lengths import Measured, step_lengths
-from ...io.labelled import StoreLike, takes_dataarrays
-from ...progress import Progress, silent
-from ...store import TileStore
+from . import Slope
 from .kernels import horn
 from .proof import KINDS, plan_slopes, verify_slopes
 
-LAYER = "slope"
 NODATA = -9999.0
 
 
 @dataclass(frozen=True)
-class Slope(Operation):
-    """Slope and aspect of a layer; fields are parameters of `slope`."""
+class Slopes(ToolOperation):
+    """Slope and aspect of a layer."""
 
-    store: str
-    layer: str = "elevation"
-    into: str = LAYER
-    aspect: str | None = None
+    asked: Slope
 
-    command = "slope"
-    mark = "slope_of"
     halo = 1
 
     @property
@@ -47,12 +39,8 @@ class Slope(Operation):
         return (Phase("slope", writes=True),)
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.layer,)
-
-    @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        names = (self.into,) if self.aspect is None else (self.into, self.aspect)
+        names = [name for name in (self.asked.into, self.asked.aspect) if name is not None]
         kinds = zip(names, KINDS, strict=False)
         return tuple(
             OutputLayer(
@@ -67,7 +55,7 @@ class Slope(Operation):
         return ("slopes",)
 
     def settings(self) -> dict[str, Any]:
-        found = {"slope_of": self.layer, "aspect": self.aspect is not None}
+        found = {"slope_of": self.asked.layer, "aspect": self.asked.aspect is not None}
         # Left out where it is 1, as in stores that do not know it.
         return found if self.rise == 1 else {**found, "rise": self.rise}
 
@@ -77,13 +65,20 @@ class Slope(Operation):
         return units.rise_of(self.layers[0])
 
     def plan(self, machine: Machine) -> StreamPlan:
-        layer = self.layers[0]
-        return plan_slope(
-            layer.grid.rows,
-            layer.grid.cols,
-            layer.dtype,
-            layer.block_size,
-            aspect=self.aspect is not None,
+        (rows, cols), blocks = self.grid.shape, self.blocks
+        (dtype,) = (layer.dtype for layer in self.layers)
+        results = 4 * len(self.outputs)
+        ring = blocks.largest(1)
+        return fit_blocks(
+            blocks,
+            dtype.name,
+            "for the slope of",
+            buffer=ring * dtype.itemsize + blocks.largest() * results,
+            worker=2 * ring,
+            scratch=blocks.largest(tiled=True) * (dtype.itemsize + 2 * results),
+            common=PER_ROW * rows,
+            bytes_read=layer_bytes(rows, cols, dtype.itemsize, blocks.block),
+            bytes_written=layer_bytes(rows, cols, 4, blocks.block) * len(self.outputs),
             machine=machine,
         )
 
@@ -138,126 +133,3 @@ class Slope(Operation):
         }
         verify_slopes(self.layers[0], results, run.proof_limits, self.rise)
         return {"verified_cells": self.grid.cells}
-
-
-def plan_slope(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    block: int,
-    *,
-    aspect: bool = False,
-    machine: Machine,
-) -> StreamPlan:
-    """Plan `slope` for a layer of this shape, type and block size.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    blocks, results = BlockGrid(rows, cols, block), 4 * (1 + aspect)
-    ring = blocks.largest(1)
-    return fit_blocks(
-        blocks,
-        dtype.name,
-        "for the slope of",
-        buffer=ring * dtype.itemsize + blocks.largest() * results,
-        worker=2 * ring,
-        scratch=blocks.largest(tiled=True) * (dtype.itemsize + 2 * results),
-        common=PER_ROW * rows,
-        bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
-        bytes_written=layer_bytes(rows, cols, 4, block) * (1 + aspect),
-        machine=machine,
-    )
-
-
-@takes_dataarrays
-@checked()
-def slope(
-    store: StoreLike,
-    *,
-    layer: str = "elevation",
-    into: str = LAYER,
-    aspect: str | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Result:
-    """Compute slope, and optionally aspect, of every cell from its eight neighbours.
-
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray.
-    layer
-        Layer of heights. If it names their unit, they are converted to that of lengths: map units,
-        or metres in a geographic CRS, whose cells are measured on the ellipsoid.
-    into
-        Layer to write the slopes to: float32, degrees from 0 to 90.
-    aspect
-        Layer to write the aspects to, or None: float32, the downhill direction in degrees clockwise
-        from north. Level cells are nodata.
-    memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
-    verify
-        Verify the result in another pass over the cells.
-    compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result once the new one is complete.
-    progress
-        Called with the cells just done and all cells.
-
-    Returns
-    -------
-    Result
-        Its `layers` are named `into` and `aspect`. Cells on the raster's edge, nodata cells and
-        cells beside these are -9999, the nodata value.
-
-    Raises
-    ------
-    InputError
-        when a name cannot be used.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged, or already has such a layer.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-    VerificationError
-        when the proof fails; there is no result then.
-
-    Notes
-    -----
-    B. K. P. Horn (1981), Hill shading and the reflectance map; Proceedings of the IEEE 69(1).
-
-    Examples
-    --------
-    >>> found = slope("dem.zarr", aspect="aspect")
-    >>> degrees = found.layers["slope"].read_window(0, 100, 0, 100)
-    """
-    operation = Slope(str(TileStore.open(store).path), layer, into, aspect)
-    return run(
-        operation,
-        memory_limit=memory_limit,
-        threads=threads,
-        compress=compress,
-        resume=resume,
-        overwrite=overwrite,
-        verify=verify,
-        place=Here(progress),
-        client=client,
-    )

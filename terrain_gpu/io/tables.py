@@ -1,4 +1,4 @@
-"""Tables in the formats of `SUFFIXES`; `Rows` of components: counts, areas and boxes."""
+"""Tables of rows with places, in the formats of `SUFFIXES`: `write_table`."""
 
 from __future__ import annotations
 
@@ -13,99 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InputError, StoreError
-from ...grid import GridSpec
-from ...grid.crs import grid_crs
-from ...io.features import import_parquet
-from ...io.flatgeobuf import FLATGEOBUF, write_flatgeobuf
-from ...io.lines import is_geopackage, tell_without_crs, write_layer
-from ...io.reprojection import to_lonlat
-from ...io.vectors import import_pyogrio
-from ...store.file_writer import writable_file
-from ...store.outputs import whole_file
-from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
+from ..errors import InputError
+from ..grid import GridSpec
+from ..grid.crs import grid_crs
+from ..store.file_writer import writable_file
+from ..store.outputs import whole_file
+from .features import import_parquet
+from .flatgeobuf import FLATGEOBUF, write_flatgeobuf
+from .lines import is_geopackage, tell_without_crs, write_layer
+from .reprojection import to_lonlat
+from .vectors import import_pyogrio
 
 SUFFIXES = (".csv", ".parquet", ".geojson", ".json", ".gpkg", FLATGEOBUF)
-ROW_BYTES = 8 * MEASURES
-_ROWS = 1 << 15
-"""Rows written at a time."""
 
 Columns = dict[str, np.ndarray]
-
-
-class Rows:
-    """The measures of all components, on disk, in the order of their labels."""
-
-    def __init__(self, path: Path, count: int) -> None:
-        self.path, self.count = path, count
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        os.ftruncate(self._file, count * ROW_BYTES)
-
-    def close(self) -> None:
-        os.close(self._file)
-
-    def put(
-        self,
-        found: np.ndarray,
-        slots: np.ndarray,
-        own: np.ndarray,
-        whole: np.ndarray,
-        final: np.ndarray,
-    ) -> None:
-        """Write the components that begin in a block.
-
-        Parameters
-        ----------
-        found, slots, final
-            From `block.measure`, `rim_slots` and `number`; `found` receives `whole`.
-        own, whole
-            From `Joins.of`.
-        """
-        rim = np.flatnonzero(slots >= 0)
-        found[rim, :FIRST] = whole
-        begins = np.ones(len(found), bool)
-        begins[0], begins[rim] = False, own
-        # Labels are consecutive along a row of the block, and so are their rows in the file.
-        breaks = np.diff(final) != 1
-        breaks |= begins[1:] != begins[:-1]
-        ends = [*(np.flatnonzero(breaks) + 1).tolist(), len(found)]
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            if begins[start]:
-                self._write(found[start:end], (int(final[start]) - 1) * ROW_BYTES)
-
-    def _write(self, found: np.ndarray, offset: int) -> None:
-        left = found.data.cast("B")
-        while left:
-            done = os.pwrite(self._file, left, offset)
-            left, offset = left[done:], offset + done
-
-    def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
-        """Yield the table, some rows at a time; at least once, even without rows."""
-        a, _, c, _, e, f = grid.transform
-        for start in range(0, max(self.count, 1), _ROWS):
-            rows = min(_ROWS, self.count - start)
-            raw = os.pread(self._file, rows * ROW_BYTES, start * ROW_BYTES)
-            found = np.frombuffer(raw, np.int64).reshape(rows, MEASURES)
-            if not found[:, CELLS].all():
-                raise StoreError(
-                    f"{self.path}: rows of the table are missing, because the machine stopped "
-                    "during the run; --overwrite starts again"
-                )
-            xs = np.sort(c + a * found[:, [COL0, COL1]])
-            ys = np.sort(f + e * found[:, [ROW0, ROW1]])
-            yield {
-                "label": np.arange(start + 1, start + rows + 1),
-                "cells": found[:, CELLS],
-                "area": found[:, UNITS] * unit,
-                "row0": found[:, ROW0],
-                "row1": found[:, ROW1],
-                "col0": found[:, COL0],
-                "col1": found[:, COL1],
-                "west": xs[:, 0],
-                "south": ys[:, 0],
-                "east": xs[:, 1],
-                "north": ys[:, 1],
-            }
 
 
 def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:

@@ -1,0 +1,383 @@
+"""The public names of terrain_gpu. Written by scripts/build_stub.py: do not edit."""
+# ruff: noqa
+
+from typing import Any
+
+from .arguments import *
+from .engine.run import Result
+from .io.labelled import StoreLike
+from .progress import Progress, silent
+from .tool import PathLike, PlacesLike
+
+from .errors import ClusterError as ClusterError
+from .errors import InputError as InputError
+from .errors import OutputError as OutputError
+from .errors import PlanError as PlanError
+from .errors import StoreError as StoreError
+from .errors import TerrainError as TerrainError
+from .errors import VerificationError as VerificationError
+from .grid import GridSpec as GridSpec
+from .hydrology.accumulate.operation import Accumulation as Accumulation
+from .hydrology.accumulate.operation import accumulate as accumulate
+from .hydrology.breach.operation import breach as breach
+from .hydrology.burn.operation import burn as burn
+from .hydrology.depressions.operation import depressions as depressions
+from .hydrology.fill.operation import fill as fill
+from .hydrology.fill_spill_merge.operation import fill_spill_merge as fill_spill_merge
+from .hydrology.flow_accumulation.operation import flow_accumulation as flow_accumulation
+from .hydrology.flow_direction.operation import flow_direction as flow_direction
+from .hydrology.hand.operation import hand as hand
+from .hydrology.network.pipeline import Network as Network
+from .hydrology.network.pipeline import extract_network as extract_network
+from .hydrology.streams.operation import Streams as Streams
+from .hydrology.streams.operation import streams as streams
+from .hydrology.watershed.operation import watershed as watershed
+from .io.convert import convert_dataset as convert_dataset
+from .io.export import export_layer as export_layer
+from .paths.corridor.operation import corridor as corridor
+from .paths.cost_distance.pipeline import ShortestPaths as ShortestPaths
+from .paths.cost_distance.pipeline import shortest_paths as shortest_paths
+from .paths.cost_matrix import CostMatrix as CostMatrix
+from .paths.cost_matrix import cost_matrix as cost_matrix
+from .paths.distance_index import build_index as build_index
+from .paths.distance_index.query import IndexQuery as IndexQuery
+from .paths.distance_index.query import query_index as query_index
+from .paths.least_cost_network import CostNetwork as CostNetwork
+from .paths.least_cost_network import least_cost_network as least_cost_network
+from .paths.ties.operation import tied_steps as tied_steps
+from .raster.calc.operation import calc as calc
+from .raster.contours.operation import Contours as Contours
+from .raster.contours.operation import contours as contours
+from .raster.label_components import Components as Components
+from .raster.label_components import label_components as label_components
+from .raster.overviews import build_overviews as build_overviews
+from .raster.polygons.operation import Polygons as Polygons
+from .raster.polygons.operation import polygons as polygons
+from .raster.rasterize.operation import rasterize as rasterize
+from .report import Report as Report
+from .spanning_tree import SpanningTree as SpanningTree
+from .spanning_tree import minimum_spanning_tree as minimum_spanning_tree
+from .store import Layer as Layer
+from .store import LayerWriter as LayerWriter
+from .store import TileStore as TileStore
+from .store import create_layer as create_layer
+from .store.manage import list_layers as list_layers
+from .store.manage import remove_layers as remove_layers
+from .store.manage import rename_layer as rename_layer
+from .store.opening import open as open
+
+__version__: str
+__all__ = [
+    "Accumulation",
+    "ClusterError",
+    "Components",
+    "Contours",
+    "CostMatrix",
+    "CostNetwork",
+    "GridSpec",
+    "IndexQuery",
+    "InputError",
+    "Layer",
+    "LayerWriter",
+    "Network",
+    "OutputError",
+    "PlanError",
+    "Polygons",
+    "Report",
+    "ShortestPaths",
+    "SpanningTree",
+    "StoreError",
+    "Streams",
+    "TerrainError",
+    "TileStore",
+    "VerificationError",
+    "accumulate",
+    "basins",
+    "breach",
+    "build_index",
+    "build_overviews",
+    "burn",
+    "calc",
+    "contours",
+    "convert_dataset",
+    "corridor",
+    "cost_matrix",
+    "create_layer",
+    "depressions",
+    "export_layer",
+    "extract_network",
+    "fill",
+    "fill_spill_merge",
+    "flow_accumulation",
+    "flow_direction",
+    "hand",
+    "label_components",
+    "least_cost_network",
+    "list_layers",
+    "minimum_spanning_tree",
+    "open",
+    "polygons",
+    "query_index",
+    "rasterize",
+    "remove_layers",
+    "rename_layer",
+    "shortest_paths",
+    "slope",
+    "streams",
+    "terrain_indices",
+    "tied_steps",
+    "watershed",
+]
+
+def basins(
+    store: StoreLike,
+    *,
+    directions: str = "flow_direction",
+    into: str = "basins",
+    table: PathLike | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Label drainage basins: every cell with the number of the outlet that it drains to.
+
+    Outlets are the cells where flow paths end. They are numbered from 1, in row-major order. Cells
+    that do not drain are 0, the nodata value. Flow directions that are computed first lead to the
+    raster's edge and to the coasts of voids that reach it; for other outlets, compute flow
+    directions to these first.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    directions
+        Layer of flow directions.
+    into
+        Layer to write the labels to.
+    table
+        Also write a table of the basins: .csv, .parquet, .geojson, .gpkg or .fgb. Columns: basin,
+        row, col, x and y of the outlet, cells, area (in square metres in a geographic CRS, else in
+        square map units), and edge_cells, the cells on the edge of the data that drain inwards: if
+        there are any, the basin may extend beyond the data.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into`: uint32, int64 for rasters of 2**32 or more cells. `found` has
+        the number of "basins".
+
+    Raises
+    ------
+    StoreError
+        when the store is damaged, lacks a layer or already has one of the results, or the flow
+        directions lead round in a loop.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Examples
+    --------
+    >>> labels = basins("dem.zarr").layers["basins"].read_window(0, 100, 0, 100)
+    """
+
+
+def slope(
+    store: StoreLike,
+    *,
+    layer: str = "elevation",
+    into: str = "slope",
+    aspect: str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Compute the slope of every cell in degrees, by Horn's method.
+
+    Elevations are converted to the unit of lengths if the layer or a vertical CRS names theirs;
+    otherwise they must be in it: map units, or in a geographic CRS metres, measured on the
+    ellipsoid. Cells on the edge of the raster or next to nodata are nodata (-9999).
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    layer
+        Layer of elevations.
+    into
+        Layer to write the slopes to: degrees from 0 to 90.
+    aspect
+        Also write this layer: the downhill direction, in degrees clockwise from north. Level cells
+        are nodata.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into` and `aspect`: float32, degrees.
+
+    Raises
+    ------
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    B. K. P. Horn (1981), Hill shading and the reflectance map; Proceedings of the IEEE 69(1).
+
+    Examples
+    --------
+    >>> result = slope("dem.zarr", aspect="aspect")
+    >>> degrees = result.layers["slope"].read_window(0, 100, 0, 100)
+    """
+
+
+def terrain_indices(
+    store: StoreLike,
+    *,
+    twi: str | None = None,
+    spi: str | None = None,
+    ls: str | None = None,
+    slope: str = "slope",
+    accumulation: str = "flow_accumulation",
+    min_slope: float = 0.1,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Compute topographic wetness (TWI), stream power (SPI) and the length-slope factor (LS).
+
+    With slope b and specific catchment area a: the flow accumulation divided by the width of the
+    cell, which is the square root of its area. Areas and widths are in metres where the CRS has
+    another unit; without a CRS, map units count as metres.
+
+    Cells without a slope, such as those on the edge of the raster, or without accumulation are
+    nodata (-9999).
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    twi
+        Layer to write the wetness index to: ln(a / tan b).
+    spi
+        Layer to write the stream power index to: a tan b.
+    ls
+        Layer to write the length-slope factor to: (a / 22.13)^0.4 (sin b / 0.0896)^1.3.
+    slope
+        Layer of slopes b, in degrees.
+    accumulation
+        Layer of flow accumulation: areas, or cells where all have the same area.
+    min_slope
+        Slope that the wetness index takes for flatter cells.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its `layers` have the names given: float32.
+
+    Raises
+    ------
+    InputError
+        when no index is asked for, a name cannot be used, cells are counted that differ in area, or
+        a slope is not from 0 to 90.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    Beven and Kirkby (1979), Hydrological Sciences Bulletin 24 (TWI); Moore, Grayson and Ladson
+    (1991), Hydrological Processes 5 (SPI); Moore and Burch (1986), Soil Science Society of America
+    Journal 50 (LS).
+
+    Examples
+    --------
+    >>> result = terrain_indices("dem.zarr", twi="twi", ls="ls")
+    >>> wetness = result.layers["twi"].read_window(0, 100, 0, 100)
+    """

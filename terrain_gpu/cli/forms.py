@@ -1,0 +1,44 @@
+"""How commands give places to tools: `FORMS`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import click
+
+from ..tool import ToolOption, as_option
+from .places import from_file, naming
+
+if TYPE_CHECKING:
+    from ..store import TileStore
+
+
+class Form(Protocol):
+    """How a command gives the value of an option of a tool."""
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        """The options of the command."""
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        """Take the options out of the settings; return the value of the tool's option."""
+
+
+class FeatureFile(NamedTuple):
+    """The cells that features of a file touch."""
+
+    what: str
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        option = as_option(one.name)
+        return [click.option(option, metavar="FILE", required=one.required, help=text)]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        file, limit = settings.pop(name), settings["memory_limit"]
+        if file is None:
+            return None
+        with naming(as_option(name)):
+            return from_file(store.grid, file, limit, self.what, all_touched=True)
+
+
+FORMS: dict[str, Form] = {"streams": FeatureFile("streams")}
+"""Forms by the names that tools give them."""

@@ -1,0 +1,102 @@
+"""The command of a tool, from its declaration."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..tool import Tool, ToolOption, as_option, described, options_of, spelled
+from .forms import FORMS
+from .operations import command_of
+
+if TYPE_CHECKING:
+    from ..store import TileStore
+
+RASTER = "STORE can also be a raster: then give {output} for the result."
+PROVIDED = "Layers that the command needs and STORE lacks are computed first."
+
+
+def command_of_tool(cls: type[Tool]) -> click.Command:
+    """The command `terrain-gpu NAME` of a tool."""
+    options = options_of(cls)
+    forms = {name: FORMS[one.option.form] for name, one in options.items() if one.option.form}
+
+    def run(store: TileStore, **settings: Any) -> Any:
+        import terrain_gpu
+
+        settings |= {name: form.take(name, store, settings) for name, form in forms.items()}
+        return getattr(terrain_gpu, cls.function)(store, **settings)
+
+    declared = SimpleNamespace(
+        NAME=cls.command,
+        FUNCTION=cls.function,
+        HELP=help_of(cls),
+        OPTIONS=[option for one in options.values() for option in _options(one)],
+        ON_GPU=cls.gpu is not None,
+        PROVEN=bool(cls.proof),
+        MODULES=(*cls.modules, _module(cls, cls.operation)),
+        READS=tuple(forms),
+        WRITES=tuple(name for name, one in options.items() if one.option.layer == "write"),
+        run=run,
+        tell=cls.summary,
+    )
+    if cls.needs:
+        declared.NEEDS = cls.needs
+    return command_of(declared)
+
+
+def help_of(cls: type[Tool]) -> str:
+    """The help of a tool's command."""
+    paragraphs = described(cls)[""].split("\n\n")
+    paragraphs.append(f"{RASTER} {PROVIDED}" if cls.needs else RASTER)
+    examples = "\n".join(line.strip() for line in cls.examples.strip().splitlines())
+    return spelled("\n\n".join([*paragraphs, f"\b\n{examples}"]), as_option).replace("`", "")
+
+
+def _options(one: ToolOption) -> list[Any]:
+    """The options of a command for one of a tool."""
+    text = spelled(one.option.help, as_option).replace("`", "")
+    if one.option.form:
+        return FORMS[one.option.form].options(one, text)
+    if one.required:
+        return [click.argument(one.name, metavar=one.option.metavar)]
+    if one.type is bool:
+        return [click.option(as_option(one.name), is_flag=True, help=text)]
+    kind: Any = NumberOrText() if one.type == float | str else str
+    if one.choices:
+        kind = click.Choice([str(value) for value in one.choices])
+    elif one.type in (int, float):
+        kind = one.type
+    made = click.option(
+        as_option(one.name),
+        one.name,
+        type=kind,
+        default=one.default,
+        show_default=one.default is not None,
+        metavar=one.option.metavar,
+        help=text,
+    )
+    return [made]
+
+
+class NumberOrText(click.ParamType):
+    """A number where it can be read as one, else text."""
+
+    name = "number or text"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
+        for read in (int, float):  # integers are exact beyond 2^53
+            try:
+                return read(value)
+            except ValueError:
+                pass
+        return str(value)
+
+
+def _module(cls: type[Tool], name: str) -> str:
+    """A module beside a tool, below the package."""
+    package = cls.__module__.partition(".")[2]
+    return re.sub(r"^", package, name.partition(":")[0])

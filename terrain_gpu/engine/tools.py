@@ -1,0 +1,48 @@
+"""How a tool is computed: `ToolOperation`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ..errors import StoreError
+from ..store import TileStore
+from ..tool import options_of
+from .operation import Operation
+
+
+@dataclass(frozen=True)
+class ToolOperation(Operation):
+    """An operation that is defined by a store and a tool."""
+
+    store: str
+    asked: Any
+
+    @classmethod
+    def of(cls, store: TileStore | None, asked: Any) -> Self:
+        """Return the operation for an open store; None for a plan."""
+        return cls("" if store is None else str(store.path), asked)
+
+    @property
+    def command(self) -> str:  # type: ignore[override]
+        found: str = self.asked.command
+        return found
+
+    @property
+    def mark(self) -> str:  # type: ignore[override]
+        found: str = self.asked.mark
+        return found
+
+    def refuse_finished(self) -> None:
+        for name, one in options_of(type(self.asked)).items():
+            path = getattr(self.asked, name)
+            if one.option.file is not None and path is not None and not os.path.exists(path):
+                raise StoreError(
+                    f"{self.store}: layer {self.outputs[0].name!r} is complete but {path} is "
+                    "missing; --overwrite without --resume computes both again"
+                )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(one.layer for one in self.asked.inputs())

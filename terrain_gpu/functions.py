@@ -1,0 +1,161 @@
+"""The public functions of tools: flat signatures, documented from the declarations."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import MISSING
+from functools import cache
+from typing import Any, NamedTuple
+
+from .arguments import checked
+from .hydrology.completing import completed
+from .io.labelled import opened_store, takes_dataarrays
+from .progress import silent
+from .running import compute
+from .tool import Tool, described, options_of, spelled
+from .tools import FUNCTIONS, tool_of
+
+WIDTH = 96
+"""Of lines of documentation, with the indent that the stub adds."""
+
+
+class _Documented(NamedTuple):
+    type: str
+    default: Any
+    help: str
+
+
+STORE = "A store or a raster (a path), or a DataArray."
+PROVIDED = "Layers that the function needs and the store lacks are computed first."
+
+RUN = {
+    "memory_limit": _Documented(
+        "int | str | None",
+        None,
+        'Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter '
+        "of RAM when None.",
+    ),
+    "threads": _Documented("int | None", None, "Number of threads; all processors when None."),
+    "backend": _Documented(
+        "Backend",
+        "auto",
+        '"cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory. The results '
+        "have the same bits.",
+    ),
+    "device": _Documented("int", 0, "Number of the GPU."),
+    "gpu_memory_limit": _Documented(
+        "int | str | None",
+        None,
+        "Limit on the GPU memory; nine tenths of the free memory when None.",
+    ),
+    "client": _Documented(
+        "Any",
+        None,
+        "A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None "
+        "for this process.",
+    ),
+    "verify": _Documented("bool", False, "Verify the result in another pass over the cells."),
+    "compress": _Documented(
+        "LayerCompression | None",
+        None,
+        "Compression of the layers, as `convert_dataset` has it; none when None.",
+    ),
+    "resume": _Documented("bool", False, "Continue an unfinished run."),
+    "overwrite": _Documented(
+        "bool", False, "Replace an existing result once the new one is complete."
+    ),
+    "progress": _Documented("Progress", silent, "Called with the cells just done and all cells."),
+}
+"""Parameters of every function that makes layers."""
+
+GPU = {"backend", "device", "gpu_memory_limit"}
+
+RAISES = {
+    "PlanError": "when the memory limit is too small.",
+    "StoreError": "when the store is damaged, lacks a layer, or already has one of the results.",
+    "OutputError": "when the disk is full. Finished blocks are kept for `resume`.",
+    "VerificationError": "when the proof fails; there is no result then.",
+}
+
+
+@cache
+def function_of(command: str) -> Callable[..., Any]:
+    """The public function of a tool."""
+    cls = tool_of(command)
+    options = options_of(cls)
+
+    def call(store: Any, *args: Any, **given: Any) -> Any:
+        given |= dict(zip(options, args, strict=False))
+        asked = cls(**{name: given.pop(name) for name in options if name in given})
+        return compute(asked, opened_store(store), **given)
+
+    call.__name__ = call.__qualname__ = cls.function
+    call.__module__, call.__doc__ = __package__, documentation(cls)
+    call.__signature__ = signature(cls)  # type: ignore[attr-defined]
+    if cls.needs:
+        layers = {kind: tuple(n for n, o in options.items() if o.option.layer == kind)
+                  for kind in ("read", "write")}  # fmt: skip
+        call = completed(reads=layers["read"], writes=layers["write"])(call)
+    checks = {name: one.check for name, one in options.items()}
+    return takes_dataarrays(checked(*cls.rules, **checks)(call))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in FUNCTIONS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return function_of(FUNCTIONS[name])
+
+
+def parameters(cls: type[Tool]) -> dict[str, _Documented]:
+    """All parameters after the store: types as written."""
+    types = inspect.get_annotations(cls)
+    own = {
+        name: _Documented(types[name], one.default, one.option.help)
+        for name, one in options_of(cls).items()
+    }
+    left_out = set() if cls.gpu else GPU
+    return own | {name: one for name, one in RUN.items() if name not in left_out}
+
+
+def signature(cls: type[Tool]) -> inspect.Signature:
+    """The signature of a tool's function."""
+    kind = inspect.Parameter
+    first = kind("store", kind.POSITIONAL_OR_KEYWORD, annotation="StoreLike")
+    others = [
+        kind(
+            name,
+            kind.POSITIONAL_OR_KEYWORD if one.default is MISSING else kind.KEYWORD_ONLY,
+            default=kind.empty if one.default is MISSING else one.default,
+            annotation=one.type,
+        )
+        for name, one in parameters(cls).items()
+    ]
+    return inspect.Signature([first, *others], return_annotation=cls.result)
+
+
+def documentation(cls: type[Tool]) -> str:
+    """The docstring of a tool's function."""
+    sections = described(cls)
+    store = f"{STORE} {PROVIDED}" if cls.needs else STORE
+    texts = {"store": store, **{name: one.help for name, one in parameters(cls).items()}}
+    raised = "\n".join(f"{error}\n    {when}" for error, when in RAISES.items())
+    if own := sections.get("Raises"):
+        raised = f"{own}\n{raised}"
+    parts = [
+        sections[""],
+        _section("Parameters", "\n".join(f"{n}\n{_indented(text)}" for n, text in texts.items())),
+        _section("Returns", sections["Returns"]),
+        _section("Raises", raised),
+        *(_section(name, sections[name]) for name in ("Notes", "Examples") if name in sections),
+    ]
+    return spelled("\n\n".join(parts), lambda name: f"`{name}`") + "\n"
+
+
+def _section(name: str, text: str) -> str:
+    return f"{name}\n{'-' * len(name)}\n{text}"
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="    ")

@@ -1,0 +1,124 @@
+"""Run a tool whose inputs are there, or plan it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .cuda.backend import Placement, find_gpu
+from .engine.arrays import ArrayLayer
+from .engine.machine import Machine
+from .engine.operation import Operation
+from .engine.plan import StreamPlan
+from .engine.run import Here, run
+from .errors import ArgumentError
+from .grid import BlockGrid, GridSpec
+from .io.lines import checked_target
+from .progress import Progress, silent
+from .store import TileStore
+from .tool import Tool, options_of
+
+
+def compute(
+    asked: Tool,
+    store: TileStore,
+    *,
+    overwrite: bool = False,
+    progress: Progress = silent,
+    **how: Any,
+) -> Any:
+    """Compute what a tool asks for.
+
+    Parameters
+    ----------
+    how
+        How to run it, see `engine.run.run`.
+
+    Returns
+    -------
+    Any
+        A `Result`, or what the operation makes of it.
+    """
+    if asked.run:
+        return asked.load(asked.run)(store, asked, overwrite=overwrite, progress=progress, **how)
+    files = checked_files(asked, overwrite=overwrite)
+    operation = _operation(store, replace(asked, **files))  # type: ignore[type-var]
+    place = _placed(operation, how, progress) if asked.gpu else Here(progress)
+    found = run(operation, overwrite=overwrite, place=place, **how)
+    for name in files:
+        found.report.result[name] = os.fspath(getattr(asked, name))
+    return operation.result(found)
+
+
+def _placed(operation: Operation, how: dict[str, Any], progress: Progress) -> Placement:
+    """Take where to compute out of how to run."""
+    given = {name: how.pop(name) for name in ("backend", "device", "gpu_memory_limit")}
+    only_cpu = operation.only_on_cpu if how.get("client") is None else ON_CLUSTER
+    refuse_cuda(given["backend"], only_cpu)
+    if only_cpu is not None:
+        return Placement(None, progress)
+    limits = given["gpu_memory_limit"], how.get("memory_limit"), operation.blocks.block
+    return Placement(find_gpu(given["backend"], given["device"], *limits), progress)
+
+
+ON_CLUSTER = "workers of a cluster compute this"
+"""What runs on the CPU alone with a client, see `Operation.only_on_cpu`."""
+
+
+def refuse_cuda(backend: str | None, only_cpu: str | None) -> None:
+    """Refuse a GPU that is required for what runs on the CPU alone.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if backend == "cuda" and only_cpu is not None:
+        raise ArgumentError(
+            "{backend} cuda: {what} on the CPU only; use {backend} auto or cpu", what=only_cpu
+        )
+
+
+def checked_files(asked: Tool, *, overwrite: bool) -> dict[str, str]:
+    """The absolute paths of files to write besides layers, after checking that they can be."""
+    found = {}
+    for name, one in options_of(type(asked)).items():
+        path = getattr(asked, name)
+        if one.option.file is not None and path is not None:
+            found[name] = str(_CHECKS[one.option.file](path, overwrite=overwrite))
+    return found
+
+
+def _checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    from .io.tables import checked_table  # brings GDAL
+
+    return checked_table(path, overwrite=overwrite)
+
+
+_CHECKS: dict[str, Callable[..., Any]] = {"table": _checked_table, "lines": checked_target}
+
+
+def plan_of(asked: Tool, blocks: BlockGrid, cells: np.dtype, machine: Machine) -> StreamPlan:
+    """Plan a tool on a raster of this shape and type, which need not exist.
+
+    Raises
+    ------
+    PlanError
+        when the limit is too small.
+    """
+    grid = GridSpec(blocks.rows, blocks.cols)
+    types = [cells if one.dtype is None else np.dtype(one.dtype) for one in asked.inputs()]
+    absent = [np.broadcast_to(np.zeros((), dtype), blocks.shape) for dtype in types]
+    layers = [ArrayLayer(one, blocks, grid) for one in absent]
+    return _operation(None, asked).over(layers).plan(machine)
+
+
+def _operation(store: TileStore | None, asked: Tool) -> Operation:
+    start = asked.load(asked.operation)
+    make = getattr(start, "of", start)  # of a class, or a function
+    found: Operation = make(store, asked)
+    return found

@@ -1,0 +1,291 @@
+"""Tools: what users ask for, declared once.
+
+A tool is a frozen dataclass. Its fields are the options, each with one text of help; its docstring
+describes it. The command, the Python function with its stub, the method of DataArrays, the
+algorithm of QGIS, the reference, `plan` and `verify` are made from it. Programs import it to show
+help, so it imports no kernels: how it is computed is in the module that `Tool.operation` names.
+
+In help and docstrings, names of options are in braces: ``{min_slope}`` is `--min-slope` in the
+command and `min_slope` in Python.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import reduce
+from importlib import import_module
+from operator import or_
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+from . import arguments
+from .arguments import Check, Rule
+from .plurals import counted
+
+if TYPE_CHECKING:
+    from .io.places import PlacesLike
+else:
+    PlacesLike = Any  # which needs GDAL
+
+PathLike = str | os.PathLike[str]
+
+
+class InputLayer(NamedTuple):
+    """A layer that a tool reads, with the usual type of its cells: None for that of the raster."""
+
+    layer: str
+    dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is declared of an option beside its name, its type and its default.
+
+    Attributes
+    ----------
+    help
+        One text for the command, for Python and for QGIS.
+    metavar
+        What the command's help calls the value.
+    layer
+        Whether it names a layer to read, or one to write.
+    file
+        The kind of a file to write.
+    form
+        How the command gives places, a key of `cli.forms.FORMS`; Python takes `PlacesLike`.
+    choices
+        What the command accepts, where that is not a `Literal`.
+    check
+        Returns the value to use, or raises an `InputError`; found by the type if None.
+    """
+
+    help: str
+    metavar: str | None = None
+    layer: Literal["read", "write"] | None = None
+    file: Literal["table", "lines"] | None = None
+    form: str | None = None
+    choices: tuple[str, ...] = ()
+    check: Check | None = None
+
+
+def option(
+    *,
+    default: Any = MISSING,
+    help: str,
+    metavar: str | None = None,
+    choices: tuple[str, ...] = (),
+    check: Check | None = None,
+) -> Any:
+    """An option of a tool."""
+    declared = Option(help, metavar, choices=choices, check=check)
+    return field(default=default, metadata={"option": declared})
+
+
+def places(*, default: Any = MISSING, form: str, help: str) -> Any:
+    """An option that names places, cells or features."""
+    return field(default=default, metadata={"option": Option(help, form=form)})
+
+
+def reads(*, default: str | None, help: str) -> Any:
+    """An option that names a layer to read."""
+    return field(default=default, metadata={"option": Option(help, "NAME", "read")})
+
+
+def writes(*, default: str | None, help: str) -> Any:
+    """An option that names a layer to write."""
+    return field(default=default, metadata={"option": Option(help, "NAME", "write")})
+
+
+def file(*, default: None, kind: Literal["table", "lines"], help: str) -> Any:
+    """An option that names a file to write besides layers."""
+    return field(default=default, metadata={"option": Option(help, "FILE", file=kind)})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(option, reads, writes, file, places))
+def tool(cls: type[Any]) -> type[Any]:
+    """Declare a class as a tool."""
+    return dataclass(frozen=True)(cls)
+
+
+class Tool:
+    """What a tool declares beside its options.
+
+    Attributes
+    ----------
+    command, function, method
+        Names: of the command, of the Python function, and of the method of DataArrays.
+    group, title
+        Where QGIS lists it, and under which title.
+    examples
+        Command lines.
+    operation
+        How it is computed, as module:name beside the tool: a `ToolOperation`, or a function that
+        makes an `Operation` of an open store, None for a plan, and the tool.
+    run
+        A function of an open store, the tool and how to run it, as module:name, for a tool that
+        takes more than a run of its operation.
+    gpu
+        Whether it can run on one GPU.
+    result
+        Name of the type of its result.
+    mark
+        A setting that only layers of this tool record.
+    proof
+        The function that proves a stored layer, as module:name beside the tool; none if empty.
+    proven
+        What `verify` says of the findings of that function.
+    rules
+        Refuse options that do not go together.
+    needs
+        Function of `hydrology.needs` that computes layers that it needs.
+    modules
+        Modules of the package that workers import before they start.
+    style
+        Style of the raster in QGIS.
+    """
+
+    command: ClassVar[str]
+    function: ClassVar[str]
+    method: ClassVar[str | None] = None
+    group: ClassVar[str]
+    title: ClassVar[str | None] = None
+    examples: ClassVar[str] = ""
+    operation: ClassVar[str]
+    run: ClassVar[str] = ""
+    gpu: ClassVar[Literal["one"] | None] = None
+    result: ClassVar[str] = "Result"
+    mark: ClassVar[str]
+    proof: ClassVar[str] = ""
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    needs: ClassVar[str | None] = None
+    modules: ClassVar[tuple[str, ...]] = ()
+    style: ClassVar[str | None] = None
+
+    def __post_init__(self) -> None:
+        for name, one in options_of(type(self)).items():
+            value = getattr(self, name)
+            if value is not None or one.default is not None:
+                object.__setattr__(self, name, one.check(name, value))
+        for rule in self.rules:
+            rule(vars(self))
+
+    def inputs(self) -> tuple[InputLayer, ...]:
+        """The layers that it reads."""
+        raise NotImplementedError
+
+    @classmethod
+    def planned(cls, asked: dict[str, Any]) -> Self:
+        """The tool that `plan` plans: layers that are only said to be written have usual names."""
+        given = {name: asked.get(name) for name in options_of(cls)}
+        named = {k for k, one in options_of(cls).items() if one.option.layer or one.option.file}
+        return cls(**{k: k if v is True and k in named else v for k, v in given.items() if v})
+
+    @staticmethod
+    def summary(result: Any) -> str:
+        """What the command says of its result."""
+        return f"{result.report.valid_cells:,} of {result.report.cells:,} cells with a value"
+
+    @staticmethod
+    def proven(found: dict[str, Any]) -> str:
+        """What `verify` says of a proof."""
+        return counted(found["cells"], "cell with a value")
+
+    @classmethod
+    def load(cls, name: str) -> Any:
+        """Import what is at module:name beside the tool."""
+        module, attribute = name.split(":")
+        return getattr(import_module(module, cls.__module__), attribute)
+
+
+@dataclass(frozen=True)
+class ToolOption:
+    """An option with what follows from its declaration."""
+
+    name: str
+    type: Any
+    default: Any
+    option: Option
+    check: Check
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The values of a `Literal`; none of other types."""
+        return get_args(self.type) if get_origin(self.type) is Literal else self.option.choices
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING
+
+
+def options_of(cls: type[Tool]) -> dict[str, ToolOption]:
+    """The options of a tool, by name."""
+    if "_options" not in vars(cls):
+        types = inspect.get_annotations(cls, eval_str=True)
+        cls._options = {  # type: ignore[attr-defined]
+            one.name: _parameter(one, _not_none(types[one.name]))
+            for one in fields(cls)  # type: ignore[arg-type]
+        }
+    found: dict[str, ToolOption] = vars(cls)["_options"]
+    return found
+
+
+def _not_none(kind: Any) -> Any:
+    """The type of the values of an option that may be None."""
+    if not isinstance(kind, UnionType):
+        return kind
+    return reduce(or_, (one for one in get_args(kind) if one is not type(None)))
+
+
+_CHECKS: dict[Any, Check] = {
+    str: arguments.text,
+    bool: arguments.flag,
+    int: arguments.whole,
+    float: arguments.real,
+    PathLike: arguments.path,
+    PlacesLike: lambda name, value: value,
+}
+
+
+def _parameter(one: Field[Any], kind: Any) -> ToolOption:
+    declared: Option = one.metadata["option"]
+    check = declared.check or (
+        arguments.word(kind) if get_origin(kind) is Literal else _CHECKS[kind]
+    )
+    return ToolOption(one.name, kind, one.default, declared, check)
+
+
+def spelled(text: str, spell: Callable[[str], str]) -> str:
+    """A text with the names of options in braces spelled by a function."""
+    return re.sub(r"\{(\w+)\}", lambda found: spell(found[1]), text)
+
+
+def as_option(name: str) -> str:
+    """The name of an option in the command."""
+    return f"--{name.replace('_', '-')}"
+
+
+SECTIONS = "Returns", "Raises", "Notes", "Examples"
+
+
+def described(cls: type[Tool]) -> dict[str, str]:
+    """The docstring by sections, the description under ""."""
+    parts = re.split(r"^(\w+)\n-+\n", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE)
+    found = {"": parts[0].strip()}
+    found |= {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+    if unknown := found.keys() - {"", *SECTIONS}:
+        raise TypeError(f"{cls.__name__}: sections {', '.join(unknown)} are not of a tool")
+    return found

@@ -1,0 +1,26 @@
+"""The register of tools: where each is declared."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .tool import Tool
+
+TOOLS = {
+    "basins": "hydrology.basins:Basins",
+    "slope": "raster.slope:Slope",
+    "terrain-indices": "hydrology.terrain_indices:TerrainIndices",
+}
+"""Where the tool of a command is, as module:name."""
+
+FUNCTIONS = {command.replace("-", "_"): command for command in TOOLS}
+"""The command of a Python function."""
+
+
+def tool_of(command: str) -> type[Tool]:
+    """The tool of a command."""
+    module, name = TOOLS[command].split(":")
+    found: type[Tool] = getattr(import_module(f".{module}", __package__), name)
+    return found

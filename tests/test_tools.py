@@ -1,0 +1,56 @@
+"""What is declared of tools, and what is made from it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import terrain_gpu
+from terrain_gpu.cli.main import group
+from terrain_gpu.tool import InputLayer, described, options_of
+from terrain_gpu.tools import TOOLS, tool_of
+
+sys.path.append(str(Path(__file__).parent.parent / "scripts"))
+import build_stub
+
+USUAL = {"terrain-indices": {"twi": "twi"}}
+"""Options that a tool cannot do without."""
+
+
+def test_the_stub_is_up_to_date():
+    stored = build_stub.STUB.read_text(encoding="utf-8")
+    assert stored == build_stub.text(), "run python scripts/build_stub.py"
+
+
+@pytest.mark.parametrize("command", TOOLS)
+def test_a_tool_is_declared_completely(command):
+    tool = tool_of(command)
+    asked = tool(**USUAL.get(command, {}))
+    assert tool.command == command
+    assert all(isinstance(one, InputLayer) for one in asked.inputs())
+    assert {"", "Returns"} <= described(tool).keys()
+    texts = [tool.__doc__, *(one.option.help for one in options_of(tool).values())]
+    named = {name for text in texts for name in re.findall(r"\{(\w+)\}", text)}
+    assert named <= options_of(tool).keys()
+
+
+@pytest.mark.parametrize("command", TOOLS)
+def test_the_function_and_the_command_have_the_same_options(command):
+    tool = tool_of(command)
+    function = getattr(terrain_gpu, tool.function)
+    parameters = inspect.signature(function).parameters
+    options = {param.name: param for param in group.commands[command].params}
+    for name, one in options_of(tool).items():
+        assert parameters[name].default == one.default == options[name].default
+        assert f"\n{name}\n" in function.__doc__
+
+
+def test_tools_differ():
+    tools = [tool_of(command) for command in TOOLS]
+    for name in ("function", "method", "mark"):
+        values = [value for one in tools if (value := getattr(one, name)) is not None]
+        assert len(set(values)) == len(values)
