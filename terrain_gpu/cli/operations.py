@@ -99,7 +99,7 @@ def command_of(operation: Any) -> click.Command:
 
         form = options.taken_format(settings, [output])
         refuse(settings)
-        check_arguments(_function(operation), settings)
+        check_arguments(_function(operation), _without_contents(operation, settings))
         if not on_gpus:
             _refuse_gpus_of_workers(settings)
         files = {k: file for k in ("table", "lines") if (file := settings.get(k)) is not None}
@@ -176,7 +176,7 @@ def writer_of(operation: ModuleType) -> click.Command:
         from ..store.file_writer import writable_file
 
         refuse(settings)
-        check_arguments(_function(operation), settings)
+        check_arguments(_function(operation), _without_contents(operation, settings))
         given = Given.of(store, [output], settings)
         refuse_shared_files(
             {**given.inputs, **_inputs(operation, settings)}, {name: output, "--json": json_target}
@@ -299,6 +299,12 @@ def _function(operation: ModuleType) -> str:
     """The name of an operation's function in Python."""
     named: str = operation.NAME.replace("-", "_")
     return getattr(operation, "FUNCTION", named)
+
+
+def _without_contents(operation: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings in which no file stands for what the function takes from it."""
+    files = {name: settings[name] for name in getattr(operation, "READS", ())}
+    return settings | {name: None if file is None else [file] for name, file in files.items()}
 
 
 def check_arguments(function: str, settings: dict[str, Any]) -> None:
