@@ -14,10 +14,17 @@ import google_crc32c
 import numpy as np
 
 _IN_C = google_crc32c.implementation == "c"
+_MANY = 1 << 16
+"""Bytes from which on other threads should not wait: google_crc32c keeps the lock."""
 
 
 def crc32c(data: Any, crc: int = 0) -> int:
     """CRC-32C of bytes or of a contiguous array, continued from `crc`."""
+    if isinstance(data, np.ndarray) and data.nbytes >= _MANY and "numba" in sys.modules:
+        from . import codec_kernel, crc_kernel
+
+        if crc_kernel.kernel is not None and data.flags.writeable:
+            return codec_kernel.crc_of(data, crc)
     if not (_IN_C and isinstance(data, bytes | np.ndarray)):
         data = bytes(data)
     return google_crc32c.extend(crc, data)

@@ -125,29 +125,32 @@ def crc_of_some(data, starts, lengths, out):  # type: ignore[no-untyped-def]
 
 
 @jit
-def decode_some(function, context, data, starts, lengths, out, slots):  # type: ignore[no-untyped-def]
-    """Decode tiles up to one that is not as expected; return its number, or how many there are.
+def decode_tile(function, context, at, length, to, size):  # type: ignore[no-untyped-def]
+    """Decode a tile between addresses; return whether it is as expected.
 
     With a context by zstd, else by blosc.
     """
-    size, one = out.shape[1], np.int64(1)
-    source, target = data.ctypes.data, out.ctypes.data
+    if context:
+        return call_at(function, (context, to, size, at, length)) == size
+    if length < _OVERHEAD:
+        return False
+    # Format, flags, width of an element, bytes of the tile; bytes of a block, and of all.
+    first, second = word_at(at), word_at(at + 8)
+    block, coded = second & 0xFFFFFFFF, second >> 32 & 0xFFFFFFFF
+    if first & 0xFF != 2 or first >> 24 & 0xFF == 0 or not 0 < block <= size:
+        return False
+    if first >> 32 & 0xFFFFFFFF != size or coded != length:
+        return False
+    return np.int32(call_at(function, (at, to, size, np.int64(1)))) == size
+
+
+@jit
+def _decode_some(function, context, data, starts, lengths, out, slots):  # type: ignore[no-untyped-def]
+    """Decode tiles up to one that is not as expected; return its number, or how many there are."""
+    source, target, size = data.ctypes.data, out.ctypes.data, out.shape[1]
     for n in range(starts.size):
-        at, length, to = source + starts[n], lengths[n], target + slots[n] * size
-        if context:
-            done = call_at(function, (context, to, size, at, length))
-        else:
-            if length < _OVERHEAD:
-                return n
-            # Format, flags, width of an element, bytes of the tile; bytes of a block, and of all.
-            first, second = word_at(at), word_at(at + 8)
-            block, coded = second & 0xFFFFFFFF, second >> 32 & 0xFFFFFFFF
-            if first & 0xFF != 2 or first >> 24 & 0xFF == 0 or not 0 < block <= size:
-                return n
-            if first >> 32 & 0xFFFFFFFF != size or coded != length:
-                return n
-            done = np.int64(np.int32(call_at(function, (at, to, size, one))))
-        if done != size:
+        at, to = source + starts[n], target + slots[n] * size
+        if not decode_tile(function, context, at, lengths[n], to, size):
             return n
     return starts.size
 
@@ -194,6 +197,12 @@ def crc_of_parts(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> n
     found = np.empty(starts.size, np.uint32)
     crc_of_some(data, starts, lengths, found)
     return found
+
+
+def crc_of(data: np.ndarray, crc: int) -> int:
+    """As `checksums.crc32c`, of an array that can be written: numba compiles others again."""
+    begin, some = np.uint64(crc ^ 0xFFFFFFFF), data.reshape(-1).view(np.uint8)
+    return int(_rest_of_crc(begin, some, 0, 0, some.size))
 
 
 class _Functions(NamedTuple):
@@ -245,16 +254,14 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-@contextmanager
-def decoder(name: str | None) -> Iterator[tuple[int, int]]:
-    """Yield the addresses of the function that decodes and of its context; 0 for none."""
+def decoder(name: str | None) -> tuple[int, int, int]:
+    """The addresses of functions: to decode, to make a context and to free it; 0 for none."""
     if name is None:
-        yield 0, 0
-        return
+        return 0, 0, 0
     functions = _functions(name.partition("-")[0])
     assert functions is not None
-    with _context(functions, 1) as context:
-        yield _address(functions.decode), context
+    make, free = map(_address, functions.contexts[1]) if functions.contexts else (0, 0)
+    return _address(functions.decode), make, free
 
 
 @contextmanager
@@ -293,9 +300,12 @@ def decode_tiles(
         Number of the first tile that is not as expected; how many there are if all is well.
     """
     assert out.flags.c_contiguous
-    with decoder(name) as (function, context):
+    functions = _functions(name.partition("-")[0])
+    assert functions is not None
+    with _context(functions, 1) as context:
+        function = _address(functions.decode)
         rows = out.view(np.uint8).reshape(len(out), -1)
-        return int(decode_some(function, context, data, starts, lengths, rows, slots))
+        return int(_decode_some(function, context, data, starts, lengths, rows, slots))
 
 
 def code_tiles(

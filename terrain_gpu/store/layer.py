@@ -45,6 +45,9 @@ KEY = "terrain_gpu"
 
 Number = float | int
 
+AT_ONCE = 16
+"""Most blocks that are read without a look at Ctrl-C; a block with its rim lies in nine."""
+
 
 class Layer(Described):
     """One raster of a store, open for reading. All methods are thread-safe.
@@ -101,7 +104,7 @@ class Layer(Described):
         self._local = threading.local()
         self._lock, self._key = threading.Lock(), object()
         self._digests: np.ndarray | None = None
-        self._whole: Any = None
+        self._reader: Any = None
 
     def _facts(self) -> tuple[Any, ...]:
         """What `Layer` is made of."""
@@ -292,11 +295,7 @@ class Layer(Described):
         shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
         result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
         check_buffer(result, shape, self.dtype, f"cells of {shape}")
-        ring = (r0 - halo, r1 + halo, c0 - halo, c1 + halo)
-        inside = clip(ring, self.grid.window)
-        if ring != inside:
-            result[...] = self.fill
-        self._read(inside, part_of(result, ring, inside))
+        self._read((r0 - halo, r1 + halo, c0 - halo, c1 + halo), result)
         return result
 
     def read_window(
@@ -337,11 +336,10 @@ class Layer(Described):
         check_buffer(out, (count, TILE, TILE), self.dtype, counted(count, "tile"))
         if not out.flags.c_contiguous:
             raise InputError("buffer with gaps; give a C-contiguous array")
-        if (kernels := self._at_once(i, j)) is not None:
-            given = *self._facts_of_shard(i, j), np.arange(count), out, self._scratch
-            if (present := kernels.read_tiles(*given)) is not None:
-                out[~present] = self.fill
-                return
+        self._window(i, j)
+        digests = self._digests_for_kernel()
+        if digests is not None and self._reader.read_tiles(digests, i, j, out):
+            return
         with self._shard(i, j, full=True) as shard:
             if shard is None:
                 out[...] = self.fill
@@ -433,14 +431,28 @@ class Layer(Described):
             self._tiles(shard, ranks)
             return ranks.size
 
-    def _read(self, window: Window, out: np.ndarray) -> None:
-        if is_empty(window):
-            return  # the kernels need one tile at least
-        b = self.block_size
-        for i in range(window[0] // b, ceil_div(window[1], b)):
-            for j in range(window[2] // b, ceil_div(window[3], b)):
-                part = clip(window, self.blocks.window(i, j))
-                self._read_part(i, j, part, part_of(out, window, part))
+    def _read(self, ring: Window, out: np.ndarray) -> None:
+        """Read a window; cells outside the raster become fill."""
+        inside, b = clip(ring, self.grid.window), self.block_size
+        digests = None
+        if not is_empty(inside) and out.strides[1] == out.itemsize:
+            digests = self._digests_for_kernel()
+        if digests is None and ring != inside:
+            out[...] = self.fill
+        if is_empty(inside):
+            return
+        down, across = (range(inside[k] // b, ceil_div(inside[k + 1], b)) for k in (0, 2))
+        n, count = 0, len(down) * len(across)
+        while n < count:
+            if digests is not None:
+                some = n, min(n + AT_ONCE, count)
+                n = self._reader.read(digests, ring, inside, some, out)
+                if n == some[1]:
+                    continue
+            i, j = down[n // len(across)], across[n % len(across)]
+            part = clip(inside, self.blocks.window(i, j))
+            self._read_part(i, j, part, part_of(out, ring, part))
+            n += 1
 
     def _read_part(self, i: int, j: int, part: Window, out: np.ndarray) -> None:
         """Read the cells `part` of block (i, j) into `out`."""
@@ -448,8 +460,6 @@ class Layer(Described):
         inner = (part[0] - i * b, part[1] - i * b, part[2] - j * b, part[3] - j * b)
         down, across = (slice(inner[k] // TILE, ceil_div(inner[k + 1], TILE)) for k in (0, 2))
         ranks = self._ranks[down, across]
-        if self._read_at_once(i, j, inner, ranks, out):
-            return
         r0, r1, c0, c1 = window = self._window(i, j)
         most = 4 * ranks.size > ceil_div(r1 - r0, TILE) * ceil_div(c1 - c0, TILE)
         with self._shard(i, j, whole=most, full=part == window) as shard:
@@ -458,27 +468,18 @@ class Layer(Described):
                 return
             arrange(*self._tiles(shard, ranks), self._ranks, inner, out, self.fill)
 
-    def _read_at_once(
-        self, i: int, j: int, inner: Window, ranks: np.ndarray, out: np.ndarray
-    ) -> bool:
-        """Read the cells `inner` of block (i, j) in one call; return False where that cannot be."""
-        if out.strides[1] != out.itemsize or (kernels := self._at_once(i, j)) is None:
-            return False
-        whole = inner == (0, self.block_size) * 2
-        cuts = (self._whole if whole else None) or kernels.WindowCuts.of(inner, ranks, out.itemsize)
-        if whole:
-            self._whole = cuts
-        return kernels.read_cells(*self._facts_of_shard(i, j), cuts, out, self.fill, self._scratch)
-
-    def _at_once(self, i: int, j: int) -> Any:
-        """The module `shard_kernel`; None where it cannot read block (i, j)."""
-        self._window(i, j)
-        if self._expected(i, j) and isinstance(self.shard_path(i, j), Path):
-            return shards_at_once(self.compress)
-        return None
-
-    def _facts_of_shard(self, i: int, j: int) -> tuple[Any, ...]:
-        return str(self.shard_path(i, j)), self._order, self.compress, self._expected(i, j)
+    def _digests_for_kernel(self) -> np.ndarray | None:
+        """The digests for `_reader`, a `ShardReader`; None where that cannot read the layer."""
+        if not isinstance(self.path, Path):
+            return None
+        if (digests := self._recorded()) is None:
+            return None
+        if (kernels := shards_at_once(self.compress)) is None:
+            return None
+        if self._reader is None:
+            given = self._order, self.block_size, self.compress, self.fill
+            self._reader = kernels.ShardReader(str(self.path / "c"), self.separator, *given)
+        return digests
 
     def _tiles(self, shard: Shard, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return an array that contains the tiles of `ranks`, and the slot of each tile in it."""
@@ -582,13 +583,19 @@ class Layer(Described):
 
     def _expected(self, i: int, j: int) -> int | None:
         """The recorded digest of a block, 0 if it has no file; None if none is recorded."""
+        if (digests := self._recorded()) is None:
+            return None
+        return int(digests[i, j]) if digests.size else ANY_DIGEST
+
+    def _recorded(self) -> np.ndarray | None:
+        """The recorded digests of all blocks; `ANY_DIGESTS` while they are written; or None."""
         if not self.is_sealed:
             return None
         if self._digests is None:
             with self._lock, unless_replaced(self):
                 if self._digests is None:
                     self._digests = self._read_digests()
-        return int(self._digests[i, j])
+        return self._digests
 
     def _read_digests(self) -> np.ndarray:
         path = self.digests_path
@@ -607,7 +614,7 @@ class Layer(Described):
                 f"{path}: not the digests that {self.path}/zarr.json records (an incomplete copy, "
                 f"or damaged); {again(self.path)}"
             )
-        return found.reshape(self.blocks.shape)
+        return found.reshape(self.blocks.shape).astype(np.uint64)  # kernels write to no others
 
     def _window(self, i: int, j: int) -> Window:
         """Cells of block (i, j), which must exist."""

@@ -23,6 +23,8 @@ MISSING = np.uint64(2**64 - 1)
 GAP = 1 << 14
 """Bytes between tiles that are read rather than skipped: another request takes as long."""
 ANY_DIGEST = -1
+ANY_DIGESTS = np.empty((0, 0), np.uint64)
+"""Those of a layer that is being written."""
 
 
 def again(layer: Any) -> str:

@@ -1,17 +1,18 @@
-"""Read the tiles of a shard in one call, without the interpreter's lock.
+"""Read windows from the shards of a layer in one call, without the interpreter's lock.
 
 In Python a shard takes a dozen calls that give up the lock and wait for it again. Where many
-threads read, that takes 0.6 ms for each shard, however many there are. The kernel here opens a
-file, compares its checksums, and decodes its tiles. Whatever is not as expected is left to `Shard`
-and `decoding`, and so are their messages.
+threads read, that takes 0.6 ms for each shard, however many there are, and a block with its rim
+lies in nine. The kernel here names the files, opens them, compares checksums and digests, decodes
+tiles, and puts their cells where they belong. Whatever is not as expected is left to `Shard` and
+`decoding`, and so are their messages.
 """
 
 from __future__ import annotations
 
 import ctypes
-import mmap
+import errno
 import os
-from collections.abc import Callable
+import threading
 from functools import cache
 from typing import NamedTuple
 
@@ -20,21 +21,99 @@ import numpy as np
 from ..compiled import jit
 from ..grid import TILE, Window
 from . import codec_kernel
-from .checksums import block_digest
-from .codec_kernel import call_at, copy_bytes, crc_of_some, decode_some, decoder, word_at
+from .codec_kernel import call_at, copy_bytes, crc_of_some, decode_tile, decoder, word_at
 from .codecs import most_bytes
 from .crc_kernel import has_instruction
-from .shard import ANY_DIGEST, GAP, end_bytes
+from .digest_kernel import BYTES, digest_of
+from .shard import GAP, end_bytes
 from .tiles import ABSENT
 
 BATCH = 1 << 18
 """Bytes of tiles that are read, compared and decoded before the next: they stay in the cache."""
 
-_NOWHERE = np.empty((0, 6), np.int64), (0, 0)
-"""For tiles that stay tiles, instead of cuts and a window."""
+_TOGETHER = 256
+"""Most tiles of a batch."""
 
-_SEEK_END, _FLAGS = os.SEEK_END, os.O_RDONLY | os.O_CLOEXEC
-_READ, _SHARED = mmap.PROT_READ, mmap.MAP_SHARED
+_DIGITS = 19
+"""Most of a number in the name of a shard."""
+
+_MISSING, _SEEK_END, _FLAGS = errno.ENOENT, os.SEEK_END, os.O_RDONLY | os.O_CLOEXEC
+
+
+class _Shards(NamedTuple):
+    """What all shards of a layer have in common.
+
+    Attributes
+    ----------
+    order
+        Position in the index of every rank: the tiles of a block, row by row.
+    fill
+        Bytes of the cells of one row of a tile, all fill.
+    block, item
+        Side of a block in cells; bytes of a cell.
+    stem, separator
+        Bytes of a shard's path before its numbers; the byte before each of them.
+    codec
+        Addresses as of `codec_kernel.decoder`.
+    most, batch
+        Most bytes of a tile in the file, and of a batch.
+    """
+
+    order: np.ndarray
+    fill: np.ndarray
+    block: int
+    item: int
+    stem: int
+    separator: int
+    codec: tuple[int, int, int]
+    most: int
+    batch: int
+
+
+class _ReaderScratch(NamedTuple):
+    """The memory of a thread.
+
+    Attributes
+    ----------
+    name
+        Of a shard: its path, and a zero.
+    room
+        Bytes of tiles as they are in the file, or of checksums and index.
+    ends
+        Checksums and index as words, and zeros; see `digest_kernel`.
+    tile
+        Bytes of a decoded tile.
+    some
+        int64, for the tiles of a batch: rank, begin and length.
+    sums
+        Their CRC-32C.
+    """
+
+    name: np.ndarray
+    room: np.ndarray
+    ends: np.ndarray
+    tile: np.ndarray
+    some: np.ndarray
+    sums: np.ndarray
+
+
+class _ShardPart(NamedTuple):
+    """Where cells of a shard go.
+
+    Attributes
+    ----------
+    inner
+        The cells of the block.
+    to, stride
+        Address of the first of them, and bytes from row to row.
+    tiles
+        Instead of rows: all tiles of the block by rank, as bytes. Else no tiles.
+    """
+
+    inner: Window
+    to: int
+    stride: int
+    tiles: np.ndarray
 
 
 @jit
@@ -50,123 +129,181 @@ def _fill(pread, fd, to, size, at):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _put(tile, row, cut, window):  # type: ignore[no-untyped-def]
-    """Copy part of a tile at an address, with rows of `row` bytes; for `cut` see `WindowCuts`."""
-    top, left, rows, width, down, across = cut
-    (target, stride), source = window, tile + top * row + left
-    for k in range(rows):
-        copy_bytes(target + (down + k) * stride + across, source + k * row, width)
+def _put(source, row, rank, shards, target):  # type: ignore[no-untyped-def]
+    """Copy what belongs to the target of a tile at an address, with rows of `row` bytes.
+
+    With rows of 0 bytes, every row of the tile is the one at the address.
+    """
+    (row0, row1, col0, col1), to, stride, tiles = target
+    item, side = shards.item, shards.block // TILE
+    top, left = shards.order[rank] // side * TILE, shards.order[rank] % side * TILE
+    if tiles.size:
+        to, stride = np.int64(tiles.ctypes.data) + rank * tiles.shape[1], TILE * item
+        row0, row1, col0, col1 = top, top + TILE, left, left + TILE
+    begin, end = max(top, row0), min(top + TILE, row1)
+    first, width = max(left, col0), (min(left + TILE, col1) - max(left, col0)) * item
+    source += (begin - top) * row + (first - left) * item * (row > 0)
+    to += (begin - row0) * stride + (first - col0) * item
+    for k in range(end - begin):
+        copy_bytes(to + k * stride, source + k * row, width)
 
 
 @jit
-def _deliver(codec, data, some, out, cuts, window):  # type: ignore[no-untyped-def]
-    """Decode tiles, and put them where they belong, see `_read_open`; return whether they decode.
-
-    Of `some` tiles: their numbers, and where they begin in `data`, and their lengths.
-    """
-    (decode, context), (slots, starts, lengths) = codec[:2], some
-    if cuts.size == 0:
-        if not decode:
-            return True
-        done = decode_some(decode, context, data, starts, lengths, out, slots)
-        return done == slots.size
-    first = np.zeros(1, np.int64)
-    for k in range(slots.size):
-        at = np.int64(data.ctypes.data) + starts[k]
-        if decode:
-            part = starts[k : k + 1], lengths[k : k + 1], out, first
-            if decode_some(decode, context, data, *part) != 1:
-                return False
-            at = np.int64(out.ctypes.data)
-        _put(at, out.shape[1] // TILE, cuts[slots[k]], window)
-    return True
+def _within(rank, shards, inner):  # type: ignore[no-untyped-def]
+    """Whether a tile has cells of `inner`."""
+    side = shards.block // TILE
+    row, col = shards.order[rank] // side, shards.order[rank] % side
+    down = inner[0] // TILE <= row and row * TILE < inner[1]
+    return down and inner[2] // TILE <= col and col * TILE < inner[3]
 
 
 @jit
-def _read_open(file, order, ranks, codec, out, room, end, present, *placed):  # type: ignore[no-untyped-def]
-    """Read the tiles of an open file in batches; return whether all is as expected.
+def _read_open(file, shards, digest, target, context, scratch):  # type: ignore[no-untyped-def]
+    """Read tiles of an open file in batches; return whether all is as expected.
 
-    Of the file: `pread`, descriptor, size, and the address of its bytes if they are mapped, else 0.
-    Tiles go to `out`. If there are cuts, they go on to a window, whose address and bytes from row
-    to row are given, and a tile that is not there is the second row of `out`.
+    Of the file: `pread`, descriptor, size. A digest of 0 stands for any.
     """
-    cuts, window = placed
-    pread, fd, size, mapped = file
-    decode, _, most, batch = codec
-    tile, last = out.shape[1], size - end.size
-    onward = cuts.size > 0
-    sums, index = end.ctypes.data, end.ctypes.data + 4 * order.size + 4
-    if last < 0 or not _fill(pread, fd, sums, end.size, last):
+    (pread, fd, size), (decode, _, _), order = file, shards.codec, shards.order
+    room, ends, coded = scratch.room, scratch.ends, np.int64(scratch.room.ctypes.data)
+    tile, last = scratch.tile.size, size - (20 * order.size + 8)
+    (ranks, starts, lengths), found = scratch.some, scratch.sums
+    if last < 0 or not _fill(pread, fd, coded, size - last, last):
         return False
-    starts, lengths = np.empty(ranks.size + 1, np.int64), np.empty(ranks.size + 1, np.int64)
-    slots, found = np.empty(ranks.size, np.int64), np.empty(ranks.size + 1, np.uint32)
     starts[0], lengths[0] = 0, 4 * order.size
     starts[1], lengths[1] = 4 * order.size + 4, 16 * order.size
-    crc_of_some(end, starts[:2], lengths[:2], found)
+    crc_of_some(room, starts[:2], lengths[:2], found)
+    sums = np.int64(ends.ctypes.data)
+    index = sums + lengths[0]
     for k in range(2):  # the words begin before the last four bytes of what is checked
-        if word_at(sums + starts[k] + lengths[k] - 4) >> 32 & 0xFFFFFFFF != found[k]:
+        if word_at(coded + starts[k] + lengths[k] - 4) >> 32 & 0xFFFFFFFF != found[k]:
             return False
-    n, stop = 0, np.int64(0)
-    while n < ranks.size:
-        count, begin = 0, np.int64(0)
-        while n < ranks.size:
-            pair = index + 16 * order[ranks[n]]
+        copy_bytes(sums + k * lengths[0], coded + starts[k], lengths[k])
+    if digest and digest_of(ends, 20 * order.size) != digest:
+        return False
+    n, stop = np.int64(0), np.int64(0)
+    while n < order.size:
+        count, begin = np.int64(0), np.int64(0)
+        while n < order.size and count < ranks.size:
+            if not _within(n, shards, target.inner):
+                n += 1
+                continue
+            pair = index + 16 * order[n]
             at, length = word_at(pair), word_at(pair + 8)
-            present[n] = at != ABSENT
-            if present[n]:
-                if at < stop or not 0 < length <= most or at > last - length:
+            if at == ABSENT:
+                _put(np.int64(shards.fill.ctypes.data), np.int64(0), n, shards, target)
+                n += 1
+                continue
+            if at < stop or not 0 < length <= shards.most or at > last - length:
+                return False
+            fits = at - stop <= GAP and at + length - begin <= shards.batch
+            if not decode:
+                if length != tile:
                     return False
-                fits = at - stop <= GAP and at + length - begin <= batch
-                if not decode:
-                    if length != tile:
-                        return False
-                    fits = fits and at - begin == (n - slots[0]) * tile
-                if count == 0:
-                    begin = at
-                elif not fits:
-                    break
-                starts[count], lengths[count], slots[count] = at - begin, length, n
-                count, stop = count + 1, at + length
-            n += 1
+                follows = at == stop
+                if target.tiles.size and count:
+                    follows = at - begin == (n - ranks[0]) * tile
+                fits = fits and follows
+            if count == 0:
+                begin = at
+            elif not fits:
+                break
+            ranks[count], starts[count], lengths[count] = n, at - begin, length
+            count, stop, n = count + 1, at + length, n + 1
         if count == 0:
             break
-        data = room if decode or onward else out[slots[0]]  # and the rows that follow
-        if mapped:
-            copy_bytes(data.ctypes.data, mapped + begin, stop - begin)
-        elif not _fill(pread, fd, data.ctypes.data, stop - begin, begin):
+        direct = not decode and target.tiles.size > 0
+        data = target.tiles[ranks[0]] if direct else room  # and the rows that follow
+        if not _fill(pread, fd, np.int64(data.ctypes.data), stop - begin, begin):
             return False
         crc_of_some(data, starts[:count], lengths[:count], found)
         for k in range(count):
-            if word_at(sums + 4 * order[ranks[slots[k]]]) & 0xFFFFFFFF != found[k]:
+            if word_at(sums + 4 * order[ranks[k]]) & 0xFFFFFFFF != found[k]:
                 return False
-        some = slots[:count], starts[:count], lengths[:count]
-        if not _deliver(codec, data, some, out, *placed):
-            return False
-    for k in range(ranks.size if onward else 0):
-        if not present[k]:
-            _put(np.int64(out[1].ctypes.data), tile // TILE, cuts[k], window)
+            at = coded + starts[k]
+            if decode:
+                to = np.int64(scratch.tile.ctypes.data)
+                if not decode_tile(decode, context, at, lengths[k], to, tile):
+                    return False
+                at = to
+            if not direct:
+                _put(at, np.int64(tile // TILE), ranks[k], shards, target)
     return True
 
 
 @jit
-def _read(calls, path, order, ranks, codec, *given):  # type: ignore[no-untyped-def]
-    """As `_read_open`, by the path. Only arguments are used by address: see `codec_kernel`."""
-    begin, seek, pread, map_file, unmap, close = calls
-    fd = np.int64(np.int32(call_at(begin, (path.ctypes.data, np.int64(_FLAGS)))))
-    if fd < 0:
-        return False
-    size = call_at(seek, (fd, np.int64(0), np.int64(_SEEK_END)))
-    mapped, none = np.int64(0), np.int64(0)
-    if not codec[0] and 4 * ranks.size <= order.size:  # a few tiles, as in `Layer`
-        mapped = call_at(map_file, (none, size, np.int64(_READ), np.int64(_SHARED), fd, none))
-    done = False
-    if mapped != -1:
-        file = pread, fd, size, mapped
-        done = _read_open(file, order, ranks, codec, *given)
-        if mapped:
-            call_at(unmap, (mapped, size))
-    call_at(close, (fd,))
-    return done
+def _complete_name(name, at, separator, i, j):  # type: ignore[no-untyped-def]
+    """Write the numbers of a block behind the stem of its path."""
+    for number in (i, j):
+        name[at], rest, digits = separator, number, 0
+        while rest or not digits:
+            digits, rest = digits + 1, rest // 10
+        rest = number
+        for k in range(digits, 0, -1):
+            name[at + k], rest = 48 + rest % 10, rest // 10
+        at += digits + 1
+    name[at] = 0
+
+
+@jit
+def _fill_rows(to, stride, rows, size, fill):  # type: ignore[no-untyped-def]
+    """Fill so many bytes of each row, the first of which is at an address."""
+    for k in range(rows):
+        for at in range(0, size, fill.size):
+            copy_bytes(to + k * stride + at, fill.ctypes.data, min(fill.size, size - at))
+
+
+@jit
+def _fill_around(ring, inside, to, stride, shards):  # type: ignore[no-untyped-def]
+    """Fill the cells of a ring that are not inside."""
+    item, fill = shards.item, shards.fill
+    before, after = (inside[2] - ring[2]) * item, (ring[3] - inside[3]) * item
+    width = (ring[3] - ring[2]) * item
+    _fill_rows(to, stride, inside[0] - ring[0], width, fill)
+    to += (inside[0] - ring[0]) * stride
+    rows = inside[1] - inside[0]
+    _fill_rows(to, stride, rows, before, fill)
+    _fill_rows(to + width - after, stride, rows, after, fill)
+    _fill_rows(to + rows * stride, stride, ring[1] - inside[1], width, fill)
+
+
+@jit
+def _read(calls, shards, digests, windows, numbers, rows, tiles, scratch):  # type: ignore[no-untyped-def]
+    """See `ShardReader.read`. Only arguments are used by address: see `codec_kernel`."""
+    (begin, seek, pread, close, number), (_, make, free) = calls, shards.codec
+    (ring, inside), (to, stride), b, fill = windows, rows, shards.block, shards.fill
+    first_row, first_col, across = inside[0] // b, inside[2] // b, (inside[3] - 1) // b + 1
+    across -= first_col
+    n, context = numbers[0], call_at(make, ()) if make else np.int64(0)
+    good = context != 0 or make == 0
+    if n == 0:
+        _fill_around(ring, inside, to, stride, shards)
+    while good and n < numbers[1]:
+        i, j = first_row + n // across, first_col + n % across
+        row0, row1 = max(inside[0], i * b), min(inside[1], i * b + b)
+        col0, col1 = max(inside[2], j * b), min(inside[3], j * b + b)
+        at = to + (row0 - ring[0]) * stride + (col0 - ring[2]) * shards.item
+        known = digests.size > 0
+        digest = digests[i, j] if known else np.uint64(0)
+        _complete_name(scratch.name, shards.stem, shards.separator, i, j)
+        given = scratch.name.ctypes.data, np.int64(_FLAGS)
+        fd = np.int64(np.int32(call_at(begin, given)))
+        if fd < 0:
+            good = not digest and word_at(call_at(number, ())) & 0xFFFFFFFF == _MISSING
+            if good and tiles.size:
+                _fill_rows(np.int64(tiles.ctypes.data), np.int64(0), 1, tiles.size, fill)
+            elif good:
+                _fill_rows(at, stride, row1 - row0, (col1 - col0) * shards.item, fill)
+        else:
+            inner = row0 - i * b, row1 - i * b, col0 - j * b, col1 - j * b
+            file = pread, fd, call_at(seek, (fd, np.int64(0), np.int64(_SEEK_END)))
+            target = _ShardPart(inner, at, stride, tiles)
+            good = digest != 0 or not known
+            good = good and _read_open(file, shards, digest, target, context, scratch)
+            call_at(close, (fd,))
+        n += good
+    if context:
+        call_at(free, (context,))
+    return n
 
 
 @jit
@@ -199,7 +336,7 @@ def place(
 def _calls() -> tuple[int, ...]:
     """The addresses of the system's functions."""
     library = ctypes.CDLL(None)
-    names = "open", "lseek", "pread", "mmap", "munmap", "close"
+    names = "open", "lseek", "pread", "close", "__errno_location"
     found = [getattr(library, name) for name in names]
     return tuple(ctypes.cast(one, ctypes.c_void_p).value or 0 for one in found)
 
@@ -210,110 +347,98 @@ def can(compress: str | None) -> bool:
     return has_instruction() if compress is None else codec_kernel.can(compress)
 
 
-class WindowCuts(NamedTuple):
-    """How the tiles of a window of a block become its rows.
-
-    Attributes
-    ----------
-    ranks
-        Of the tiles, in ascending order.
-    tiles
-        int64, for each: the first row and byte of the part that is copied, its rows and the bytes
-        of each, the first row and byte in the window.
-    """
-
-    ranks: np.ndarray
-    tiles: np.ndarray
-
-    @classmethod
-    def of(cls, inner: Window, ranks: np.ndarray, item: int) -> WindowCuts:
-        """Of the cells `inner` of a block, whose tiles there have these ranks."""
-        (down, across), order = np.indices(ranks.shape), np.argsort(ranks, axis=None)
-        found = []
-        for (first, last), at, size in ((inner[:2], down, 1), (inner[2:], across, item)):
-            begin = (at.ravel()[order] + first // TILE) * TILE
-            low, high = np.maximum(begin, first), np.minimum(begin + TILE, last)
-            found.append([size * one for one in (low - begin, high - low, low - first)])
-        (top, rows, to_row), (left, width, to_byte) = found
-        cuts = np.stack((top, left, rows, width, to_row, to_byte), axis=1)
-        return cls(ranks.ravel()[order], cuts)
-
-
-def read_cells(
-    path: str,
-    order: np.ndarray,
-    compress: str | None,
-    digest: int,
-    cuts: WindowCuts,
-    cells: np.ndarray,
-    fill: np.ndarray,
-    buffer: Callable[[int, str], np.ndarray],
-) -> bool:
-    """Read a window of a shard into `cells`, whose rows are contiguous; as `read_tiles`."""
-    rows = buffer(2 * TILE * TILE * cells.itemsize, "tile").view(cells.dtype)
-    rows = rows.reshape(2, TILE, TILE)
-    rows[1] = fill
-    target = cuts.tiles, (cells.ctypes.data, cells.strides[0])
-    return _read_shard(path, order, compress, digest, cuts.ranks, rows, target, buffer) is not None
-
-
-def read_tiles(
-    path: str,
-    order: np.ndarray,
-    compress: str | None,
-    digest: int,
-    ranks: np.ndarray,
-    tiles: np.ndarray,
-    buffer: Callable[[int, str], np.ndarray],
-) -> np.ndarray | None:
-    """Read, check and decode tiles of a shard, which is a file with checksums.
+class ShardReader:
+    """Reads the shards of a layer, which are files with checksums. Thread-safe.
 
     Parameters
     ----------
-    order, digest
+    stem
+        Path of a shard before its numbers; before each of them there is the separator.
+    order, compress
         As for `Shard`.
-    ranks
-        Ranks of the tiles, in ascending order.
-    tiles
-        The tiles are read into this, in this order; C-contiguous.
-    buffer
-        Gives so many bytes of memory under a name.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        Mask of the tiles that are present; the others are left as they are. None if anything is
-        not as expected: `Shard` says what.
+    block
+        Side of a block in cells.
+    fill
+        Value of absent cells, in the layer's dtype.
     """
-    if not ranks.size:
-        return np.empty(0, np.bool_)  # the kernel needs one tile at least
-    return _read_shard(path, order, compress, digest, ranks, tiles, _NOWHERE, buffer)
 
+    def __init__(
+        self,
+        stem: str,
+        separator: str,
+        order: np.ndarray,
+        block: int,
+        compress: str | None,
+        fill: np.ndarray,
+    ) -> None:
+        self._stem, self._local = os.fsencode(stem), threading.local()
+        size = TILE * TILE * fill.itemsize
+        most = most_bytes(size) if compress else size
+        self._shards = _Shards(
+            order,
+            np.full(TILE, fill).view(np.uint8),
+            block,
+            fill.itemsize,
+            len(self._stem),
+            ord(separator),
+            decoder(compress),
+            most,
+            max(min(BATCH, order.size * most), most),
+        )
+        self._no_tiles = np.empty((0, size), np.uint8)
 
-def _read_shard(
-    path: str,
-    order: np.ndarray,
-    compress: str | None,
-    digest: int,
-    ranks: np.ndarray,
-    tiles: np.ndarray,
-    placed: tuple[np.ndarray, tuple[int, int]],
-    buffer: Callable[[int, str], np.ndarray],
-) -> np.ndarray | None:
-    """As `read_tiles`; for `placed` see `_read_open`."""
-    rows = tiles.view(np.uint8).reshape(len(tiles), -1)
-    size = rows.shape[1]
-    most = most_bytes(size) if compress else size
-    batch = max(min(BATCH, ranks.size * most), most)
-    room = buffer(batch if compress or len(placed[0]) else 0, "coded")
-    end, present = buffer(end_bytes(order.size), "end"), np.empty(ranks.size, np.bool_)
-    name = np.frombuffer(os.fsencode(path) + b"\0", np.uint8)
-    with decoder(compress) as (function, context):
-        codec = function, context, most, batch
-        given = order, ranks, codec, rows, room, end, present
-        if not _read(_calls(), name, *given, *placed):
-            return None
-    sums = 4 * order.size
-    if digest not in (ANY_DIGEST, block_digest(end[:sums], end[sums + 4 : -4])):
-        return None
-    return present
+    def read(
+        self,
+        digests: np.ndarray,
+        ring: Window,
+        inside: Window,
+        numbers: tuple[int, int],
+        out: np.ndarray,
+    ) -> int:
+        """Read a window from some of the blocks that it has cells of, which are counted row by row.
+
+        Parameters
+        ----------
+        digests
+            Of all blocks, with 0 for those that have no file; of shape (0, 0) for any.
+        ring, inside
+            The window, and its part that lies in the raster. With the first block, the rest of it
+            is filled.
+        numbers
+            The first block and the end.
+        out
+            Cells of the ring; those of a row are side by side.
+
+        Returns
+        -------
+        int
+            The number of a block where anything is not as expected: `Shard` says what. If there is
+            none, the end.
+        """
+        rows = out.ctypes.data, out.strides[0]
+        return self._call(digests, (ring, inside), numbers, rows, self._no_tiles)
+
+    def read_tiles(self, digests: np.ndarray, i: int, j: int, out: np.ndarray) -> bool:
+        """Read all tiles of a block in Z-order, those beyond the raster too; C-contiguous."""
+        b, tiles = self._shards.block, out.view(np.uint8).reshape(len(out), -1)
+        window = i * b, i * b + b, j * b, j * b + b
+        return self._call(digests, (window, window), (0, 1), (0, 0), tiles) == 1
+
+    def _call(self, digests: np.ndarray, *given: object) -> int:
+        scratch = getattr(self._local, "scratch", None)
+        if scratch is None:
+            scratch = self._local.scratch = self._new_scratch()
+        return int(_read(_calls(), self._shards, digests, *given, scratch))
+
+    def _new_scratch(self) -> _ReaderScratch:
+        count, row = self._shards.order.size, self._shards.fill.size
+        name = np.zeros(len(self._stem) + 2 * (_DIGITS + 1) + 1, np.uint8)
+        name[: len(self._stem)] = np.frombuffer(self._stem, np.uint8)
+        return _ReaderScratch(
+            name,
+            np.empty(max(self._shards.batch, end_bytes(count)), np.uint8),
+            np.zeros(-(-20 * count // BYTES) * BYTES // 8, np.uint64),
+            np.empty(TILE * row, np.uint8),
+            np.empty((3, _TOGETHER), np.int64),
+            np.empty(_TOGETHER, np.uint32),
+        )

@@ -21,7 +21,7 @@ from .codecs import code_tiles, most_bytes, saves_at_once
 from .files import new_file, output_errors, remove_file, settle, write_parts
 from .layer import KEY, Layer, Number
 from .outputs import tell_complete
-from .shard import ANY_DIGEST, MISSING
+from .shard import ANY_DIGESTS, MISSING
 from .tiles import split_bits, untile, z_view
 
 if TYPE_CHECKING:
@@ -220,9 +220,9 @@ class BlockWriter(Layer):
         np.bitwise_or.at(data, (row, col), bits)
         self.write_block(i, j, data)
 
-    def _expected(self, i: int, j: int) -> int | None:
-        # Threads may be rewriting the block, so it can only be compared with its own checksums.
-        return ANY_DIGEST
+    def _recorded(self) -> np.ndarray | None:
+        # Threads may be rewriting a block, so it can only be compared with its own checksums.
+        return ANY_DIGESTS
 
     def _tiled(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The tiles of a block in Z-order, those that have cells, and their ranks.
@@ -303,8 +303,8 @@ def _lent(*facts: Any) -> BlockWriter:
 class WrittenBlocks(Layer):
     """The blocks of a layer that a `LayerWriter` is writing, for reading in another process."""
 
-    def _expected(self, i: int, j: int) -> int | None:
-        return ANY_DIGEST
+    def _recorded(self) -> np.ndarray | None:
+        return ANY_DIGESTS
 
 
 class LayerWriter(BlockWriter):
@@ -373,8 +373,8 @@ class LayerWriter(BlockWriter):
         """Turn an `OSError` in the body into an `OutputError`."""
         return output_errors(self.spill)
 
-    def _expected(self, i: int, j: int) -> int | None:
-        return Layer._expected(self, i, j) if self.finished else super()._expected(i, j)
+    def _recorded(self) -> np.ndarray | None:
+        return Layer._recorded(self) if self.finished else super()._recorded()
 
     def _worth_keeping(self) -> bool:
         try:

@@ -1,15 +1,13 @@
 """Bytes read and written for each cell, against the formulas in docs/design/bounds.md.
 
 The kernel counts what the system calls of a process read and write: rchar and wchar in
-/proc/self/io, bytes_read and bytes_written in reports. Both are exact, but for three things. Tiles
-that are mapped are not counted; here mapping fails, and the same tiles are read. Modules and
-compiled kernels are counted; here every operation has run before. And so is what does not depend on
-cells, such as metadata; here it cancels out between a raster of four blocks and one of 16.
+/proc/self/io, bytes_read and bytes_written in reports. Both are exact, but for two things. Modules
+and compiled kernels are counted; here every operation has run before. What does not depend on cells
+is counted, such as metadata; here it cancels out between a raster of four blocks and one of 16.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import re
 import shutil
@@ -26,7 +24,6 @@ import terrain_gpu as tg
 from terrain_gpu.grid import TILE
 from terrain_gpu.paths.relax.relaxation import Relaxation
 from terrain_gpu.report import process_io
-from terrain_gpu.store import shard, shard_kernel
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -83,28 +80,21 @@ def files(folder):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Stores of four blocks and of 16, whose tiles are read and not mapped."""
-    fails = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 6)(lambda *_: -1)
-    calls = list(shard_kernel._calls())
-    calls[3] = ctypes.cast(fails, ctypes.c_void_p).value  # mmap
+    """Stores of four blocks and of 16."""
     found = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_kernel, "_calls", lambda: tuple(calls))
-        patch.setattr(shard.FileBytes, "mapped", False)
-        patch.setattr(shard, "GAP", 0)  # no tile is read only because it lies between others
-        for side in SIDES:
-            store = tmp_path_factory.mktemp("bounds") / f"{side}.zarr"
-            cells = terrain_window(0, side, 0, side, seed=1).astype(np.float32)
-            with rasterio.open(
-                store.with_suffix(".tif"), "w", driver="GTiff", width=side, height=side, count=1,
-                dtype="float32", transform=rasterio.Affine(10, 0, 0, 0, -10, 0),
-            ) as target:  # fmt: skip
-                target.write(cells, 1)
-            tg.convert_dataset(store.with_suffix(".tif"), store, block_size=BLOCK)
-            for name in ("spanning tree", "flow directions", "distance index"):
-                OPERATIONS[name](store)
-            found[side] = store
-        yield found
+    for side in SIDES:
+        store = tmp_path_factory.mktemp("bounds") / f"{side}.zarr"
+        cells = terrain_window(0, side, 0, side, seed=1).astype(np.float32)
+        with rasterio.open(
+            store.with_suffix(".tif"), "w", driver="GTiff", width=side, height=side, count=1,
+            dtype="float32", transform=rasterio.Affine(10, 0, 0, 0, -10, 0),
+        ) as target:  # fmt: skip
+            target.write(cells, 1)
+        tg.convert_dataset(store.with_suffix(".tif"), store, block_size=BLOCK)
+        for name in ("spanning tree", "flow directions", "distance index"):
+            OPERATIONS[name](store)
+        found[side] = store
+    return found
 
 
 def test_rows_are_these_operations():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
+from unittest import mock
 
 import numba  # noqa: F401 - only where it is loaded are tiles coded together
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from strategies import Raster, same_bits
 from test_store import begin, write
 
 from terrain_gpu import InputError, TileStore
 from terrain_gpu.grid import TILE
-from terrain_gpu.store import codec_kernel, codecs, decoding, layer, shard_kernel, writer
+from terrain_gpu.store import checksums, codec_kernel, codecs, decoding, layer, shard_kernel, writer
 
 RASTERS = {
     "uint8": Raster(np.dtype("u1"), (260, 331), 0, "hills", "dense"),
@@ -110,3 +113,13 @@ def test_where_it_cannot_be(monkeypatch, caplog):
         assert codecs.together("blosc-lz4") is None
     assert "tiles are coded one by one" in caplog.text
     codec_kernel._functions.cache_clear()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(-9, 9), st.sampled_from(["u1", "<f4", "<f8"]))
+def test_checksums_of_large_arrays(before, more, dtype):
+    """A kernel continues them, which other threads do not wait for, as the library does."""
+    data = np.random.default_rng(5).integers(0, 99, checksums._MANY + more).astype(dtype)
+    with mock.patch.object(codec_kernel, "crc_of", side_effect=codec_kernel.crc_of) as kernel:
+        found = checksums.crc32c(data, before)
+    assert kernel.called == (data.nbytes >= checksums._MANY)
+    assert found == checksums.crc32c(data.tobytes(), before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from unittest import mock
 
 import numba  # noqa: F401 - only where it is loaded are shards read in one call
 import numpy as np
@@ -12,15 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import Raster, same_bits
-from test_store import write
+from test_store import begin, fill, write
 
 from terrain_gpu import StoreError, TileStore
 from terrain_gpu.grid import TILE, z_rank_table
 from terrain_gpu.store import codecs, files, layer, shard_kernel
-from terrain_gpu.store.checksums import crc32c, seal
+from terrain_gpu.store.checksums import block_digest, crc32c, seal
+from terrain_gpu.store.digest_kernel import BYTES, digest_of
 from terrain_gpu.store.layer import Layer
-from terrain_gpu.store.shard import ANY_DIGEST, GAP
-from terrain_gpu.store.tiles import ABSENT, arrange
+from terrain_gpu.store.shard import ANY_DIGESTS, GAP
+from terrain_gpu.store.tiles import ABSENT, arrange, untile
 
 RASTERS = {
     "int16": Raster(np.dtype("<i2"), (257, 320), -1, "hills", "lakes"),
@@ -44,14 +46,13 @@ def tiles_of(found, at):
 @pytest.mark.parametrize("name", [None, *codecs.NAMES])
 @pytest.mark.parametrize("raster", RASTERS)
 def test_it_reads_what_is_there(tmp_path, monkeypatch, by_shard, raster, name):
-    """Only blocks that are all fill, and windows without a codec, are left to `Shard`."""
     found = write(tmp_path / "s", RASTERS[raster], block=128, compress=name)
     there = [at for at in found.blocks.ids() if found.shard_path(*at).exists()]
     assert there
     with monkeypatch.context() as patch:
         patch.setattr(Layer, "_shard", None)
         fast = [tiles_of(found, at) for at in there]
-        rows = [found.read_block(*at) for at in there] if name else []
+        rows = [found.read_block(*at) for at in there]
     by_shard()
     assert all(map(same_bits, fast, (tiles_of(found, at) for at in there)))
     assert all(map(same_bits, rows, map(found.read_block, *zip(*there, strict=True))))
@@ -123,31 +124,130 @@ def test_shards_that_others_wrote(tmp_path, name, order, gaps, reads):
     code = codecs.encoder(name, tiles.dtype) if name else np.ndarray.tobytes
     shard(tmp_path / "shard", [bytes(code(one)) for one in tiles], gaps, order)
     there = np.isin(np.arange(4), [k for k in order if k is not ABSENT])
-    for ranks in ([0, 1, 2, 3], [1, 3], [2]):
-        out = np.zeros((len(ranks), TILE, TILE), tiles.dtype)
-        how = np.arange(4), name, ANY_DIGEST, np.array(ranks), out
-        path = str(tmp_path / "shard")
-        present = shard_kernel.read_tiles(path, *how, lambda size, name: np.empty(size, np.uint8))
-        if present is None:
+    fill, side = np.array(7, "u2"), 2 * TILE
+    path = tmp_path / "-0-0"
+    reader = shard_kernel.ShardReader(str(tmp_path) + "/", "-", z_order(side), side, name, fill)
+    right = np.where(there[:, None, None], tiles, fill)
+    whole = untile(right)
+    (tmp_path / "shard").rename(path)
+    out = np.zeros_like(tiles)
+    assert reader.read_tiles(ANY_DIGESTS, 0, 0, out) == reads
+    assert not reads or same_bits(out, right)
+    for window in ((0, side, 0, side), (0, side, 70, side), (64, 65, 63, 64), (70, 90, 0, 50)):
+        out = np.zeros((window[1] - window[0], window[3] - window[2]), "u2")
+        if reader.read(ANY_DIGESTS, window, window, (0, 1), out):
+            assert same_bits(out, whole[window[0] : window[1], window[2] : window[3]].copy())
+        else:
             assert not reads
-            assert len(ranks) > 1
-            continue
-        assert same_bits(present, there[ranks])
-        assert same_bits(out, tiles[ranks] * there[ranks][:, None, None].astype("u2"))
 
 
-@pytest.mark.parametrize("name", [None, "blosc-lz4"])
-def test_no_tiles(name):
-    out = np.empty((0, TILE, TILE), "u2")
-    how = np.arange(4), name, ANY_DIGEST, np.empty(0, np.int64), out
-    assert same_bits(shard_kernel.read_tiles("nowhere", *how, pytest.fail), np.empty(0, bool))
+def z_order(side):
+    return np.argsort(z_rank_table(side).ravel())
+
+
+@pytest.fixture(
+    scope="module", params=[(c, b) for c in (None, "blosc-lz4", "zstd") for b in (64, 128)]
+)
+def whole(request, tmp_path_factory):
+    """A layer with an absent tile and an absent shard, and its cells."""
+    codec, block = request.param
+    raster = Raster(np.dtype("<i2"), (300, 333), -1, "hills", "none")
+    cells = raster.cells.copy()
+    cells[block : 2 * block, block : 2 * block] = cells[:64, 128:192] = -1
+    with begin(tmp_path_factory.mktemp("s") / "s", raster, block=block, compress=codec) as writer:
+        fill(writer, cells)
+        return writer.commit(), cells
+
+
+def drawn_window(data, shape):
+    ends = []
+    for size in shape:
+        begin = data.draw(st.integers(0, size - 1))
+        ends += begin, data.draw(st.integers(begin + 1, size))
+    return tuple(ends)
+
+
+def ring_of(cells, window, halo):
+    row0, row1, col0, col1 = window
+    return np.pad(cells, halo, constant_values=-1)[row0 : row1 + 2 * halo, col0 : col1 + 2 * halo]
+
+
+@given(st.data(), st.sampled_from([0, 1, 2, 63, 64, 200]))
+def test_any_window_with_any_halo(whole, data, halo):
+    """In one call, also into rows that have gaps between them."""
+    found, cells = whole
+    window = drawn_window(data, cells.shape)
+    right = ring_of(cells, window, halo)
+    room = np.zeros((right.shape[0], right.shape[1] + 5), "<i2")
+    with mock.patch.object(Layer, "_read_part", None):
+        assert same_bits(found.read_ring(window, halo=halo), right)
+        found.read_ring(window, room, halo=halo)
+    assert same_bits(room[:, :-5].copy(), right)
+    assert not room[:, -5:].any()
+
+
+DAMAGES = {
+    "flipped": lambda file, at, other: (
+        [*file[:at], file[at] ^ 16, *file[at + 1 :]] if file else b"0"
+    ),
+    "cut": lambda file, at, other: file[:at],
+    "longer": lambda file, at, other: file + b"0",
+    "another": lambda file, at, other: other,
+    "none": lambda file, at, other: None,
+    "folder": lambda file, at, other: "folder",
+}
+
+
+@given(st.data(), st.sampled_from(sorted(DAMAGES)), st.integers(0, 1))
+def test_any_window_of_a_damaged_layer(whole, data, kind, halo):
+    """The right cells, or the message of `Shard`."""
+    found, cells = whole
+    window = drawn_window(data, cells.shape)
+    path = found.shard_path(*data.draw(st.sampled_from(list(found.blocks.ids()))))
+    before = path.read_bytes() if path.exists() else b""
+    places = damages(len(before), (found.block_size // TILE) ** 2) if before else [0]
+    place = data.draw(st.sampled_from(places) | st.integers(0, max(len(before) - 1, 0)))
+    after = DAMAGES[kind](before, place, found.shard_path(0, 0).read_bytes())
+    path.unlink(missing_ok=True)
+    try:
+        if after == "folder":
+            path.mkdir()
+        elif after is not None:
+            path.write_bytes(bytes(after))
+        told = []
+        for patch in mock.patch.object(found, "name", found.name), BY_SHARD:
+            with patch:
+                try:
+                    assert same_bits(
+                        found.read_ring(window, halo=halo), ring_of(cells, window, halo)
+                    )
+                    told.append("")
+                except StoreError as error:
+                    told.append(str(error))
+        assert told[0] == told[1]
+    finally:
+        path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+        if before:
+            path.write_bytes(before)
+
+
+BY_SHARD = mock.patch.object(layer, "shards_at_once", return_value=None)
+
+
+@given(st.integers(1, 5))
+def test_the_digest_of_a_block(power):
+    size = 20 * 4 ** (power - 1)
+    data = np.random.default_rng(power).integers(0, 256, size, np.uint8)
+    words = np.zeros(-(-size // BYTES) * BYTES, np.uint8)
+    words[:size] = data
+    assert digest_of(words.view(np.uint64), size) == block_digest(data)
 
 
 def test_where_it_cannot_be(tmp_path, monkeypatch):
     found = write(tmp_path / "s", RASTERS["int16"], block=128, compress="zstd")
     at = next(at for at in found.blocks.ids() if found.shard_path(*at).exists())
     before = tiles_of(found, at)
-    monkeypatch.setattr(shard_kernel, "_read", lambda *given: False)
+    monkeypatch.setattr(shard_kernel, "_read", lambda *given: 0)
     assert same_bits(tiles_of(found, at), before)
     monkeypatch.setattr(shard_kernel, "has_instruction", lambda: False)
     assert not shard_kernel.can.__wrapped__(None)
