@@ -30,7 +30,7 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (
-        "fill", "breach", "burn", "flow-direction", "flow-accumulation", "streams", "watershed",
+        "fill", "breach", "flow-direction", "flow-accumulation", "streams", "watershed",
         "hand", "depressions", "fill-spill-merge", "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
@@ -105,7 +105,6 @@ REPLACED = {
     ",? which (?:is|are) computed if (?:it is|they are) not there": "",
     r"[^.]+ computed if (?:it is|they are) not there[^.]*\.": "",
     r"Directions to other outlets need another name[^.]*\.": "",
-    r"The result is a layer of heights like any other\.": "",
     r"Backlinks and allocation go to the layers of these names\.": "",
     r'The cells of a raster are the layer "elevation"\.': "",
     r"Names with a minus sign are in double quotes\.": "",

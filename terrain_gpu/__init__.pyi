@@ -20,7 +20,6 @@ from .grid import GridSpec as GridSpec
 from .hydrology.accumulate.operation import Accumulation as Accumulation
 from .hydrology.accumulate.operation import accumulate as accumulate
 from .hydrology.breach.operation import breach as breach
-from .hydrology.burn.operation import burn as burn
 from .hydrology.depressions.operation import depressions as depressions
 from .hydrology.fill.operation import fill as fill
 from .hydrology.fill_spill_merge.operation import fill_spill_merge as fill_spill_merge
@@ -207,6 +206,94 @@ def basins(
     Examples
     --------
     >>> labels = basins("dem.zarr").layers["basins"].read_window(0, 100, 0, 100)
+    """
+
+
+def burn(
+    store: StoreLike,
+    streams: PlacesLike,
+    depth: float,
+    *,
+    layer: str = "elevation",
+    into: str = "burned",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Burn streams into a DEM: lower every cell that a stream touches by a depth.
+
+    Other cells keep their elevations. Water then flows along known streams where the DEM hides
+    them, under bridges or in plains. The result is a layer of elevations like any other.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    streams
+        Cells, in the forms that `shortest_paths` accepts as sources; ``io.places.from_vector`` with
+        `all_touched` finds those of lines and polygons. Nodata cells stay nodata.
+    depth
+        By how much cells are lowered, in the unit of the elevations: a whole number where these are
+        integers. Floats are rounded to their type.
+    layer
+        Layer of elevations.
+    into
+        Layer to write the burned elevations to.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into`: of the type of the elevations, with their nodata value.
+        `found` has the number of cells "burned".
+
+    Raises
+    ------
+    InputError
+        when a name, the cells or the depth cannot be used, or the type of the elevations does not
+        hold a lowered one, which is named by row and column.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    W. Saunders (1999), Preparation of DEMs for use in environmental modeling analysis; Esri User
+    Conference. Elevations next to streams stay as they are, unlike in AGREE.
+
+    Examples
+    --------
+    >>> from terrain_gpu.io.places import from_vector
+    >>> grid = TileStore.open("dem.zarr").grid
+    >>> burn("dem.zarr", from_vector(grid, "streams.gpkg", all_touched=True), depth=10)
+    >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="burned")
     """
 
 

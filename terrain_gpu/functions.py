@@ -112,7 +112,7 @@ def parameters(cls: type[Tool]) -> dict[str, _Documented]:
     """All parameters after the store: types as written."""
     types = inspect.get_annotations(cls)
     own = {
-        name: _Documented(types[name], one.default, one.option.help)
+        name: _Documented(types[name], one.default, one.option.python or one.option.help)
         for name, one in options_of(cls).items()
     }
     left_out = set() if cls.gpu else GPU

@@ -59,6 +59,8 @@ class Option:
     ----------
     help
         One text for the command, for Python and for QGIS.
+    python
+        What Python says instead, where it takes another form than the command.
     metavar
         What the command's help calls the value.
     layer
@@ -67,6 +69,8 @@ class Option:
         The kind of a file to write.
     form
         How the command gives places, a key of `cli.forms.FORMS`; Python takes `PlacesLike`.
+    argument
+        Whether the command takes it without its name.
     choices
         What the command accepts, where that is not a `Literal`.
     check
@@ -78,8 +82,10 @@ class Option:
     layer: Literal["read", "write"] | None = None
     file: Literal["table", "lines"] | None = None
     form: str | None = None
+    argument: bool = False
     choices: tuple[str, ...] = ()
     check: Check | None = None
+    python: str | None = None
 
 
 def option(
@@ -87,17 +93,18 @@ def option(
     default: Any = MISSING,
     help: str,
     metavar: str | None = None,
+    argument: bool = False,
     choices: tuple[str, ...] = (),
     check: Check | None = None,
 ) -> Any:
     """An option of a tool."""
-    declared = Option(help, metavar, choices=choices, check=check)
+    declared = Option(help, metavar, argument=argument, choices=choices, check=check)
     return field(default=default, metadata={"option": declared})
 
 
-def places(*, default: Any = MISSING, form: str, help: str) -> Any:
+def places(*, default: Any = MISSING, form: str, help: str, python: str) -> Any:
     """An option that names places, cells or features."""
-    return field(default=default, metadata={"option": Option(help, form=form)})
+    return field(default=default, metadata={"option": Option(help, form=form, python=python)})
 
 
 def reads(*, default: str | None, help: str) -> Any:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .tool import Tool
 
 TOOLS = {
+    "burn": "hydrology.burn:Burn",
     "basins": "hydrology.basins:Basins",
     "slope": "raster.slope:Slope",
     "terrain-indices": "hydrology.terrain_indices:TerrainIndices",

@@ -36,7 +36,6 @@ except ImportError as error:
 METHODS = {
     "accumulate": "accumulate",
     "breach": "breach",
-    "burn": "burn",
     "calc": "calc",
     "components": "label_components",
     "cost_distance": "shortest_paths",

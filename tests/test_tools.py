@@ -17,7 +17,7 @@ from terrain_gpu.tools import TOOLS, tool_of
 sys.path.append(str(Path(__file__).parent.parent / "scripts"))
 import build_stub
 
-USUAL = {"terrain-indices": {"twi": "twi"}}
+USUAL = {"burn": {"streams": [(0, 0)], "depth": 1}, "terrain-indices": {"twi": "twi"}}
 """Options that a tool cannot do without."""
 
 
@@ -45,7 +45,11 @@ def test_the_function_and_the_command_have_the_same_options(command):
     parameters = inspect.signature(function).parameters
     options = {param.name: param for param in group.commands[command].params}
     for name, one in options_of(tool).items():
-        assert parameters[name].default == one.default == options[name].default
+        if one.required:
+            assert options[name].required
+            assert parameters[name].default is inspect.Parameter.empty
+        else:
+            assert parameters[name].default == one.default == options[name].default
         assert f"\n{name}\n" in function.__doc__
 
 

@@ -121,7 +121,8 @@ def provide(
 ) -> dict[str, float]:
     from ..hydrology import needs
     from ..hydrology.breach.operation import MAX_DISTANCE, breaching_of
-    from ..hydrology.burn.operation import burning_of
+    from ..hydrology.burn import Burn
+    from ..hydrology.burn.operation import burned
     from ..hydrology.chain import heights_in, provide_heights, refuse_tree
     from ..hydrology.flow_direction.operation import ways_of
 
@@ -139,7 +140,7 @@ def provide(
                 store.grid, settings["burn"], how["memory_limit"], "streams", all_touched=True
             )
         depth = settings["burn_depth"]
-        burning = burning_of(store, cells, depth, heights, called="burn_depth")
+        burning = burned(store, Burn(cells, depth, heights), "burn_depth")
     wanted = "breached" if depressions == "breach" else "burned" if settings["burn"] else heights
     if not settings["overwrite"]:
         refuse_tree(store, wanted, made=derived)  # before the work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -23,10 +23,8 @@ class Form(Protocol):
         """Take the options out of the settings; return the value of the tool's option."""
 
 
-class FeatureFile(NamedTuple):
+class FeatureFile:
     """The cells that features of a file touch."""
-
-    what: str
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
         option = as_option(one.name)
@@ -37,8 +35,8 @@ class FeatureFile(NamedTuple):
         if file is None:
             return None
         with naming(as_option(name)):
-            return from_file(store.grid, file, limit, self.what, all_touched=True)
+            return from_file(store.grid, file, limit, name, all_touched=True)
 
 
-FORMS: dict[str, Form] = {"streams": FeatureFile("streams")}
+FORMS: dict[str, Form] = {"features": FeatureFile()}
 """Forms by the names that tools give them."""

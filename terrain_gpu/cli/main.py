@@ -36,7 +36,6 @@ OPERATIONS = (
     "calc",
     "corridor",
     "rasterize",
-    "burn",
     "breach",
     "flow-direction",
     "flow-accumulation",
@@ -85,7 +84,7 @@ def _command(name: str) -> click.Command:
     if name in TOOLS:
         from .tools import command_of_tool
 
-        found = command_of_tool(tool_of(name))
+        found: click.Command = command_of_tool(tool_of(name))
     else:
         module = import_module(f".{name.replace('-', '_')}", __package__)
         if name in COMMANDS:
@@ -94,6 +93,7 @@ def _command(name: str) -> click.Command:
             from .operations import command_of, writer_of
 
             found = (writer_of if name in WRITERS else command_of)(module)
+    assert found.callback is not None
     found.callback = options.naming_options(found.callback)
     return found
 

@@ -60,7 +60,6 @@ PURPOSES = (
     "contours",
     "streams",
     "breach",
-    "burn",
     "calc",
     "rasterize",
     "corridor",
@@ -75,7 +74,6 @@ UNPLANNED = {
 
 PLANNERS = {
     "accumulate": ("hydrology.accumulate.operation", "plan_accumulation"),
-    "burn": ("hydrology.burn.operation", "plan_burn"),
     "contours": ("raster.contours.lines", "plan_contours"),
     "network": ("hydrology.network.operation", "plan_network"),
     "polygons": ("raster.polygons.operation", "plan_polygons"),

@@ -45,6 +45,8 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
     )
     if cls.needs:
         declared.NEEDS = cls.needs
+    else:
+        declared.provide = lambda *args: {}
     return command_of(declared)
 
 
@@ -61,7 +63,7 @@ def _options(one: ToolOption) -> list[Any]:
     text = spelled(one.option.help, as_option).replace("`", "")
     if one.option.form:
         return FORMS[one.option.form].options(one, text)
-    if one.required:
+    if one.option.argument:
         return [click.argument(one.name, metavar=one.option.metavar)]
     if one.type is bool:
         return [click.option(as_option(one.name), is_flag=True, help=text)]
@@ -74,8 +76,9 @@ def _options(one: ToolOption) -> list[Any]:
         as_option(one.name),
         one.name,
         type=kind,
-        default=one.default,
-        show_default=one.default is not None,
+        default=None if one.required else one.default,
+        show_default=not one.required and one.default is not None,
+        required=one.required,
         metavar=one.option.metavar,
         help=text,
     )

@@ -378,10 +378,6 @@ _PROOFS = {
         "hydrology.breach.proof:verify_stored_breach",
         lambda found: f"{counted(found['breached'], 'pit')} breached",
     ),
-    "burn_of": _LayerProof(
-        "hydrology.burn.proof:verify_stored_burn",
-        lambda found: f"{counted(found['burned'], 'cell')} lowered",
-    ),
     "hand_of": _LayerProof(
         "hydrology.hand.proof:verify_stored_above",
         lambda found: counted(found["cells"], "cell above a stream"),

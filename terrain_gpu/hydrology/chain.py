@@ -20,7 +20,8 @@ from ..spanning_tree import LAYER as TREE
 from ..spanning_tree import minimum_spanning_tree
 from ..store import Layer, TileStore
 from .breach.operation import Breach
-from .burn.operation import Burn
+from .burn import Burn
+from .burn.operation import Burned
 from .common.codes import DIRECTIONS, TREE_DIRECTIONS
 from .common.outlets import Asked, Outlets
 from .common.sums import EDGE_LAYER
@@ -37,7 +38,7 @@ Show = Callable[[str], AbstractContextManager[Progress]]
 
 def provide_heights(
     store: TileStore,
-    operation: Burn | Breach,
+    operation: Burned | Breach,
     show: Show = lambda step: nullcontext(silent),
     *,
     replace: bool = False,

@@ -42,7 +42,6 @@ _MAKERS = {
     "watershed_of": "watershed",
     "streams_of": "streams",
     "breach_of": "breach",
-    "burn_of": "burn",
     "overview_of": "overviews",
     "flats": "flow-direction",
     "outlets": "accumulate",

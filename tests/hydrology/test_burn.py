@@ -21,7 +21,7 @@ from terrain_gpu.cells import DTYPES
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.hydrology.burn.operation import Burn, digest_of
+from terrain_gpu.hydrology.burn.operation import Burned, digest_of
 from terrain_gpu.io.places import from_vector
 
 
@@ -74,7 +74,7 @@ class TestBurnContract(OperationContract):
         layer = TileStore.open(store).layer("elevation")
         cells = np.load(store.parent / "cells.npy")
         depth = 1.0 if layer.dtype.kind == "f" else 1
-        return Burn(str(store), depth, digest_of(cells), cells=cells)
+        return Burned(str(store), depth, digest_of(cells), cells=cells)
 
     def expected(self, data, nodata, grid):
         places = np.stack(np.divmod(every_third(data, nodata), data.shape[1]), axis=1)
@@ -255,7 +255,7 @@ def test_other_cells_of_the_same_number_are_refused(tmp_path):
     store = make_store(tmp_path / "s.zarr", np.full((70, 80), 9, np.int16), None, 64)
     cells, others = np.array([3, 90, 5000]), np.array([3, 91, 5000])
     with pytest.raises(VerificationError, match="other cells are lowered than those"):
-        run(Burn(str(store), 2, digest_of(cells), cells=others), verify=True)
+        run(Burned(str(store), 2, digest_of(cells), cells=others), verify=True)
 
 
 @pytest.mark.parametrize(
