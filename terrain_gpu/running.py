@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .cuda.backend import Placement, find_gpu
-from .engine.arrays import ArrayLayer
 from .engine.machine import Machine
 from .engine.operation import Operation
 from .engine.plan import StreamPlan
@@ -102,6 +101,20 @@ def _checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
 _CHECKS: dict[str, Callable[..., Any]] = {"table": _checked_table, "lines": checked_target}
 
 
+@dataclass(frozen=True)
+class PlannedLayer:
+    """What a plan may know of a layer that need not exist."""
+
+    dtype: np.dtype
+    blocks: BlockGrid
+    grid: GridSpec
+    nodata: None = None
+
+    @property
+    def block_size(self) -> int:
+        return self.blocks.block
+
+
 def plan_of(asked: Tool, blocks: BlockGrid, cells: np.dtype, machine: Machine) -> StreamPlan:
     """Plan a tool on a raster of this shape and type, which need not exist.
 
@@ -112,8 +125,7 @@ def plan_of(asked: Tool, blocks: BlockGrid, cells: np.dtype, machine: Machine) -
     """
     grid = GridSpec(blocks.rows, blocks.cols)
     types = [cells if one.dtype is None else np.dtype(one.dtype) for one in asked.inputs()]
-    absent = [np.broadcast_to(np.zeros((), dtype), blocks.shape) for dtype in types]
-    layers = [ArrayLayer(one, blocks, grid) for one in absent]
+    layers = [PlannedLayer(dtype, blocks, grid) for dtype in types]
     return _operation(None, asked).over(layers).plan(machine)
 
 
