@@ -26,7 +26,9 @@ from . import chain
 from .breach.operation import LAYER as BREACHED
 from .breach.operation import breaching_of
 from .chain import Show
+from .common.codes import open_directions, open_links
 from .common.outlets import BORDER, Asked, Outlets, with_inner_voids
+from .common.relative import base_of
 from .fill.operation import LAYER as FILLED
 from .fill.operation import refuse_epsilon
 from .flow_accumulation import operation as sums
@@ -39,6 +41,8 @@ from .streams.inputs import (
     refuse_other_sums,
 )
 from .terrain_indices.rule import refuse_other_areas, refuse_other_slopes
+from .watershed.operation import refuse_missing_areas
+from .watershed.pour_points import PourPoints
 
 Settings = dict[str, Any]
 Seconds = dict[str, float]
@@ -106,6 +110,7 @@ def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Sec
         amount(settings["keep_larger_than"], "keep_larger_than")
     if settings["epsilon"] and settings["directions"] not in store:
         refuse_epsilon(chain.heights_in(store))
+    _refuse_wide(store, settings)
     if (asked := settings.get("outlets")) is not None:
         _refuse_outlets(store, asked)
     return chain.provide_directions(store, settings["directions"], show, asked, **how)
@@ -124,6 +129,7 @@ def basins(store: TileStore, show: Show, how: Settings, settings: Settings) -> S
 
 def depressions(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `depressions`."""
+    _refuse_wide(store, settings)
     return basins(store, show, how, settings)
 
 
@@ -131,16 +137,18 @@ def fill_spill_merge(store: TileStore, show: Show, how: Settings, settings: Sett
     """Of `fill_spill_merge`."""
     if isinstance(settings["rain"], str):
         store.layer(settings["rain"])
-    return basins(store, show, how, settings)
+    return depressions(store, show, how, settings)
 
 
 def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `watershed`."""
     _refuse_table(settings)
     directions, area = settings["directions"], settings["snap_area"]
-    if settings["pour_points"] is not None:
-        _refuse_empty(store, directions)
-    if settings["snap"] is None or settings["pour_points"] is None:
+    if settings["links"] is not None:
+        open_links(store, settings["links"])
+    else:
+        _refuse_pour_points(store, settings)
+    if settings["snap"] is None:
         return chain.provide_directions(store, directions, show, **how)
     given = area.values() if isinstance(area, Mapping) else [] if area is None else [area]
     areas = any(amount(one, "snap_area")[1] is not None for one in given)
@@ -172,6 +180,8 @@ def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> 
 def hand(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `hand`."""
     _refuse_missing(store, settings, "layer")
+    if settings["layer"] in store:
+        base_of(store.layer(settings["layer"]))
     wanted = settings["threshold"] is not None
     seconds = streams(store, show, how, settings) if wanted else Seconds()
     return {**seconds, **_surface(store, show, how, settings)}
@@ -207,10 +217,32 @@ def _refuse_outlets(store: TileStore, asked: Asked) -> None:
         Outlets.of(chain.heights_in(store), *asked)
 
 
+def _refuse_wide(store: TileStore, settings: Settings) -> None:
+    """Refuse integers of too large a range where directions over them are to be computed."""
+    if settings["directions"] not in store:
+        base_of(chain.heights_in(store))
+
+
 def _refuse_empty(store: TileStore, directions: str) -> None:
     """Refuse heights without a value where directions over them are to be computed."""
     if directions not in store and HEIGHTS in store:
         store.layer(HEIGHTS).refuse_if_empty()
+
+
+def _refuse_pour_points(store: TileStore, settings: Settings) -> None:
+    """Refuse pour points that cannot drain, where layers are to be computed for them."""
+    directions, snap = settings["directions"], settings["snap"]
+    if directions in store:
+        if snap is None or settings["accumulation"] in store:
+            return
+        layer = open_directions(store, directions)
+    else:
+        layer = chain.heights_in(store)
+        layer.refuse_if_empty()
+    points = PourPoints.of(layer, settings["pour_points"])
+    if isinstance(settings["snap_area"], Mapping):
+        refuse_missing_areas(settings["snap_area"], points)
+    points.refuse_nodata(layer, snap)
 
 
 def _refuse_missing(

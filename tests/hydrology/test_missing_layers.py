@@ -85,11 +85,21 @@ def write(path, cells):
     return make_store(path, cells, -1, 64, crs=CRS.from_epsg(32617).to_wkt())
 
 
+def own_layer(store, name, cells):
+    """Add a layer of these cells."""
+    like = TileStore.open(store).grid, cells.dtype
+    with create_layer(store, name, *like, block_size=64) as target:
+        for at in target.blocks.ids():
+            r0, r1, c0, c1 = target.block_window(*at)
+            target.write_block(*at, cells[r0:r1, c0:c1])
+        target.commit()
+
+
 def compute(case, store, **more):
     arguments, _ = CASES[case]
     if "lines" in arguments:
         arguments = {**arguments, "lines": store.with_suffix(arguments["lines"])}
-    return getattr(terrain_gpu, case.split()[0])(store, **arguments, **more)
+    return getattr(terrain_gpu, case.split()[0])(store, **{**arguments, **more})
 
 
 def found_layers(store):
@@ -156,13 +166,47 @@ def test_the_network_computes_the_tree(tmp_path, no_fsync):
         ("terrain_indices", {"slope": "steep"}, StoreError, "no layer 'steep'"),
         ("terrain_indices", {"min_slope": 0}, InputError, "give degrees between 0 and 90"),
         ("streams", {"lines": "l.txt"}, InputError, "l.txt"),
+        ("watershed", {"pour_points": [(70, 3)]}, InputError, "outside the raster"),
+        ("watershed", {"pour_points": [(9, 9), (0, 0)]}, InputError, "1 of 2 .* are nodata: 2 at"),
+        (
+            "watershed snapped",
+            {"pour_points": [(0, 0)], "snap": 20.0},
+            InputError,
+            "within 20: 1 at",
+        ),
+        ("watershed snapped", {"snap_area": {5: "1km2"}}, InputError, "has none for 1 of 1"),
+        ("watershed snapped", {"snap": None}, InputError, "needs snap"),
+        ("watershed snapped", {"links": "wide"}, InputError, "is in place of pour_points"),
+        ("watershed", {"pour_points": None, "links": "real"}, StoreError, "holds float64, but"),
+        ("hand", {"layer": "wide"}, InputError, r"differ by more than 2\*\*53"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_work(tmp_path, no_fsync, case, more, error, told):
-    store = write(tmp_path / "s.zarr", heights())
+    cells = heights()
+    cells[:9, :9] = -1
+    store = write(tmp_path / "s.zarr", cells)
+    wide = np.where(cells < 0, 0, cells.astype(np.int64) << 58)
+    own_layer(store, "wide", wide)
+    own_layer(store, "real", wide * 1.0)
     with pytest.raises(error, match=told):
         compute(case, store, **more)
+    assert TileStore.open(store).layers == ["elevation", "real", "wide"]
+
+
+@pytest.mark.parametrize("case", ["fill", "depressions", "fill_spill_merge"])
+def test_too_large_a_range_is_refused_before_the_work(tmp_path, no_fsync, case):
+    store = write(tmp_path / "s.zarr", heights().astype(np.int64) << 58)
+    with pytest.raises(InputError, match=r"differ by more than 2\*\*53"):
+        compute(case, store)
     assert TileStore.open(store).layers == ["elevation"]
+
+
+def test_a_point_on_nodata_may_be_snapped(tmp_path, no_fsync):
+    cells = heights()
+    cells[:9, :9] = -1
+    store = write(tmp_path / "s.zarr", cells)
+    given = {"snap": 90.0, "snap_area": None, "pour_points": [(5, 5)]}
+    assert compute("watershed snapped", store, **given).found["pour_points"] == 1
 
 
 PLAIN = sorted(case for case in CASES if " " not in case)
@@ -321,6 +365,7 @@ BAD = {
     "outlet-rowcol": ("999,0", "0,0"),
     "outlets": ("no.gpkg", "away.geojson"),
     "pour-point": ("1e9,1e9",),
+    "pour-point-rowcol": ("999,0", "0,0"),
     "pour-points": ("no.gpkg", "away.geojson"),
     "keep-deeper-than": ("-1", "nan", "inf"),
     "keep-larger-than": ("-1", "nan"),
@@ -395,12 +440,7 @@ def test_no_bad_argument_leaves_a_layer_behind(tmp_path, no_fsync, monkeypatch):
     cells[:3, :3] = -1
     write(tmp_path / "s.zarr", cells)
     write(tmp_path / "empty.zarr", np.full_like(cells, -1))
-    grid = TileStore.open(tmp_path / "s.zarr").grid
-    with create_layer(tmp_path / "s.zarr", "bytes", grid, "uint8", block_size=64) as target:
-        for at in target.blocks.ids():
-            r0, r1, c0, c1 = target.block_window(*at)
-            target.write_block(*at, np.full((r1 - r0, c1 - c0), 9, np.uint8))
-        target.commit()
+    own_layer(tmp_path / "s.zarr", "bytes", np.full(cells.shape, 9, np.uint8))
     (tmp_path / "away.geojson").write_text('{"type": "Point", "coordinates": [0, 0]}')
     monkeypatch.chdir(tmp_path)
 

@@ -213,6 +213,21 @@ def _holds_points(store: TileStore, name: str) -> bool | None:
     return None
 
 
+def refuse_missing_areas(snap_area: Mapping[int, Any], points: PourPoints) -> None:
+    """Refuse areas that lack the one of a pour point.
+
+    Raises
+    ------
+    InputError
+    """
+    if missing := sorted(set(points.ids.tolist()) - set(snap_area)):
+        raise refused(
+            "snap_area",
+            f" has none for {len(missing)} of {len(points)} pour points, such as the one with id "
+            f"{missing[0]}; give an area for each",
+        )
+
+
 def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | None:
     """The sum that each point expects, in the unit of the sums; None for the largest."""
     if snap_area is None:
@@ -220,12 +235,6 @@ def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | N
     if not isinstance(snap_area, Mapping):
         return np.full(len(points), float(least_sum(snap_area, sums, "snap_area")))
     ids = points.ids.tolist()
-    if missing := sorted(set(ids) - set(snap_area)):
-        raise refused(
-            "snap_area",
-            f" has none for {len(missing)} of {len(points)} pour points, such as the one with id "
-            f"{missing[0]}; give an area for each",
-        )
     known = {
         key: float(least_sum(snap_area[key], sums, f"{{snap_area}} of {key}")) for key in set(ids)
     }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from ...cells import is_nodata
 from ...errors import ArgumentError, InputError, OutsideError, StoreError
 from ...grid import GridSpec, Window, cell_centres, units
 from ...grid.lengths import cell_areas, step_lengths
@@ -85,6 +86,39 @@ class PourPoints:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def refuse_nodata(self, layer: Layer, radius: float | None) -> None:
+        """Check, before the layers that tell it are computed, that each point may drain.
+
+        Parameters
+        ----------
+        layer
+            Elevations or directions: cells without a value do not drain.
+        radius
+            Points may be moved by this.
+
+        Raises
+        ------
+        InputError
+            when there is no cell with a value for a point; names the nearest one.
+        """
+        none = is_nodata(values_at(layer, *self.cells.T), layer.nodata)
+        if radius is not None and none.any():
+            none[none] = most_within(layer, self.cells[none], radius)[1]
+        if not none.any():
+            return
+        layer.refuse_if_empty()
+        which = "are nodata" if radius is None else f"have no cell with a value within {radius:g}"
+        near = _nearest_of(
+            [((layer,), layer.nodata, "with a value")],
+            self.cells[none][0].tolist(),
+            remedy=_remedy(radius),
+            none="has a value",
+        )
+        raise InputError(
+            f"{layer.path}: {none.sum()} of {len(self)} pour points {which}: "
+            f"{self._named(none, layer.grid)}; {near}"
+        )
+
     def snapped(
         self,
         store: TileStore,
@@ -108,7 +142,7 @@ class PourPoints:
             raise InputError(
                 f"{sums.path}: {none.sum()} of {len(self)} pour points have no cell that drains "
                 f"within {radius:g}: {self._named(none, sums.grid)}; "
-                f"{_nearest(store, codes, (row, col), remedy=', or snap farther (--snap)')}"
+                f"{_nearest(store, codes, (row, col), remedy=_remedy(radius))}"
             )
         return replace(self, cells=cells)
 
@@ -264,29 +298,50 @@ def naming_nearest(store: TileStore, directions: str) -> Iterator[None]:
         raise OutsideError(f"{error}; {nearest}", error.cell) from None
 
 
+def _remedy(radius: float | None) -> str:
+    return ", or snap it (--snap)" if radius is None else ", or snap farther (--snap)"
+
+
 def _nearest(
     store: TileStore,
     codes: Layer,
     cell: tuple[int, int],
     *,
-    remedy: str = ", or snap it (--snap)",
+    remedy: str = _remedy(None),
 ) -> str:
     """The nearest cell of a channel, or else the nearest that drains, and what to do."""
     drains = NOWHERE if codes.nodata is None else codes.nodata
-    for layers, none, name in (
-        (_channels(store, codes), 0, "of a channel"),
-        ([codes], drains, "that drains"),
-    ):
-        near = [_nearest_in(layer, *cell, none=none) for layer in layers]
+    layers = (_channels(store, codes), 0, "of a channel"), ((codes,), drains, "that drains")
+    return _nearest_of(layers, cell, remedy=remedy, none="drains")
+
+
+def _nearest_of(
+    kinds: Iterable[tuple[Iterable[Layer], float | None, str]],
+    cell: tuple[int, int],
+    *,
+    remedy: str,
+    none: str,
+) -> str:
+    """The nearest cell of the first kind that has one.
+
+    Parameters
+    ----------
+    kinds
+        Layers, their value that does not count, and what cells with others are called.
+    none
+        What no cell does if there is none.
+    """
+    for layers, void, name in kinds:
+        near = [_nearest_in(layer, *cell, void) for layer in layers]
         if known := [found for found in near if found is not None]:
             far, row, col = min(known)
-            ((x, y),) = cell_centres(codes.grid, np.array([[row, col]])).tolist()
+            ((x, y),) = cell_centres(next(iter(layers)).grid, np.array([[row, col]])).tolist()
             away = f", {far:.6g} away" * bool(remedy)  # not of a point outside the raster
             return (
                 f"the cell {name} nearest to the first is row {row}, column {col} (x {x}, y {y})"
                 f"{away}: move it there{remedy}"
             )
-    return f"no cell within {_REACH[-1]} cells of the first drains: move it"
+    return f"no cell within {_REACH[-1]} cells of the first {none}: move it"
 
 
 def _channels(store: TileStore, codes: Layer) -> list[Layer]:
@@ -303,8 +358,10 @@ def _channels(store: TileStore, codes: Layer) -> list[Layer]:
     return found
 
 
-def _nearest_in(layer: Layer, row: int, col: int, *, none: float) -> tuple[float, int, int] | None:
-    """Distance, row and column of the nearest cell that is not `none`.
+def _nearest_in(
+    layer: Layer, row: int, col: int, void: float | None
+) -> tuple[float, int, int] | None:
+    """Distance, row and column of the nearest cell that is not `void`.
 
     None if all are far.
     """
@@ -314,7 +371,7 @@ def _nearest_in(layer: Layer, row: int, col: int, *, none: float) -> tuple[float
         r0, r1 = max(row - reach, 0), min(row + reach + 1, grid.rows)
         c0, c1 = max(col - reach, 0), min(col + reach + 1, grid.cols)
         data = layer.read_window(r0, r1, c0, c1)
-        near = np.argwhere(data != none) + np.array((r0, c0))
+        near = np.argwhere(~is_nodata(data, void)) + np.array((r0, c0))
         if len(near):
             far = distances(grid, row, col, near)
             first = int(np.argmin(far))
