@@ -137,6 +137,31 @@ def no_quiet_left():
     logging.getLogger("terrain_gpu").setLevel(logging.NOTSET)
 
 
+CLOSED_TWICE: list[str] = []
+"""Where the package has closed descriptors that were not open, which could be those of others."""
+
+
+def _close(number, close=os.close):
+    try:
+        close(number)
+    except OSError:
+        frame = sys._getframe(1)
+        if any(path in frame.f_code.co_filename for path in terrain_gpu.__path__):
+            CLOSED_TWICE.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        raise
+
+
+os.close = _close
+
+
+@pytest.fixture(autouse=True)
+def no_file_closed_twice():
+    """Also where the error is suppressed."""
+    CLOSED_TWICE.clear()
+    yield
+    assert not CLOSED_TWICE
+
+
 @pytest.fixture
 def no_fsync(monkeypatch):
     """For tests that write many small files and simulate no power cut."""

@@ -136,11 +136,12 @@ class Output:
 
     def close(self) -> None:
         """Remove the folder, with anything not published, unless its file waits to be moved."""
-        if self._held:
+        if self._held or self._lock < 0:
             return
         shutil.rmtree(self.beside, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.close(self._lock)
+        # Once only: another thread may have a file of this number by then.
+        lock, self._lock = self._lock, -1
+        os.close(lock)
 
 
 _ASIDE, _ALL_ASIDE = "aside", "all-aside"

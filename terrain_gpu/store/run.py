@@ -186,7 +186,7 @@ class Target:
             self._lock = os.open(self.manifest, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._lock)
+            self._unlock()
             raise StoreError(_is_writing(self.root, self.work.name)) from None
         # Workers of a run that was killed may still be alive.
         for folder in self.spill.glob("lent-*"):

@@ -51,9 +51,9 @@ class TemporaryFolder:
     def close(self) -> None:
         """Remove the folder, unless this is a forked process, which does not own it."""
         if os.getpid() == self._owner and self._lock >= 0:
+            lock, self._lock = self._lock, -1
             shutil.rmtree(self._folder, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = -1
+            os.close(lock)
 
 
 def remove_temporary(place: Path) -> None:

@@ -328,6 +328,7 @@ class LayerWriter(BlockWriter):
         """Whether a resumed run found its result already complete."""
         self.done = np.zeros(self.blocks.shape, bool)
         """Blocks that the resumed run had finished."""
+        self._log = -1
         if finished:
             self.done[...] = True
             return
@@ -347,10 +348,16 @@ class LayerWriter(BlockWriter):
         if self.finished:
             return
         try:
-            os.close(self._log)
+            self._close()
         finally:
             complete = self._target.complete
             self._target.release(keep=complete or (self.keep and self._worth_keeping()))
+
+    def _close(self) -> None:
+        """Close the manifest, once: another thread may have a file of this number by then."""
+        if self._log >= 0:
+            log, self._log = self._log, -1
+            os.close(log)
 
     def record(self, line: bytes) -> None:
         """Record a block as written, by its line in the manifest."""
@@ -403,8 +410,7 @@ class LayerWriter(BlockWriter):
             if not self.finished:
                 self._complete(attributes or {})
             layer = self._target.publish(finished=self.finished)
-        if not self.finished:
-            os.close(self._log)
+        self._close()
         self.finished = True
         tell_complete(str(layer.path))
         return layer
