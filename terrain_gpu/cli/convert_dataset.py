@@ -53,7 +53,12 @@ class Number(click.ParamType):
     help="Treat cells of value V as nodata, and set the inputs' own nodata cells to V.",
 )
 @options.bounds_option
-@click.option("--crs", metavar="CRS", help="Coordinate system of inputs that have none.")
+@click.option(
+    "--crs",
+    metavar="CRS",
+    help="Coordinate system of inputs that have none: a code, WKT, a PROJ string, or a file with "
+    "one of these.",
+)
 @click.option(
     "--encoding",
     type=click.Choice([*ENCODINGS]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..engine.connection import OVERHEAD
@@ -14,6 +13,7 @@ from ..engine.plan import format_size
 from ..errors import InputError
 from ..grid import BlockGrid, ceil_div
 from ..io.convert_problem import PART
+from ..io.small_files import read_small
 from ..paths.cost_matrix.operation import MatrixPlan
 from ..plurals import counted
 from ..spanning_tree.operation import regions_of_a_task
@@ -269,7 +269,7 @@ def learned(purpose: str, case: Case, file: str) -> Case:
         when it is not the report of such a run on a cluster.
     """
     try:
-        told = json.loads(Path(file).read_text(encoding="utf-8"))
+        told = json.loads(read_small(file))
         cells, cluster = int(_number(told["cells"], 1)), told["settings"]["cluster"]
         each, plan = cluster["each"], told["settings"].get("plan", {})
         # Batches are solved in threads of their tasks, whose processor seconds are not told.

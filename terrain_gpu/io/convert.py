@@ -26,6 +26,7 @@ from ..store.objects import is_url, named
 from ..store.swap import refuse_inside
 from .array_input import ArrayInput
 from .convert_problem import Convert
+from .crs import text_of
 from .encodings import warn_of_tags
 from .gdal import gdal_environment
 from .georeference import IDENTITY
@@ -94,7 +95,7 @@ def convert_dataset(
         (west, south, east, north) in the raster's CRS; converts the cells they touch.
     crs
         Coordinate system of inputs that do not name one, such as ASCII grids: "EPSG:32611", WKT or
-        a PROJ string. Nothing is reprojected.
+        a PROJ string, or a file with one of these, such as a .prj. Nothing is reprojected.
     encoding
         Of inputs that hold flow directions of another program: "esri", "grass", "taudem",
         "whitebox", "saga", "ldd", "esri-backlink", "esri-degrees" or "r.cost". The layer gets D8
@@ -150,7 +151,7 @@ def convert_dataset(
         clamp_min=clamp_min,
         nodata=nodata,
         bounds=bounds,
-        crs=crs,
+        crs=None if crs is None else text_of(crs),
         encoding=encoding,
     )
     with gdal_environment(), problem.mosaic:

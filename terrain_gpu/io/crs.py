@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -10,11 +11,16 @@ from typing import Any
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
+from ..errors import InputError
 from ..grid import GridSpec, wkt_name
 from ..grid.crs import equal, grid_crs
+from .small_files import read_small
 
 _OWN_ID = re.compile(r',ID\["[^"]*",[^\[\]]*\]\]$')
 """The id of a CRS itself, at the end of its WKT2."""
+
+_FETCHED = re.compile(r"(esri::)?(/vsi|https?://(?!(www\.)?opengis\.net/def/crs))", re.I)
+_FILE = re.compile(r"^esri::", re.I)
 
 _EPSG = {"OGC:CRS84": "EPSG:4326", "OGC:CRS83": "EPSG:4269", "OGC:CRS27": "EPSG:4267"}
 """Codes of systems that differ only in the order of axes."""
@@ -44,14 +50,37 @@ def coded_crs(grid: GridSpec) -> CRS:
     return crs
 
 
+def text_of(crs: str) -> str:
+    """The text that --crs gives, or that is in the file it names, such as a .prj.
+
+    Raises
+    ------
+    InputError
+        when the file cannot be read.
+    """
+    if not os.path.lexists(crs):
+        return crs
+    try:
+        return read_small(crs).strip()
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise InputError(
+            f"--crs {crs}: cannot be read as the file of a coordinate system: {reason}"
+        ) from None
+
+
 def read_crs(text: Any) -> CRS:
     """Read a coordinate system from a code, WKT or PROJ text.
+
+    GDAL would also read the file or fetch the URL that a text names, such as one in GeoJSON.
 
     Raises
     ------
     CRSError
         for whatever is none; rasterio raises other errors for some.
     """
+    if isinstance(text, str) and (_FETCHED.match(text) or os.path.lexists(_FILE.sub("", text))):
+        raise CRSError("it names a file or a URL")
     try:
         return CRS.from_user_input(text)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -68,11 +97,17 @@ def crs_code(crs: CRS) -> str | None:
 
     PROJ also offers the codes of similar systems, such as a national one for UTM on another datum.
     """
+    codes = list[str]()
     with suppress(CRSError):
         if found := crs.to_authority():
-            code = ":".join(found)
-            code = _EPSG.get(code, code)
-            return code if equal(CRS.from_user_input(code), crs) else None
+            codes.append(_EPSG.get(":".join(found), ":".join(found)))
+        # An Esri .prj in degrees differs in the order of axes, which lowers PROJ's confidence.
+        if epsg := crs.to_epsg(confidence_threshold=0):
+            codes.insert(not codes or codes[0].startswith("EPSG:"), f"EPSG:{epsg}")
+    for code in codes:
+        with suppress(CRSError):
+            if equal(CRS.from_user_input(code), crs):
+                return code
     return None
 
 

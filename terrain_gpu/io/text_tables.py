@@ -7,10 +7,10 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from ..errors import InputError
 from ..plurals import counted
+from .small_files import read_small
 
 ADVICE = "one separator, and decimals with a point"
 """How to write the numbers of a table, for messages."""
@@ -26,7 +26,7 @@ def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
     """
     try:
         # `splitlines` would also divide lines at what editors show within them, such as U+2028.
-        return Path(path).read_text(encoding="utf-8-sig").split("\n")
+        return read_small(path).split("\n")
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise InputError(f"{path}: cannot be read as a table of {what}: {reason}") from None

@@ -275,6 +275,8 @@ _RINGS = {"Point": lambda c: [[c]], "LineString": lambda c: [c], "Polygon": lamb
 def _read(path: Source, layer: str | None, limit: int, *fields: str) -> Read:
     """Read a file, with two fields: ids, and costs or what is in their place."""
     read: Read
+    if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(f"{path}: a pipe or device; save it as a file first")
     if isinstance(path, GeoObject):
         read = *_of_json(path, path.data, fields), path.crs
     elif path.suffix.lower() not in GEOJSON:

@@ -250,14 +250,21 @@ def test_an_error_while_a_sidecar_is_moved_leaves_the_older_file(tmp_path, monke
 # -- equal systems ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [4326, 4258, 4283, 4269, 4167, 31467, 2193, 3301])
-def test_a_prj_of_esri_is_the_system_of_its_code(code):
+@pytest.mark.parametrize("code", [4326, 4258, 4283, 4269, 4167, 4230, 31467, 2193, 3301])
+def test_a_prj_of_esri_is_the_system_of_its_code(tmp_path, code):
+    """Also as GDAL reads it, with longitudes first."""
     crs = CRS.from_epsg(code)
-    prj = CRS.from_wkt(crs.to_wkt(version="WKT1_ESRI"))
-    assert equal(prj, crs)
-    assert grid_crs(placed(GridSpec(1, 1), prj)) == CRS.from_user_input(crs_code(prj))
-    assert equal(CRS.from_user_input(crs_code(prj)), crs)
-    assert crs_code(prj).startswith("EPSG:")
+    text = crs.to_wkt(version="WKT1_ESRI")
+    (tmp_path / "a.prj").write_text(text)
+    head = "ncols 1\nnrows 1\nxllcorner 5\nyllcorner 45\ncellsize 1\n7\n"
+    (tmp_path / "a.asc").write_text(head)
+    with rasterio.open(tmp_path / "a.asc") as data:
+        beside = data.crs
+    for prj in CRS.from_wkt(text), beside:
+        assert equal(prj, crs)
+        assert grid_crs(placed(GridSpec(1, 1), prj)) == CRS.from_user_input(crs_code(prj))
+        assert equal(CRS.from_user_input(crs_code(prj)), crs)
+        assert crs_code(prj).startswith("EPSG:")
 
 
 @pytest.mark.parametrize(

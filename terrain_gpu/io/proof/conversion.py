@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from rasterio.crs import CRS
 
 from ... import cells
 from ...engine.machine import owns_process
@@ -28,7 +27,7 @@ from ...grid.neighbours import ENCODINGS
 from ...report import return_large_arrays
 from ...store import Layer
 from ...store.checksums import checksum
-from ..crs import placed
+from ..crs import placed, read_crs
 from ..gdal import bound_cache, gdal_environment
 from ..grass_ascii import GrassAscii
 from ..inputs import SEQUENTIAL, offset_bytes, open_input
@@ -171,7 +170,7 @@ class _ConversionChecker:
             for path in how.rasters:
                 files.append(open_input(path, how.band))
                 if how.crs is not None and not files[-1].crs:
-                    files[-1].grid = placed(files[-1].grid, CRS.from_user_input(how.crs))
+                    files[-1].grid = placed(files[-1].grid, read_crs(how.crs))
         rule = _Rule.of(how, files)
         return rule, _Sources(files, self.layer.grid, rule.nodata, how.nodata is not None)
 
