@@ -44,8 +44,12 @@ def also_export(
     name, store = layer.path.name, layer.path.parent
     advice = f"layer {name} is complete, {output} is unchanged"
     wanted = {key: settings[key] for key in ("memory_limit", "threads", "overwrite")}
-    with options.if_interrupted(advice), report.phase("export"):
-        export_layer(store, output, layer=name, **form, **wanted)
+    with (
+        options.if_interrupted(advice),
+        report.phase("export"),
+        options.progress_of("export") as progress,
+    ):
+        export_layer(store, output, layer=name, progress=progress, **form, **wanted)
     report.result["output"] = output
 
 

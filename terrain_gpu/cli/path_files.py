@@ -141,9 +141,9 @@ class Files:
             if is_store(file) != stores:
                 continue
             form = self._form(OPTIONS[name])
-            with found.report.phase("export"):
+            with found.report.phase("export"), options.progress_of("export") as progress:
                 layer = found.layers[name].name
-                export_layer(store.path, file, layer=layer, **form, **how)
+                export_layer(store.path, file, layer=layer, progress=progress, **form, **how)
             found.report.result[OPTIONS[name].removeprefix("--").replace("-", "_")] = file
 
     def described(self, report: Report) -> str:
@@ -178,7 +178,9 @@ def _write_paths(
 
     def prove(part: Path) -> None:
         how = settings["into"], path, settings["memory_limit"]
-        checked = verify_stored_paths(store, *how, part=part, ends=KnownEnds(*places))
+        with options.progress_of("verify paths") as progress:
+            ends = KnownEnds(*places)
+            checked = verify_stored_paths(store, *how, part=part, ends=ends, progress=progress)
         found.report.result["verified_path_steps"] = checked["steps"]
 
     wanted = prove if settings["verify"] else None
@@ -190,8 +192,9 @@ def _add_ties(found: ShortestPaths, store: TileStore, settings: dict[str, Any]) 
     from ..paths.ties.operation import tied_steps
 
     own = "memory_limit", "threads", "client", "verify", "resume", "overwrite"
-    with found.report.phase("ties"):
-        made = tied_steps(store, settings["into"], **{name: settings[name] for name in own})
+    how = {name: settings[name] for name in own}
+    with found.report.phase("ties"), options.progress_of("ties") as progress:
+        made = tied_steps(store, settings["into"], progress=progress, **how)
     (found.layers["ties"],) = made.layers.values()
     found.report.result["layers"].append(found.layers["ties"].name)
 

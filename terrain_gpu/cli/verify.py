@@ -530,7 +530,8 @@ def _drawing(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[s
 def _path_lines(store: TileStore, file: str, name: str, **how: Any) -> tuple[dict[str, Any], str]:
     from ..paths.proof.lines import verify_stored_paths
 
-    found = verify_stored_paths(store, name, file, how["memory_limit"])
+    limit, progress = how["memory_limit"], how["progress"]
+    found = verify_stored_paths(store, name, file, limit, progress=progress)
     return found, f"file {file} verified, {counted(found['paths'], 'path')} by layer {name}"
 
 

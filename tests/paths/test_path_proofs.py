@@ -61,15 +61,18 @@ def test_paths_of_one_search(folders, question, block, ending, allocation):
         how = {**steps_of(problem), "max_cost": problem.max_cost, "verify": True}
         found = shortest_paths(store, starts, backlink=True, allocation=allocation, **how)
         paths = found.paths(ends, starts)
-        file, checked = folder / f"p{ending}", []
+        file, checked, told = folder / f"p{ending}", [], []
 
         def prove(part):
             given = {"part": part, "ends": KnownEnds(starts, ends)}
+            given["progress"] = lambda *seen: told.append(seen)
             checked.append(verify_stored_paths(store, "distance", file, **given))
 
         write_paths(file, paths, problem.grid, prove=prove)
         steps = sum(len(path.cells) - 1 for path in paths)
         assert checked == [{"paths": len(paths), "steps": steps}]
+        assert sum(done for done, _ in told) == len(paths)
+        assert {total for _, total in told} == {len(paths)} - {0}
         if paths or ending != ".fgb":
             assert verify_stored_paths(store, "distance", file) == checked[0]
 

@@ -91,6 +91,14 @@ def read_flatgeobuf(
             raise ValueError(f"its header counts other features than {count:,}")
 
 
+def count_features(file: Path) -> int:
+    """The number of features in the header; 0 if it has none."""
+    with open(file, "rb") as source:
+        source.seek(8)
+        header = _next(source, lambda size: None)
+    return 0 if header is None else int(header.value(8, "Q", 0))
+
+
 def _next(source: BinaryIO, room: Callable[[int], None]) -> _Fields | None:
     """The root table of the next buffer; None at the end."""
     size = source.read(4)

@@ -24,7 +24,7 @@ from ..geojson import listed
 from ..lines import PARQUET, geojson_line, geojson_lines, is_geopackage
 from ..reprojection import WGS84, reprojected
 from ..vectors import GEOPACKAGE
-from .flatgeobuf import read_flatgeobuf
+from .flatgeobuf import count_features, read_flatgeobuf
 
 _BATCH = 1 << 16
 _ROWS = 1 << 10
@@ -357,6 +357,23 @@ def attribute_rows(of: LineFile, room: Room) -> Iterator[dict[str, Any]]:
             yield from (found for found, _ in binary_rows(of, room))
         else:
             yield from (found for _, found, _ in geojson_rows(of, room))
+
+
+def count_lines(of: LineFile) -> int:
+    """The number of features that a file says it has, for progress; 0 if it is damaged."""
+    with suppress(VerificationError, OSError), readable(of.path):
+        if is_geopackage(of.file):
+            with _database(of.file) as base:
+                ((found,),) = base.execute(f'SELECT count(*) FROM "{of.layer}"')
+        elif not of.is_binary:
+            with open(of.file, "rb") as text:
+                found = sum(line.startswith(b'{"type": "Feature",') for line in text)
+        elif of.file.suffix.lower() == FLATGEOBUF:
+            found = count_features(of.file)
+        else:
+            found = import_parquet(of.path)[1].read_metadata(of.file).num_rows
+        return int(found)
+    return 0
 
 
 def attributes_of(file: Path, grid: GridSpec) -> set[str]:

@@ -27,11 +27,13 @@ from ...io.proof.line_files import (
     Batch,
     LineFile,
     check_attributes,
+    count_lines,
     fields_of,
     in_parts,
     read_lines,
     wrong_line,
 )
+from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..cost.edges import edge, infinity_of
 from ..cost.fields import Field
@@ -221,6 +223,7 @@ def verify_stored_paths(
     *,
     part: Path | None = None,
     ends: KnownEnds | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """Check a file of paths against a layer of distances and its backlinks.
 
@@ -237,6 +240,8 @@ def verify_stored_paths(
         Of the run that writes it: then there must be a line for every target that is reached, in
         their order, with their ids and names. Otherwise the ids of sources are those of the layer
         of allocation, if there is one, and those of targets are not checked.
+    progress
+        Called with the lines just checked, and all of the file.
 
     Returns
     -------
@@ -266,7 +271,7 @@ def verify_stored_paths(
     how = terrain, recorded.options, layers[RESULTS[0]].dtype
     lines = PathLines(own, *how, memory_limit)
     claims = None if ends is None else _expected(terrain.blocks, layers[RESULTS[0]], ends)
-    return _PathProof(lines, layers, claims, ends).run()
+    return _PathProof(lines, layers, claims, ends).run(progress)
 
 
 def _expected(
@@ -304,12 +309,13 @@ class _PathProof:
             self._sources = dict(zip(cells.tolist(), own.ids.tolist(), strict=True))
             self._names = own.names
 
-    def run(self) -> dict[str, Any]:
-        paths = steps = 0
+    def run(self, progress: Progress) -> dict[str, Any]:
+        paths, steps, total = 0, 0, count_lines(self._lines.file)
         for batch, walked in self._lines.batches():
             self._check(batch, walked)
             paths += len(batch.attributes)
             steps += len(batch.cells) - len(batch.attributes)
+            progress(len(batch.attributes), total)
         if self._claims is not None and (left := next(self._claims, None)) is not None:
             raise VerificationError(
                 f"{self._lines.file.path}: no line to target {left[1]['target']}, which is reached;"
