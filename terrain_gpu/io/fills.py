@@ -19,8 +19,9 @@ from ..store.writer import LayerWriter
 log = logging.getLogger(__name__)
 
 _INTEGERS = -999, -9999, -99999, -32768, -32767, 32767, 65535, -(2**31), 2**31 - 1
-_LARGE = 1e20, 9.969209968386869e36, 3.4028234663852886e38, 1.7976931348623157e308
-FILLS = (*_INTEGERS, *_LARGE, *(-value for value in _LARGE))
+_LARGE = 1e20, 1e30, 9.969209968386869e36, 3.4028234663852886e38, 1.7976931348623157e308
+_ROUNDED = 9.97e36, 1.70141e38, 3.4e38
+FILLS = (*_INTEGERS, *_LARGE, *_ROUNDED, *(-value for value in (*_LARGE, *_ROUNDED)))
 """What programs write where there is no value."""
 
 _TAG = 5e-7
