@@ -133,7 +133,7 @@ class Tool:
 
     Attributes
     ----------
-    command, function, method
+    command, function, accessor
         Names: of the command, of the Python function, and of the method of DataArrays.
     group, title
         Where QGIS lists it, and under which title.
@@ -167,7 +167,7 @@ class Tool:
 
     command: ClassVar[str]
     function: ClassVar[str]
-    method: ClassVar[str | None] = None
+    accessor: ClassVar[str | None] = None
     group: ClassVar[str]
     title: ClassVar[str | None] = None
     examples: ClassVar[str] = ""

@@ -49,7 +49,7 @@ METHODS = {
     "spanning_tree": "minimum_spanning_tree",
     "streams": "streams",
     "watershed": "watershed",
-    **{one.method: one.function for one in map(tool_of, TOOLS) if one.method},
+    **{one.accessor: one.function for one in map(tool_of, TOOLS) if one.accessor},
 }
 """Methods of the accessor, and the functions that they are."""
 

@@ -55,6 +55,6 @@ def test_the_function_and_the_command_have_the_same_options(command):
 
 def test_tools_differ():
     tools = [tool_of(command) for command in TOOLS]
-    for name in ("function", "method", "mark"):
+    for name in ("function", "accessor", "mark"):
         values = [value for one in tools if (value := getattr(one, name)) is not None]
         assert len(set(values)) == len(values)

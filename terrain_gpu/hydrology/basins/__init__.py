@@ -47,7 +47,7 @@ class Basins(Tool):
         "drain inwards: if there are any, the basin may extend beyond the data.",
     )
 
-    command = function = method = "basins"
+    command = function = accessor = "basins"
     group = "Drainage"
     style = "labels"
     examples = """

@@ -60,7 +60,7 @@ class Burn(Tool):
     layer: str = reads(default="elevation", help="Layer of elevations.")
     into: str = writes(default=LAYER, help="Layer to write the burned elevations to.")
 
-    command = function = method = "burn"
+    command = function = accessor = "burn"
     group = "Drainage"
     examples = """
     terrain-gpu burn dem.tif --streams rivers.gpkg --depth 10 -o burned.tif

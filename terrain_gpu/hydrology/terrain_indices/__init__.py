@@ -70,7 +70,7 @@ class TerrainIndices(Tool):
         help="Slope that the wetness index takes for flatter cells.",
     )
 
-    command, function, method = "terrain-indices", "terrain_indices", "indices"
+    command, function, accessor = "terrain-indices", "terrain_indices", "indices"
     group = "Terrain"
     examples = """
     terrain-gpu terrain-indices dem.zarr --twi twi --spi spi --ls ls

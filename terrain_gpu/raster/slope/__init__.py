@@ -38,7 +38,7 @@ class Slope(Tool):
         "Level cells are nodata.",
     )
 
-    command = function = method = "slope"
+    command = function = accessor = "slope"
     group = "Terrain"
     examples = """
     terrain-gpu slope dem.zarr
