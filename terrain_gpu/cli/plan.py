@@ -729,7 +729,7 @@ def _plan_flow(
     """Plan what follows flow directions: fill, hand, basins, watershed."""
     from ..engine.plan import PER_ROW
     from ..hydrology.along_flow.operation import plan_flow
-    from ..hydrology.watershed.operation import POINT_BYTES
+    from ..hydrology.watershed.operation import LINKS_BYTES, POINT_BYTES
 
     worker, held, row_bytes = 0, 0, 0
     read, written = [1], [labels]
@@ -743,6 +743,7 @@ def _plan_flow(
         worker, row_bytes = (120, PER_ROW) if problem["table"] else (40, 0)
         if problem["links"]:
             read, written = [1, problem["links"].itemsize], [problem["links"].itemsize]
+            held = LINKS_BYTES if problem["table"] else 0
         else:
             written, held = [4, 4], POINT_BYTES * (problem["points"] or 0)
     how = {"worker": worker, "held": held, "row_bytes": row_bytes}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,6 +86,8 @@ class StreamPlan:
         Of each worker of a cluster: less, where what is known of all blocks takes more. Else 0.
     most_memory
         The predicted peak of the same threads without a limit; 0 where that is not known.
+    always
+        Bytes of it before a cell is read, with what is known of rows; 0 where that is not known.
     bytes_read, bytes_written
         Predictions; bytes_written is an upper bound, because all-nodata tiles are not stored.
     """
@@ -108,6 +110,7 @@ class StreamPlan:
     workers: int = 0
     worker_memory: int = 0
     most_memory: int = 0
+    always: int = 0
 
     @classmethod
     def of_blocks(cls, blocks: BlockGrid, dtype: str, **more: int) -> StreamPlan:
@@ -142,7 +145,9 @@ class StreamPlan:
                 yield i, j
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "most_memory"}
+        own = asdict(self)
+        del own["most_memory"], own["always"]
+        return own
 
     def describe(self) -> str:
         """Describe the plan in words, in several lines."""
@@ -165,6 +170,38 @@ class StreamPlan:
                 f"bytes written  {format_size(self.bytes_written)} at most",
             )
         )
+
+
+class Growing(NamedTuple):
+    """The memory of a table about all blocks whose size depends on the cells.
+
+    Attributes
+    ----------
+    plan
+        Of the run.
+    held, joined
+        Bytes of the table that the plan counts: while blocks stream, and while no blocks stream.
+    beside
+        Further bytes that are held then.
+    """
+
+    plan: StreamPlan
+    held: int
+    joined: int
+    beside: int = 0
+
+    def fits(self, held: int, joined: int) -> bool:
+        """Whether the table may take so many bytes."""
+        return self._needed(self.plan.memory, held, joined) <= self.plan.memory_limit
+
+    def enough(self, held: int, joined: int) -> int:
+        """Return a limit in MB with which it may, however many blocks that has in memory."""
+        most = max(self.plan.memory, self.plan.most_memory)
+        return ceil_div(self._needed(most, held, joined), MB)
+
+    def _needed(self, memory: int, held: int, joined: int) -> int:
+        streaming = 0 if self.plan.worker_memory else memory - self.held + held
+        return max(streaming, self.plan.always + self.beside + joined)
 
 
 def layer_bytes(rows: int, cols: int, itemsize: int, block: int) -> int:
@@ -252,6 +289,7 @@ def fit_blocks(
                     bytes_written=bytes_written,
                     worker_memory=own if machine.in_cluster else 0,
                     most_memory=most,
+                    always=always,
                 )
     raise PlanError(
         f"a memory limit of {format_size(limit)} is too small {what} {blocks.rows} x "

@@ -117,6 +117,15 @@ class BlockGrid:
         down, across = self.shape
         return (down - 1) * self.cols + (across - 1) * self.rows
 
+    @property
+    def rim_cells(self) -> int:
+        """Number of cells along the rims of all blocks."""
+        inside = [
+            side // self.block * (self.block - 2) + max(side % self.block - 2, 0)
+            for side in (self.rows, self.cols)
+        ]
+        return self.rows * self.cols - inside[0] * inside[1]
+
     def window(self, i: int, j: int) -> Window:
         """Return the window of block (i, j), clipped to the raster."""
         b = self.block

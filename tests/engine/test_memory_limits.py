@@ -21,9 +21,12 @@ from memory import MB
 from rasterio.crs import CRS
 
 import terrain_gpu
+from terrain_gpu import TileStore
 from terrain_gpu.cells import DTYPES
 from terrain_gpu.engine.machine import Machine
+from terrain_gpu.errors import PlanError
 from terrain_gpu.io.convert_problem import Convert
+from terrain_gpu.paths.proof.stored import verify_stored
 from terrain_gpu.store.files import sync_files
 
 TRANSFORM = (10.0, 0.0, 500000.0, 0.0, -10.0, 5500000.0)
@@ -241,6 +244,24 @@ def test_one_large_compressed_strip_is_planned_by_what_it_decodes_to(threads, tm
     sources = f"compute-sssp s.zarr --sources p.tif {CPU} --threads {threads}"
     limit, peak = memory.within(tmp_path, sources, MB)
     assert peak <= limit
+
+
+def test_nothing_is_known_of_all_rows_before_there_is_a_plan(tmp_path, monkeypatch, no_fsync):
+    """Lengths of steps and areas of cells are as large as a raster is long."""
+    store = str(world(tmp_path, "noise", (70, 90), np.dtype(np.float32), 64) / "s.zarr")
+    terrain_gpu.shortest_paths(store, [(3, 4)])
+    terrain_gpu.flow_direction(store)
+
+    def too_early(*given):
+        raise AssertionError("computed before a plan refused it")
+
+    monkeypatch.setattr("terrain_gpu.paths.proof.stored.step_lengths", too_early)
+    monkeypatch.setattr("terrain_gpu.hydrology.common.sums.area_units", too_early)
+    with pytest.raises(PlanError, match="to verify shortest paths"):
+        verify_stored(TileStore.open(store), memory_limit=MB)
+    for refused in (terrain_gpu.flow_accumulation, terrain_gpu.accumulate):
+        with pytest.raises(PlanError, match="give at least"):
+            refused(store, areas=True, memory_limit=MB)
 
 
 def test_a_small_file_of_a_long_raster_keeps_the_limit(tmp_path):

@@ -22,12 +22,10 @@ from test_mst import make_store
 from terrain_gpu import TileStore, accumulate, create_layer, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.engine.machine import COMPILED_BASELINE
 from terrain_gpu.errors import InputError, PlanError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas, step_lengths
 from terrain_gpu.hydrology.accumulate.operation import Accumulate
-from terrain_gpu.hydrology.forest.skeleton import Outline, Skeleton
 from terrain_gpu.io.places import from_rowcol
 
 int16 = st.just(np.dtype("<i2"))
@@ -312,14 +310,6 @@ def test_outlets_in_one_cell_count_once(store, caplog):
         "1 of 3 outlets ignored: their cell has one with a lower start cost or id: 2 at "
         "row 5, column 6 (but 1)"
     ]
-
-
-def test_too_many_cells_between_blocks_are_refused():
-    skeleton = Skeleton(120, COMPILED_BASELINE + 1000)
-    none, cells = np.empty(0, np.int64), np.arange(100)
-    part = Outline(cells, cells, none, none.reshape(0, 2), (none,), none.reshape(0, 2), (none,))
-    with pytest.raises(PlanError, match="more than 281 MB, or convert with a larger --block-size"):
-        skeleton.add(part)
 
 
 def test_the_plan(store, capfd):

@@ -21,14 +21,10 @@ from test_flow import AlongDirections, call, store_of_codes
 
 from terrain_gpu import TileStore, depressions, fill, flow_direction
 from terrain_gpu import minimum_spanning_tree as spanning_tree
-from terrain_gpu.engine.machine import COMPILED_BASELINE
-from terrain_gpu.engine.operation import Phase
 from terrain_gpu.engine.proof import Limits
-from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
-from terrain_gpu.hydrology.depressions.block import Known
+from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.hydrology.depressions.operation import Depressions
 from terrain_gpu.hydrology.depressions.proof import verify_stored_depressions
-from terrain_gpu.hydrology.depressions.state import Hierarchy
 
 
 def right(data, nodata=None, connectivity=8, outlets=None):
@@ -263,14 +259,6 @@ def test_depressions_that_cannot_be(dem, tmp_path, capsys):
     assert call("depressions s.zarr --table t.csv --resume") == 2
     assert "'depressions' is complete but" in capsys.readouterr().err
     assert call("depressions s.zarr --into elevation --overwrite") == 2
-    state = Hierarchy("s.zarr/mst", 0.0, COMPILED_BASELINE + 10_000)
-    none = np.empty(0)
-    known = Known((none, none), (none,) * 4, (none,) * 3, (np.empty(100),) * 5)
-    merge = Phase("merge", joined="hierarchy")
-    for at in ((0, 0), (0, 1)):
-        state.add(merge, at, known)
-    with pytest.raises(PlanError, match=r"for 200 depressions; .* \(--min-depth\), or give at"):
-        state.join(merge)
     store_of_codes("s.zarr", np.zeros(dem.shape, np.uint8), grid=TileStore.open("s.zarr").grid)
     with pytest.raises(StoreError, match="codes: not made by flow-direction; depressions need"):
         depressions("s.zarr", directions="codes")

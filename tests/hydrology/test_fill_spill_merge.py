@@ -19,15 +19,12 @@ from test_flow import AlongDirections, call, right_codes
 import terrain_gpu
 from terrain_gpu import TileStore, fill_spill_merge, flow_direction
 from terrain_gpu import minimum_spanning_tree as spanning_tree
-from terrain_gpu.engine.machine import COMPILED_BASELINE
 from terrain_gpu.engine.proof import Limits
-from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
+from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.hydrology.fill_spill_merge import proof
-from terrain_gpu.hydrology.fill_spill_merge.block import Catchments
 from terrain_gpu.hydrology.fill_spill_merge.operation import FillSpillMerge
-from terrain_gpu.hydrology.fill_spill_merge.pools import AllPools
 
 AREA = 200
 small = rasters(st.just(np.dtype("<i2")), shapes(140, 1200), special=False)
@@ -185,14 +182,6 @@ def test_what_cannot_be(dem, capsys):
     add_rain("s.zarr", rain)
     with pytest.raises(InputError, match=r"rain: row 9, column 7: the rain is -3.0; give depths"):
         fill_spill_merge("s.zarr", rain="rain")
-    state = AllPools(FillSpillMerge("s.zarr", 1.0), COMPILED_BASELINE + 10_000)
-    none = np.empty(0)
-    known = Catchments((none, none), np.empty(100), (none,) * 3, (none,) * 4, (0, 0))
-    first = FillSpillMerge("s.zarr", 1.0).phases[0]
-    for at in ((0, 0), (0, 1)):
-        state.add(first, at, known)
-    with pytest.raises(PlanError, match="for 200 catchments; give at least"):
-        state.join(first)
     flow_direction("s.zarr", flats="gradient", into="gradient")
     spanning_tree("s.zarr", weight="max", overwrite=True)
     with pytest.raises(StoreError, match="with weight max, but fill-spill-merge needs weight flow"):

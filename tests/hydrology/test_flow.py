@@ -6,7 +6,6 @@ import json
 import math
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ from terrain_gpu import (
 )
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.errors import InputError, PlanError, StoreError
+from terrain_gpu.errors import InputError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import area_units, step_lengths
 from terrain_gpu.hydrology.common.codes import DIRECTIONS
@@ -391,18 +390,6 @@ def test_another_nodata_value(tmp_path):
     codes[codes == 247] = 255
     right = reference.flow_sums(codes, np.ones(70, int)).astype(np.uint32)
     assert same(whole(found.layers["flow_accumulation"]), right)
-
-
-def test_too_many_entries_for_the_limit(tmp_path):
-    from terrain_gpu.engine.machine import COMPILED_BASELINE
-    from terrain_gpu.engine.operation import Phase
-    from terrain_gpu.grid import BlockGrid
-    from terrain_gpu.hydrology.along_flow.entries import Inflows
-
-    state = Inflows(SimpleNamespace(path="codes"), BlockGrid(200, 200, 64), COMPILED_BASELINE + 150)
-    some = np.arange(2)
-    with pytest.raises(PlanError, match=r"codes: a memory limit of .* give more than \d+ MB"):
-        state.add(Phase("ways"), (0, 0), (some, some, some, some))
 
 
 # -- fill ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import math
 from itertools import pairwise
 
 import hypothesis
+import numba
 import numpy as np
 import pytest
 import reference
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from test_paths_index import TILED, call, exact, for_the_index, graph_of, write_layer
 
 from terrain_gpu import InputError, PlanError, StoreError, TileStore, build_index, query_index
+from terrain_gpu.paths.distance_index import search as search_module
 from terrain_gpu.paths.distance_index.files import NAME
 from terrain_gpu.paths.distance_index.pairs import read_pairs
 from terrain_gpu.paths.distance_index.search import RimSearch
@@ -64,6 +66,30 @@ def test_costs_and_paths_are_those_of_dijkstra(folders, problem, sides, pairs, r
                     (step,) = (w for to, w, _ in steps[u] if to == v)
                     total = reference.extend(problem.model, total, step)
                 assert near(cost, total, exact(problem))
+
+
+def test_kernels_are_compiled_before_the_state_of_a_search(store, monkeypatch):
+    """It takes memory of its own; a search compiles no more."""
+    seen: dict[str, set] = {}
+
+    def watched(name):
+        kernel = getattr(search_module, name)
+
+        def call(*given):
+            seen.setdefault(name, set()).add(tuple(map(numba.typeof, given)))
+            return kernel(*given)
+
+        return call
+
+    for name in ("announce", "search_rims", "solve_inside", "way_inside"):
+        monkeypatch.setattr(search_module, name, watched(name))
+    build_index(store, backend="cpu")
+    search = RimSearch(*stored_index(TileStore.open(store)), 10**6, lines=True)
+    before = {name: set(types) for name, types in seen.items()}
+    end = (140, 170)
+    search.path(end, *search.costs((3, 4), [end]))
+    assert len(before) == 4
+    assert seen == before
 
 
 def near(found, expected, exact):

@@ -40,8 +40,7 @@ from ..common.weights import described_sums
 from ..completing import completed
 from ..forest.block import Work, read_forest
 from ..forest.drain import VERTEX_BYTES, Flows, drain, outline, solve
-from ..forest.plan import plan_blocks
-from ..forest.skeleton import Skeleton
+from ..forest.plan import plan_blocks, planned_skeleton
 from ..forest.source import Forest, open_drained, open_forest
 from ..forest.tree import contract
 from .proof import plan_passes, verify_drainage
@@ -300,7 +299,7 @@ class Accumulate(Operation):
 
     @cached_property
     def rule(self) -> SumRule:
-        return SumRule.of(self.grid, self.areas)
+        return SumRule(self.grid, self.areas)
 
     def new_work(self) -> Any:
         work = Work(self.blocks, self.forest.weight)
@@ -309,7 +308,7 @@ class Accumulate(Operation):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         if not known_types(contract):
             tell_compiling(contract, self.command)
-        return _Drainage(self.forest.cells, plan.memory_limit, self.has_voids)
+        return _Drainage(self.forest.cells, plan, self.has_voids)
 
     def solve(
         self,
@@ -370,10 +369,12 @@ class Accumulate(Operation):
 class _Drainage(State):
     """The outlines of all blocks; then the flows between them."""
 
-    def __init__(self, heights: Layer, memory_limit: int, has_voids: bool) -> None:
+    def __init__(self, heights: Layer, plan: StreamPlan, has_voids: bool) -> None:
         self._heights, self._blocks = heights, heights.blocks
         self._voids = Voids(self._blocks) if has_voids else None
-        self._skeleton = Skeleton(VERTEX_BYTES, memory_limit)
+        beside = known_bytes(self._blocks) if has_voids else 0
+        how = {"vertex": VERTEX_BYTES, "beside": beside}
+        self._skeleton = planned_skeleton(plan, heights.dtype, **how)
         self._flows: Flows | None = None
         self._found = {"cells": 0, "outlets": 0}
 

@@ -121,7 +121,7 @@ def verify_drainage(
     checker = _DrainageChecker(forest, codes, outlets, expected, added)
     checker.run(limits)
     if sums is not None:
-        verify_sums(codes, sums, SumRule.of(forest.cells.grid, areas), limits)
+        verify_sums(codes, sums, SumRule(forest.cells.grid, areas), limits)
     found = {"cells": checker.cells, "outlets": checker.outlets}
     for name, value in found.items():
         wrong_totals(codes, name, value, expected.get(name))
@@ -137,7 +137,7 @@ def verify_stored_drainage(
     for layer in (forest.cells, forest.edges):
         recorded.input(layer.name)
     outlets, areas = recorded.get("outlets", str), recorded.get("areas", bool)
-    kind = SumRule.of(forest.cells.grid, areas).dtype.name
+    kind = SumRule(forest.cells.grid, areas).dtype.name
     for one, dtype in ((codes, "uint8"), (sums, kind)):
         if one is not None and (one.dtype.name != dtype or one.blocks != forest.cells.blocks):
             raise RunRecord(store, one).damaged("data_type", one.dtype.name)

@@ -11,12 +11,13 @@ import numpy as np
 
 from ...errors import StoreError
 from ...grid import GridSpec, cell_centres
-from .block import FlowBlock
 
 ROW, COL, CELLS, UNITS, EDGE = range(5)
 _ROW_BYTES = 8 * 5
 _ROWS = 1 << 15
 """Rows read at a time."""
+BAND = 1 << 20
+"""Cells of a block whose figures are found at a time: those of a usual block."""
 
 
 class BasinRows:
@@ -79,20 +80,34 @@ class BasinRows:
             }
 
 
+def bands(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Yield the rows of a block, some at a time."""
+    rows, cols = shape
+    step = max(BAND // cols, 1)
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
 def figures(
-    block: FlowBlock, labels: np.ndarray, outlets: np.ndarray | None, units: np.ndarray
+    labels: np.ndarray,
+    edge: np.ndarray,
+    outlets: np.ndarray | None,
+    units: np.ndarray,
+    corner: tuple[int, int],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the arguments of `BasinRows.add` for a block.
+    """Return the arguments of `BasinRows.add` for a block, or some rows of it.
 
     Parameters
     ----------
-    labels, outlets
-        Of its cells: the basin, 0 for none; and whether they are outlets, None for not asked.
+    labels, edge, outlets
+        Of its cells: the basin, 0 for none; whether they are on the edge of the data; and whether
+        they are outlets, None for not asked.
     units
-        int64, shape (rows of the raster,): area of a cell.
+        int64, shape (rows,): area of a cell.
+    corner
+        Row and column of its first cell.
     """
     flat, cols = labels.ravel(), labels.shape[1]
-    r0, r1, c0, _ = block.window
     new = np.append(True, flat[1:] != flat[:-1])
     new[::cols] = True
     starts = np.flatnonzero(new)  # of runs along rows, which are fewer than cells
@@ -100,11 +115,11 @@ def figures(
     ids, which = np.unique(flat[starts], return_inverse=True)
     found = np.zeros((len(ids), 5), np.int64)
     np.add.at(found[:, CELLS], which, lengths)
-    np.add.at(found[:, UNITS], which, lengths * units[r0:r1][starts // cols])
-    np.add.at(found[:, EDGE], np.searchsorted(ids, labels[block.edge]), 1)
+    np.add.at(found[:, UNITS], which, lengths * units[starts // cols])
+    np.add.at(found[:, EDGE], np.searchsorted(ids, labels[edge]), 1)
     if outlets is not None:
         row, col = np.nonzero(outlets)
         at = np.searchsorted(ids, labels[row, col])
-        found[at, ROW], found[at, COL] = row + r0, col + c0
+        found[at, ROW], found[at, COL] = row + corner[0], col + corner[1]
     some = int(ids[0] == 0)
     return ids[some:], found[some:]

@@ -7,19 +7,20 @@ rims: sums are passed along them downstream, and values of ways are followed ups
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...engine.machine import COMPILED_BASELINE, MB
 from ...engine.operation import Phase, State
-from ...engine.plan import format_size
+from ...engine.plan import Growing, StreamPlan, format_size
 from ...errors import PlanError
-from ...grid import Block, BlockGrid, ceil_div
-from ...store import Layer
+from ...grid import Block, BlockGrid
 from ..common.flow_loops import circle
 from ..common.weights import Rule, WeightRule
 from .kernels import join_downstream, join_upstream
+
+if TYPE_CHECKING:
+    from .operation import AlongFlow
 
 ENTRY_BYTES = 190
 """Bytes of an entry while all are joined; before that, about a third of it."""
@@ -35,19 +36,22 @@ def most_entries(blocks: BlockGrid) -> int:
     return blocks.line_cells
 
 
-class FlowEntries(State):
-    """The entries of all blocks.
+def entry_bytes(count: int, more: int) -> tuple[int, int]:
+    """Return the bytes of entries while blocks stream, and while all are joined.
 
-    Parameters
-    ----------
-    layer
-        The directions, for messages.
-    memory_limit
-        Limit on the peak resident set of the process, in bytes.
+    `more` are bytes of each, all the time, beside `ENTRY_BYTES`.
     """
+    return count * (ENTRY_BYTES // 3 + more), count * (ENTRY_BYTES + more)
 
-    def __init__(self, layer: Layer, blocks: BlockGrid, memory_limit: int) -> None:
-        self._layer, self._blocks, self._limit = layer, blocks, memory_limit
+
+class FlowEntries(State):
+    """The entries of all blocks."""
+
+    def __init__(self, operation: AlongFlow, plan: StreamPlan) -> None:
+        self._layer, self._blocks = operation.layers[0], operation.blocks
+        self._more = operation.entry_more
+        planned = entry_bytes(most_entries(self._blocks), self._more)
+        self._room = Growing(plan, *planned, operation.held_bytes)
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._count = 0
         self._ids = NONE
@@ -59,12 +63,13 @@ class FlowEntries(State):
             return
         self._parts.append(known)
         self._count += len(known[0])
-        needed = COMPILED_BASELINE + self._count * ENTRY_BYTES
-        if needed > self._limit:
+        size = entry_bytes(self._count, self._more)
+        if not self._room.fits(*size):
             raise PlanError(
-                f"{self._layer.path}: a memory limit of {format_size(self._limit)} is too small "
-                f"for {self._count:,} or more cells at which flow enters blocks; give more than "
-                f"{ceil_div(needed, MB)} MB, or convert with a larger --block-size"
+                f"{self._layer.path}: a memory limit of "
+                f"{format_size(self._room.plan.memory_limit)} is too small for {self._count:,} or "
+                "more cells at which flow enters blocks; give more than "
+                f"{self._room.enough(*size)} MB, or convert with a larger --block-size"
             )
 
     def _joined(self) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -105,10 +110,8 @@ class Inflows(FlowEntries):
         Says how amounts are joined, see `weights.Rule`.
     """
 
-    def __init__(
-        self, layer: Layer, blocks: BlockGrid, memory_limit: int, rule: Rule | None = None
-    ) -> None:
-        super().__init__(layer, blocks, memory_limit)
+    def __init__(self, operation: AlongFlow, plan: StreamPlan, rule: Rule | None = None) -> None:
+        super().__init__(operation, plan)
         self._adds, self._empty = (True, 0) if rule is None else (rule.adds, rule.empty)
         self._weighted = rule is not None and rule.weights is not None
         self._rule, self._counts = rule, np.zeros(3, np.int64)
@@ -159,8 +162,8 @@ class Beyond(FlowEntries):
         For each, see `kernels.follow`.
     """
 
-    def __init__(self, layer: Layer, blocks: BlockGrid, memory_limit: int, *hows: int) -> None:
-        super().__init__(layer, blocks, memory_limit)
+    def __init__(self, operation: AlongFlow, plan: StreamPlan, *hows: int) -> None:
+        super().__init__(operation, plan)
         self._hows = hows
 
     def join(self, phase: Phase) -> None:

@@ -18,7 +18,7 @@ from ...grid import Block, BlockGrid
 from ...store import TileStore
 from ..common.codes import open_directions
 from .block import FlowBlock, FlowWork, read_flow
-from .entries import ENTRY_BYTES, most_entries
+from .entries import entry_bytes, most_entries
 
 
 class AlongFlow(Operation):
@@ -26,6 +26,8 @@ class AlongFlow(Operation):
 
     directions: str
     halo = 1
+    entry_more = 0
+    """Bytes that the state needs for each entry beside `ENTRY_BYTES`."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -65,6 +67,7 @@ class AlongFlow(Operation):
             [output.dtype.itemsize for output in self.layers_out],
             worker=self.worker_bytes,
             held=self.held_bytes,
+            entry_more=self.entry_more,
             row_bytes=self.row_bytes,
             machine=machine,
         )
@@ -106,6 +109,7 @@ def plan_flow(
     *,
     worker: int = 8,
     held: int = 0,
+    entry_more: int = 0,
     row_bytes: int = 0,
     passes: int = 2,
     machine: Machine,
@@ -120,6 +124,8 @@ def plan_flow(
         Bytes per cell that a worker needs beside `FlowWork`.
     held
         Bytes that the state needs beside the entries.
+    entry_more
+        Bytes that it needs for each entry beside `ENTRY_BYTES`.
     row_bytes
         Bytes that are known about each row of the raster.
 
@@ -129,7 +135,7 @@ def plan_flow(
         when the limit is too small.
     """
     rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
-    entries = most_entries(blocks) * ENTRY_BYTES
+    while_streaming, while_joined = entry_bytes(most_entries(blocks), entry_more)
     return fit_blocks(
         blocks,
         "uint8",
@@ -138,8 +144,8 @@ def plan_flow(
         worker=ring * (FlowWork.BYTES + worker),
         scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)),
         common=row_bytes * rows,
-        held=entries // 3 + held,
-        joined=entries + held,
+        held=while_streaming + held,
+        joined=while_joined + held,
         passes=passes,
         bytes_read=passes * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
         bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),

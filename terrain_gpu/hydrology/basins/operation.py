@@ -8,22 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.machine import Machine
+from ...engine.machine import MB, Machine
 from ...engine.operation import OutputLayer, Phase, State
-from ...engine.plan import StreamPlan
+from ...engine.plan import StreamPlan, format_size
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...engine.tools import ToolOperation
-from ...grid import Block
+from ...errors import PlanError
+from ...grid import Block, BlockGrid, ceil_div
 from ...tool import PathLike
-from ..along_flow.basin_table import BasinRows, figures
+from ..along_flow.basin_table import BAND, BasinRows, bands, figures
 from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Beyond
 from ..along_flow.kernels import TAKE
-from ..along_flow.labels import FlowLabels, labelled
+from ..along_flow.labels import FlowLabels
 from ..common.codes import label_dtype
 from . import Basins
 from .proof import plan_basins, verify_basins
+
+_FIGURES, _SOME = 48, 16
+"""Bytes of a basin for the table; and cells of a block for each basin that is planned for."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,10 @@ class BasinLabels(ToolOperation, FlowLabels):
         return (OutputLayer(self.asked.into, label_dtype(self.grid), 0, "basins"),)
 
     @property
+    def worker_bytes(self) -> int:
+        return worker_bytes(self.blocks, table=self.table is not None)
+
+    @property
     def held_bytes(self) -> int:
         return 3 * 8 * self.blocks.rows * self.blocks.shape[1]
 
@@ -48,7 +56,7 @@ class BasinLabels(ToolOperation, FlowLabels):
         return {"basins_of": self.asked.directions, "table": self.table is not None}
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return _Numbers(self, plan.memory_limit, spill)
+        return _Numbers(self, plan, spill)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         into, outlets = block.entries, block.outlets
@@ -61,7 +69,7 @@ class BasinLabels(ToolOperation, FlowLabels):
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+    ) -> list[tuple[np.ndarray, np.ndarray]] | None:
         firsts, ids, around = given
         outlets = block.outlets
         found = _numbered(block, outlets, firsts, out[0].dtype)
@@ -70,7 +78,11 @@ class BasinLabels(ToolOperation, FlowLabels):
         out[0][...] = found[1:-1, 1:-1]
         if self.table is None:
             return None
-        return figures(block, out[0], outlets, self.units[0])
+        (r0, _, c0, _), edge, areas = block.window, block.edge, self.units[0]
+        return [
+            figures(out[0][own], edge[own], outlets[own], areas[r0:][own], (r0 + own.start, c0))
+            for own in bands(out[0].shape)
+        ]
 
     def plan_verify(self, machine: Machine) -> None:
         plan_basins(self.layers[0], self.outputs[0], Limits(machine))
@@ -80,13 +92,28 @@ class BasinLabels(ToolOperation, FlowLabels):
         return {"verified_cells": self.grid.cells}
 
 
+def worker_bytes(blocks: BlockGrid, *, table: bool) -> int:
+    """Return the bytes per cell that a worker needs beside `FlowWork`."""
+    ring = blocks.largest(1)
+    beside, each = (6 + 2 * _FIGURES // _SOME, 120) if table else (1, 40)
+    return beside + ceil_div(each * min(ring, BAND), ring)
+
+
 def _numbered(
     block: FlowBlock, outlets: np.ndarray, firsts: np.ndarray, dtype: np.dtype | type
 ) -> np.ndarray:
-    """Numbers of outlets, see `labelled`; `firsts` are those of the first ones of each row."""
-    cells, counts = np.flatnonzero(outlets), outlets.sum(axis=1)
-    before = firsts - (np.cumsum(counts) - counts)
-    return labelled(block, cells, np.arange(len(cells)) + np.repeat(before, counts), dtype)
+    """Numbers of outlets, with one ring, else 0; `firsts` are those of the first ones of each row.
+
+    In the work space, so valid until the next call.
+    """
+    found = block.array(dtype)
+    found[...] = 0
+    for rows in bands(outlets.shape):
+        own, inner = outlets[rows], found[1:-1, 1:-1][rows]
+        counts = own.sum(axis=1)
+        before = firsts[rows] - (np.cumsum(counts) - counts)
+        inner[own] = np.arange(counts.sum()) + np.repeat(before, counts)
+    return found
 
 
 class _Numbers(Beyond):
@@ -96,9 +123,9 @@ class _Numbers(Beyond):
     side of a block, and on. Once all rows are counted, each gets its final number.
     """
 
-    def __init__(self, operation: BasinLabels, memory_limit: int, spill: Path) -> None:
+    def __init__(self, operation: BasinLabels, plan: StreamPlan, spill: Path) -> None:
         blocks = operation.blocks
-        super().__init__(operation.layers[0], blocks, memory_limit, TAKE)
+        super().__init__(operation, plan, TAKE)
         self._operation, self._spill = operation, spill
         # A killed run has added some blocks to the table, but not noted which.
         self.again = operation.table is not None
@@ -106,16 +133,30 @@ class _Numbers(Beyond):
         self._firsts = np.zeros((blocks.rows, blocks.shape[1]), np.int64)
         self.basins = 0
 
-    def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
+    def add(self, phase: Phase, at: Block, known: Any) -> None:
         if known is None:
             return
         if phase.writes:
             assert self._rows is not None
-            self._rows.add(*known)
+            for figures_of_rows in known:
+                self._rows.add(*figures_of_rows)
             return
         r0, r1, _, _ = self._blocks.window(*at)
         self._firsts[r0:r1, at[1]] = known[-1]
+        self._require(int(known[-1].sum()))
         super().add(phase, at, known[:-1])
+
+    def _require(self, outlets: int) -> None:
+        """Refuse a table with more basins in a block than there is memory for."""
+        plan, planned = self._room.plan, self._blocks.largest(1) // _SOME
+        more = max(outlets - planned, 0) * _FIGURES * plan.buffers
+        if self._operation.table is not None and plan.memory + more > plan.memory_limit:
+            enough = max(plan.memory, plan.most_memory) + more
+            raise PlanError(
+                f"{self._layer.path}: a memory limit of {format_size(plan.memory_limit)} is too "
+                f"small for a table of {outlets:,} basins in a block; give more than "
+                f"{ceil_div(enough, MB)} MB, or convert with a smaller --block-size"
+            )
 
     def join(self, phase: Phase) -> None:
         operation = self._operation

@@ -21,7 +21,7 @@ from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ..common.codes import label_dtype, open_directions
 from ..common.proof_kernels import check_labels
-from ..common.proof_paths import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
+from ..common.proof_paths import WAYS_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
 
 
 def verify_basins(
@@ -97,7 +97,8 @@ def _check(
     target, _ = ways.within(at, own)
     r0, r1, c0, c1 = ways.blocks.window(*at)
     ends = (target == -1).reshape(r1 - r0, -1)
-    numbers = np.cumsum(ends, axis=1) - 1 + firsts
+    numbers = np.cumsum(ends, axis=1)
+    numbers += firsts - 1
     cell = check_labels(own, target, found, numbers.ravel())
     if cell >= 0:
         row, col = divmod(cell, c1 - c0)
@@ -109,7 +110,7 @@ def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:
     """How both passes stream; the layer of labels need not exist yet."""
     blocks = codes.blocks
     held = ways_bytes(blocks) + 4 * 8 * blocks.rows * blocks.shape[1]
-    worker = blocks.largest(1) * ORDER_BYTES
+    worker = blocks.largest(1) * WAYS_BYTES
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, labels)

@@ -14,7 +14,10 @@ from .proof_gathered import GatheredParts
 from .proof_kernels import crossings, entries, order_cells, order_ways, ways_out
 
 ORDER_BYTES = 45
-"""Of a worker, per cell of a block."""
+"""Of a worker, per cell of a block, with what it adds up along its ways."""
+
+WAYS_BYTES = 20
+"""Of a worker that only follows ways, per cell of a block."""
 
 BETWEEN = "cells drain from block to block"
 """What there is too much of, in messages."""

@@ -23,8 +23,7 @@ class _Rim(NamedTuple):
 
 def floods_bytes(blocks: BlockGrid) -> int:
     """Bytes that `Floods` may take."""
-    down, across = blocks.shape
-    return 2 * (across * blocks.rows + down * blocks.cols) * 60
+    return 60 * blocks.rim_cells
 
 
 class BlockVoids(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from ...errors import StoreError
 from ...grid import GridSpec, Window
-from ...grid.lengths import area_units
+from ...grid.lengths import area_units, refuse_without_lengths
 from ...store import Layer, TileStore
 from .codes import NOWHERE
 
@@ -36,50 +37,62 @@ class SumRule:
 
     Attributes
     ----------
-    units
-        int64, shape (rows of the raster,): what a cell of each row contributes.
-    unit
-        The value of one of them.
-    dtype
-        uint32 for cells, int64 where that is too small or a sum may be -1; float64 for areas, and
-        where flow is divided.
+    grid
+        Of the raster.
+    areas
+        Whether cells contribute their areas; else their number.
     exclude_self
         Whether a cell's own contribution is left out of its sum.
-    small
-        Whether uint32 holds the sum over the raster in units.
+    divided
+        Whether flow is divided; then units are fine.
     """
 
-    units: np.ndarray
-    unit: float
-    dtype: np.dtype
+    grid: GridSpec
+    areas: bool
     exclude_self: bool = False
-    small: bool = False
+    divided: bool = False
 
     adds: ClassVar = True
     empty: ClassVar = 0
     columns: ClassVar = 1
     weights: ClassVar = None
 
-    @classmethod
-    def of(
-        cls, grid: GridSpec, areas: bool, exclude_self: bool = False, divided: bool = False
-    ) -> SumRule:
-        """The rule for areas, or for numbers of cells; in fine units where flow is `divided`."""
-        if divided:
-            units, unit = area_units(grid) if areas else (np.ones(grid.rows, np.int64), 1.0)
-            spare = EXACT_BITS - (int(units.max()) * grid.cells).bit_length()
-            units = units << spare if spare >= 0 else units + (1 << ~spare) >> -spare
-            return cls(units, unit * 2.0**-spare, np.dtype(np.float64), exclude_self)
-        if areas:
-            return cls(*area_units(grid), np.dtype(np.float64), exclude_self)
-        ones, dtype = np.ones(grid.rows, np.int64), count_dtype(grid.cells)
-        small = dtype == np.uint32
-        return cls(ones, 1.0, np.dtype(np.int64) if exclude_self else dtype, exclude_self, small)
+    def __post_init__(self) -> None:
+        if self.areas:
+            refuse_without_lengths(self.grid)
+
+    @cached_property
+    def _scale(self) -> tuple[np.ndarray, float]:
+        """Units and unit; not before there is a plan, for there may be many rows."""
+        grid = self.grid
+        units, unit = area_units(grid) if self.areas else (np.ones(grid.rows, np.int64), 1.0)
+        if not self.divided:
+            return units, unit
+        spare = EXACT_BITS - (int(units.max()) * grid.cells).bit_length()
+        units = units << spare if spare >= 0 else units + (1 << ~spare) >> -spare
+        return units, unit * 2.0**-spare
+
+    @property
+    def units(self) -> np.ndarray:
+        """int64, shape (rows of the raster,): what a cell of each row contributes."""
+        return self._scale[0]
+
+    @property
+    def unit(self) -> float:
+        """The value of one of them."""
+        return self._scale[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the layer: int64 where a sum may be -1; float64 for areas and divided flow."""
+        if self.areas or self.divided:
+            return np.dtype(np.float64)
+        return np.dtype(np.int64) if self.exclude_self else count_dtype(self.grid.cells)
 
     @property
     def sums_dtype(self) -> np.dtype:
         """Type of sums in units."""
-        return np.dtype(np.uint32 if self.small else np.int64)
+        return np.dtype(np.int64) if self.areas or self.divided else count_dtype(self.grid.cells)
 
     @property
     def nodata(self) -> int:

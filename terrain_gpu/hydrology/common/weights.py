@@ -332,9 +332,9 @@ def rule_of(
     """
     refuse_rule(weights, statistic, areas, exclude_self)
     if weights is None:
-        return SumRule.of(grid, areas, exclude_self, divided)
+        return SumRule(grid, areas, exclude_self, divided)
     if statistic == "below":
-        return BelowRule(weights, SumRule.of(grid, areas))
+        return BelowRule(weights, SumRule(grid, areas))
     if statistic in ("sum", "mean"):
         return WeightRule(weights, statistic == "mean", areas, exclude_self, divided)
     return ExtremeRule(weights, statistic == "min")

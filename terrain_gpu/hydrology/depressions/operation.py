@@ -20,7 +20,7 @@ from ...engine.operation import (
     State,
     refuse_without_table,
 )
-from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
+from ...engine.plan import PER_ROW, Growing, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Here, Result, Run, run
 from ...errors import StoreError
@@ -125,7 +125,7 @@ class Depressions(Operation):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         least = self.min_area, self.min_volume
         totals = DepressionTotals(self.grid, self.units[1], self.areas.max(), least)
-        return _Nesting(self, totals, plan.memory_limit)
+        return _Nesting(self, totals, plan)
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
@@ -213,9 +213,10 @@ class Depressions(Operation):
 class _Nesting(Hierarchy):
     """The hierarchy; then the totals of depressions, and numbers of those that are kept."""
 
-    def __init__(self, operation: Depressions, totals: DepressionTotals, memory_limit: int) -> None:
-        path = operation.forest.edges.path
-        super().__init__(path, operation.min_depth, memory_limit)
+    def __init__(self, operation: Depressions, totals: DepressionTotals, plan: StreamPlan) -> None:
+        path, nodes = operation.forest.edges.path, planned_nodes(operation.blocks)
+        room = Growing(plan, nodes, nodes)
+        super().__init__(path, operation.min_depth, room)
         self._operation, self._totals = operation, totals
 
     def join(self, phase: Phase) -> None:
@@ -235,6 +236,11 @@ class _Nesting(Hierarchy):
         return self._totals.found(self)
 
 
+def planned_nodes(blocks: BlockGrid) -> int:
+    """Return the bytes that are planned for the hierarchy."""
+    return 2 * blocks.line_cells * NODE_BYTES
+
+
 def plan_depressions(
     blocks: BlockGrid,
     dtype: np.dtype,
@@ -250,7 +256,7 @@ def plan_depressions(
         when the limit is too small.
     """
     rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
-    read, nodes = [dtype.itemsize, 1, 1], 2 * blocks.line_cells * NODE_BYTES
+    read, nodes = [dtype.itemsize, 1, 1], planned_nodes(blocks)
     key = Weight("max", dtype).key_dtype
     return fit_blocks(
         blocks,

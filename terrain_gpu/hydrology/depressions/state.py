@@ -6,20 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.machine import COMPILED_BASELINE, MB
 from ...engine.operation import Phase, State
-from ...engine.plan import format_size
+from ...engine.plan import Growing, format_size
 from ...errors import PlanError, StoreError
-from ...grid import Block, ceil_div
+from ...grid import Block
 from ...plurals import counted
 from . import kernels
 from .block import Branches, Known
 
 NODE_BYTES = 130
-"""Bytes per node while the blocks are joined, with its edges."""
+"""Bytes per node while the blocks are joined, with its edges; else half of it."""
 
 ROW_BYTES = 220
-"""Bytes per depression."""
+"""Bytes per depression then; else half of it."""
 
 
 class Hierarchy(State):
@@ -34,8 +33,8 @@ class Hierarchy(State):
         See `kernels.measure`.
     """
 
-    def __init__(self, path: object, least: float, memory_limit: int) -> None:
-        self._path, self._least, self._limit = path, least, memory_limit
+    def __init__(self, path: object, least: float, room: Growing) -> None:
+        self._path, self._least, self._room = path, least, room
         self._known: dict[Block, Known] = {}
         self._rows = self._count = 0
         self.number: np.ndarray | None = None
@@ -52,23 +51,25 @@ class Hierarchy(State):
         self._count += len(known.nodes[0]) + len(known.crossing[0]) // 2
         self._rows += len(known.closed[0])
         self._known[at] = known
-        if self._needed > self._limit:  # the rest is only counted, to name a limit that suffices
+        if not self._room.fits(*self._size):  # the rest is only counted, for the message
             self._known.clear()
 
     @property
-    def _needed(self) -> int:
-        return COMPILED_BASELINE + self._count * NODE_BYTES + self._rows * ROW_BYTES
+    def _size(self) -> tuple[int, int]:
+        """Bytes while blocks stream, and while they are joined."""
+        joined = self._count * NODE_BYTES + self._rows * ROW_BYTES
+        return joined // 2, joined
 
     def join(self, phase: Phase) -> None:
         if phase.joined == "hierarchy":
             self._join()
 
     def _join(self) -> None:
-        if self._needed > self._limit:
+        if not self._room.fits(*self._size):
             raise PlanError(
-                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
-                f"{counted(self._rows, 'depression')}; leave out the shallow ones "
-                f"(--min-depth), or give at least {ceil_div(self._needed, MB)} MB"
+                f"{self._path}: a memory limit of {format_size(self._room.plan.memory_limit)} is "
+                f"too small for {counted(self._rows, 'depression')}; leave out the shallow ones "
+                f"(--min-depth), or give at least {self._room.enough(*self._size)} MB"
             )
         blocks = sorted(self._known)
         counts = np.array([len(self._known[at].nodes[0]) for at in blocks], np.int64)

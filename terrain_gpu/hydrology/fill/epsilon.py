@@ -24,9 +24,8 @@ from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
 from ...grid import Block, BlockGrid, units
-from ...store import Layer
 from ..along_flow.block import FlowBlock, read_flow
-from ..along_flow.entries import Beyond, most_entries, ring_ids
+from ..along_flow.entries import Beyond, ring_ids
 from ..along_flow.kernels import ADD, MAX, STEP
 from ..along_flow.operation import AlongFlow, plan_flow
 from ..common.codes import DIRECTIONS, NOWHERE
@@ -42,7 +41,7 @@ _WAYS, _RIMS, _CELLS = (
 )
 
 _ENTRY_BYTES = 120
-"""Bytes of an entry beside `entries.ENTRY_BYTES`, while all are joined."""
+"""Bytes of an entry beside `entries.ENTRY_BYTES`."""
 
 _RIM_BYTES = 9
 """Of a cell at a rim."""
@@ -60,6 +59,11 @@ class EpsilonFill(AlongFlow):
     command = "fill"
     mark = "fill_of"
     phases = (_WAYS, _RIMS, _CELLS)
+    entry_more = _ENTRY_BYTES
+
+    @property
+    def held_bytes(self) -> int:
+        return _rim_bytes(self.blocks)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -79,8 +83,7 @@ class EpsilonFill(AlongFlow):
         return open_forest(self.store).connectivity
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        along, limit = self.layers[0], plan.memory_limit
-        return _Levels(along, self.blocks, limit, self.connectivity)
+        return _Levels(self, plan)
 
     def execute(self, run: Run) -> dict[str, Any]:
         state = self.begin(run.plan, run.spill)
@@ -203,11 +206,9 @@ class _Levels(Beyond):
         How often blocks were.
     """
 
-    def __init__(
-        self, layer: Layer, blocks: BlockGrid, memory_limit: int, connectivity: int
-    ) -> None:
-        super().__init__(layer, blocks, memory_limit, MAX)
-        self._eight = connectivity == 8
+    def __init__(self, operation: EpsilonFill, plan: StreamPlan) -> None:
+        super().__init__(operation, plan, MAX)
+        blocks, self._eight = operation.blocks, operation.connectivity == 8
         self._levels = RimLines(blocks, np.int64, UNKNOWN)
         self._raised = RimLines(blocks, bool)
         self._above = np.zeros(blocks.shape, np.int64)
@@ -281,6 +282,11 @@ class _Levels(Beyond):
         }
 
 
+def _rim_bytes(blocks: BlockGrid) -> int:
+    down, across = blocks.shape
+    return 2 * (down * blocks.cols + across * blocks.rows) * _RIM_BYTES
+
+
 def plan_epsilon_fill(
     blocks: BlockGrid,
     heights: np.dtype,
@@ -294,15 +300,15 @@ def plan_epsilon_fill(
     PlanError
         when the limit is too small.
     """
-    size, (down, across) = heights.itemsize, blocks.shape
-    rims = 2 * (down * blocks.cols + across * blocks.rows) * _RIM_BYTES
+    size = heights.itemsize
     return plan_flow(
         blocks,
         "fill --epsilon",
         [1, size],
         [size],
         worker=56,
-        held=rims + most_entries(blocks) * _ENTRY_BYTES,
+        held=_rim_bytes(blocks),
+        entry_more=_ENTRY_BYTES,
         passes=3,
         machine=machine,
     )

@@ -78,7 +78,7 @@ class Fill(AlongFlow):
         return raise_levels(self, run)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return Beyond(self.layers[0], self.blocks, plan.memory_limit, MAX)
+        return Beyond(self, plan, MAX)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         levels, into = cells[0], block.entries

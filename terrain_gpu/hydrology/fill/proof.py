@@ -30,7 +30,7 @@ from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer, TileStore
 from ..common.codes import NOWHERE, OUTLET, end_ways, open_directions
 from ..common.proof_kernels import check_levels
-from ..common.proof_paths import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
+from ..common.proof_paths import WAYS_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
 from ..depressions.proof import verify_stored_depressions
 from ..forest.source import open_forest
 
@@ -111,7 +111,7 @@ def plan_fill(
     blocks: BlockGrid, codes: Any, heights: Any, levels: Any, limits: Limits
 ) -> list[StreamPlan]:
     """How both passes stream; the layers need not exist yet."""
-    worker, held = blocks.largest(1) * ORDER_BYTES, ways_bytes(blocks)
+    worker, held = blocks.largest(1) * WAYS_BYTES, ways_bytes(blocks)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held, measures=False)
         for reads in _reads(codes, heights, levels)

@@ -21,7 +21,7 @@ from ...engine.operation import (
     State,
     refuse_without_table,
 )
-from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
+from ...engine.plan import PER_ROW, Growing, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
 from ...engine.run import Here, Result, Run, run
 from ...errors import StoreError
@@ -104,7 +104,8 @@ class FillSpillMerge(Operation):
         return Work(self.blocks)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return AllPools(self, plan.memory_limit)
+        planned = planned_pools(self.blocks)
+        return AllPools(self, Growing(plan, planned, planned))
 
     def execute(self, run: Run) -> dict[str, Any]:
         state = self.begin(run.plan, run.spill)
@@ -184,6 +185,11 @@ class FillSpillMerge(Operation):
         return {"verified_cells": self.grid.cells}
 
 
+def planned_pools(blocks: BlockGrid) -> int:
+    """Return the bytes that are planned for the pools."""
+    return 2 * blocks.line_cells * ROW_BYTES
+
+
 def plan_fill_spill_merge(
     blocks: BlockGrid,
     dtype: np.dtype,
@@ -199,7 +205,7 @@ def plan_fill_spill_merge(
         when the limit is too small.
     """
     rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
-    read, known = [dtype.itemsize, 1, 1, *rain], 2 * blocks.line_cells * ROW_BYTES
+    read, known = [dtype.itemsize, 1, 1, *rain], planned_pools(blocks)
     key = Weight("flow", dtype).key_dtype
     return fit_blocks(
         blocks,

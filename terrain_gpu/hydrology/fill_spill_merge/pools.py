@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...engine.machine import COMPILED_BASELINE, MB
 from ...engine.operation import Phase, State
-from ...engine.plan import PER_ROW, format_size
+from ...engine.plan import Growing, format_size
 from ...errors import PlanError, StoreError
-from ...grid import Block, ceil_div
+from ...grid import Block
 from ...plurals import counted
 from ..depressions.kernels import OCEAN
 from ..depressions.state import within
@@ -45,8 +44,8 @@ class AllPools(State):
 
     again = True  # sums of what stands on the cells are not stored
 
-    def __init__(self, operation: FillSpillMerge, memory_limit: int) -> None:
-        self._operation, self._limit = operation, memory_limit
+    def __init__(self, operation: FillSpillMerge, room: Growing) -> None:
+        self._operation, self._room = operation, room
         self._path = operation.forest.edges.path
         self._known: dict[Block, Catchments] = {}
         self._held: dict[Block, np.ndarray] = {}
@@ -63,7 +62,7 @@ class AllPools(State):
         if isinstance(known, Catchments):
             self._rows += len(known.rain)
             self._known[at] = known
-            if self._needed > self._limit:  # the rest is only counted
+            if not self._room.fits(*self._size):  # the rest is only counted
                 self._known.clear()
             return
         if phase.writes:
@@ -80,9 +79,9 @@ class AllPools(State):
         self._sums[waiting, 2] = np.minimum(self._sums[waiting, 2] + sums[:, 2], kernels.MOST)
 
     @property
-    def _needed(self) -> int:
-        known = PER_ROW * self._operation.grid.rows
-        return COMPILED_BASELINE + known + self._rows * ROW_BYTES
+    def _size(self) -> tuple[int, int]:
+        """Bytes while blocks stream, and while no blocks stream."""
+        return (self._rows * ROW_BYTES,) * 2
 
     def join(self, phase: Phase) -> None:
         if phase.joined == "tree":
@@ -93,11 +92,11 @@ class AllPools(State):
             self._lower()
 
     def _nest(self) -> None:
-        if self._needed > self._limit:
+        if not self._room.fits(*self._size):
             raise PlanError(
-                f"{self._path}: a memory limit of {format_size(self._limit)} is too small for "
-                f"{counted(self._rows, 'catchment')}; give at least "
-                f"{ceil_div(self._needed, MB)} MB, or fill the shallow "
+                f"{self._path}: a memory limit of {format_size(self._room.plan.memory_limit)} is "
+                f"too small for {counted(self._rows, 'catchment')}; give at least "
+                f"{self._room.enough(*self._size)} MB, or fill the shallow "
                 f"depressions first (depressions --min-depth --conditioned)"
             )
         blocks = sorted(self._known)

@@ -22,7 +22,7 @@ from ...grid.lengths import Measured
 from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...progress import Progress, silent
 from ..along_flow.block import FlowBlock
-from ..along_flow.entries import Inflows, most_entries
+from ..along_flow.entries import Inflows
 from ..along_flow.kernels import TAKE
 from ..along_flow.operation import AlongFlow, plan_flow
 from ..common.backend import placed, refuse_cuda
@@ -61,8 +61,8 @@ class FlowAccumulation(AlongFlow):
         return 8 if plain else 40 + 24 * self.rule.columns
 
     @property
-    def held_bytes(self) -> int:
-        return 32 * most_entries(self.blocks) * (self.rule.columns - 1)
+    def entry_more(self) -> int:  # type: ignore[override]
+        return 32 * (self.rule.columns - 1)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class FlowAccumulation(AlongFlow):
         return accumulate(self, run)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return Inflows(self.layers[0], self.blocks, plan.memory_limit, self.rule)
+        return Inflows(self, plan, self.rule)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[Any, ...]:
         without, drained = self._drained(block, cells)
@@ -207,7 +207,7 @@ def plan_upstream(
         [1] if weights is None else [1, weights.itemsize],
         [written.itemsize],
         worker=8 if plain else 40 + 24 * columns,
-        held=32 * most_entries(blocks) * (columns - 1),
+        entry_more=32 * (columns - 1),
         row_bytes=PER_ROW if areas or weights is not None else 16,
         **limits,
     )

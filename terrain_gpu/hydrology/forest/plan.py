@@ -5,11 +5,34 @@ from __future__ import annotations
 import numpy as np
 
 from ...engine.machine import Machine
-from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
+from ...engine.plan import PER_ROW, Growing, StreamPlan, fit_blocks, layer_bytes
 from ...grid import BlockGrid
 from ...spanning_tree.weights import Weight
 from .block import work_bytes
-from .skeleton import OUTLINE_BYTES
+from .skeleton import OUTLINE_BYTES, Skeleton
+
+
+def most_vertices(blocks: BlockGrid) -> int:
+    """Return how many vertices of a skeleton are planned for.
+
+    About half of the cells along a border have an edge across it. Both ends count, and branches.
+    """
+    return 5 * blocks.line_cells // 2
+
+
+def vertex_bytes(dtype: np.dtype, vertex: int) -> tuple[int, int]:
+    """Return the bytes of a vertex while blocks stream, and while the skeleton is solved."""
+    more = Weight("flow", dtype).key_dtype.itemsize - 8
+    return OUTLINE_BYTES + more, vertex + 3 * more
+
+
+def planned_skeleton(
+    plan: StreamPlan, dtype: np.dtype, *, vertex: int, beside: int = 0
+) -> Skeleton:
+    """Return an empty skeleton for a run by the plan of `plan_blocks`, with its arguments."""
+    each, blocks = vertex_bytes(dtype, vertex), BlockGrid(plan.rows, plan.cols, plan.block_size)
+    held, joined = (most_vertices(blocks) * size for size in each)
+    return Skeleton(each, Growing(plan, held, joined, beside))
 
 
 def plan_blocks(
@@ -54,11 +77,8 @@ def plan_blocks(
         when the limit is too small.
     """
     rows, cols, block, item = blocks.rows, blocks.cols, blocks.block, dtype.itemsize
-    ring = blocks.largest(1)
-    # About half of the cells along a border have an edge across it. Count both ends, and branches.
-    vertices = 5 * blocks.line_cells // 2
-    key = Weight("flow", dtype).key_dtype
-    more = key.itemsize - 8
+    ring, key = blocks.largest(1), Weight("flow", dtype).key_dtype
+    held, joined = (most_vertices(blocks) * each for each in vertex_bytes(dtype, vertex))
     return fit_blocks(
         blocks,
         dtype.name,
@@ -67,8 +87,8 @@ def plan_blocks(
         worker=work_bytes(blocks, dtype, key) + ring * work,
         scratch=blocks.largest(tiled=True) * (item + 2 * results),
         common=row_bytes * rows,
-        held=max(vertices * (OUTLINE_BYTES + more) + beside, before),
-        joined=vertices * (vertex + 3 * more) + beside,
+        held=max(held + beside, before),
+        joined=joined + beside,
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, size, block) for size in (item, 1)),
         bytes_written=written,

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...compiled import jit
-from ...engine.machine import COMPILED_BASELINE, MB
-from ...engine.plan import format_size
+from ...engine.plan import Growing, format_size
 from ...errors import PlanError, StoreError
-from ...grid import BlockGrid, ceil_div
+from ...grid import BlockGrid
 from ...grid.neighbours import COL_STEP, NEIGHBOUR, ROW_STEP
 from ...report import trim
 from .block import BlockForest
@@ -126,14 +125,14 @@ class Skeleton:
 
     Parameters
     ----------
-    vertex
-        Bytes per vertex of the graph while it is solved.
-    memory_limit
-        Bound on the peak resident set of the process, in bytes.
+    each
+        Bytes per vertex while blocks stream, and while the graph is solved.
+    room
+        The memory that the run has.
     """
 
-    def __init__(self, vertex: int, memory_limit: int) -> None:
-        self._vertex, self._limit = vertex, memory_limit
+    def __init__(self, each: tuple[int, int], room: Growing) -> None:
+        self._each, self._room = each, room
         self._outlines: list[Outline] = []
         self.vertices = 0
 
@@ -149,12 +148,12 @@ class Skeleton:
             return
         self._outlines.append(outline)
         self.vertices += len(outline.values)
-        needed = COMPILED_BASELINE + self.vertices * self._vertex
-        if needed > self._limit or self.vertices >= 2**31:
+        held, joined = (self.vertices * size for size in self._each)
+        if not self._room.fits(held, joined) or self.vertices >= 2**31:
             raise PlanError(
-                f"a memory limit of {format_size(self._limit)} is too small for {self.vertices:,} "
-                f"or more cells between blocks; give more than {ceil_div(needed, MB)} MB, or "
-                "convert with a larger --block-size"
+                f"a memory limit of {format_size(self._room.plan.memory_limit)} is too small for "
+                f"{self.vertices:,} or more cells between blocks; give more than "
+                f"{self._room.enough(held, joined)} MB, or convert with a larger --block-size"
             )
 
     def join(self) -> Graph | None:

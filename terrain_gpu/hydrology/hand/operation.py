@@ -85,7 +85,7 @@ class Hand(AlongFlow):
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         hows = (TAKE,) if self.distance is None else (TAKE, ADD)
-        return Beyond(self.layers[0], self.blocks, plan.memory_limit, *hows)
+        return Beyond(self, plan, *hows)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         block, columns = self._own(block, self.rule.height(cells[0]), cells[1:])

@@ -32,8 +32,8 @@ from ..common.outlets import cells_in
 from ..forest.block import read_forest
 from ..forest.features import features, write_lines
 from ..forest.lines import POSSIBLE_BYTES, PieceFile, trace_pieces
-from ..forest.plan import plan_blocks
-from ..forest.skeleton import ByBlock, Skeleton
+from ..forest.plan import plan_blocks, planned_skeleton
+from ..forest.skeleton import ByBlock
 from ..forest.source import Forest, open_forest
 from . import prune
 from .proof import plan_network_proof, verify_network
@@ -147,7 +147,10 @@ class _NetworkState(State):
     def __init__(self, operation: ExtractNetwork, run: Run) -> None:
         (self._writer,) = run.writers.values()
         self._blocks, self._least = operation.blocks, operation.lengths[1]
-        self._skeleton = Skeleton(prune.VERTEX_BYTES, run.plan.memory_limit)
+        beside = _LINES + library_bytes(operation.path)
+        self._skeleton = planned_skeleton(
+            run.plan, operation.forest.cells.dtype, vertex=prune.VERTEX_BYTES, beside=beside
+        )
         self._beyond: ByBlock | None = None
         self._arcs: list[np.ndarray] = []
         self.pieces = PieceFile(

@@ -35,12 +35,14 @@ from ..flow_accumulation.operation import LAYER as ACCUMULATION
 from ..streams.inputs import least_sum, open_sums
 from .pour_points import HOLDS, PourPoints, naming_nearest, points_layer
 from .proof import plan_watershed, verify_watershed
-from .table import LinkRows, PointRows
+from .table import LINK_BYTES, PLANNED_LINKS, LinkRows, PointRows
 
 LAYER = "watershed"
 
 POINT_BYTES = 140
 """Of a pour point, with its row of the table."""
+LINKS_BYTES = PLANNED_LINKS * LINK_BYTES
+"""Of the table of so many links that is planned for."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class Watershed(FlowLabels):
 
     @property
     def held_bytes(self) -> int:
+        if self.points is None:
+            return 0 if self.table is None else LINKS_BYTES
         return POINT_BYTES * self._count
 
     @property
@@ -112,7 +116,7 @@ class Watershed(FlowLabels):
         )
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        return _Watersheds(self, plan.memory_limit)
+        return _Watersheds(self, plan)
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         into, labels = block.entries, self._own(block, cells)
@@ -140,7 +144,9 @@ class Watershed(FlowLabels):
             return None
         after = block.after(ends)
         beyond = np.where(after < 0, 0, found.ravel()[np.maximum(after, 0)].astype(np.int64))
-        rows = figures(block, inner.astype(np.int64), None, self.units[0])
+        r0, r1, c0, _ = block.window
+        labels, areas = inner.astype(np.int64), self.units[0][r0:r1]
+        rows = figures(labels, block.edge, None, areas, (r0, c0))
         return *rows, own, block.globally(ends), beyond
 
     def _own(self, block: FlowBlock, cells: list[np.ndarray]) -> np.ndarray:
@@ -172,14 +178,14 @@ class Watershed(FlowLabels):
 class _Watersheds(Beyond):
     """The watershed of each entry, and the rows of the table."""
 
-    def __init__(self, operation: Watershed, memory_limit: int) -> None:
+    def __init__(self, operation: Watershed, plan: StreamPlan) -> None:
         codes, *links = operation.layers
-        super().__init__(codes, operation.blocks, memory_limit, TAKE)
+        super().__init__(operation, plan, TAKE)
         self._operation = operation
         # What finished blocks have for the table is not stored.
         self.again = operation.table is not None
         if operation.points is None:
-            self._rows: LinkRows | PointRows = LinkRows(links[0], codes, memory_limit)
+            self._rows: LinkRows | PointRows = LinkRows(links[0], codes, self._room)
         else:
             self._rows = PointRows(codes, operation.points)
 

@@ -6,18 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...engine.machine import COMPILED_BASELINE, MB
-from ...engine.plan import format_size
+from ...engine.plan import Growing, format_size
 from ...errors import PlanError, StoreError
-from ...grid import GridSpec, ceil_div, cell_centres
+from ...grid import GridSpec, cell_centres
 from ...store import Layer
 from ..along_flow.basin_table import CELLS, EDGE, UNITS
 from ..along_flow.kernels import join_upstream
 from ..common.flow_loops import circle
 from .pour_points import PourPoints
 
-_LINK_BYTES = 280
-"""Of a link in a block, while all are joined."""
+LINK_BYTES = 280
+"""Of a link in a block, while all are joined; before that, `_HELD_BYTES`."""
+_HELD_BYTES = 32
+PLANNED_LINKS = 1 << 15
 
 _ROWS = 1 << 15
 """Rows written at a time."""
@@ -100,13 +101,13 @@ class LinkRows:
     ----------
     links, codes
         The layers of links and directions, for messages.
-    memory_limit
-        Limit on the peak resident set of the process, in bytes.
+    room
+        The memory that the run has, with `PLANNED_LINKS` in it.
     """
 
-    def __init__(self, links: Layer, codes: Layer, memory_limit: int) -> None:
+    def __init__(self, links: Layer, codes: Layer, room: Growing) -> None:
         self._links, self._codes = links, codes
-        self._limit, self._count = memory_limit, 0
+        self._room, self._count = room, 0
         none = np.empty(0, np.int64)
         self._parts, self._ends = [(none,) * 4], [(none,) * 3]
 
@@ -131,11 +132,13 @@ class LinkRows:
         self._parts.append((labels[some], *found[some][:, [CELLS, UNITS, EDGE]].T))
         self._ends.append((ends[last], cells[last], beyond[last]))
         self._count += int(some.sum()) + int(last.sum())
-        needed = COMPILED_BASELINE + self._count * _LINK_BYTES
-        if needed > self._limit:
+        more = max(self._count - PLANNED_LINKS, 0)
+        size = self._room.held + more * _HELD_BYTES, self._room.joined + more * LINK_BYTES
+        if not self._room.fits(*size):
             raise PlanError(
-                f"{self._links.path}: a memory limit of {format_size(self._limit)} is too small "
-                f"for the table of so many links; give more than {ceil_div(needed, MB)} MB"
+                f"{self._links.path}: a memory limit of {format_size(self._room.plan.memory_limit)}"
+                " is too small for the table of so many links; give more than "
+                f"{self._room.enough(*size)} MB"
             )
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:

@@ -182,7 +182,8 @@ def query_index(
     with report.measured(), together(), ExitStack() as stack:
         if is_url(store.path):
             index.cache = stack.enter_context(TemporaryFolder(scratch_folder()))
-        search = RimSearch(operation, index, limit - needed, lines=traced, levels=levels)
+        how: dict[str, Any] = {"levels": levels, "start": tuple(begin.places[0].tolist())}
+        search = RimSearch(operation, index, limit - needed, lines=traced, **how)
         answers = _Answers(search, operation, begin, end, progress)
         with report.phase("search"):
             if lines is not None:

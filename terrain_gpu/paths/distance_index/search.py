@@ -20,6 +20,7 @@ import numpy as np
 
 from ...grid import BlockGrid
 from ...io.places import NO_PLACES
+from ...report import trim
 from ..cost.edges import infinity_of, joining
 from ..cost.terrain import Terrain
 from ..relax.tile import new_tile_work
@@ -92,10 +93,19 @@ class RimSearch:
         Whether paths are asked for.
     levels
         Number of levels of the index to use.
+    start
+        A cell with a value.
     """
 
     def __init__(
-        self, operation: DistanceIndex, index: Index, room: int, *, lines: bool, levels: int = 0
+        self,
+        operation: DistanceIndex,
+        index: Index,
+        room: int,
+        *,
+        lines: bool,
+        levels: int = 0,
+        start: Cell = (0, 0),
     ) -> None:
         self.index, self.model, self.options = index, operation.model, operation.options
         self.dtype = np.dtype(np.uint64 if index.dtype.kind == "u" else np.float64)
@@ -118,6 +128,7 @@ class RimSearch:
         self._weights = new_weights(self._unit, self.dtype)
         self._tails: OrderedDict[Cell, np.ndarray] = OrderedDict()
         self._levels, self._squares = levels, squares_of(index.tile, levels, self.shape)
+        self._compile(start, lines)
         self._slots = np.full((2, int(self._squares.first[-1])), -1, np.int64)
         self._pool = self._new_pool(room)
         self._used = [0, 0, 0, 0]  # of each array of the pool, and the number of reads
@@ -127,6 +138,22 @@ class RimSearch:
             self._finer = copy(self)
             self._finer._begin(lines)
             self._finer._finer = self._finer
+
+    def _compile(self, start: Cell, lines: bool) -> None:
+        """Compile all kernels while little else is held: that takes memory of its own."""
+        self._solved(start, reverse=False)
+        if lines:
+            self._inside(start, start)
+        count, kind = rim_cells(self.tile), _origin_dtype(self.index, self._levels)
+        rims, marks = np.full((3, 3, count), self.infinity, self.dtype), np.zeros((3, 1), bool)
+        keys, ids = np.full(1, self.infinity, self.dtype), np.arange(1)
+        state = rims, keys, ids, np.full(2, -1, np.int64)
+        none, shape, rim = np.full((2, 1), -1, np.int64), self.shape, rims[0, 0]
+        announce(rim, rim, 0, 0, shape, self._squares, marks[2], *state)
+        origins = np.empty((0, count), kind)
+        how = self._way, self._new_pool(0), none, shape, self._squares, *state, origins, marks
+        search_rims(*how, self.infinity)  # nothing is pending
+        trim()
 
     def _begin(self, lines: bool) -> None:
         """Allocate the state of a search."""

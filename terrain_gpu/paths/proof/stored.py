@@ -19,7 +19,7 @@ from ...io.places import Places
 from ...plurals import counted
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
-from ..cost.knights import Options, options_of
+from ..cost.knights import Options, halo_of, options_of
 from ..cost.models import AS_THEY_ARE, CostModel
 from ..cost.steps import RESULTS, layer_named
 from ..cost.terrain import Raster, Terrain
@@ -78,15 +78,14 @@ def verify_stored(
     distance = layers["distance"]
     recorded = RecordedPaths(distance)
     check_settings(store, layers, recorded)
-    terrain, farthest = recorded.problem(store)
     if recorded.metric == "continuous":
         backend = "cpu"
     if cluster is not None:
         threads, backend = cluster.threads, "cpu"
     limits = Limits.of(memory_limit, threads, progress, cluster)
     least = 1 if cluster is None else cluster.threads
-    needs = terrain.blocks, distance.dtype.itemsize
-    within = partial(threads_within, *needs, halo=terrain.halo, least=least)
+    needs = distance.blocks, distance.dtype.itemsize
+    within = partial(threads_within, *needs, halo=halo_of(recorded.options), least=least)
     gpu = find_gpu(
         backend,
         device,
@@ -98,6 +97,7 @@ def verify_stored(
     )
     with limits.planning() as machine:
         workers = within(machine, held=0 if gpu is None else CUDA_BASELINE)
+    terrain, farthest = recorded.problem(store)  # with lengths of steps, which were planned
     reads = {
         name: RingAcrossSeam(layer.read_ring, terrain.blocks) for name, layer in layers.items()
     }
