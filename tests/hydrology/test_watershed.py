@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from rasterio.crs import CRS
 from test_flow import AlongDirections, acyclic_codes, call, right_codes, store_of_codes
 
 from terrain_gpu import TileStore, flow_accumulation, streams, watershed
-from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
+from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec, cell_centres
 from terrain_gpu.grid.lengths import cell_areas, step_lengths
 from terrain_gpu.hydrology.watershed import snap
@@ -509,16 +508,6 @@ def test_a_link_that_is_a_circle_has_no_table(tmp_path):
         watershed(store, links="links", directions="codes", table=tmp_path / "t.csv")
     assert not (tmp_path / "t.csv").exists()
     assert "watershed" not in TileStore.open(store).layers
-
-
-def test_too_many_links_for_the_limit():
-    from terrain_gpu.engine.machine import COMPILED_BASELINE
-    from terrain_gpu.hydrology.watershed.table import LinkRows
-
-    layer = SimpleNamespace(path="links")
-    rows, labels = LinkRows(layer, layer, COMPILED_BASELINE + 900), np.arange(3)
-    with pytest.raises(PlanError, match=r"links: a memory limit of .* give more than \d+ MB"):
-        rows.add(labels, np.ones((3, 5), np.int64), labels, labels, labels + 1)
 
 
 def test_other_points_than_were_given_are_noticed(tmp_path, capsys):
