@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import posixpath
 import re
 import runpy
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
 
 import terrain_gpu
+from terrain_gpu import primitives
+from terrain_gpu.arguments import RankMethod
 from terrain_gpu.cli.main import group
+from terrain_gpu.primitives.components import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -104,6 +109,23 @@ def test_the_made_reference_is_whole():
     pages, names = CONF["python"](), [*terrain_gpu.__all__, "open"]
     assert pages.keys() == {"python", *(f"python/{name}" for name in names)}
     assert all(f"[{name}](python/{name}.md) |" in pages["python"] for name in names)
+
+
+def test_the_reference_has_the_primitives():
+    """Signatures of the functions, and the methods that they take."""
+    part = PAGES["docs/reference.md"].partition("\n### Primitives\n")[2].partition("\n### ")[0]
+    for name in primitives.__all__:
+        thing = getattr(primitives, name)
+        if not inspect.isclass(thing):
+            bare = [
+                one.replace(annotation=inspect.Parameter.empty)
+                for one in inspect.signature(thing).parameters.values()
+            ]
+            written = str(inspect.Signature(bare)).replace("'", '"')
+            assert f"| `{name}{written}` |" in part
+    assert {f"`{word}`" for word in [*METHODS, *get_args(RankMethod)]} - {"`auto`"} <= set(
+        re.findall(r"`[\w-]+`", part)
+    )
 
 
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
