@@ -30,7 +30,7 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (
-        "fill", "breach", "flow-direction", "flow-accumulation", "streams", "watershed",
+        "fill", "breach", "flow-direction", "streams", "watershed",
         "hand", "depressions", "fill-spill-merge", "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
@@ -110,7 +110,6 @@ REPLACED = {
     r"Names with a minus sign are in double quotes\.": "",
     r"A raster of it \(-o\) holds": "The raster holds",
     "The layer (has|holds)": r"The raster \1",
-    r"Follows the layer of flow directions \(flow-direction\)\.": "Follows flow directions.",
     r" \((?:terrain-gpu breach|flow-direction --outlets|compute-mst[^)]*|fill)\)": "",
     "; or (?:sum a layer of weights, such as rain|weights times areas)": "",
     r", the cells of another layer \(--streams\),": "",
@@ -146,7 +145,6 @@ REPLACED = {
 STYLES = {
     ("flow-direction", "OUTPUT"): "directions",
     ("compute-sssp", "BACKLINK"): "directions",
-    ("flow-accumulation", "OUTPUT"): "accumulation",
     ("accumulate", "OUTPUT"): "accumulation",
     ("compute-sssp", "OUTPUT"): "distance",
     ("corridor", "OUTPUT"): "distance",

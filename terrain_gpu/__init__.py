@@ -52,7 +52,6 @@ _HOME = {
     "extract_network": "hydrology.network.pipeline",
     "fill": "hydrology.fill.operation",
     "fill_spill_merge": "hydrology.fill_spill_merge.operation",
-    "flow_accumulation": "hydrology.flow_accumulation.operation",
     "flow_direction": "hydrology.flow_direction.operation",
     "hand": "hydrology.hand.operation",
     "label_components": "raster.label_components",

@@ -23,7 +23,6 @@ from .hydrology.breach.operation import breach as breach
 from .hydrology.depressions.operation import depressions as depressions
 from .hydrology.fill.operation import fill as fill
 from .hydrology.fill_spill_merge.operation import fill_spill_merge as fill_spill_merge
-from .hydrology.flow_accumulation.operation import flow_accumulation as flow_accumulation
 from .hydrology.flow_direction.operation import flow_direction as flow_direction
 from .hydrology.hand.operation import hand as hand
 from .hydrology.network.pipeline import Network as Network
@@ -294,6 +293,148 @@ def burn(
     >>> grid = TileStore.open("dem.zarr").grid
     >>> burn("dem.zarr", from_vector(grid, "streams.gpkg", all_touched=True), depth=10)
     >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="burned")
+    """
+
+
+def flow_accumulation(
+    store: StoreLike,
+    *,
+    directions: str = "flow_direction",
+    method: FlowMethod = "d8",
+    exponent: float | None = None,
+    filled: str = "filled",
+    areas: bool = False,
+    exclude_self: bool = False,
+    weights: str | None = None,
+    statistic: UpstreamStatistic = "sum",
+    edge_cells: bool = False,
+    into: str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Count the cells, or sum the areas or weights, that drain through each cell.
+
+    Follows flow directions. Cells that do not drain are nodata.
+
+    With `method`, cells divide what drains through them: between two neighbours by the steepest
+    descent over triangular facets (dinf), or among all lower ones by slopes (mfd), and the lengths
+    of contours (quinn). Elevations are filled first; cells without lower neighbours, and those
+    under water, follow the flow directions.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    directions
+        Layer of D8 flow directions, uint8: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at
+        outlets, 255 (or the layer's nodata) at cells that do not drain. For other methods than d8,
+        as flow-direction made it.
+    method
+        How a cell divides its flow among its neighbours.
+    exponent
+        Exponent of the slope when flow is divided.  [default: 1.1 for mfd, 1 for quinn]
+    filled
+        Layer of filled elevations for other methods than d8, for the same outlets.
+    areas
+        Sum areas instead of cells, in square map units (square metres in a geographic CRS); or
+        weights times areas.
+    exclude_self
+        Leave out the cell itself: 0 at cells into which nothing drains. Not for extremes and below.
+    weights
+        Layer of values to sum instead of cells, such as rain or runoff; they may be negative.
+        Nodata cells count nothing.
+    statistic
+        Statistic of `weights` over the cells upstream and the cell itself. The minimum of
+        elevations is the carved DEM. below: the usual accumulation, but only at and downstream of
+        cells whose weight is neither 0 nor nodata, and 0 elsewhere.
+    edge_cells
+        Instead, count the cells upstream that lie on the edge of the data and drain inwards. Where
+        there are any, water may come in from beyond the edge, and sums may be too small. Only for
+        d8, without `weights`, `areas` and `exclude_self`.
+    into
+        Layer to write to.  [default: flow_accumulation, upstream_STATISTIC of weights, or
+        upstream_edge_cells]
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory. The results have
+        the same bits.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Limit on the GPU memory; nine tenths of the free memory when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into`. Cells are uint32 (int64 for rasters of 2^32 cells or more,
+        and with `exclude_self`), areas float64; nodata is 0, or -1 with `exclude_self`. Sums and
+        means of weights: float64, nodata NaN. Extremes: the type and nodata value of the weights;
+        cells that do not drain keep their values. Edge cells: int32 (int64 for rasters of 2^31
+        cells or more), nodata is -1. With weights, `found` has "without_weight", the number of
+        cells that drain and have none.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used, options exclude each other, or a weight is infinite.
+    StoreError
+        when the store is damaged, lacks a layer or already has one of the results, or the flow
+        directions lead round in a loop.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    Sums are sums of integers, so they do not depend on the blocks; see `area_units`. Weights are
+    rounded to a power of two, 2^-62 to 2^-60 of the largest size of a weight times the number N of
+    cells of the raster. So a sum of n weights errs by at most n N 2^-61 of the largest, besides the
+    rounding to float64. Integers of which N times the largest is below 2^62 are summed exactly.
+
+    Where cells divide what drains through them, sums are float64. Units are a power of two, 2^-50
+    to 2^-49 of the largest sum possible, and a cell rounds what each neighbour receives to whole
+    units; the neighbour with the largest part gets what remains, so nothing is lost. Powers and
+    angles do not depend on the machine.
+
+    D-infinity: D. Tarboton 1997, Water Resources Research 33. Multiple flow directions: T. Freeman
+    1991, Computers & Geosciences 17; P. Quinn and others 1991, Hydrological Processes 5.
+
+    Examples
+    --------
+    >>> result = flow_accumulation("dem.zarr", areas=True)
+    >>> areas = result.layers["flow_accumulation"].read_window(0, 100, 0, 100)
     """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,17 +46,23 @@ def compute(
     if asked.run:
         return asked.load(asked.run)(store, asked, overwrite=overwrite, progress=progress, **how)
     files = checked_files(asked, overwrite=overwrite)
+    given = {name: how.pop(name, usual) for name, usual in _ON_GPU.items()}
     operation = _operation(store, replace(asked, **files))  # type: ignore[type-var]
-    place = _placed(operation, how, progress) if asked.gpu else Here(progress)
+    place = _placed(operation, given, how, progress) if asked.gpu else Here(progress)
     found = run(operation, overwrite=overwrite, place=place, **how)
     for name in files:
         found.report.result[name] = os.fspath(getattr(asked, name))
     return operation.result(found)
 
 
-def _placed(operation: Operation, how: dict[str, Any], progress: Progress) -> Placement:
-    """Take where to compute out of how to run."""
-    given = {name: how.pop(name) for name in ("backend", "device", "gpu_memory_limit")}
+_ON_GPU = {"backend": "auto", "device": 0, "gpu_memory_limit": None}
+"""Where to compute, unless the caller says."""
+
+
+def _placed(
+    operation: Operation, given: dict[str, Any], how: dict[str, Any], progress: Progress
+) -> Placement:
+    """Return the location of a run."""
     only_cpu = operation.only_on_cpu if how.get("client") is None else ON_CLUSTER
     refuse_cuda(given["backend"], only_cpu)
     if only_cpu is not None:
@@ -115,17 +121,34 @@ class PlannedLayer:
         return self.blocks.block
 
 
-def plan_of(asked: Tool, blocks: BlockGrid, cells: np.dtype, machine: Machine) -> StreamPlan:
+def plan_of(
+    asked: Tool,
+    blocks: BlockGrid,
+    cells: np.dtype,
+    machine: Machine,
+    types: Mapping[str, np.dtype] | None = None,
+) -> StreamPlan:
     """Plan a tool on a raster of this shape and type, which need not exist.
+
+    Parameters
+    ----------
+    types
+        Of layers, by the options that name them.
 
     Raises
     ------
     PlanError
         when the limit is too small.
     """
-    grid = GridSpec(blocks.rows, blocks.cols)
-    types = [cells if one.dtype is None else np.dtype(one.dtype) for one in asked.inputs()]
-    layers = [PlannedLayer(dtype, blocks, grid) for dtype in types]
+    grid, known = GridSpec(blocks.rows, blocks.cols), types or {}
+    found = [
+        known.get(one.option, cells if one.dtype is None else np.dtype(one.dtype))
+        for one in asked.inputs()
+    ]
+    if asked.planner:
+        planned: StreamPlan = asked.load(asked.planner)(asked, blocks, found, machine)
+        return planned
+    layers = [PlannedLayer(dtype, blocks, grid) for dtype in found]
     return _operation(None, asked).over(layers).plan(machine)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import reduce
 from importlib import import_module
@@ -45,10 +45,19 @@ PathLike = str | os.PathLike[str]
 
 
 class InputLayer(NamedTuple):
-    """A layer that a tool reads, with the usual type of its cells: None for that of the raster."""
+    """A layer that a tool reads.
+
+    Attributes
+    ----------
+    dtype
+        The usual type of its cells; None for that of the raster.
+    option
+        The option that names it, where a plan may be told its type.
+    """
 
     layer: str
     dtype: str | None = None
+    option: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,8 @@ def file(*, default: None, kind: Literal["table", "lines"], help: str) -> Any:
 @dataclass_transform(frozen_default=True, field_specifiers=(option, reads, writes, file, places))
 def tool(cls: type[Any]) -> type[Any]:
     """Declare a class as a tool."""
+    if taken := vars(cls)["__annotations__"].keys() & Tool.__annotations__.keys():
+        raise TypeError(f"{cls.__name__}: tools declare {', '.join(taken)}; rename the option")
     return dataclass(frozen=True)(cls)
 
 
@@ -142,6 +153,9 @@ class Tool:
     operation
         How it is computed, as module:name beside the tool: a `ToolOperation`, or a function that
         makes an `Operation` of an open store, None for a plan, and the tool.
+    planner
+        A function of the tool, blocks, types of the inputs and the machine, as module:name, which
+        plans what its operation cannot plan without a store.
     run
         A function of an open store, the tool and how to run it, as module:name, for a tool that
         takes more than a run of its operation.
@@ -172,6 +186,7 @@ class Tool:
     title: ClassVar[str | None] = None
     examples: ClassVar[str] = ""
     operation: ClassVar[str]
+    planner: ClassVar[str] = ""
     run: ClassVar[str] = ""
     gpu: ClassVar[Literal["one"] | None] = None
     result: ClassVar[str] = "Result"
@@ -273,6 +288,16 @@ def _parameter(one: Field[Any], kind: Any) -> ToolOption:
         arguments.word(kind) if get_origin(kind) is Literal else _CHECKS[kind]
     )
     return ToolOption(one.name, kind, one.default, declared, check)
+
+
+def late_rule(name: str) -> Rule:
+    """A rule at module:name of the package, which is imported when it is asked."""
+
+    def rule(settings: Mapping[str, Any]) -> None:
+        module, function = name.split(":")
+        getattr(import_module(f".{module}", __package__), function)(settings)
+
+    return rule
 
 
 def spelled(text: str, spell: Callable[[str], str]) -> str:

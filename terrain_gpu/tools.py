@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .tool import Tool
 
 TOOLS = {
+    "flow-accumulation": "hydrology.flow_accumulation:FlowAccumulation",
     "burn": "hydrology.burn:Burn",
     "basins": "hydrology.basins:Basins",
     "slope": "raster.slope:Slope",

@@ -42,7 +42,6 @@ METHODS = {
     "depressions": "depressions",
     "fill": "fill",
     "fill_spill_merge": "fill_spill_merge",
-    "flow_accumulation": "flow_accumulation",
     "flow_direction": "flow_direction",
     "hand": "hand",
     "rasterize": "rasterize",

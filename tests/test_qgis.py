@@ -394,7 +394,7 @@ def test_the_real_program_runs_and_refuses(tmp_path):
     line = words.words(ALGORITHMS["slope"], given, DESCRIBED["always"])
     events, messages = [], []
     program.run([*before, *line], events.append, messages.append, lambda: False)
-    assert {event["phase"] for event in events} == {"convert", "slope"}
+    assert {event["phase"] for event in events} == {"convert", "slope", "export"}
     assert program.percent(events[-1]) == 100
     assert any("written" in message for message in messages)
     line = words.words(ALGORITHMS["slope"], given | {"INPUT": "no.tif"}, DESCRIBED["always"])

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..plurals import counted
-from .flow_accumulation import directions_option
+from .options import directions_option
 
 NAME = "depressions"
 NEEDS = "depressions"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..plurals import counted
-from .flow_accumulation import directions_option
+from .options import directions_option
 from .places import inner_voids_option, outlet_options, outlets_of
 
 if TYPE_CHECKING:

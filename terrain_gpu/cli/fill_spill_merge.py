@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ..arguments import not_negative
-from .flow_accumulation import directions_option
+from .options import directions_option
 
 NAME = "fill-spill-merge"
 PROVEN = True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from ..arguments import HandMethod
-from .flow_accumulation import directions_option
+from .options import directions_option
 
 if TYPE_CHECKING:
     from ..store import TileStore

@@ -38,7 +38,6 @@ OPERATIONS = (
     "rasterize",
     "breach",
     "flow-direction",
-    "flow-accumulation",
     "fill",
     "hand",
     "depressions",

@@ -328,6 +328,13 @@ def resume_option(command: Any) -> Any:
 layer_option = click.option(
     "--layer", default="elevation", show_default=True, metavar="NAME", help="Layer of the store."
 )
+directions_option = click.option(
+    "--directions",
+    default="flow_direction",
+    show_default=True,
+    metavar="NAME",
+    help="Layer of D8 flow directions.",
+)
 bounds_option = click.option(
     "--bounds", type=float, nargs=4, metavar="W S E N",
     help="Only the cells that these bounds touch, in the raster's CRS.",

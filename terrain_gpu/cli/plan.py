@@ -49,7 +49,6 @@ PURPOSES = (
     "components",
     "accumulate",
     "flow-direction",
-    "flow-accumulation",
     "fill",
     "hand",
     "depressions",
@@ -461,18 +460,10 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         raise click.UsageError(
             f"--method {method}: {purpose} knows {', '.join(others)} and {last}; give one"
         )
-    if purpose == "flow-accumulation":
-        given = {"exponent": None, "backend": "auto", **problem}
-        _refuse_sums({**given, "method": given["method"] or "d8"})
-
-
-def _refuse_sums(problem: dict[str, Any]) -> None:
-    """Refuse what flow accumulation refuses."""
-    from ..hydrology.flow_accumulation.operation import refuse_arguments
-
     if problem["statistic"] and problem["weights"] is None:
         raise click.UsageError("--statistic is of --weights: give that too")
-    refuse_arguments({**problem, "statistic": problem["statistic"] or "sum"})
+    if purpose in TOOLS:
+        tool_of(purpose).planned(problem)
 
 
 def _refuse_corridor(problem: dict[str, Any]) -> None:
@@ -580,8 +571,10 @@ def _plan(
     if purpose in TOOLS:
         from ..running import plan_of
 
-        asked = tool_of(purpose).planned(problem)
-        return plan_of(asked, BlockGrid(rows, cols, block_size), cells, machine)
+        blocks, asked = BlockGrid(rows, cols, block_size), tool_of(purpose).planned(problem)
+        named = {one.option: problem[one.option] for one in asked.inputs() if one.option}
+        types = {name: dtype for name in named if (dtype := also_read(named[name])) is not None}
+        return plan_of(asked, blocks, cells, machine, types)
     if purpose in PLANNERS:
         bands = problem["cumulative"] or int(problem["polygons"])
         home, name = PLANNERS["polygons" if bands else purpose]
@@ -650,8 +643,6 @@ def _plan_drainage(
         from ..hydrology.hand import divided as hand
 
         return hand.plan_for(blocks, cells, machine=machine)
-    if purpose == "flow-accumulation":
-        return _plan_sums(blocks, cells, problem, machine)
     if purpose == "depressions" or problem["keep"]:
         from ..hydrology.depressions.operation import plan_depressions
 
@@ -705,17 +696,6 @@ def _then(plan: StreamPlan, lines: StreamPlan) -> StreamPlan:
         passes=plan.passes + lines.passes,
         bytes_read=plan.bytes_read + lines.bytes_read,
     )
-
-
-def _plan_sums(blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine) -> StreamPlan:
-    """Plan flow-accumulation."""
-    from ..hydrology.flow_accumulation.divided import plan_for
-    from ..hydrology.flow_accumulation.operation import plan_upstream
-
-    if _divides(problem):
-        return plan_for(blocks, cells, weights=problem["weights"], machine=machine)
-    flags = {name: problem[name] for name in ("areas", "exclude_self", "edge_cells", "weights")}
-    return plan_upstream(blocks, statistic=problem["statistic"] or "sum", **flags, machine=machine)
 
 
 def _plan_flow(

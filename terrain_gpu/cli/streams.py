@@ -8,7 +8,7 @@ import click
 
 from ..arguments import StreamOrder
 from ..plurals import counted
-from .flow_accumulation import directions_option
+from .options import directions_option
 
 if TYPE_CHECKING:
     from ..store import TileStore

@@ -66,7 +66,7 @@ def _options(one: ToolOption) -> list[Any]:
     if one.option.argument:
         return [click.argument(one.name, metavar=one.option.metavar)]
     if one.type is bool:
-        return [click.option(as_option(one.name), is_flag=True, help=text)]
+        return [click.option(as_option(one.name), is_flag=True, default=False, help=text)]
     kind: Any = NumberOrText() if one.type == float | str else str
     if one.choices:
         kind = click.Choice([str(value) for value in one.choices])

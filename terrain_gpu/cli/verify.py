@@ -395,10 +395,6 @@ _PROOFS = {
 }
 """The proofs of layers by a setting that these record."""
 
-_SUMS = _LayerProof("hydrology.flow_accumulation.proof:verify_stored_sums", _that_drain)
-_DIVIDED = _LayerProof(
-    "hydrology.flow_accumulation.proof_divided:verify_stored_division", _that_drain
-)
 _GRADIENT = _LayerProof(
     "hydrology.flow_direction.proof:verify_stored_gradient",
     lambda found: (
@@ -440,8 +436,6 @@ def _on_the_cpu(store: TileStore) -> dict[str, Check]:
             continue
         if mark := next((mark for mark in proofs if mark in settings), None):
             checks[name] = partial(proofs[mark], name=name)
-        elif "accumulation_of" in settings:
-            checks[name] = partial(_DIVIDED if "method" in settings else _SUMS, name=name)
         elif settings.get("flats") == "gradient":
             checks[name] = partial(_GRADIENT, name=name)
         elif "outlets" in settings:

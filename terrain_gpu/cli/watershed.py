@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..plurals import counted
-from .flow_accumulation import directions_option
+from .options import directions_option
 from .places import field_of, naming, not_negative, place_options, places
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from .common.outlets import Asked, Outlets
 from .common.sums import EDGE_LAYER
 from .fill.operation import LAYER as FILLED
 from .fill.operation import fill
-from .flow_accumulation.operation import LAYER as ACCUMULATION
-from .flow_accumulation.operation import flow_accumulation
+from .flow_accumulation import LAYER as ACCUMULATION
+from .flow_accumulation import FlowAccumulation
 from .flow_direction.operation import flow_direction, named_outlets, refuse_other_outlets
 from .forest.source import open_forest
 
@@ -368,9 +368,8 @@ def provide_accumulation(
         refuse_stale(store, name)
         return seconds
     with show("flow-accumulation") as progress:
-        found = flow_accumulation(
-            store, directions=directions, areas=areas, progress=progress, **how
-        )
+        sums = FlowAccumulation(directions=directions, areas=areas)
+        found = compute(sums, store, progress=progress, **how)
     return {**seconds, ACCUMULATION: found.report.seconds["total"]}
 
 
@@ -387,9 +386,8 @@ def provide_edge_cells(
         return seconds
     how["backend"] = "cpu"  # which alone counts them
     with show("flow-accumulation --edge-cells") as progress:
-        found = flow_accumulation(
-            store, directions=directions, edge_cells=True, progress=progress, **how
-        )
+        edge = FlowAccumulation(directions=directions, edge_cells=True)
+        found = compute(edge, store, progress=progress, **how)
     return {**seconds, EDGE_LAYER: found.report.seconds["total"]}
 
 

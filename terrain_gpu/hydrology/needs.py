@@ -31,7 +31,7 @@ from .common.outlets import BORDER, Asked, Outlets, with_inner_voids
 from .common.relative import base_of
 from .fill.operation import LAYER as FILLED
 from .fill.operation import refuse_epsilon
-from .flow_accumulation import operation as sums
+from .flow_accumulation import LAYER as ACCUMULATION
 from .flow_direction.operation import ways_of
 from .network.pipeline import kept_places
 from .streams.inputs import (
@@ -47,7 +47,7 @@ from .watershed.pour_points import PourPoints
 Settings = dict[str, Any]
 Seconds = dict[str, float]
 
-DEFAULT = {"layer": HEIGHTS, "accumulation": sums.LAYER, "filled": FILLED, "slope": SLOPE}
+DEFAULT = {"layer": HEIGHTS, "accumulation": ACCUMULATION, "filled": FILLED, "slope": SLOPE}
 """Parameters that name layers, and their defaults; those but "layer" are computed if missing."""
 
 
@@ -162,7 +162,7 @@ def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -
 def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `streams`."""
     areas = amount(settings["threshold"])[1] is not None
-    if settings["accumulation"] == sums.LAYER and sums.LAYER not in store:
+    if settings["accumulation"] == ACCUMULATION and ACCUMULATION not in store:
         refuse_beyond_raster(settings["threshold"], store.grid)
     _refuse_missing(store, settings, "accumulation", accumulation=refuse_other_sums)
     _refuse_missing(store, settings, "layer")
@@ -192,9 +192,9 @@ def terrain_indices(store: TileStore, show: Show, how: Settings, settings: Setti
     kinds = {"slope": refuse_other_slopes, "accumulation": refuse_other_areas}
     _refuse_missing(store, settings, "accumulation", "slope", **kinds)
     name, seconds = settings["accumulation"], Seconds()
-    if name == sums.LAYER and name not in store:
+    if name == ACCUMULATION and name not in store:
         seconds = chain.provide_accumulation(store, show=show, areas=True, **how)
-    elif name == sums.LAYER:
+    elif name == ACCUMULATION:
         chain.refuse_stale(store, name)
     return {**seconds, **chain.provide_slope(store, settings["slope"], show, **how)}
 

@@ -34,7 +34,6 @@ _MAKERS = {
     "corridor_of": "corridor",
     "features": "rasterize",
     "ties_of": "compute-sssp",
-    "accumulation_of": "flow-accumulation",
     "fill_of": "fill",
     "depressions_of": "depressions",
     "water_of": "fill-spill-merge",

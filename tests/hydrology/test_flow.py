@@ -23,6 +23,7 @@ from terrain_gpu import (
     accumulate,
     convert_dataset,
     create_layer,
+    flow_accumulation,
     minimum_spanning_tree,
     streams,
     watershed,
@@ -34,7 +35,7 @@ from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import area_units, step_lengths
 from terrain_gpu.hydrology.common.codes import DIRECTIONS
 from terrain_gpu.hydrology.fill.operation import Fill, fill
-from terrain_gpu.hydrology.flow_accumulation.operation import FlowAccumulation, flow_accumulation
+from terrain_gpu.hydrology.flow_accumulation.operation import FlowSums
 from terrain_gpu.hydrology.flow_direction.operation import FlowDirection, flow_direction
 
 types = st.sampled_from(["<i2", "<f4", "<u4"]).map(np.dtype)
@@ -87,7 +88,7 @@ class TestFlowAccumulationContract(AlongDirections):
     command = "flow-accumulation s.zarr"
 
     def make(self, store):
-        return FlowAccumulation(str(store))
+        return FlowSums(str(store))
 
     def expected(self, data, nodata, grid):
         codes = right_codes(data, nodata, grid)

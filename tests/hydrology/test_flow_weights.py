@@ -34,7 +34,7 @@ from terrain_gpu import (
 from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import cell_areas
-from terrain_gpu.hydrology.flow_accumulation.operation import FlowAccumulation
+from terrain_gpu.hydrology.flow_accumulation.operation import FlowSums
 from terrain_gpu.io.fills import FILLS
 
 
@@ -71,7 +71,7 @@ def mostly_lost(z, codes, nodata, unit):
 
 
 def right_sums(codes, lists, unit, *, mean=False):
-    """Sums or means of whole units."""
+    """FlowSums or means of whole units."""
     found = np.full(lists.shape, np.nan)
     for cell in reference.listed(codes != 255):
         if lists[cell] or not mean:
@@ -97,7 +97,7 @@ class TestWeightsContract(AlongDirections):
     command = "flow-accumulation s.zarr --weights elevation --into sums"
 
     def make(self, store):
-        return FlowAccumulation(str(store), into="sums", weights="elevation")
+        return FlowSums(str(store), into="sums", weights="elevation")
 
     def expected(self, data, nodata, grid):
         codes = right_codes(data, nodata, grid)
@@ -376,7 +376,7 @@ def test_the_proof_refuses_a_wrong_bit(tmp_path, monkeypatch, statistic, cell):
     how = {"edge_cells": True} if statistic == "edge_cells" else weighted
     how |= {"directions": "codes", "verify": True}
     flow_accumulation(store, **how)
-    change(monkeypatch, FlowAccumulation, f"upstream_{statistic}", cell)
+    change(monkeypatch, FlowSums, f"upstream_{statistic}", cell)
     with pytest.raises(VerificationError, match=f"row {cell[0]}, column {cell[1]}: "):
         flow_accumulation(store, **how, overwrite=True)
 

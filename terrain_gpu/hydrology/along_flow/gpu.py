@@ -1,6 +1,6 @@
 """What follows from flow directions, over a whole raster on a GPU: `accumulate`, `raise_levels`.
 
-Sums are passed down from all cells into which nothing drains; where ways meet, the last one to
+FlowSums are passed down from all cells into which nothing drains; where ways meet, the last one to
 arrive goes on. They are whole numbers, so their order does not matter.
 
 For levels, ways are doubled: each cell knows a cell further down its way, and the highest before
@@ -26,7 +26,7 @@ from .operation import AlongFlow
 
 if TYPE_CHECKING:
     from ..fill.operation import Fill
-    from ..flow_accumulation.operation import FlowAccumulation
+    from ..flow_accumulation.operation import FlowSums
 
 BAD, DRAINED, PASSED = range(3)
 """Counters of ``cuda/kernels/flow.cu``."""
@@ -54,7 +54,7 @@ def plan_along(operation: AlongFlow, machine: Machine) -> StreamPlan:
         when the raster does not fit one of the limits.
     """
     read, written = [layer.dtype for layer in operation.layers], operation.layers_out[0].dtype
-    # Sums need a byte for the flow that a cell waits for; levels words of two cells.
+    # FlowSums need a byte for the flow that a cell waits for; levels words of two cells.
     work = 1 if len(read) == 1 else 8
     return plan_resident(
         operation.blocks,
@@ -66,7 +66,7 @@ def plan_along(operation: AlongFlow, machine: Machine) -> StreamPlan:
     )
 
 
-def accumulate(operation: FlowAccumulation, run: Run) -> dict[str, Any]:
+def accumulate(operation: FlowSums, run: Run) -> dict[str, Any]:
     """Sum what drains through each cell, and write it; return what is found."""
     import cupy
 

@@ -74,6 +74,10 @@ class MultipleFlow(DividedFlow):
         return rule_of(self.grid, weights, "sum", self.areas, self.exclude_self, divided=True)
 
     @property
+    def only_on_cpu(self) -> str | None:
+        return f"method {self.method} runs"
+
+    @property
     def how(self) -> tuple[int, float]:
         return METHODS[self.method], self.exponent
 

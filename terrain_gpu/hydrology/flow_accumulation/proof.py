@@ -84,6 +84,15 @@ def plan_sums(
     ]
 
 
+def verify_stored(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
+    """Verify a layer from what is recorded with it: sums, or those of divided flow."""
+    if "method" in RunRecord(store, layer).settings:
+        from .proof_divided import verify_stored_division
+
+        return verify_stored_division(store, layer, limits)
+    return verify_stored_sums(store, layer, limits)
+
+
 def verify_stored_sums(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """`verify_sums` of a layer, from what is recorded with it."""
     recorded = RunRecord(store, layer)

@@ -26,7 +26,7 @@ from ..common.codes import DIRECTIONS, NOWHERE, OUTLET, open_directions
 from ..common.height_above import KINDS, NEVER, AboveRule, streams_settings
 from ..completing import completed
 from ..divided_flow.surface import open_surface
-from ..flow_accumulation.operation import LAYER as ACCUMULATION
+from ..flow_accumulation import LAYER as ACCUMULATION
 from ..streams.inputs import open_channels
 from .divided import DinfHand
 from .proof import plan_above, verify_above

@@ -31,7 +31,7 @@ from ..along_flow.kernels import TAKE
 from ..along_flow.labels import FlowLabels, labelled
 from ..common.codes import DIRECTIONS, NOWHERE, open_directions, open_links
 from ..completing import completed
-from ..flow_accumulation.operation import LAYER as ACCUMULATION
+from ..flow_accumulation import LAYER as ACCUMULATION
 from ..streams.inputs import least_sum, open_sums
 from .pour_points import HOLDS, PourPoints, naming_nearest, points_layer
 from .proof import plan_watershed, verify_watershed
