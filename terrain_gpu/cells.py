@@ -140,11 +140,17 @@ class Stats:
     high: float | int | None
 
 
+def all_valid(low: Any, high: Any, nodata: float | int | None) -> bool:
+    """Whether every cell from the least to the greatest has a value: most blocks need no mask."""
+    # NaN and infinities surface in one of them.
+    finite = bool(np.isfinite(low) and np.isfinite(high))
+    return finite and (nodata is None or not low <= nodata <= high)
+
+
 def stats(data: np.ndarray, nodata: float | int | None, ends: np.ndarray | None = None) -> Stats:
     """The `Stats` of a block; `ends`: its least and its greatest cell, if known."""
     low, high = (data.min(), data.max()) if ends is None else ends
-    # NaN and infinities surface in min or max, so most blocks need no mask at all.
-    if np.isfinite(low) and np.isfinite(high) and (nodata is None or not low <= nodata <= high):
+    if all_valid(low, high, nodata):
         return Stats(data.size, low.item() + 0, high.item() + 0)  # 0.0 for -0.0
     values = data[~is_nodata(data, nodata)]
     if not values.size:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .. import cells
 from ..compiled import jit
 from ..grid import TILE
 from . import codec_kernel
@@ -73,6 +74,36 @@ def _find_range(kind, *views):  # type: ignore[no-untyped-def]
         _range_of_floats(d, ~sign, to_d)
     else:
         _range(d, flip, to_d)
+
+
+@jit
+def _range_of_valid(cells, nodata, ends):  # type: ignore[no-untyped-def]
+    """Narrow the ends to the cells with a value; return how many there are."""
+    count, (high, low) = 0, ends
+    for k in range(cells.size):
+        cell = cells[k]
+        if np.isfinite(cell) and cell != nodata:
+            count += 1
+            low = cell if cell < low else low
+            high = cell if cell > high else high
+    ends[0], ends[1] = low, high
+    return count
+
+
+def stats(data: np.ndarray, nodata: float | int | None, ends: np.ndarray) -> cells.Stats:
+    """As `cells.stats`, of a C-contiguous block whose least and greatest cell are known."""
+    low, high = ends
+    if cells.all_valid(low, high, nodata):
+        return cells.stats(data, nodata, ends)
+    dtype, flat = data.dtype, data.reshape(-1).view()
+    flat.flags.writeable = False  # else numba compiles twice
+    none = dtype.type(np.nan if nodata is None else nodata)  # integers without it are all valid
+    bounds = (-np.inf, np.inf) if dtype.kind == "f" else np.array(ends)
+    found = np.array(bounds, dtype)
+    count = _range_of_valid(flat, none, found)
+    if not count:
+        return cells.Stats(0, None, None)
+    return cells.Stats(count, found[0].item() + 0, found[1].item() + 0)  # 0.0 for -0.0
 
 
 @jit

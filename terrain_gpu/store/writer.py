@@ -170,8 +170,7 @@ class BlockWriter(Layer):
         """
         tag: tuple[str, ...] = ()
         if (saved := self._saved_at_once(i, j, data)) is not None:
-            _, size, digest, ends = saved
-            found = cells.stats(data, self.nodata, ends)
+            size, digest, found = saved
         else:
             found = cells.stats(data, self.nodata)
             parts, digest = self._shard_of(*tiled())
@@ -182,7 +181,7 @@ class BlockWriter(Layer):
         return size
 
     def _saved_at_once(self, i: int, j: int, data: np.ndarray) -> Any:
-        """Write a shard in one call; return a `Saved`, or None where that cannot be."""
+        """Write a shard in one call; return size, digest and `Stats`, None where that cannot be."""
         if not isinstance(self._shards, FileShards):
             return None
         if (kernels := saves_at_once(self.compress)) is None:
@@ -198,7 +197,7 @@ class BlockWriter(Layer):
             remove_file(path, own)
         elif saved.state != kernels.SAVED:
             return None
-        return saved
+        return saved.size, saved.digest, kernels.stats(data, self.nodata, saved.ends)
 
     def record(self, line: bytes) -> None:
         """Keep the record of a written block; the process that lent this writer collects it."""

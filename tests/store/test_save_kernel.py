@@ -148,7 +148,11 @@ def test_ranges(raster):
     what = flat.itemsize, kind == "u", kind == "f"
     save_kernel._find_range(what, save_kernel._views(flat), save_kernel._views(ends))
     for nodata in (None, raster.nodata, flat[0]):
-        assert cells.stats(flat, nodata, ends) == cells.stats(flat, nodata)
+        right = cells.stats(flat, nodata)
+        assert cells.stats(flat, nodata, ends) == right
+        found = save_kernel.stats(flat, nodata, ends)
+        assert found == right
+        assert [str(found.low), str(found.high)] == [str(right.low), str(right.high)]
 
 
 def test_zero_has_one_sign():
