@@ -35,7 +35,7 @@ GROUPS = {
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
     "Terrain": ("compute-mst", "contours"),
-    "Cells and areas": ("calc", "rasterize", "label-components", "polygons"),
+    "Cells and areas": ("calc", "rasterize", "polygons"),
 }  # fmt: skip
 for _tool in map(tool_of, TOOLS):
     GROUPS[_tool.group] += (_tool.command,)
@@ -153,7 +153,6 @@ STYLES = {
     ("compute-sssp", "ALLOCATION"): "labels",
     ("watershed", "OUTPUT"): "labels",
     ("depressions", "OUTPUT"): "labels",
-    ("label-components", "OUTPUT"): "labels",
     ("streams", "LINES"): "streams",
 }
 """The .qml of an output."""
@@ -305,8 +304,8 @@ def kind_of(param: click.Parameter, option: str, metavar: str, title: str) -> di
         return {"kind": "flag"}
     if isinstance(kind, click.Choice):
         choices = [str(choice) for choice in kind.choices]
-        if isinstance(param.default, str):
-            return {"kind": "choice", "choices": choices}
+        if isinstance(param.default, int | str):
+            return {"kind": "choice", "choices": choices, "default": str(param.default)}
         return {"kind": "choice", "choices": ["default", *choices], "default": "default"}
     if isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
         number = "integer" if isinstance(kind, click.types.IntParamType) else "number"

@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Accumulation": "hydrology.accumulate.operation",
     "ClusterError": "errors",
-    "Components": "raster.label_components",
+    "Components": "raster.label_components.operation",
     "Contours": "raster.contours.operation",
     "CostMatrix": "paths.cost_matrix",
     "CostNetwork": "paths.least_cost_network",
@@ -54,7 +54,6 @@ _HOME = {
     "fill_spill_merge": "hydrology.fill_spill_merge.operation",
     "flow_direction": "hydrology.flow_direction.operation",
     "hand": "hydrology.hand.operation",
-    "label_components": "raster.label_components",
     "least_cost_network": "paths.least_cost_network",
     "list_layers": "store.manage",
     "minimum_spanning_tree": "spanning_tree",

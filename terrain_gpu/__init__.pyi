@@ -46,8 +46,7 @@ from .paths.ties.operation import tied_steps as tied_steps
 from .raster.calc.operation import calc as calc
 from .raster.contours.operation import Contours as Contours
 from .raster.contours.operation import contours as contours
-from .raster.label_components import Components as Components
-from .raster.label_components import label_components as label_components
+from .raster.label_components.operation import Components as Components
 from .raster.overviews import build_overviews as build_overviews
 from .raster.polygons.operation import Polygons as Polygons
 from .raster.polygons.operation import polygons as polygons
@@ -435,6 +434,91 @@ def flow_accumulation(
     --------
     >>> result = flow_accumulation("dem.zarr", areas=True)
     >>> areas = result.layers["flow_accumulation"].read_window(0, 100, 0, 100)
+    """
+
+
+def label_components(
+    store: StoreLike,
+    where: str,
+    *,
+    connectivity: Connectivity = 8,
+    into: str = "components",
+    table: PathLike | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Components:
+    """Label the connected components of the cells that meet a condition.
+
+    Labels count from 1, in row-major order of each component's first cell; all other cells are 0,
+    the nodata value. They are the same for every block size, memory limit and number of threads. A
+    comparison with a nodata cell is never true. The cells of a raster are the layer "elevation".
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    where
+        Condition on layers of the store, such as "elevation > 0", "0 < elevation <= 100 and not
+        (slope > 30)" or "nodata(elevation)".
+    connectivity
+        Neighbours per cell: 8 includes the diagonal ones.
+    into
+        Layer to write the labels to.
+    table
+        Also write a table of the components' cell counts, areas (in square metres in a geographic
+        CRS, else in square map units) and bounding boxes: .csv, .parquet, .geojson, .gpkg or .fgb.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Components
+        With the `layer` of labels: uint32, or int64 if the raster is large enough for 2**32
+        components.
+
+    Raises
+    ------
+    InputError
+        when the condition or a name cannot be used.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    Union-find in each block, then over the lines between blocks.
+
+    Examples
+    --------
+    >>> land = label_components("dem.zarr", "elevation > 0", table="land.csv")
+    >>> land.count, land.cells
     """
 
 

@@ -685,5 +685,4 @@ _CHECKS: dict[str, Check] = {
     "verify": flag,
     "vertical_factor": _vertical_factor,
     "weights": text,
-    "where": text,
 }

@@ -13,7 +13,7 @@ import numpy as np
 from .cuda.backend import Placement, find_gpu
 from .engine.machine import Machine
 from .engine.operation import Operation
-from .engine.plan import StreamPlan
+from .engine.plan import StreamPlan, layer_bytes
 from .engine.run import Here, run
 from .errors import ArgumentError
 from .grid import BlockGrid, GridSpec
@@ -119,6 +119,13 @@ class PlannedLayer:
     @property
     def block_size(self) -> int:
         return self.blocks.block
+
+    @property
+    def info(self) -> dict[str, int]:
+        """What it would take in a store, at most."""
+        blocks = self.blocks
+        stored = layer_bytes(blocks.rows, blocks.cols, self.dtype.itemsize, blocks.block)
+        return {"stored_bytes": stored}
 
 
 def plan_of(

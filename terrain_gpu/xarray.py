@@ -37,7 +37,6 @@ METHODS = {
     "accumulate": "accumulate",
     "breach": "breach",
     "calc": "calc",
-    "components": "label_components",
     "cost_distance": "shortest_paths",
     "depressions": "depressions",
     "fill": "fill",

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import terrain_gpu
@@ -17,7 +18,11 @@ from terrain_gpu.tools import TOOLS, tool_of
 sys.path.append(str(Path(__file__).parent.parent / "scripts"))
 import build_stub
 
-USUAL = {"burn": {"streams": [(0, 0)], "depth": 1}, "terrain-indices": {"twi": "twi"}}
+USUAL = {
+    "burn": {"streams": [(0, 0)], "depth": 1},
+    "label-components": {"where": "elevation > 0"},
+    "terrain-indices": {"twi": "twi"},
+}
 """Options that a tool cannot do without."""
 
 
@@ -51,6 +56,9 @@ def test_the_function_and_the_command_have_the_same_options(command):
         else:
             assert parameters[name].default == one.default == options[name].default
         assert f"\n{name}\n" in function.__doc__
+    if any(one.required for one in options_of(tool).values()):
+        with pytest.raises(click.MissingParameter):
+            group.commands[command].make_context(command, ["s.zarr"])
 
 
 def test_tools_differ():

@@ -32,6 +32,7 @@ from .forecast_tasks import (
     Plan,
     crowded,
 )
+from .plan import COMMANDS
 
 
 class Pass(NamedTuple):
@@ -152,15 +153,6 @@ PASSES = {
     "least-cost-network": (),
 }
 """By the purpose of a plan."""
-COMMANDS = {
-    "convert": "convert-dataset",
-    "mst": "compute-mst",
-    "sssp": "compute-sssp",
-    "index": "build-index",
-    "components": "label-components",
-}
-"""Names in reports, where they differ."""
-
 WEIGHTS = {"flow": 1.85, "absdiff": 1.4}
 """How many times as long as with "max" blocks of a spanning tree take."""
 LAYERS = {"calc": (1, 0.7), "corridor": (2, 0.5)}

@@ -31,7 +31,6 @@ COMMANDS = (
 
 OPERATIONS = (
     "compute-mst",
-    "label-components",
     "accumulate",
     "calc",
     "corridor",

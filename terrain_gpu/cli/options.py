@@ -242,23 +242,23 @@ gpu_memory_limit_option = click.option(
 )  # fmt: skip
 
 
-class Neighbours(click.Choice):
-    """How many neighbours a cell has; 16 is a choice for cost distances only."""
+class NumberChoice(click.Choice):
+    """One of some whole numbers, such as how many neighbours a cell has."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        value = str(value)
         if value == "16" and value not in self.choices:
             known = " or ".join(map(str, self.choices))
             self.fail(f"16 neighbours are for cost distances; use {known} here", param, ctx)
-        return super().convert(value, param, ctx)
+        return int(super().convert(value, param, ctx))
 
 
 def _connectivity(choices: Any, more: str = "") -> Any:
     return click.option(
         "--connectivity",
-        type=Neighbours([str(number) for number in get_args(choices)]),
-        default="8",
+        type=NumberChoice([str(number) for number in get_args(choices)]),
+        default=8,
         show_default=True,
-        callback=lambda ctx, param, value: int(value),
         help=f"Neighbours per cell: 8 includes the diagonal ones{more}.",
     )
 

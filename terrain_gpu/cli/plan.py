@@ -38,6 +38,16 @@ if TYPE_CHECKING:
     from .forecast_tasks import Plan
 
 MOST_WORKERS = 10**6
+COMMANDS = {
+    "convert": "convert-dataset",
+    "mst": "compute-mst",
+    "sssp": "compute-sssp",
+    "index": "build-index",
+    "components": "label-components",
+}
+"""The commands of purposes that are not called like these."""
+
+_PURPOSES = {command: purpose for purpose, command in COMMANDS.items()}
 PURPOSES = (
     "convert",
     "export",
@@ -46,7 +56,6 @@ PURPOSES = (
     "cost-matrix",
     "least-cost-network",
     "index",
-    "components",
     "accumulate",
     "flow-direction",
     "fill",
@@ -62,7 +71,7 @@ PURPOSES = (
     "calc",
     "rasterize",
     "corridor",
-    *TOOLS,
+    *(_PURPOSES.get(command, command) for command in TOOLS),
 )
 
 UNPLANNED = {
@@ -462,8 +471,8 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         )
     if problem["statistic"] and problem["weights"] is None:
         raise click.UsageError("--statistic is of --weights: give that too")
-    if purpose in TOOLS:
-        tool_of(purpose).planned(problem)
+    if (command := COMMANDS.get(purpose, purpose)) in TOOLS:
+        tool_of(command).planned(problem)
 
 
 def _refuse_corridor(problem: dict[str, Any]) -> None:
@@ -568,10 +577,10 @@ def _plan(
 
         weight = problem["weight"] or "max"
         return plan_spanning_tree(rows, cols, cells, block_size, weight=weight, machine=machine)
-    if purpose in TOOLS:
+    if (command := COMMANDS.get(purpose, purpose)) in TOOLS:
         from ..running import plan_of
 
-        blocks, asked = BlockGrid(rows, cols, block_size), tool_of(purpose).planned(problem)
+        blocks, asked = BlockGrid(rows, cols, block_size), tool_of(command).planned(problem)
         named = {one.option: problem[one.option] for one in asked.inputs() if one.option}
         types = {name: dtype for name in named if (dtype := also_read(named[name])) is not None}
         return plan_of(asked, blocks, cells, machine, types)
@@ -584,10 +593,6 @@ def _plan(
             rows, cols, cells, block_size, machine=machine, **how
         )
         return planned
-    if purpose == "components":
-        from ..raster.label_components import plan_components
-
-        return plan_components(rows, cols, [cells], block_size, machine=machine)
     if purpose == "export":
         return _plan_export(BlockGrid(rows, cols, block_size), cells, problem, machine)
     if purpose in PATHS and not problem["layers"]:

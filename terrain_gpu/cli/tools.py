@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..tool import Tool, ToolOption, as_option, described, options_of, spelled
+from . import options
 from .forms import FORMS
 from .operations import command_of
 
@@ -69,18 +70,20 @@ def _options(one: ToolOption) -> list[Any]:
         return [click.option(as_option(one.name), is_flag=True, default=False, help=text)]
     kind: Any = NumberOrText() if one.type == float | str else str
     if one.choices:
-        kind = click.Choice([str(value) for value in one.choices])
+        words = [str(value) for value in one.choices]
+        kind = (options.NumberChoice if isinstance(one.choices[0], int) else click.Choice)(words)
     elif one.type in (int, float):
         kind = one.type
+    # None is a default, too: an option that has it can be left out.
+    usual = {"default": one.default, "show_default": one.default is not None}
+    usual = {"required": True} if one.required else usual
     made = click.option(
         as_option(one.name),
         one.name,
         type=kind,
-        default=None if one.required else one.default,
-        show_default=not one.required and one.default is not None,
-        required=one.required,
         metavar=one.option.metavar,
         help=text,
+        **usual,
     )
     return [made]
 

@@ -356,13 +356,6 @@ _PROOFS = {
         "hydrology.streams.proof:verify_stored_orders",
         lambda found: counted(found["links"], "link"),
     ),
-    "where": _LayerProof(
-        "raster.label_components.proof:verify_stored_labels",
-        lambda found: (
-            f"{counted(found['components'], 'component')} of "
-            f"{counted(found['cells'], 'cell')} in all"
-        ),
-    ),
     "fill_of": _LayerProof(
         "hydrology.fill.proof:verify_stored_fill",
         lambda found: _that_drain(found) if "cells" in found else f"{_depressions(found)} kept",

@@ -28,7 +28,7 @@ from terrain_gpu.engine.plan_stream import SourceShape, plan_stream
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import TILE
 from terrain_gpu.io.convert import plan_for_shape
-from terrain_gpu.raster.label_components import plan_components
+from terrain_gpu.raster.label_components.operation import plan_components
 from terrain_gpu.spanning_tree import plan_spanning_tree
 
 

@@ -33,10 +33,11 @@ from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.grid.lengths import area_units, cell_areas, step_lengths
 from terrain_gpu.io import tables
 from terrain_gpu.io.convert import convert_dataset
+from terrain_gpu.raster.label_components import LabelComponents
 from terrain_gpu.raster.label_components import operation as problem
 from terrain_gpu.raster.label_components import rows as table_rows
 from terrain_gpu.raster.label_components.joins import joins_bytes
-from terrain_gpu.raster.label_components.operation import LabelComponents
+from terrain_gpu.raster.label_components.operation import ComponentLabels
 
 BOX = ["row0", "row1", "col0", "col1"]
 REAL = ["west", "south", "east", "north", "area"]
@@ -51,7 +52,8 @@ class TestContract(OperationContract):
     where = "elevation > 10"
 
     def make(self, store):
-        return LabelComponents(str(store), self.where, table=str(store.parent / "t.csv"))
+        table = str(store.parent / "t.csv")
+        return ComponentLabels(str(store), LabelComponents(self.where, table=table))
 
     def expected(self, data, nodata, grid):
         mask = ~is_nodata(data, nodata) & (data > 10)
@@ -63,7 +65,7 @@ class TestContractOfVoids(TestContract):
     where = "nodata(elevation)"
 
     def make(self, store):
-        return LabelComponents(str(store), self.where, connectivity=4)
+        return ComponentLabels(str(store), LabelComponents(self.where, connectivity=4))
 
     def expected(self, data, nodata, grid):
         return (expected_labels(is_nodata(data, nodata), 4).astype("<u4"),)

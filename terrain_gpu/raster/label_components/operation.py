@@ -1,4 +1,4 @@
-"""Components of a whole raster, streamed: `LabelComponents`.
+"""Components of a whole raster, streamed: `ComponentLabels`.
 
 1. *Survey*: read and label every block; store the components at its rim, and count where its other
    components begin.
@@ -20,21 +20,19 @@ import numpy as np
 
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import Machine
-from ...engine.operation import (
-    Operation,
-    OutputLayer,
-    Phase,
-    SolvedBlock,
-    State,
-    refuse_without_table,
-)
+from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ...engine.proof import Limits
-from ...engine.run import Run
+from ...engine.run import Result, Run
+from ...engine.tools import ToolOperation
 from ...grid import MIN_BLOCK, Block, BlockGrid, Window
 from ...grid.lengths import Measured
 from ...primitives.grid_components import label_block, most_labels
-from ...store import TileStore
+from ...report import Report
+from ...store import Layer, TileStore
+from ...store.labels import Layered
+from ...tokens import named_store
+from . import LabelComponents
 from .block import CELLS, MEASURES, count_firsts, measure, number, rename, rim_slots
 from .expression import Expression
 from .joins import Joins, joins_bytes
@@ -43,7 +41,6 @@ from .proof import plan_labels, verify_labels
 if TYPE_CHECKING:
     from .rows import Rows
 
-LAYER = "components"
 _STRIP = 1 << 16
 """Cells for which a condition is evaluated at a time, so that temporaries stay in the cache."""
 
@@ -177,27 +174,53 @@ def _compile(dtype: np.dtype) -> None:
     rename(labels, final, np.empty(labels.shape, dtype))
 
 
+@dataclass(repr=False)
+class Components(Layered):
+    """Connected components of a condition.
+
+    Attributes
+    ----------
+    layer
+        The store's layer of labels: 1, 2, ... in row-major order of the components' first cells;
+        0 outside.
+    count
+        Number of components.
+    cells
+        Number of cells inside.
+    report
+        The run's `Report`.
+    """
+
+    layer: Layer
+    count: int
+    cells: int
+    report: Report
+
+    @property
+    def layers(self) -> dict[str, Layer]:
+        """The layer by its name."""
+        return {self.layer.path.name: self.layer}
+
+    def labels(self) -> np.ndarray:
+        """Return all labels in memory."""
+        return self.layer.read_window(*self.layer.grid.window)
+
+
 @dataclass(frozen=True)
-class LabelComponents(Operation):
-    """A labelling; fields are parameters of `label_components`, `table` is an absolute path."""
+class ComponentLabels(ToolOperation):
+    """Labels of the components of a condition."""
 
-    store: str
-    where: str
-    connectivity: int = 8
-    into: str = LAYER
-    table: str | None = None
-
-    command = "label-components"
-    mark = "where"
+    asked: LabelComponents
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        label = Phase("label", writes=True, joined="table" if self.table else "")
+        label = Phase("label", writes=True, joined="table" if self.asked.table else "")
         return Phase("survey", joined="join"), label
 
     @cached_property
     def condition(self) -> Expression:
-        return Expression(self.where, TileStore.open(self.store).layers)
+        with named_store(self.store):
+            return Expression(self.asked.where, TileStore.open(self.store).layers)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -205,23 +228,20 @@ class LabelComponents(Operation):
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        kind = label_dtype(self.grid.rows, self.grid.cols, self.connectivity)
-        return (OutputLayer(self.into, kind, 0, "components"),)
+        kind = label_dtype(self.grid.rows, self.grid.cols, self.asked.connectivity)
+        return (OutputLayer(self.asked.into, kind, 0, "components"),)
 
     @property
     def measures(self) -> tuple[Measured, ...]:
-        return () if self.table is None else ("areas",)
+        return () if self.asked.table is None else ("areas",)
 
     def settings(self) -> dict[str, Any]:
         return {
-            "where": self.where,
-            "connectivity": self.connectivity,
-            "table": self.table is not None,
+            "where": self.asked.where,
+            "connectivity": self.asked.connectivity,
+            "table": self.asked.table is not None,
             "layer": ", ".join(self.inputs),
         }
-
-    def refuse_finished(self) -> None:
-        refuse_without_table(self)
 
     def plan(self, machine: Machine) -> StreamPlan:
         return plan_components(
@@ -229,8 +249,8 @@ class LabelComponents(Operation):
             self.grid.cols,
             [layer.dtype for layer in self.layers],
             self.blocks.block,
-            connectivity=self.connectivity,
-            table=self.table is not None,
+            connectivity=self.asked.connectivity,
+            table=self.asked.table is not None,
             source_bytes=sum(layer.info.get("stored_bytes") or 0 for layer in self.layers),
             machine=machine,
         )
@@ -238,7 +258,7 @@ class LabelComponents(Operation):
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
         """Area of a cell in each row as an integer number of units, and the unit."""
-        if self.table is None:
+        if self.asked.table is None:
             return np.ones(self.grid.rows, np.int64), 1.0
         from ...grid.lengths import area_units
 
@@ -273,7 +293,8 @@ class LabelComponents(Operation):
                 {name: (data[part], layer.nodata) for name, data, layer in layers}
             )
         units = self.units[0][window[0] : window[1]]
-        block = _labelled(mask, labels, window, self.blocks.cols, units, self.connectivity == 8)
+        diagonal = self.asked.connectivity == 8
+        block = _labelled(mask, labels, window, self.blocks.cols, units, diagonal)
         if not phase.writes:
             inside = int(block.found[1:, CELLS].sum())
             return SolvedBlock(known=(inside, *_surveyed(block, window)))
@@ -281,7 +302,7 @@ class LabelComponents(Operation):
         numbers = np.empty(len(block.slots), np.int64)
         number(block.found, block.slots, window[0], starts, at_rim, numbers)
         rename(block.labels, numbers, out[0])
-        rows_of = (block.found, block.slots, numbers) if self.table is not None else None
+        rows_of = None if self.asked.table is None else (block.found, block.slots, numbers)
         return SolvedBlock(tuple(out), rows_of)
 
     def plan_verify(self, machine: Machine) -> None:
@@ -290,20 +311,27 @@ class LabelComponents(Operation):
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         sources = dict(zip(self.inputs, self.layers, strict=True))
-        labels = run.layer(self.into)
-        verify_labels(self.condition, sources, labels, self.connectivity, found, run.proof_limits)
+        labels, connectivity = run.layer(self.asked.into), self.asked.connectivity
+        verify_labels(self.condition, sources, labels, connectivity, found, run.proof_limits)
         return {"verified_cells": self.grid.cells}
+
+    def result(self, found: Result) -> Components:
+        report, (layer,) = found.report, found.layers.values()
+        report.valid_cells = found.found["cells"]
+        del report.result["layers"]
+        report.result["layer"] = self.asked.into
+        return Components(layer, found.found["components"], found.found["cells"], report)
 
 
 class _Across(State):
     """Joins components across the lines between blocks, and collects the rows of the table."""
 
-    def __init__(self, operation: LabelComponents, spill: Path) -> None:
+    def __init__(self, operation: ComponentLabels, spill: Path) -> None:
         self._operation, self._spill = operation, spill
-        measured = operation.table is not None
+        measured = operation.asked.table is not None
         # Do not trust rows that a killed run has written: a power cut may have lost some.
         self.again = measured
-        diagonal = operation.connectivity == 8
+        diagonal = operation.asked.connectivity == 8
         self._joins = Joins(operation.blocks, diagonal=diagonal, measured=measured)
         self._rows: Rows | None = None
         self._cells = 0
@@ -323,7 +351,7 @@ class _Across(State):
 
     def join(self, phase: Phase) -> None:
         operation = self._operation
-        if operation.table is None:
+        if operation.asked.table is None:
             self._joins.number()
             return
         from ...io.tables import write_table
@@ -331,7 +359,7 @@ class _Across(State):
 
         if self._rows is not None:
             columns = self._rows.columns(operation.grid, operation.units[1])
-            write_table(Path(operation.table), columns, operation.grid)
+            write_table(Path(operation.asked.table), columns, operation.grid)
             return
         self._joins.number()
         self._spill.mkdir(exist_ok=True)
