@@ -31,7 +31,7 @@ FOLDER = "terrain_gpu_processing"
 GROUPS = {
     "Drainage": (
         "fill", "breach", "flow-direction", "streams", "watershed",
-        "hand", "depressions", "fill-spill-merge", "accumulate", "network",
+        "hand", "fill-spill-merge", "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
     "Terrain": ("compute-mst", "contours"),
@@ -152,7 +152,6 @@ STYLES = {
     ("fill-spill-merge", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",
     ("watershed", "OUTPUT"): "labels",
-    ("depressions", "OUTPUT"): "labels",
     ("streams", "LINES"): "streams",
 }
 """The .qml of an output."""

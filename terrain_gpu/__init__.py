@@ -41,7 +41,6 @@ _HOME = {
     "breach": "hydrology.breach.operation",
     "build_index": "paths.distance_index",
     "build_overviews": "raster.overviews",
-    "depressions": "hydrology.depressions.operation",
     "calc": "raster.calc.operation",
     "contours": "raster.contours.operation",
     "convert_dataset": "io.convert",

@@ -12,6 +12,7 @@ TOOLS = {
     "flow-accumulation": "hydrology.flow_accumulation:FlowAccumulation",
     "burn": "hydrology.burn:Burn",
     "basins": "hydrology.basins:Basins",
+    "depressions": "hydrology.depressions:Depressions",
     "label-components": "raster.label_components:LabelComponents",
     "slope": "raster.slope:Slope",
     "terrain-indices": "hydrology.terrain_indices:TerrainIndices",

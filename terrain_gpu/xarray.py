@@ -38,7 +38,6 @@ METHODS = {
     "breach": "breach",
     "calc": "calc",
     "cost_distance": "shortest_paths",
-    "depressions": "depressions",
     "fill": "fill",
     "fill_spill_merge": "fill_spill_merge",
     "flow_direction": "flow_direction",

@@ -87,7 +87,8 @@ def run(store: TileStore, **settings: Any) -> Any:
 
 
 def tell(found: Any) -> str:
-    from .operations import cells_with_a_value, over_heights
+    from ..hydrology.forest.source import over_heights
+    from .operations import cells_with_a_value
 
     own, text = found.found, cells_with_a_value(found)
     if "depressions" in own:

@@ -80,7 +80,7 @@ def run(store: Any, **settings: Any) -> Any:
 
 def tell(found: Any) -> str:
     from ..grid.units import unit_of
-    from .operations import over_heights
+    from ..hydrology.forest.source import over_heights
 
     share = found.found["water"] / (found.found["rain"] or 1)
     unit = unit_of(*found.layers.values())

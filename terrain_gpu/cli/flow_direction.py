@@ -178,7 +178,7 @@ def _named(ends: Asked | None) -> dict[str, Any]:
 
 
 def tell(found: Any) -> str:
-    from .operations import over_heights
+    from ..hydrology.forest.source import over_heights
 
     cells, outlets, reached = found.found["cells"], found.found["outlets"], found.report.valid_cells
     text = f"{counted(reached, 'cell drains', 'cells drain')} to {counted(outlets, 'outlet')}"

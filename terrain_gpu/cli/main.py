@@ -39,7 +39,6 @@ OPERATIONS = (
     "flow-direction",
     "fill",
     "hand",
-    "depressions",
     "fill-spill-merge",
     "watershed",
     "streams",

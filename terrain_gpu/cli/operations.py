@@ -267,15 +267,6 @@ def cells_with_a_value(found: Any) -> str:
     return f"{found.report.valid_cells:,} of {found.report.cells:,} cells with a value"
 
 
-def over_heights(found: Any) -> str:
-    """Name the layer of heights that drain, if it is not `elevation`."""
-    from ..hydrology.forest.source import heights_of
-    from ..io.labelled import HEIGHTS
-
-    name = heights_of(next(iter(found.layers.values())))
-    return "" if name == HEIGHTS else f", over the heights of layer {name}"
-
-
 def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:
     """Refuse a vector file or table as -o, and name the option that writes it."""
     kind = Path(output or "").suffix.lower()

@@ -60,7 +60,6 @@ PURPOSES = (
     "flow-direction",
     "fill",
     "hand",
-    "depressions",
     "fill-spill-merge",
     "watershed",
     "network",
@@ -648,12 +647,15 @@ def _plan_drainage(
         from ..hydrology.hand import divided as hand
 
         return hand.plan_for(blocks, cells, machine=machine)
-    if purpose == "depressions" or problem["keep"]:
-        from ..hydrology.depressions.operation import plan_depressions
+    if problem["keep"]:
+        from ..grid import GridSpec
+        from ..hydrology.depressions.filling import FillAround
+        from ..running import PlannedLayer
 
-        filled = [cells.itemsize] * bool(problem["conditioned"] or problem["keep"])
-        written = [labels] * (purpose == "depressions") + filled
-        return plan_depressions(blocks, cells, written, machine=machine)
+        types = (cells, np.dtype(np.uint8), np.dtype(np.uint8))
+        layers = [PlannedLayer(one, blocks, GridSpec(rows, cols)) for one in types]
+        filling = FillAround.keeping("", "flow_direction", "filled", None, None)
+        return filling.over(layers).plan(machine)
     if purpose == "fill-spill-merge":
         from ..hydrology.fill_spill_merge.operation import plan_fill_spill_merge
 

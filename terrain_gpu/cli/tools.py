@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..arguments import counting, not_negative
 from ..tool import Tool, ToolOption, as_option, described, options_of, spelled
 from . import options
 from .forms import FORMS
@@ -73,7 +74,7 @@ def _options(one: ToolOption) -> list[Any]:
         words = [str(value) for value in one.choices]
         kind = (options.NumberChoice if isinstance(one.choices[0], int) else click.Choice)(words)
     elif one.type in (int, float):
-        kind = one.type
+        kind = RANGES.get(one.check, one.type)
     # None is a default, too: an option that has it can be left out.
     usual = {"default": one.default, "show_default": one.default is not None}
     usual = {"required": True} if one.required else usual
@@ -86,6 +87,13 @@ def _options(one: ToolOption) -> list[Any]:
         **usual,
     )
     return [made]
+
+
+RANGES: dict[Any, click.ParamType] = {
+    counting: click.IntRange(1),
+    not_negative: click.FloatRange(min=0),
+}
+"""Types of the command for numbers with these checks."""
 
 
 class NumberOrText(click.ParamType):

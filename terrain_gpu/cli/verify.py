@@ -360,9 +360,6 @@ _PROOFS = {
         "hydrology.fill.proof:verify_stored_fill",
         lambda found: _that_drain(found) if "cells" in found else f"{_depressions(found)} kept",
     ),
-    "depressions_of": _LayerProof(
-        "hydrology.depressions.proof:verify_stored_depressions", _depressions
-    ),
     "water_of": _LayerProof(
         "hydrology.fill_spill_merge.proof:verify_stored_water",
         lambda found: counted(found["cells"], "cell under water"),

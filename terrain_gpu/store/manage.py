@@ -34,7 +34,6 @@ _MAKERS = {
     "features": "rasterize",
     "ties_of": "compute-sssp",
     "fill_of": "fill",
-    "depressions_of": "depressions",
     "water_of": "fill-spill-merge",
     "hand_of": "hand",
     "watershed_of": "watershed",

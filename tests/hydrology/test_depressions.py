@@ -23,7 +23,7 @@ from terrain_gpu import TileStore, depressions, fill, flow_direction
 from terrain_gpu import minimum_spanning_tree as spanning_tree
 from terrain_gpu.engine.proof import Limits
 from terrain_gpu.errors import InputError, StoreError, VerificationError
-from terrain_gpu.hydrology.depressions.operation import Depressions
+from terrain_gpu.hydrology.depressions.operation import DepressionLabels
 from terrain_gpu.hydrology.depressions.proof import verify_stored_depressions
 
 
@@ -55,7 +55,7 @@ class TestDepressionsContract(AlongDirections):
 
     def make(self, store):
         table = str(store.parent / "t.csv")
-        return Depressions(str(store), table=table, conditioned="c", min_depth=20.0)
+        return DepressionLabels(str(store), table=table, conditioned="c", min_depth=20.0)
 
     def expected(self, data, nodata, grid):
         found, numbers = right(data, nodata)
@@ -234,13 +234,13 @@ def test_depressions_of_a_raster(dem, tmp_path, capsys):
 def test_wrong_totals_of_depressions(dem, monkeypatch, key):
     assert call("convert-dataset dem.tif s.zarr") == 0
     assert call("flow-direction s.zarr") == 0
-    execute = Depressions.execute
+    execute = DepressionLabels.execute
 
     def more(operation, own):
         found = execute(operation, own)
         return {**found, key: found[key] + (1 if key == "depressions" else 1e-6)}
 
-    monkeypatch.setattr(Depressions, "execute", more)
+    monkeypatch.setattr(DepressionLabels, "execute", more)
     with pytest.raises(VerificationError, match=f"wrong totals: .* {key}"):
         depressions("s.zarr", min_depth=1, verify=True)
 

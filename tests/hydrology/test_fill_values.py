@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from contract import make_store, whole
 
-from terrain_gpu import TileStore, flow_accumulation, minimum_spanning_tree
+from terrain_gpu import TileStore, depressions, flow_accumulation, minimum_spanning_tree
 from terrain_gpu.errors import InputError
 from terrain_gpu.hydrology.breach.operation import breach
-from terrain_gpu.hydrology.depressions.operation import depressions
 from terrain_gpu.hydrology.fill.operation import fill
 from terrain_gpu.hydrology.fill_spill_merge.operation import fill_spill_merge
 from terrain_gpu.hydrology.flow_direction.operation import flow_direction

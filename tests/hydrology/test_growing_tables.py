@@ -21,8 +21,9 @@ from terrain_gpu.hydrology.along_flow.entries import ENTRY_BYTES, Beyond, most_e
 from terrain_gpu.hydrology.along_flow.kernels import TAKE
 from terrain_gpu.hydrology.along_flow.operation import plan_flow
 from terrain_gpu.hydrology.basins.operation import _Numbers, worker_bytes
+from terrain_gpu.hydrology.depressions import Depressions
 from terrain_gpu.hydrology.depressions.block import Known
-from terrain_gpu.hydrology.depressions.operation import _Nesting, plan_depressions
+from terrain_gpu.hydrology.depressions.operation import _Nesting
 from terrain_gpu.hydrology.depressions.state import NODE_BYTES
 from terrain_gpu.hydrology.fill_spill_merge.block import Catchments
 from terrain_gpu.hydrology.fill_spill_merge.operation import FillSpillMerge, plan_fill_spill_merge
@@ -31,6 +32,7 @@ from terrain_gpu.hydrology.forest.plan import most_vertices, plan_blocks, planne
 from terrain_gpu.hydrology.forest.skeleton import Outline
 from terrain_gpu.hydrology.watershed.operation import LINKS_BYTES
 from terrain_gpu.hydrology.watershed.table import LINK_BYTES, PLANNED_LINKS, LinkRows
+from terrain_gpu.running import plan_of
 
 TALL = BlockGrid(200_000, 130, 64)
 HEIGHTS = np.dtype(np.float32)
@@ -81,7 +83,7 @@ def gather(state: Any, phase: Phase, known: Any) -> None:
 
 
 def plan_nodes(**more: Any) -> StreamPlan:
-    return plan_depressions(TALL, HEIGHTS, [4], **more)
+    return plan_of(Depressions(), TALL, HEIGHTS, **more)
 
 
 def add_nodes(plan: StreamPlan, count: int) -> None:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...grid.lengths import Measured
-from .operation import Depressions
+from .operation import DepressionLabels
 
 
 @dataclass(frozen=True)
-class FillAround(Depressions):
-    """The operation. `conditioned` is the layer to write; other fields are as of `Depressions`."""
+class FillAround(DepressionLabels):
+    """The operation. `conditioned` is the layer to write; other fields are as of
+    `DepressionLabels`.
+    """
 
     into: None = None
     conditioned: str | None = "filled"

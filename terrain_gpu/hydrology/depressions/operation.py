@@ -1,16 +1,14 @@
-"""The hierarchy of depressions: `depressions`."""
+"""The hierarchy of depressions."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked
 from ...engine.machine import Machine
 from ...engine.operation import (
     Operation,
@@ -22,30 +20,26 @@ from ...engine.operation import (
 )
 from ...engine.plan import PER_ROW, Growing, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits, RunRecord
-from ...engine.run import Here, Result, Run, run
+from ...engine.run import Run
 from ...errors import StoreError
 from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units, cell_areas
-from ...io.labelled import StoreLike, opened_store, takes_dataarrays
-from ...progress import Progress, silent
 from ...spanning_tree.weights import Weight
+from ...store import TileStore
 from ..common.codes import DIRECTIONS, label_dtype, open_directions
 from ..common.relative import base_of, restored
-from ..completing import completed
 from ..forest.block import Work, read_forest, work_bytes
 from ..forest.source import Forest, open_forest
-from . import kernels
+from . import LAYER, Depressions, kernels
 from .block import WORK_BYTES, BlockSets, leave_out_undrained
 from .proof import DepressionRule, plan_depressions_proof, verify_depressions
 from .state import NODE_BYTES, Hierarchy
 from .table import DepressionTotals, Kept
 
-LAYER = "depressions"
-
 
 @dataclass(frozen=True)
-class Depressions(Operation):
-    """The operation; fields are parameters of `depressions`."""
+class DepressionLabels(Operation):
+    """The operation; fields are options of `Depressions`."""
 
     store: str
     directions: str = DIRECTIONS
@@ -111,11 +105,24 @@ class Depressions(Operation):
         refuse_without_table(self)
 
     def plan(self, machine: Machine) -> StreamPlan:
-        outputs = [output.dtype.itemsize for output in self.outputs]
-        return plan_depressions(
-            self.blocks,
-            self.layers[0].dtype,
-            outputs,
+        blocks, dtype = self.blocks, self.layers[0].dtype
+        rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
+        written = [output.dtype.itemsize for output in self.outputs]
+        read, nodes = [dtype.itemsize, 1, 1], planned_nodes(blocks)
+        key = Weight("max", dtype).key_dtype
+        return fit_blocks(
+            blocks,
+            dtype.name,
+            "to find the depressions of",
+            buffer=ring * (sum(read) + sum(written)),
+            worker=work_bytes(blocks, dtype, key) + ring * WORK_BYTES,
+            scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)),
+            common=PER_ROW * rows,
+            held=nodes,
+            joined=nodes,
+            passes=3,
+            bytes_read=3 * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
+            bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
             machine=machine,
         )
 
@@ -213,7 +220,9 @@ class Depressions(Operation):
 class _Nesting(Hierarchy):
     """The hierarchy; then the totals of depressions, and numbers of those that are kept."""
 
-    def __init__(self, operation: Depressions, totals: DepressionTotals, plan: StreamPlan) -> None:
+    def __init__(
+        self, operation: DepressionLabels, totals: DepressionTotals, plan: StreamPlan
+    ) -> None:
         path, nodes = operation.forest.edges.path, planned_nodes(operation.blocks)
         room = Growing(plan, nodes, nodes)
         super().__init__(path, operation.min_depth, room)
@@ -241,168 +250,23 @@ def planned_nodes(blocks: BlockGrid) -> int:
     return 2 * blocks.line_cells * NODE_BYTES
 
 
-def plan_depressions(
-    blocks: BlockGrid,
-    dtype: np.dtype,
-    written: list[int],
-    *,
-    machine: Machine,
-) -> StreamPlan:
-    """Plan `depressions` of heights of a type; `written` are the bytes per cell of each layer.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
-    read, nodes = [dtype.itemsize, 1, 1], planned_nodes(blocks)
-    key = Weight("max", dtype).key_dtype
-    return fit_blocks(
-        blocks,
-        dtype.name,
-        "to find the depressions of",
-        buffer=ring * (sum(read) + sum(written)),
-        worker=work_bytes(blocks, dtype, key) + ring * WORK_BYTES,
-        scratch=blocks.largest(1, tiled=True) * (sum(read) + 2 * sum(written)),
-        common=PER_ROW * rows,
-        held=nodes,
-        joined=nodes,
-        passes=3,
-        bytes_read=3 * sum(layer_bytes(rows, cols, size, blocks.block) for size in read),
-        bytes_written=sum(layer_bytes(rows, cols, size, blocks.block) for size in written),
-        machine=machine,
+def operation_of(store: TileStore | None, asked: Depressions) -> DepressionLabels:
+    """Return the operation, once the layers of an open store are checked; None for a plan."""
+    if store is not None:
+        _check(store, asked.directions)
+    return DepressionLabels(
+        "" if store is None else str(store.path),
+        *(getattr(asked, one.name) for one in fields(DepressionLabels) if one.name != "store"),
     )
 
 
-@takes_dataarrays
-@checked()
-@completed(reads=("directions",), writes=("into", "conditioned"))
-def depressions(
-    store: StoreLike,
-    *,
-    directions: str = DIRECTIONS,
-    into: str = LAYER,
-    conditioned: str | None = None,
-    table: str | os.PathLike[str] | None = None,
-    min_depth: float = 0.0,
-    min_area: float = 0.0,
-    min_volume: float = 0.0,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Result:
-    """Find depressions, how they nest, and what they hold.
-
-    Water that fills a depression rises to its spill: the lowest height over which it leaves for a
-    deeper depression or an outlet. A depression is what lies below that height around a pit, and
-    holds all shallower ones that spill into it.
-
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray. "mst" and "flow_direction" are computed if
-        they are missing.
-    directions
-        Layer of flow directions that `flow_direction` made; its outlets hold.
-    into
-        Layer to write: the smallest depression in which each cell lies. Depressions are numbered
-        1, 2, ... in row-major order of their pits; 0, the nodata value, elsewhere. uint32; int64
-        for rasters of 2**32 or more cells.
-    conditioned
-        Layer to write the heights to, with all depressions filled that are left out.
-    table
-        File to write a row for each depression to: .csv, .parquet, .geojson, .gpkg or .fgb.
-    min_depth, min_area, min_volume
-        Leave out depressions below any of these, in units of the heights, square map units and
-        their product (metres in a geographic CRS).
-    memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None. Each
-        depression of `min_depth` takes about 220 bytes.
-    threads
-        Number of threads; all processors when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
-    verify
-        Verify the layers and totals in two more passes over the cells, three with `min_area` or
-        `min_volume`; not the table, which is written from the same totals.
-    compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result once the new one is complete.
-    progress
-        Called with the cells just done and all cells of three passes.
-
-    Returns
-    -------
-    Result
-        Its `layers` are named `into` and `conditioned`; `found` has the number of "depressions",
-        the "deepest" depth, and the "area" and "volume" of all together.
-
-    Raises
-    ------
-    InputError
-        when a name cannot be used, a limit is negative, or integers differ by more than 2**53.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged or has no such directions, the heights or the spanning forest
-        have changed since, or the layer exists already.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-    VerificationError
-        when the proof fails; there is no result then.
-
-    Notes
-    -----
-    The branches of the merge tree of the heights, paired by the elder rule (H. Edelsbrunner,
-    D. Letscher, A. Zomorodian 2002, Topological persistence and simplification). The depth of a
-    depression is the persistence of its pit. R. Barnes, K. L. Callaghan, A. D. Wickert (2020,
-    Earth Surface Dynamics 8) have two entries where two depressions meet, and one more for both;
-    here the deeper one goes on.
-
-    Examples
-    --------
-    >>> found = depressions("dem.zarr", min_depth=1, table="depressions.csv")
-    """
-    opened = opened_store(store)
-    codes = open_directions(opened, directions)
+def _check(store: TileStore, directions: str) -> None:
+    """Refuse directions without outlets, or over other heights than those of the forest."""
+    codes = open_directions(store, directions)
     if "outlets" not in (codes.info.get("settings") or {}):
         raise StoreError(f"{codes.path}: not made by flow-direction; depressions need its outlets")
-    forest = open_forest(opened)
+    forest = open_forest(store)
     if "flats" not in codes.info["settings"]:
         for name in forest.identity:
-            RunRecord(opened, codes).input(name)
+            RunRecord(store, codes).input(name)
     base_of(forest.cells)  # it refuses what is too large
-    operation = Depressions(
-        str(opened.path),
-        directions,
-        into,
-        conditioned,
-        None if table is None else os.path.abspath(table),
-        min_depth,
-        min_area,
-        min_volume,
-    )
-    result = run(
-        operation,
-        memory_limit=memory_limit,
-        threads=threads,
-        verify=verify,
-        compress=compress,
-        resume=resume,
-        overwrite=overwrite,
-        place=Here(progress),
-        client=client,
-    )
-    if table is not None:
-        result.report.result["table"] = str(table)
-    return result

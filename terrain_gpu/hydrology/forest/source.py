@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from ...errors import StoreError
 from ...io.labelled import HEIGHTS
@@ -103,6 +104,12 @@ def heights_of(layer: Layer) -> str:
     named = [settings[key] for key in ("fill_of", "depressions_of", "water_of") if key in settings]
     found = named or [name for name in settings.get("of") or () if name != LAYER]
     return str(found[0]) if len(found) == 1 else HEIGHTS
+
+
+def over_heights(found: Any) -> str:
+    """Name the layer of heights that drain in a result, for its summary; not if `HEIGHTS`."""
+    name = heights_of(next(iter(found.layers.values())))
+    return "" if name == HEIGHTS else f", over the heights of layer {name}"
 
 
 def open_filled(store: TileStore, name: str) -> Layer:
