@@ -35,12 +35,11 @@ GROUPS = {
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
     "Terrain": ("compute-mst", "contours"),
-    "Cells and areas": ("calc", "rasterize", "polygons"),
+    "Cells and areas": ("rasterize", "polygons"),
 }  # fmt: skip
 for _tool in map(tool_of, TOOLS):
     GROUPS[_tool.group] += (_tool.command,)
 TITLES = {
-    "calc": "Cell by cell",
     "compute-mst": "Minimum spanning tree",
     "compute-sssp": "Cost distance",
     "fill-spill-merge": "Fill, spill, merge",
@@ -99,7 +98,7 @@ REPLACED = {
     r"STORE(?:, as its layer \"\w+\")?, or (?:of |over )?a raster(?: \(then give [^)]*\))?":
         "a raster",
     r'a raster, as layer "\w+"': "a raster",
-    "a layer of STORE from others": "a raster from another",
+    "a layer from others": "a raster from another",
     "a layer of (a raster|STORE)": "a raster",
     "STORE": "a raster",
     ",? which (?:is|are) computed if (?:it is|they are) not there": "",
@@ -115,7 +114,7 @@ REPLACED = {
     r", the cells of another layer \(--streams\),": "",
     ", or from layers of distances": "",
     r"Of two or more layers of distances.*": "",
-    "EXPRESSION has layers": "Expressions have the name elevation",
+    "An expression has layers": "Expressions have the name elevation",
     "Condition on layers of the store": "Condition on the cells, which are called elevation",
     r"not \(slope > 30\)": "not (elevation == 50)",
     "units of the layer": "units of the raster",
@@ -180,12 +179,12 @@ def algorithm(command: click.Command, title: str, used: set[str]) -> dict[str, A
     name = str(command.name)
     paragraphs = re.split(r"\n\n", command.help or "")
     texts = [" ".join(p.split()) for p in paragraphs if not p.lstrip().startswith("\b")]
-    called = TITLES.get(name, name.replace("-", " ").capitalize())
+    usual = TITLES.get(name, name.replace("-", " ").capitalize())
+    called = (tool_of(name).title if name in TOOLS else None) or usual
     parameters = [one for param in command.params for one in parameters_of(param, name, called)]
     if name in TOOLS:
         tool = tool_of(name)
         texts = [" ".join(text.split()) for text in described(tool)[""].split("\n\n")]
-        called = tool.title or called
     if name == "terrain-indices":  # -o writes one of three layers
         parameters.insert(1, {
             "name": "INDEX", "label": "Index", "kind": "choice", "default": "twi",

@@ -41,7 +41,6 @@ _HOME = {
     "breach": "hydrology.breach.operation",
     "build_index": "paths.distance_index",
     "build_overviews": "raster.overviews",
-    "calc": "raster.calc.operation",
     "contours": "raster.contours.operation",
     "convert_dataset": "io.convert",
     "corridor": "paths.corridor.operation",

@@ -42,7 +42,6 @@ from .paths.distance_index.query import query_index as query_index
 from .paths.least_cost_network import CostNetwork as CostNetwork
 from .paths.least_cost_network import least_cost_network as least_cost_network
 from .paths.ties.operation import tied_steps as tied_steps
-from .raster.calc.operation import calc as calc
 from .raster.contours.operation import Contours as Contours
 from .raster.contours.operation import contours as contours
 from .raster.label_components.operation import Components as Components
@@ -291,6 +290,96 @@ def burn(
     >>> grid = TileStore.open("dem.zarr").grid
     >>> burn("dem.zarr", from_vector(grid, "streams.gpkg", all_touched=True), depth=10)
     >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="burned")
+    """
+
+
+def calc(
+    store: StoreLike,
+    expression: str,
+    *,
+    into: str = "calc",
+    dtype: str | None = None,
+    reclass: PathLike | None = None,
+    default: float | str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Compute a layer from others, cell by cell.
+
+    An expression has layers, numbers, + - * /, comparisons, and, or, not, abs(a), sqrt(a),
+    min(a, b), max(a, b), where(condition, a, b), nodata(a) and coalesce(a, b), the first with a
+    value. Names with a minus sign are in double quotes. The result is nodata where an input is.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    expression
+        Arithmetic over layers, such as "distance + 0.5 * other".
+    into
+        Layer to write.
+    dtype
+        Cell type of the layer. By default uint8 for conditions, int64 for integers, also where
+        those of a table and `default` all are, else float64. Values are not rounded to integers,
+        but to float32. Nodata is NaN, the largest unsigned or the smallest signed integer.
+    reclass
+        Look the results up in a table: lines of class and value. An empty value is none.
+    default
+        Value for classes that are not in the table: a number, or nodata. Without it, they are an
+        error that lists them.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`.
+
+    Raises
+    ------
+    InputError
+        when the expression or the table cannot be used, a value does not fit the type, or the table
+        lacks classes, which are listed.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    Integers are computed in 64 bits and never wrap around, real numbers in float64 by operations
+    that IEEE 754 defines, so that the bits are the same on all machines. Unknown truth as in SQL.
+
+    Examples
+    --------
+    >>> calc("dem.zarr", "where(slope > 30, 9, 1) + 0.1 * distance", into="friction")
+    >>> calc("dem.zarr", "landcover", reclass="friction.csv", into="friction")
     """
 
 

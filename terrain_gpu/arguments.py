@@ -210,8 +210,8 @@ def real_or_word(one: str) -> Check:
     """A finite number, or this word."""
 
     def check(name: str, value: Any) -> float | str:
-        if isinstance(value, str) and value == one:
-            return value
+        if isinstance(value, str) and value.lower() == one:
+            return one
         if isinstance(value, str) or not math.isfinite(found := real(name, value)):
             raise wrong(name, value, f"a finite number, or {one!r}")
         return found
@@ -631,7 +631,6 @@ _CHECKS: dict[str, Check] = {
     "edge_cells": flag,
     "epsilon": flag,
     "exclude_self": flag,
-    "expression": text,
     "exponent": positive,
     "fields": flag,
     "filled": text,
@@ -662,7 +661,6 @@ _CHECKS: dict[str, Check] = {
     "polygons": flag,
     "progress": _progress,
     "rain": _rain,
-    "reclass": path,
     "resampling": word(Resampling),
     "resume": flag,
     "reverse": flag,

@@ -12,6 +12,7 @@ TOOLS = {
     "flow-accumulation": "hydrology.flow_accumulation:FlowAccumulation",
     "burn": "hydrology.burn:Burn",
     "basins": "hydrology.basins:Basins",
+    "calc": "raster.calc:Calc",
     "depressions": "hydrology.depressions:Depressions",
     "label-components": "raster.label_components:LabelComponents",
     "slope": "raster.slope:Slope",

@@ -36,7 +36,6 @@ except ImportError as error:
 METHODS = {
     "accumulate": "accumulate",
     "breach": "breach",
-    "calc": "calc",
     "cost_distance": "shortest_paths",
     "fill": "fill",
     "fill_spill_merge": "fill_spill_merge",

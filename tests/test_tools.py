@@ -20,6 +20,7 @@ import build_stub
 
 USUAL = {
     "burn": {"streams": [(0, 0)], "depth": 1},
+    "calc": {"expression": "elevation"},
     "label-components": {"where": "elevation > 0"},
     "terrain-indices": {"twi": "twi"},
 }

@@ -32,7 +32,6 @@ COMMANDS = (
 OPERATIONS = (
     "compute-mst",
     "accumulate",
-    "calc",
     "corridor",
     "rasterize",
     "breach",

@@ -67,7 +67,6 @@ PURPOSES = (
     "contours",
     "streams",
     "breach",
-    "calc",
     "rasterize",
     "corridor",
     *(_PURPOSES.get(command, command) for command in TOOLS),
@@ -156,9 +155,6 @@ NO_FORECAST = {
     "part of the raster, whose report counts tasks and bytes",
 }
 """Why there is no forecast, and what to do: of one operation, and of others."""
-
-PARTS = 20
-"""Layers, numbers and operations in an expression of `calc`."""
 
 
 class Purpose(click.Choice[str]):
@@ -597,7 +593,7 @@ def _plan(
     if purpose in PATHS and not problem["layers"]:
         paths = PlannedPaths(purpose, cells, layer, problem, also_read)
         return paths.plan(rows, cols, block_size, machine=machine)
-    if purpose in ("calc", "rasterize", "corridor"):
+    if purpose in ("rasterize", "corridor"):
         blocks = BlockGrid(rows, cols, block_size)
         return _plan_algebra(purpose, blocks, cells, problem["layers"], machine)
     if purpose != "convert":
@@ -610,14 +606,10 @@ def _plan(
 def _plan_algebra(
     purpose: str, blocks: BlockGrid, cells: np.dtype, layers: int | None, machine: Machine
 ) -> StreamPlan:
-    """Plan layers from layers: calc into float64, features onto a layer, a corridor of layers."""
+    """Plan features onto a layer, or a corridor of layers."""
     from ..paths.corridor.operation import plan_corridor
-    from ..raster.calc.operation import plan_calc
     from ..raster.rasterize.operation import plan_rasterize
 
-    if purpose == "calc":
-        target = np.dtype(np.float64)
-        return plan_calc(blocks, (layers or 1) * [cells], target, parts=PARTS, machine=machine)
     if purpose == "rasterize":
         return plan_rasterize(blocks, cells, cells, onto=True, machine=machine)
     return plan_corridor(blocks, (layers or 0) * [cells], machine=machine)

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from ..plurals import counted
-from .calc import NumberOrNodata
 from .places import from_file, naming
+from .tools import NumberOrText
 
 NAME = "rasterize"
 PROVEN = True
@@ -35,7 +35,7 @@ OPTIONS = [
     ),
     click.option(
         "--value",
-        type=NumberOrNodata(),
+        type=NumberOrText(),
         metavar="VALUE|nodata",
         help="What their cells become.  [default: 1]",
     ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..arguments import counting, not_negative
-from ..tool import Tool, ToolOption, as_option, described, options_of, spelled
+from ..tool import PathLike, Tool, ToolOption, as_option, described, options_of, spelled
 from . import options
 from .forms import FORMS
 from .operations import command_of
@@ -40,7 +40,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         ON_GPU=cls.gpu is not None,
         PROVEN=bool(cls.proof),
         MODULES=(*cls.modules, _module(cls, cls.operation)),
-        READS=tuple(forms),
+        READS=(*forms, *(name for name, one in options.items() if _is_read(one))),
         WRITES=tuple(name for name, one in options.items() if one.option.layer == "write"),
         run=run,
         tell=cls.summary,
@@ -108,6 +108,11 @@ class NumberOrText(click.ParamType):
             except ValueError:
                 pass
         return str(value)
+
+
+def _is_read(one: ToolOption) -> bool:
+    """Whether an option names a file to read."""
+    return one.type == PathLike and one.option.file is None
 
 
 def _module(cls: type[Tool], name: str) -> str:

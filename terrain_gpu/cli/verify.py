@@ -372,7 +372,6 @@ _PROOFS = {
         "hydrology.hand.proof:verify_stored_above",
         lambda found: counted(found["cells"], "cell above a stream"),
     ),
-    "calc_of": _LayerProof("raster.calc.proof:verify_stored_calc", _with_a_value),
     "corridor_of": _LayerProof("paths.corridor.proof:verify_stored_corridor", _with_a_value),
     "features": _LayerProof(
         "raster.rasterize.proof:verify_stored_rasterized",

@@ -29,7 +29,6 @@ HEIGHTS = "elevation"
 _MAKERS = {
     "cost": "compute-sssp",
     "weight": "compute-mst",
-    "calc_of": "calc",
     "corridor_of": "corridor",
     "features": "rasterize",
     "ties_of": "compute-sssp",

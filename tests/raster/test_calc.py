@@ -21,9 +21,10 @@ import terrain_gpu
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, StoreError
+from terrain_gpu.raster.calc import Calc
 from terrain_gpu.raster.calc.arithmetic import CONDITION, Arithmetic, TooLarge
 from terrain_gpu.raster.calc.classes import read_classes
-from terrain_gpu.raster.calc.operation import Calc
+from terrain_gpu.raster.calc.operation import Calculation
 from terrain_gpu.raster.calc.proof import _with_nan
 from terrain_gpu.raster.calc.proof_evaluation import evaluate
 from terrain_gpu.store import TileStore
@@ -261,7 +262,7 @@ class TestCalc(OperationContract):
     )
 
     def make(self, store):
-        return Calc(str(store), EXPRESSION)
+        return Calculation(str(store), Calc(EXPRESSION))
 
     def expected(self, data, nodata, grid):
         return [computed(data, nodata)]
@@ -284,7 +285,8 @@ class TestReclass(OperationContract):
 
     def make(self, store):
         classes = tuple(sorted(TABLE.items()))
-        return Calc(str(store), "elevation", classes=classes, default=4.0)
+        asked = Calc("elevation", reclass="t.csv", default=4.0)
+        return Calculation(str(store), asked, classes)
 
     def expected(self, data, nodata, grid):
         found = np.full(data.shape, np.nan)
@@ -477,7 +479,7 @@ def test_the_command(store, capfd):
     assert report["settings"]["calc_of"] == "elevation > 3 and elevation < 9"
     for more, words in (
         (["elevation", "--default", "3"], "default is for classes that a table lacks"),
-        (["elevation", "--default", "x"], "'x' is neither a number nor nodata"),
+        (["elevation", "--default", "x"], "default 'x': give a finite number, or 'nodata'"),
         (["elevation", "--dtype", "bool"], "'bool' is not one of"),
         (
             ["length * 2"],

@@ -1,10 +1,9 @@
-"""Arithmetic over the layers of a store as an operation: `calc`."""
+"""Arithmetic over the layers of a store as an operation."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,26 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, cell_type, checked, real_or_word
 from ...cells import as_scalar, exact, layer_dtype
 from ...engine.machine import Machine
-from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
-from ...engine.run import Here, Result, Run, run
+from ...engine.run import Run
+from ...engine.tools import ToolOperation
 from ...errors import ArgumentError, InputError, StoreError, plain
 from ...grid import Block, BlockGrid
-from ...io.labelled import StoreLike, opened_store, takes_dataarrays
-from ...progress import Progress, silent
 from ...store import TileStore
 from ...tokens import named_store
+from . import Calc
 from .arithmetic import CONDITION, INTEGER, REAL, Arithmetic, Cells, TooLarge
 from .classes import Classes, read_classes
 from .proof import Sought, plan_calc_proof, verify_calc
 
-LAYER = "calc"
 _STRIP = 1 << 16
 """Cells that are computed at a time, so that temporaries stay in the cache."""
+
+PARTS = 20
+"""Layers, numbers and operations of the expression that is planned."""
 
 MOST_MISSING = 1000
 """Classes that a table lacks and that are remembered for the message."""
@@ -42,18 +42,12 @@ class _Missing(InputError):
 
 
 @dataclass(frozen=True)
-class Calc(Operation):
-    """The operation; fields are parameters of `calc`, but `classes` is what `reclass` holds."""
+class Calculation(ToolOperation):
+    """The operation; `classes` is what the table holds."""
 
-    store: str
-    expression: str
-    into: str = LAYER
-    dtype: str | None = None
+    asked: Calc
     classes: Classes | None = None
-    default: float | str | None = None
 
-    command = "calc"
-    mark = "calc_of"
     phases = (Phase("calc", writes=True),)
 
     @cached_property
@@ -65,7 +59,7 @@ class Calc(Operation):
                 raise layer
             dtypes[name] = layer.dtype
         with named_store(store.path):
-            return Arithmetic(self.expression, dtypes)
+            return Arithmetic(self.asked.expression, dtypes)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -74,12 +68,13 @@ class Calc(Operation):
     @cached_property
     def target(self) -> np.dtype:
         """Type of the layer."""
+        if self.asked.dtype is not None:
+            return layer_dtype(self.asked.dtype)
         kind = self.arithmetic.kind
         if self.classes is not None:
-            given = self.default, *(value for _, value in self.classes)
+            given = self.asked.default, *(value for _, value in self.classes)
             kind = REAL if any(isinstance(one, float) for one in given) else INTEGER
-        usual = {CONDITION: "uint8", REAL: "float64"}.get(kind, "int64")
-        return layer_dtype(self.dtype or usual)
+        return layer_dtype({CONDITION: "uint8", REAL: "float64"}.get(kind, "int64"))
 
     @property
     def nodata(self) -> float | int:
@@ -90,15 +85,15 @@ class Calc(Operation):
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        return (OutputLayer(self.into, self.target, self.nodata, "results of calc"),)
+        return (OutputLayer(self.asked.into, self.target, self.nodata, "results of calc"),)
 
     def settings(self) -> dict[str, Any]:
         classes = None if self.classes is None else [list(pair) for pair in self.classes]
         return {
-            "calc_of": self.expression,
+            "calc_of": self.asked.expression,
             "dtype": self.target.name,
             "classes": classes,
-            "default": self.default,
+            "default": self.asked.default,
         }
 
     def plan(self, machine: Machine) -> StreamPlan:
@@ -107,7 +102,7 @@ class Calc(Operation):
             self.blocks,
             [layer.dtype for layer in layers],
             self.target,
-            parts=self.arithmetic.parts,
+            parts=self.arithmetic.parts if self.store else PARTS,
             classes=len(self.classes or ()),
             stored=sum(layer.info.get("stored_bytes") or 0 for layer in layers),
             machine=machine,
@@ -150,7 +145,7 @@ class Calc(Operation):
         def refuse(k: int, gives: str, why: str) -> InputError:
             row, col = divmod(k, out.shape[1])
             return InputError(
-                f"{self.store}: expression {self.expression!r} gives {gives} at row "
+                f"{self.store}: expression {self.asked.expression!r} gives {gives} at row "
                 f"{corner[0] + row}, column {corner[1] + col}{why}"
             )
 
@@ -182,14 +177,15 @@ class Calc(Operation):
         lacks = ~found.void & (keys[at] != classes)
         result, gone = values[at], found.void | void[at]
         if lacks.any():
-            if self.default is None:
+            default = self.asked.default
+            if default is None:
                 left = MOST_MISSING + 1 - len(missing)
                 missing.update(np.unique(classes[lacks])[: max(left, 0)].tolist())
-            elif isinstance(self.default, str):
+            elif isinstance(default, str):
                 gone |= lacks
             else:
                 gone &= ~lacks
-                result[lacks] = as_scalar(self.default, result.dtype)
+                result[lacks] = as_scalar(default, result.dtype)
         return Cells(result, gone)
 
     def _convert(
@@ -229,9 +225,9 @@ class Calc(Operation):
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         classes: Any = None if self.classes is None else dict(self.classes)
-        sought = Sought(self.expression, self.arithmetic.parts, classes, self.default)
+        sought = Sought(self.asked.expression, self.arithmetic.parts, classes, self.asked.default)
         sources = dict(zip(self.inputs, self.layers, strict=True))
-        proven = verify_calc(sought, sources, run.layer(self.into), run.proof_limits)
+        proven = verify_calc(sought, sources, run.layer(self.asked.into), run.proof_limits)
         return {"verified_cells": proven["cells"]}
 
     def execute(self, run: Run) -> dict[str, Any]:
@@ -296,7 +292,7 @@ def plan_calc(
 class _Lacking(State):
     """The classes that the table lacks."""
 
-    def __init__(self, operation: Calc) -> None:
+    def __init__(self, operation: Calculation) -> None:
         self._operation = operation
         self._missing: set[float] = set()
 
@@ -311,107 +307,25 @@ class _Lacking(State):
         count = len(self._missing)
         more = f" and {count - 20} more" if count > 20 else ""
         more += ", or even more" if count > MOST_MISSING else ""
+        expression = self._operation.asked.expression
         raise _Missing(
-            f"{self._operation.store}: the table lacks classes of {self._operation.expression!r}: "
+            f"{self._operation.store}: the table lacks classes of {expression!r}: "
             f"{names}{more}; add them, or set a value for them with --default"
         )
 
 
-def _refuse_default(settings: Mapping[str, Any]) -> None:
-    """Refuse a value for classes without a table of them."""
-    if settings["default"] is not None and settings["reclass"] is None:
-        raise ArgumentError("{default} is for classes that a table lacks: give {reclass}, too")
-
-
-@takes_dataarrays
-@checked(_refuse_default, default=real_or_word("nodata"), dtype=cell_type)
-def calc(
-    store: StoreLike,
-    expression: str,
-    *,
-    into: str = LAYER,
-    dtype: str | None = None,
-    reclass: str | os.PathLike[str] | None = None,
-    default: float | str | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Result:
-    """Compute a layer from others, cell by cell.
-
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray.
-    expression
-        Arithmetic over its layers, such as ``"distance + 0.5 * other"``; see `arithmetic`.
-    into
-        The layer to write.
-    dtype
-        Cell type of the layer; by default uint8 for a condition, int64 for integers, float64 for
-        real numbers; with `reclass`, int64 if all its values and `default` are written as integers,
-        else float64. Values are not rounded to integers, but to float32. Nodata is NaN, the largest
-        unsigned or the smallest signed integer.
-    reclass
-        A table of classes and values, see `classes.read_classes`, that the results are looked up
-        in.
-    default
-        What other classes become: a number or "nodata"; without it, they are an error.
-    memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
-    verify
-        Compute every cell in another way, and compare.
-    compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result once the new one is complete.
-    progress
-        Called with the cells just done and all cells.
-
-    Returns
-    -------
-    Result
-        Its layer is named `into`.
+def calculation(store: TileStore | None, asked: Calc) -> Calculation:
+    """Return the operation, after checking that its layer can hold the values of the table.
 
     Raises
     ------
     InputError
-        when the expression or the table cannot be used, a value does not fit the type, or the table
-        lacks classes, which are listed.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged, or already has such a layer.
-    VerificationError
-        when the proof fails; there is no result then.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-
-    Notes
-    -----
-    Integers are computed in 64 bits and never wrap around, real numbers in float64 by operations
-    that IEEE 754 defines, so that the bits are the same on all machines. Unknown truth as in SQL.
-
-    Examples
-    --------
-    >>> calc("dem.zarr", "where(slope > 30, 9, 1) + 0.1 * distance", into="friction")
-    >>> calc("dem.zarr", "landcover", reclass="friction.csv", into="friction")
     """
-    opened = opened_store(store)
+    if store is None:
+        return Calculation("", asked)
+    reclass, default = asked.reclass, asked.default
     classes = None if reclass is None else read_classes(reclass)
-    operation = Calc(str(opened.path), expression, into, dtype, classes, default)
+    operation = Calculation(str(store.path), asked, classes)
     its = plain(f"{reclass}: its value")
     given = [(its, value) for _, value in classes or () if value is not None]
     if default is not None and not isinstance(default, str):
@@ -422,15 +336,5 @@ def calc(
                 f"{what} {one} does not fit {operation.target.name}; choose another {{dtype}}"
             )
     if classes and not len(operation.table[0]):
-        raise InputError(f"{reclass}: results of {expression!r} cannot be one of its classes")
-    return run(
-        operation,
-        memory_limit=memory_limit,
-        threads=threads,
-        compress=compress,
-        resume=resume,
-        overwrite=overwrite,
-        verify=verify,
-        place=Here(progress),
-        client=client,
-    )
+        raise InputError(f"{reclass}: results of {asked.expression!r} cannot be one of its classes")
+    return operation
