@@ -31,7 +31,7 @@ FOLDER = "terrain_gpu_processing"
 GROUPS = {
     "Drainage": (
         "fill", "breach", "flow-direction", "streams", "watershed",
-        "hand", "fill-spill-merge", "accumulate", "network",
+        "hand", "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
     "Terrain": ("compute-mst", "contours"),
@@ -42,7 +42,6 @@ for _tool in map(tool_of, TOOLS):
 TITLES = {
     "compute-mst": "Minimum spanning tree",
     "compute-sssp": "Cost distance",
-    "fill-spill-merge": "Fill, spill, merge",
     "hand": "Height above nearest drainage",
     "network": "Spanning tree as lines",
 }
@@ -148,7 +147,6 @@ STYLES = {
     ("compute-sssp", "OUTPUT"): "distance",
     ("corridor", "OUTPUT"): "distance",
     ("hand", "OUTPUT"): "distance",
-    ("fill-spill-merge", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",
     ("watershed", "OUTPUT"): "labels",
     ("streams", "LINES"): "streams",

@@ -49,7 +49,6 @@ _HOME = {
     "export_layer": "io.export",
     "extract_network": "hydrology.network.pipeline",
     "fill": "hydrology.fill.operation",
-    "fill_spill_merge": "hydrology.fill_spill_merge.operation",
     "flow_direction": "hydrology.flow_direction.operation",
     "hand": "hydrology.hand.operation",
     "least_cost_network": "paths.least_cost_network",

@@ -21,7 +21,6 @@ from .hydrology.accumulate.operation import Accumulation as Accumulation
 from .hydrology.accumulate.operation import accumulate as accumulate
 from .hydrology.breach.operation import breach as breach
 from .hydrology.fill.operation import fill as fill
-from .hydrology.fill_spill_merge.operation import fill_spill_merge as fill_spill_merge
 from .hydrology.flow_direction.operation import flow_direction as flow_direction
 from .hydrology.hand.operation import hand as hand
 from .hydrology.network.pipeline import Network as Network
@@ -487,6 +486,106 @@ def depressions(
     Examples
     --------
     >>> found = depressions("dem.zarr", min_depth=1, table="depressions.csv")
+    """
+
+
+def fill_spill_merge(
+    store: StoreLike,
+    rain: float | str,
+    *,
+    directions: str = "flow_direction",
+    into: str = "water",
+    table: PathLike | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Find where the water of a rain comes to rest: how deep it stands at each cell.
+
+    Water runs down the steepest way to the pit of its catchment. Depressions fill; what one cannot
+    hold spills over the lowest edge around it into the catchment beyond. Where that depression is
+    full, too, both are one, and fill up to the next edge. What reaches an outlet leaves. Outlets
+    are those of the flow directions.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    rain
+        Depth of the water that falls, in units of the heights: a number, a layer, or a raster on
+        the same grid. Cells of it without a value get none. Subtract evaporation and seepage first.
+    directions
+        Layer of flow directions (D8), with their outlets.
+    into
+        Layer to write the depths of the water to: float32, 0 where it is dry, NaN without a height.
+    table
+        Also write a table of the depressions: .csv, .parquet, .geojson, .gpkg or .fgb. Columns: id,
+        parent, row, col, x, y, height and spill_height as of depressions; inflow, the water that
+        fell or ran into it, and water, what stands below the spill, both with all depressions
+        within; and level, the height of the surface at the pit. Depressions that no outlet drains
+        come last; their spill_height is infinite.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`. `found` has the volumes "rain", "water", which stands, "outflow",
+        and "on_cells", the water by the depths as written; numbers of "depressions", of those
+        "with_water" at the pit and "full" up to the spill, and of "wet_cells"; their "area", and
+        the "deepest" depth.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used, or a depth of rain is negative or infinite.
+    StoreError
+        when the directions are not those of `flow_direction`, the tree is not of weight "flow", or
+        the heights or the tree have changed since.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    R. Barnes, K. L. Callaghan, A. D. Wickert (2021, Earth Surface Dynamics 9), Computing water flow
+    through complex landscapes, part 3: Fill-Spill-Merge. Volumes are whole numbers of units, 2^-61
+    of the most that can fall, so none is lost and blocks do not matter. Levels are found by
+    Newton's iteration, which ends: volumes are convex and piecewise linear.
+
+    Each catchment of a block takes about 260 bytes of memory. The proof checks that the water
+    rests, and that none is lost.
+
+    Examples
+    --------
+    >>> found = fill_spill_merge("dem.zarr", rain=0.02, table="water.csv")
     """
 
 

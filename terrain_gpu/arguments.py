@@ -578,11 +578,6 @@ def _threads(name: str, value: Any) -> int:
     return whole(name, value, 1, MOST_THREADS)
 
 
-def _rain(name: str, value: Any) -> Any:
-    """A depth from 0 on, or the name of a layer."""
-    return value if isinstance(value, str) else float(not_negative(name, value))
-
-
 def devices(name: str, value: Any) -> Any:
     """The number of a GPU, a sequence of several, or "all"."""
     if isinstance(value, str | Integral):
@@ -660,7 +655,6 @@ _CHECKS: dict[str, Check] = {
     "path": path,
     "polygons": flag,
     "progress": _progress,
-    "rain": _rain,
     "resampling": word(Resampling),
     "resume": flag,
     "reverse": flag,

@@ -77,7 +77,8 @@ class Option:
     file
         The kind of a file to write.
     form
-        How the command gives places, a key of `cli.forms.FORMS`; Python takes `PlacesLike`.
+        How the command gives what Python takes as `PlacesLike`, or as a number or the name of a
+        layer: a key of `cli.forms.FORMS`.
     argument
         Whether the command takes it without its name.
     choices
@@ -105,9 +106,11 @@ def option(
     argument: bool = False,
     choices: tuple[str, ...] = (),
     check: Check | None = None,
+    form: str | None = None,
 ) -> Any:
     """An option of a tool."""
-    declared = Option(help, metavar, argument=argument, choices=choices, check=check)
+    how: dict[str, Any] = {"choices": choices, "check": check, "form": form}
+    declared = Option(help, metavar, argument=argument, **how)
     return field(default=default, metadata={"option": declared})
 
 

@@ -15,6 +15,7 @@ TOOLS = {
     "calc": "raster.calc:Calc",
     "depressions": "hydrology.depressions:Depressions",
     "label-components": "raster.label_components:LabelComponents",
+    "fill-spill-merge": "hydrology.fill_spill_merge:FillSpillMerge",
     "slope": "raster.slope:Slope",
     "terrain-indices": "hydrology.terrain_indices:TerrainIndices",
 }

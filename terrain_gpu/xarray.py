@@ -38,7 +38,6 @@ METHODS = {
     "breach": "breach",
     "cost_distance": "shortest_paths",
     "fill": "fill",
-    "fill_spill_merge": "fill_spill_merge",
     "flow_direction": "flow_direction",
     "hand": "hand",
     "rasterize": "rasterize",

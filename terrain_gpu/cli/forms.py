@@ -1,4 +1,4 @@
-"""How commands give places to tools: `FORMS`."""
+"""How commands give tools what Python gives otherwise: `FORMS`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from ..arguments import not_negative
 from ..tool import ToolOption, as_option
 from .places import from_file, naming
 
@@ -38,5 +39,32 @@ class FeatureFile:
             return from_file(store.grid, file, limit, name, all_touched=True)
 
 
-FORMS: dict[str, Form] = {"features": FeatureFile()}
+class DepthOrLayer:
+    """A depth, the name of a layer of depths, or a raster that becomes one."""
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        how: dict[str, Any] = {
+            "metavar": "DEPTH|LAYER|RASTER",
+            "required": one.required,
+            "help": text,
+        }
+        return [click.option(as_option(one.name), **how)]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        from .working import layer_of
+
+        try:
+            number = float(settings[name])
+        except ValueError:
+            nor = "not a depth, such as 0.02, in units of the heights, and "
+            layer = layer_of(name, store, settings, nor)
+            type(store).open(store.path).layer(layer)  # before the work
+            return layer
+        return not_negative(name, number)
+
+
+FORMS: dict[str, Form] = {
+    "features": FeatureFile(),
+    "depth": DepthOrLayer(),
+}
 """Forms by the names that tools give them."""

@@ -38,7 +38,6 @@ OPERATIONS = (
     "flow-direction",
     "fill",
     "hand",
-    "fill-spill-merge",
     "watershed",
     "streams",
 )

@@ -60,7 +60,6 @@ PURPOSES = (
     "flow-direction",
     "fill",
     "hand",
-    "fill-spill-merge",
     "watershed",
     "network",
     "polygons",
@@ -597,7 +596,7 @@ def _plan(
         blocks = BlockGrid(rows, cols, block_size)
         return _plan_algebra(purpose, blocks, cells, problem["layers"], machine)
     if purpose != "convert":
-        beside = {name: also_read(problem[name]) for name in ("weights", "rain", "links")}
+        beside = {name: also_read(problem[name]) for name in ("weights", "links")}
         blocks, problem = BlockGrid(rows, cols, block_size), {**problem, **beside}
         plan = _plan_drainage(purpose, blocks, cells, problem, machine)
     return plan
@@ -648,11 +647,6 @@ def _plan_drainage(
         layers = [PlannedLayer(one, blocks, GridSpec(rows, cols)) for one in types]
         filling = FillAround.keeping("", "flow_direction", "filled", None, None)
         return filling.over(layers).plan(machine)
-    if purpose == "fill-spill-merge":
-        from ..hydrology.fill_spill_merge.operation import plan_fill_spill_merge
-
-        rain = [] if problem["rain"] is None else [problem["rain"].itemsize]
-        return plan_fill_spill_merge(blocks, cells, rain, machine=machine)
     if purpose == "breach":
         from ..hydrology.breach.lines import plan_lines
         from ..hydrology.breach.operation import plan_breach

@@ -26,10 +26,24 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
     options = options_of(cls)
     forms = {name: FORMS[one.option.form] for name, one in options.items() if one.option.form}
 
+    def take(store: TileStore, settings: dict[str, Any]) -> None:
+        for name, form in forms.items():
+            settings[name] = form.take(name, store, settings)
+
+    def provide(
+        store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
+    ) -> dict[str, float]:
+        take(store, settings)
+        if cls.needs is None:
+            return {}
+        from ..hydrology import needs
+
+        opened = type(store).open(store.path)  # which may have layers of files now
+        return needs.of(cls.needs)(opened, show, how, settings)
+
     def run(store: TileStore, **settings: Any) -> Any:
         import terrain_gpu
 
-        settings |= {name: form.take(name, store, settings) for name, form in forms.items()}
         return getattr(terrain_gpu, cls.function)(store, **settings)
 
     declared = SimpleNamespace(
@@ -42,13 +56,10 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         MODULES=(*cls.modules, _module(cls, cls.operation)),
         READS=(*forms, *(name for name, one in options.items() if _is_read(one))),
         WRITES=tuple(name for name, one in options.items() if one.option.layer == "write"),
+        provide=provide,
         run=run,
         tell=cls.summary,
     )
-    if cls.needs:
-        declared.NEEDS = cls.needs
-    else:
-        declared.provide = lambda *args: {}
     return command_of(declared)
 
 

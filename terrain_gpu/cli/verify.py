@@ -360,10 +360,6 @@ _PROOFS = {
         "hydrology.fill.proof:verify_stored_fill",
         lambda found: _that_drain(found) if "cells" in found else f"{_depressions(found)} kept",
     ),
-    "water_of": _LayerProof(
-        "hydrology.fill_spill_merge.proof:verify_stored_water",
-        lambda found: counted(found["cells"], "cell under water"),
-    ),
     "breach_of": _LayerProof(
         "hydrology.breach.proof:verify_stored_breach",
         lambda found: f"{counted(found['breached'], 'pit')} breached",

@@ -33,7 +33,6 @@ _MAKERS = {
     "features": "rasterize",
     "ties_of": "compute-sssp",
     "fill_of": "fill",
-    "water_of": "fill-spill-merge",
     "hand_of": "hand",
     "watershed_of": "watershed",
     "streams_of": "streams",

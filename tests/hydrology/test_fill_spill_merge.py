@@ -24,7 +24,7 @@ from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.hydrology.fill_spill_merge import proof
-from terrain_gpu.hydrology.fill_spill_merge.operation import FillSpillMerge
+from terrain_gpu.hydrology.fill_spill_merge.operation import RestingWater
 
 AREA = 200
 small = rasters(st.just(np.dtype("<i2")), shapes(140, 1200), special=False)
@@ -51,7 +51,7 @@ class TestFillSpillMergeContract(AlongDirections):
     rasters = small
 
     def make(self, store):
-        return FillSpillMerge(str(store), 3.0, table=str(store.parent / "t.csv"))
+        return RestingWater(str(store), 3.0, table=str(store.parent / "t.csv"))
 
     def expected(self, data, nodata, grid):
         rain, lengths = np.full(data.shape, 3), step_lengths(grid)
@@ -215,12 +215,12 @@ def test_water_that_does_not_rest(dem, change, says):
 @pytest.mark.parametrize("key", ["rain", "water", "outflow", "on_cells", "wet_cells"])
 def test_wrong_totals(dem, monkeypatch, key):
     assert call("convert-dataset dem.tif s.zarr") == 0
-    execute = FillSpillMerge.execute
+    execute = RestingWater.execute
 
     def more(operation, run):
         found = execute(operation, run)
         return {**found, key: found[key] + 1}
 
-    monkeypatch.setattr(FillSpillMerge, "execute", more)
+    monkeypatch.setattr(RestingWater, "execute", more)
     with pytest.raises(VerificationError, match="wrong totals"):
         fill_spill_merge("s.zarr", rain=2.0, verify=True)

@@ -25,8 +25,9 @@ from terrain_gpu.hydrology.depressions import Depressions
 from terrain_gpu.hydrology.depressions.block import Known
 from terrain_gpu.hydrology.depressions.operation import _Nesting
 from terrain_gpu.hydrology.depressions.state import NODE_BYTES
+from terrain_gpu.hydrology.fill_spill_merge import FillSpillMerge
 from terrain_gpu.hydrology.fill_spill_merge.block import Catchments
-from terrain_gpu.hydrology.fill_spill_merge.operation import FillSpillMerge, plan_fill_spill_merge
+from terrain_gpu.hydrology.fill_spill_merge.operation import RestingWater
 from terrain_gpu.hydrology.fill_spill_merge.pools import ROW_BYTES
 from terrain_gpu.hydrology.forest.plan import most_vertices, plan_blocks, planned_skeleton
 from terrain_gpu.hydrology.forest.skeleton import Outline
@@ -94,7 +95,7 @@ def add_nodes(plan: StreamPlan, count: int) -> None:
 
 
 def plan_pools(**more: Any) -> StreamPlan:
-    return plan_fill_spill_merge(TALL, HEIGHTS, [], **more)
+    return plan_of(FillSpillMerge(0.0), TALL, HEIGHTS, **more)
 
 
 def add_catchments(plan: StreamPlan, count: int) -> None:
@@ -102,7 +103,7 @@ def add_catchments(plan: StreamPlan, count: int) -> None:
     operation: Any = SimpleNamespace(forest=forest, blocks=TALL)
     known = Catchments((NONE, NONE), items(count), (NONE,) * 3, (NONE,) * 4, (0, 0))
     phase = Phase("tree", joined="tree")
-    gather(FillSpillMerge.begin(operation, plan, Path()), phase, known)
+    gather(RestingWater.begin(operation, plan, Path()), phase, known)
 
 
 def least(planner: Callable[..., StreamPlan]) -> StreamPlan:

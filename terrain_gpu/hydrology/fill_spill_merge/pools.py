@@ -17,7 +17,7 @@ from . import kernels
 from .block import Catchments, Pools
 
 if TYPE_CHECKING:
-    from .operation import FillSpillMerge
+    from .operation import RestingWater
 
 ROW_BYTES = 260
 """Bytes per catchment of a block, with its edges and pools."""
@@ -44,7 +44,7 @@ class AllPools(State):
 
     again = True  # sums of what stands on the cells are not stored
 
-    def __init__(self, operation: FillSpillMerge, room: Growing) -> None:
+    def __init__(self, operation: RestingWater, room: Growing) -> None:
         self._operation, self._room = operation, room
         self._path = operation.forest.edges.path
         self._known: dict[Block, Catchments] = {}
