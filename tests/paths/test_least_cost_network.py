@@ -541,7 +541,7 @@ def test_wrong_costs_of_a_matrix_are_found(world, monkeypatch, how):
     ("words", "message"),
     [
         ("", "no place: give --source X,Y"),
-        ("--source-rowcol 5,5", "a network needs two places, not 1"),
+        ("--source-rowcol 5,5", "a network needs two --sources, not 1"),
         ("--source-rowcol 5,5 --source-rowcol 5,64", "nodata"),
         ("--sources towns.geojson --cost tobler", "differs uphill and downhill"),
         ("--sources towns.geojson --pairs all --nearest 2", "--nearest is in place of --pairs"),
