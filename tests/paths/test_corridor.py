@@ -292,7 +292,7 @@ def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
         f"{ends} --within x%": "'x%' is neither a number nor a percentage",
         f"{ends} --friction f.tif": "--friction: f.tif: no such file",
         "--sources no.gpkg --target-rowcol 4,8": "--sources: no.gpkg: no such file",
-        f"{ends} --target-rowcol 0,0": "--sources and --targets share 1 cell, such as row 0, column 0;",
+        f"{ends} --target-rowcol 0,0": "--sources and --targets share 1 cell, such as row 0, colu",
     }
     for words, message in bad.items():
         code, _, err = call(capfd, f"corridor s.zarr {words}")
