@@ -35,7 +35,7 @@ GROUPS = {
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
     "Terrain": ("compute-mst", "contours"),
-    "Cells and areas": ("rasterize", "polygons"),
+    "Cells and areas": ("polygons",),
 }  # fmt: skip
 for _tool in map(tool_of, TOOLS):
     GROUPS[_tool.group] += (_tool.command,)

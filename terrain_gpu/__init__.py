@@ -57,7 +57,6 @@ _HOME = {
     "open": "store.opening",
     "polygons": "raster.polygons.operation",
     "query_index": "paths.distance_index.query",
-    "rasterize": "raster.rasterize.operation",
     "remove_layers": "store.manage",
     "rename_layer": "store.manage",
     "shortest_paths": "paths.cost_distance.pipeline",

@@ -47,7 +47,6 @@ from .raster.label_components.operation import Components as Components
 from .raster.overviews import build_overviews as build_overviews
 from .raster.polygons.operation import Polygons as Polygons
 from .raster.polygons.operation import polygons as polygons
-from .raster.rasterize.operation import rasterize as rasterize
 from .report import Report as Report
 from .spanning_tree import SpanningTree as SpanningTree
 from .spanning_tree import minimum_spanning_tree as minimum_spanning_tree
@@ -813,6 +812,100 @@ def label_components(
     --------
     >>> land = label_components("dem.zarr", "elevation > 0", table="land.csv")
     >>> land.count, land.cells
+    """
+
+
+def rasterize(
+    store: StoreLike,
+    features: PlacesLike,
+    *,
+    value: float | str | None = None,
+    onto: str | None = None,
+    into: str = "rasterized",
+    layer: str = "elevation",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Write the cells of features into a layer, such as rivers as barriers.
+
+    Every cell that a line or polygon touches gets a value; where features share a cell, the last
+    one counts. Where a line passes exactly through a corner, diagonal steps of paths cross it,
+    unless cutting corners is forbidden.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    features
+        Cells, in the forms that `shortest_paths` accepts as sources; ``io.places.from_vector`` with
+        `all_touched` finds those of lines and polygons, and with `cost_field` their values.
+    value
+        What their cells become: a number, or nodata for none. By default 1 for a file without a
+        field of values; in Python, the start costs of the features.
+    onto
+        Layer whose cells are kept elsewhere, and whose type and nodata value the result has. By
+        default, other cells are 0, and the type is uint8 if that holds all values, else float64.
+    into
+        Layer to write.
+    layer
+        Layer whose blocks the result has, without `onto`.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`; `found` has the number of cells "covered", how many of them are
+        "changed", and their "digest".
+
+    Raises
+    ------
+    InputError
+        when a name, the features or a value cannot be used, or the type of `onto` does not hold a
+        value.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    A line covers every cell that it touches (J. Amanatides and A. Woo, "A fast voxel traversal
+    algorithm for ray tracing", Eurographics 1987).
+
+    Examples
+    --------
+    >>> from terrain_gpu.io.places import from_vector
+    >>> grid = TileStore.open("dem.zarr").grid
+    >>> rivers = from_vector(grid, "rivers.gpkg", all_touched=True, fields=False)
+    >>> rasterize("dem.zarr", rivers, value=1, into="rivers")
+    >>> shortest_paths("dem.zarr", [(0, 0)], barriers="rivers", corner_cutting=False)
     """
 
 

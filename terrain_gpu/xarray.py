@@ -40,7 +40,6 @@ METHODS = {
     "fill": "fill",
     "flow_direction": "flow_direction",
     "hand": "hand",
-    "rasterize": "rasterize",
     "spanning_tree": "minimum_spanning_tree",
     "streams": "streams",
     "watershed": "watershed",

@@ -23,6 +23,7 @@ USUAL = {
     "burn": {"streams": [(0, 0)], "depth": 1},
     "calc": {"expression": "elevation"},
     "label-components": {"where": "elevation > 0"},
+    "rasterize": {"features": [(0, 0)]},
     "terrain-indices": {"twi": "twi"},
 }
 """Options that a tool cannot do without."""

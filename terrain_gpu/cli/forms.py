@@ -20,11 +20,15 @@ class Form(Protocol):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         """The options of the command."""
 
+    def refuse(self, settings: dict[str, Any]) -> None:
+        """Refuse options that exclude each other, before any work."""
+        return  # which most do not have
+
     def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
         """Take the options out of the settings; return the value of the tool's option."""
 
 
-class FeatureFile:
+class FeatureFile(Form):
     """The cells that features of a file touch."""
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
@@ -39,7 +43,7 @@ class FeatureFile:
             return from_file(store.grid, file, limit, name, all_touched=True)
 
 
-class DepthOrLayer:
+class DepthOrLayer(Form):
     """A depth, the name of a layer of depths, or a raster that becomes one."""
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
@@ -63,8 +67,29 @@ class DepthOrLayer:
         return not_negative(name, number)
 
 
+class ValuedFeatures(FeatureFile):
+    """The cells that features touch; they become one value, or that in a field of each."""
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        field = "Field with the value of each, 0 or more."
+        return [*super().options(one, text), click.option("--field", metavar="FIELD", help=field)]
+
+    def refuse(self, settings: dict[str, Any]) -> None:
+        if settings["value"] is not None and settings["field"] is not None:
+            raise click.UsageError("--value and --field both say what cells become: give one")
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        file, field = settings.pop(name), settings.pop("field")
+        if settings["value"] is None and field is None:
+            settings["value"] = 1
+        own, limit = {"cost_field": field}, settings["memory_limit"]
+        with naming(as_option(name)):
+            return from_file(store.grid, file, limit, name, all_touched=True, fields=own)
+
+
 FORMS: dict[str, Form] = {
     "features": FeatureFile(),
+    "valued features": ValuedFeatures(),
     "depth": DepthOrLayer(),
 }
 """Forms by the names that tools give them."""

@@ -33,7 +33,6 @@ OPERATIONS = (
     "compute-mst",
     "accumulate",
     "corridor",
-    "rasterize",
     "breach",
     "flow-direction",
     "fill",

@@ -66,7 +66,6 @@ PURPOSES = (
     "contours",
     "streams",
     "breach",
-    "rasterize",
     "corridor",
     *(_PURPOSES.get(command, command) for command in TOOLS),
 )
@@ -592,26 +591,16 @@ def _plan(
     if purpose in PATHS and not problem["layers"]:
         paths = PlannedPaths(purpose, cells, layer, problem, also_read)
         return paths.plan(rows, cols, block_size, machine=machine)
-    if purpose in ("rasterize", "corridor"):
+    if purpose == "corridor":
+        from ..paths.corridor.operation import plan_corridor
+
         blocks = BlockGrid(rows, cols, block_size)
-        return _plan_algebra(purpose, blocks, cells, problem["layers"], machine)
+        return plan_corridor(blocks, problem["layers"] * [cells], machine=machine)
     if purpose != "convert":
         beside = {name: also_read(problem[name]) for name in ("weights", "links")}
         blocks, problem = BlockGrid(rows, cols, block_size), {**problem, **beside}
         plan = _plan_drainage(purpose, blocks, cells, problem, machine)
     return plan
-
-
-def _plan_algebra(
-    purpose: str, blocks: BlockGrid, cells: np.dtype, layers: int | None, machine: Machine
-) -> StreamPlan:
-    """Plan features onto a layer, or a corridor of layers."""
-    from ..paths.corridor.operation import plan_corridor
-    from ..raster.rasterize.operation import plan_rasterize
-
-    if purpose == "rasterize":
-        return plan_rasterize(blocks, cells, cells, onto=True, machine=machine)
-    return plan_corridor(blocks, (layers or 0) * [cells], machine=machine)
 
 
 def _plan_drainage(

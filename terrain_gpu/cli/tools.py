@@ -46,6 +46,10 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
 
         return getattr(terrain_gpu, cls.function)(store, **settings)
 
+    def refuse(settings: dict[str, Any]) -> None:
+        for form in forms.values():
+            form.refuse(settings)
+
     declared = SimpleNamespace(
         NAME=cls.command,
         FUNCTION=cls.function,
@@ -57,6 +61,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         READS=(*forms, *(name for name, one in options.items() if _is_read(one))),
         WRITES=tuple(name for name, one in options.items() if one.option.layer == "write"),
         provide=provide,
+        refuse=refuse,
         run=run,
         tell=cls.summary,
     )

@@ -369,10 +369,6 @@ _PROOFS = {
         lambda found: counted(found["cells"], "cell above a stream"),
     ),
     "corridor_of": _LayerProof("paths.corridor.proof:verify_stored_corridor", _with_a_value),
-    "features": _LayerProof(
-        "raster.rasterize.proof:verify_stored_rasterized",
-        lambda found: counted(found["changed"], "cell that features change"),
-    ),
     "ties_of": _LayerProof(
         "paths.ties.proof:verify_stored_ties",
         lambda found: counted(found["cells"], "cell with several steps back"),

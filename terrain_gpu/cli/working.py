@@ -305,11 +305,13 @@ def _add(
             f"{file}: a vector file, and frictions are a raster; `terrain-gpu rasterize` makes a "
             "layer of it"
         )
-    from ..raster.rasterize.operation import open_corner, rasterize
+    from ..raster.rasterize import Rasterize
+    from ..raster.rasterize.operation import open_corner
+    from ..running import compute
 
     cells = from_file(store.grid, file, settings["memory_limit"], "barriers", all_touched=True)
-    asked = click.get_current_context().params
-    cut = asked["connectivity"] != 4 and not asked["no_corner_cutting"]
+    params = click.get_current_context().params
+    cut = params["connectivity"] != 4 and not params["no_corner_cutting"]
     heights = store.layer(settings["layer"])
     if cut and (corner := open_corner(cells, heights)) is not None:
         log.warning(
@@ -320,8 +322,8 @@ def _add(
         )
     own = {name: settings[name] for name in _RUN}
     with options.progress_of("rasterize") as progress:
-        made = {"layer": settings["layer"], "into": layer, **again}
-        rasterize(store, cells, value=1, **made, progress=progress, **own)
+        asked = Rasterize(cells, value=1, layer=settings["layer"], into=layer)
+        compute(asked, store, progress=progress, **again, **own)
 
 
 def _convert(path: str, store: str, settings: dict[str, Any], **more: Any) -> None:

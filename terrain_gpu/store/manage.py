@@ -30,7 +30,6 @@ _MAKERS = {
     "cost": "compute-sssp",
     "weight": "compute-mst",
     "corridor_of": "corridor",
-    "features": "rasterize",
     "ties_of": "compute-sssp",
     "fill_of": "fill",
     "hand_of": "hand",

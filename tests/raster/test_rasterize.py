@@ -11,12 +11,13 @@ import rasterio.features
 from contract import TRANSFORM, OperationContract, Stop, make_store, stop_at, whole
 
 import terrain_gpu
+from terrain_gpu import rasterize
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.run import Here, run
 from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.io.places import from_vector
-from terrain_gpu.raster.rasterize.operation import Rasterize, rasterize
+from terrain_gpu.raster.rasterize.operation import FeatureCells
 from terrain_gpu.store import TileStore
 
 
@@ -35,7 +36,8 @@ class TestRasterize(OperationContract):
 
     def make(self, store):
         ids, values = self.marked(*TileStore.open(store).grid.shape)
-        return Rasterize(str(store), "7", "elevation", "elevation", cells=ids, values=values)
+        own = "7", "elevation", "elevation", "rasterized"
+        return FeatureCells(str(store), *own, cells=ids, values=values)
 
     def expected(self, data, nodata, grid):
         found = data.copy()
@@ -119,7 +121,7 @@ def test_the_command(store, capfd):
         ("--value nodata", "give --onto, a layer that has a nodata value"),
         ("--value 0.5 --onto elevation", "is int16 with nodata -1, which does not hold it"),
         ("--value -1 --onto elevation", "which does not hold it as a value"),
-        ("--into elevation", "must have different names"),
+        ("--into elevation", "--layer already names this layer"),
     ):
         code, _, err = call(capfd, f"rasterize s.zarr --features f.geojson {words}")
         assert (code, what in err) == (2, True), err
@@ -173,7 +175,7 @@ def test_proofs_know_cells_and_values(store, monkeypatch, onto):
     places = [(r, c, v) for (r, c), v in zip(CELLS.tolist(), [5, 7, 8, 5, 9], strict=True)]
     found = rasterize(store, places, onto=onto, verify=True).found
     assert (found["covered"], found["changed"]) == (5, 5 if onto is None else 3)
-    solve, swapped = Rasterize.solve, ((0, 0), (0, 0))
+    solve, swapped = FeatureCells.solve, ((0, 0), (0, 0))
 
     def wrong(operation, phase, at, cells, out, given, work):
         solved = solve(operation, phase, at, cells, out, given, work)
@@ -185,7 +187,7 @@ def test_proofs_know_cells_and_values(store, monkeypatch, onto):
         return solved
 
     values = {(r, c): v for r, c, v in places} | {(4, 4): 0 if onto is None else 5}
-    monkeypatch.setattr(Rasterize, "solve", wrong)
+    monkeypatch.setattr(FeatureCells, "solve", wrong)
     for pair in (((20, 64), (69, 89)), ((69, 89), (4, 4))):
         swapped = pair
         with pytest.raises(VerificationError, match="other cells hold features"):
@@ -197,7 +199,7 @@ def test_changes_add_up_over_runs(store, onto):
     places = [(r, c) for r in range(0, 70, 7) for c in range(0, 90, 7)]
     ids = np.array([r * 90 + c for r, c in places])
     values = np.full(len(ids), 3.0)
-    made = Rasterize(str(store), "7", "elevation", onto, into="r", cells=ids, values=values)
+    made = FeatureCells(str(store), "7", "elevation", onto, into="r", cells=ids, values=values)
     whole_run = run(made).found
     with pytest.raises(Stop):
         run(made, overwrite=True, threads=1, place=Here(stop_at(0.6)))

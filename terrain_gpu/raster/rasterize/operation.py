@@ -1,4 +1,4 @@
-"""Features of vector files as a layer, such as rivers as barriers: `rasterize`."""
+"""Features of vector files as a layer, such as rivers as barriers."""
 
 from __future__ import annotations
 
@@ -9,30 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked, real_or_word, refused
+from ...arguments import refused
 from ...cells import exact, fits
 from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
-from ...engine.run import Here, Result, Run, run
+from ...engine.run import Run
 from ...errors import ArgumentError, InputError
 from ...grid import Block, BlockGrid, cells_in
-from ...io.labelled import StoreLike, opened_store, takes_dataarrays
-from ...io.places import Places, PlacesLike, as_places
+from ...io.places import Places, as_places
 from ...io.settling import Ground
-from ...progress import Progress, silent
-from ...store import Layer
+from ...store import Layer, TileStore
+from . import Rasterize
 from .changes import Changes, changes
 from .proof import plan_rasterized_proof, verify_rasterized
 
 log = logging.getLogger(__name__)
 
-LAYER = "rasterized"
-
 
 @dataclass(frozen=True)
-class Rasterize(Operation):
+class FeatureCells(Operation):
     """The operation.
 
     Attributes
@@ -52,16 +49,15 @@ class Rasterize(Operation):
     store: str
     digest: str
     like: str
-    onto: str | None = None
-    into: str = LAYER
+    onto: str | None
+    into: str
     real: bool = False
     cells: np.ndarray = field(
         default_factory=lambda: np.empty(0, np.int64), compare=False, repr=False
     )
     values: np.ndarray = field(default_factory=lambda: np.empty(0), compare=False, repr=False)
 
-    command = "rasterize"
-    mark = "features"
+    command, mark = Rasterize.command, Rasterize.mark
     phases = (Phase("rasterize", writes=True),)
 
     @property
@@ -188,7 +184,7 @@ def plan_rasterize(
 class _Changed(State):
     """What changes, also in blocks that an earlier run has written."""
 
-    def __init__(self, operation: Rasterize) -> None:
+    def __init__(self, operation: FeatureCells) -> None:
         self._operation = operation
         self._changes: dict[Block, Changes] = {}
 
@@ -214,103 +210,21 @@ class _Changed(State):
         return operation.changes(at, np.zeros((r1 - r0, c1 - c0), operation.outputs[0].dtype))
 
 
-@takes_dataarrays
-@checked(features=lambda name, value: value, value=real_or_word("nodata"))
-def rasterize(
-    store: StoreLike,
-    features: PlacesLike,
-    *,
-    value: float | str | None = None,
-    onto: str | None = None,
-    into: str = LAYER,
-    layer: str = "elevation",
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Result:
-    """Write the cells of features into a layer, such as rivers as barriers.
-
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray.
-    features
-        Cells, in the forms that `shortest_paths` accepts as sources; ``io.places.from_vector`` with
-        `all_touched` finds those of lines and polygons.
-    value
-        What these cells become; "nodata" for no value. When None, the start costs of `features`,
-        such as the field that ``from_vector(cost_field=...)`` has read; of several features in a
-        cell, the last one's.
-    onto
-        Layer whose cells are kept elsewhere, and whose type and nodata value the result has. When
-        None, other cells are 0, and the type is uint8 if that holds all values, else float64.
-    into
-        Layer to write.
-    layer
-        Layer whose blocks the result has without `onto`.
-    memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
-    verify
-        Compare every cell with what it was, and the changed ones with the features.
-    compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result once the new one is complete.
-    progress
-        Called with the cells just done and all cells.
-
-    Returns
-    -------
-    Result
-        Its layer is named `into`; `found` has the number of cells "covered", how many of them
-        are "changed", and their "digest".
+def rasterized(store: TileStore | None, asked: Rasterize) -> FeatureCells:
+    """Return the operation, after checking that its layer can hold the values.
 
     Raises
     ------
     InputError
-        when a name, the features or a value cannot be used, or the type of `onto` does not hold a
-        value.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged, lacks the layer, or already has such a result.
-    VerificationError
-        when the proof fails; there is no result then.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-
-    Notes
-    -----
-    A line covers every cell that it touches (J. Amanatides and A. Woo, "A fast voxel traversal
-    algorithm for ray tracing", Eurographics 1987). Where it passes exactly through a corner, only
-    ``corner_cutting=False`` of `shortest_paths` keeps diagonal steps from crossing it.
-
-    Examples
-    --------
-    >>> from terrain_gpu.io.places import from_vector
-    >>> grid = TileStore.open("dem.zarr").grid
-    >>> rivers = from_vector(grid, "rivers.gpkg", all_touched=True, fields=False)
-    >>> rasterize("dem.zarr", rivers, value=1, into="rivers")
-    >>> shortest_paths("dem.zarr", [(0, 0)], barriers="rivers", corner_cutting=False)
     """
-    opened = opened_store(store)
-    places = as_places(opened.grid, features, "features")
+    value, onto = asked.value, asked.onto
+    if store is None:
+        return FeatureCells("", "", asked.layer, onto, asked.into)
+    places = as_places(store.grid, asked.features, "features")
     if not len(places):
         raise refused("features", ": there are no cells; give some")
-    source = None if onto is None else opened.layer(onto)
-    ids, values = _last(places, opened.grid.cols)
+    source = None if onto is None else store.layer(onto)
+    ids, values = _last(places, store.grid.cols)
     if value is not None:
         if not isinstance(value, str) and not exact(value, values.dtype):
             raise refused("value", f" {value}: give a number that float64 holds exactly")
@@ -338,20 +252,8 @@ def rasterize(
                     f"{source.nodata}, which does not hold it as a value"
                 )
     digest = hashlib.sha256(ids.astype("<i8").tobytes() + values.astype("<f8").tobytes())
-    found = Rasterize(
-        *(str(opened.path), digest.hexdigest(), layer, onto, into, real), cells=ids, values=values
-    )
-    return run(
-        found,
-        memory_limit=memory_limit,
-        threads=threads,
-        compress=compress,
-        resume=resume,
-        overwrite=overwrite,
-        verify=verify,
-        place=Here(progress),
-        client=client,
-    )
+    own = digest.hexdigest(), asked.layer, onto, asked.into, real
+    return FeatureCells(str(store.path), *own, cells=ids, values=values)
 
 
 def open_corner(places: Places, heights: Layer) -> tuple[int, int] | None:
