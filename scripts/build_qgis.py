@@ -19,7 +19,7 @@ from terrain_gpu import __version__
 from terrain_gpu.cli.main import group
 from terrain_gpu.paths.cost.formula.presets import PRESETS
 from terrain_gpu.paths.cost.models import MODELS
-from terrain_gpu.tool import described
+from terrain_gpu.tool import as_option, described, spelled
 from terrain_gpu.tools import TOOLS, tool_of
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ FOLDER = "terrain_gpu_processing"
 GROUPS = {
     "Drainage": (
         "fill", "breach", "flow-direction", "streams", "watershed",
-        "hand", "accumulate", "network",
+        "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
     "Terrain": ("compute-mst", "contours"),
@@ -42,7 +42,6 @@ for _tool in map(tool_of, TOOLS):
 TITLES = {
     "compute-mst": "Minimum spanning tree",
     "compute-sssp": "Cost distance",
-    "hand": "Height above nearest drainage",
     "network": "Spanning tree as lines",
 }
 LEFT_OUT = {
@@ -146,7 +145,6 @@ STYLES = {
     ("accumulate", "OUTPUT"): "accumulation",
     ("compute-sssp", "OUTPUT"): "distance",
     ("corridor", "OUTPUT"): "distance",
-    ("hand", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",
     ("watershed", "OUTPUT"): "labels",
     ("streams", "LINES"): "streams",
@@ -182,7 +180,8 @@ def algorithm(command: click.Command, title: str, used: set[str]) -> dict[str, A
     parameters = [one for param in command.params for one in parameters_of(param, name, called)]
     if name in TOOLS:
         tool = tool_of(name)
-        texts = [" ".join(text.split()) for text in described(tool)[""].split("\n\n")]
+        told = spelled(described(tool)[""], as_option)
+        texts = [" ".join(text.split()) for text in told.split("\n\n")]
     if name == "terrain-indices":  # -o writes one of three layers
         parameters.insert(1, {
             "name": "INDEX", "label": "Index", "kind": "choice", "default": "twi",

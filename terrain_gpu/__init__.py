@@ -50,7 +50,6 @@ _HOME = {
     "extract_network": "hydrology.network.pipeline",
     "fill": "hydrology.fill.operation",
     "flow_direction": "hydrology.flow_direction.operation",
-    "hand": "hydrology.hand.operation",
     "least_cost_network": "paths.least_cost_network",
     "list_layers": "store.manage",
     "minimum_spanning_tree": "spanning_tree",

@@ -22,7 +22,6 @@ from .hydrology.accumulate.operation import accumulate as accumulate
 from .hydrology.breach.operation import breach as breach
 from .hydrology.fill.operation import fill as fill
 from .hydrology.flow_direction.operation import flow_direction as flow_direction
-from .hydrology.hand.operation import hand as hand
 from .hydrology.network.pipeline import Network as Network
 from .hydrology.network.pipeline import extract_network as extract_network
 from .hydrology.streams.operation import Streams as Streams
@@ -727,6 +726,125 @@ def flow_accumulation(
     --------
     >>> result = flow_accumulation("dem.zarr", areas=True)
     >>> areas = result.layers["flow_accumulation"].read_window(0, 100, 0, 100)
+    """
+
+
+def hand(
+    store: StoreLike,
+    threshold: float | str | None = None,
+    *,
+    streams: str | None = None,
+    to_outlets: bool = False,
+    accumulation: str = "flow_accumulation",
+    directions: str = "flow_direction",
+    layer: str = "elevation",
+    into: str = "hand",
+    distance: str | None = None,
+    method: HandMethod = "d8",
+    filled: str = "filled",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Result:
+    """Compute the height above the nearest drainage (HAND): above the stream a cell drains to.
+
+    That is the height of a cell less that of the first stream cell on its flow path. Streams are
+    the cells whose flow accumulation reaches `threshold`, the cells of another layer (`streams`),
+    or only the outlets (`to_outlets`). Cells whose flow path reaches no stream are nodata (-9999).
+
+    With `method` dinf, flow divides between two neighbours (D-infinity), and heights and distances
+    are averages over all flow paths. Heights are filled first; flats follow the directions.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    threshold
+        Cells are streams where the accumulation is at least this: a number of cells such as 1000,
+        or an area such as 5km2, 300ha or 90000m2.
+    streams
+        Instead: cells are streams where this layer is neither 0 nor nodata.
+    to_outlets
+        Instead: only the outlets are streams, where flow paths end; `distance` is the downstream
+        flow length then.
+    accumulation
+        Layer of flow accumulation, for `threshold`.
+    directions
+        Layer of D8 flow directions.
+    layer
+        Layer of heights.
+    into
+        Layer to write the heights above streams to: float32; float64 with dinf, and for heights of
+        float64 or of integers of 32 or more bits.
+    distance
+        Also write this layer: the length of the flow path to the stream, float64, in map units
+        (metres in a geographic CRS).
+    method
+        d8: along the flow directions. dinf: averages over D-infinity flow paths.
+    filled
+        Layer of filled heights for dinf, for the outlets of the directions.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into` and `distance`.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used, or there is not exactly one of `threshold`, `streams` and
+        `to_outlets`.
+    StoreError
+        when directions lead round in a circle without a stream.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    A. D. Nobre and others (2011), Journal of Hydrology 404. Lengths are summed as integers of a
+    unit of about 2^-61 of the longest possible way, so they do not depend on the blocks.
+
+    With "dinf", a stream has 0, and any other cell the average, over the cells that it drains to,
+    of their values and the step there: the difference of heights, or the length. That is the
+    vertical drop and the horizontal distance of TauDEM's D-Infinity Distance Down (average), with
+    its rule for edges: no value where any part of the flow meets no stream, or a cell without a
+    height. A cell that drains to one other, in flats and under water, follows the directions. See
+    `flow_accumulation` for how cells divide.
+
+    Examples
+    --------
+    >>> found = hand("dem.zarr", threshold=1000, distance="distance_to_stream")
+    >>> heights = found.layers["hand"].read_window(0, 100, 0, 100)
     """
 
 

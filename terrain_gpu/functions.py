@@ -126,7 +126,9 @@ def signature(cls: type[Tool]) -> inspect.Signature:
     others = [
         kind(
             name,
-            kind.POSITIONAL_OR_KEYWORD if one.default is MISSING else kind.KEYWORD_ONLY,
+            kind.POSITIONAL_OR_KEYWORD
+            if one.default is MISSING or name in cls.positional
+            else kind.KEYWORD_ONLY,
             default=kind.empty if one.default is MISSING else one.default,
             annotation=one.type,
         )

@@ -20,7 +20,7 @@ from .grid import BlockGrid, GridSpec
 from .io.lines import checked_target
 from .progress import Progress, silent
 from .store import TileStore
-from .tool import Tool, options_of
+from .tool import COUNTS, Tool, options_of
 
 
 def compute(
@@ -148,9 +148,10 @@ def plan_of(
         when the limit is too small.
     """
     grid, known = GridSpec(blocks.rows, blocks.cols), types or {}
+    counts = np.uint32 if grid.cells < 2**32 else np.int64
+    usual: dict[str | None, Any] = {None: cells, COUNTS: counts}
     found = [
-        known.get(one.option, cells if one.dtype is None else np.dtype(one.dtype))
-        for one in asked.inputs()
+        known.get(one.option, np.dtype(usual.get(one.dtype, one.dtype))) for one in asked.inputs()
     ]
     if asked.planner:
         planned: StreamPlan = asked.load(asked.planner)(asked, blocks, found, machine)

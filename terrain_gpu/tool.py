@@ -44,13 +44,17 @@ else:
 PathLike = str | os.PathLike[str]
 
 
+COUNTS = "counts"
+"""The type of counts of cells: uint32, int64 for rasters of 2^32 or more cells."""
+
+
 class InputLayer(NamedTuple):
     """A layer that a tool reads.
 
     Attributes
     ----------
     dtype
-        The usual type of its cells; None for that of the raster.
+        The usual type of its cells, or COUNTS; None for that of the raster.
     option
         The option that names it, where a plan may be told its type.
     """
@@ -149,6 +153,8 @@ class Tool:
     ----------
     command, function, accessor
         Names: of the command, of the Python function, and of the method of DataArrays.
+    positional
+        Options that Python takes by position, though they can be left out.
     group, title
         Where QGIS lists it, and under which title.
     examples
@@ -185,6 +191,7 @@ class Tool:
     command: ClassVar[str]
     function: ClassVar[str]
     accessor: ClassVar[str | None] = None
+    positional: ClassVar[tuple[str, ...]] = ()
     group: ClassVar[str]
     title: ClassVar[str | None] = None
     examples: ClassVar[str] = ""

@@ -16,6 +16,7 @@ TOOLS = {
     "depressions": "hydrology.depressions:Depressions",
     "label-components": "raster.label_components:LabelComponents",
     "fill-spill-merge": "hydrology.fill_spill_merge:FillSpillMerge",
+    "hand": "hydrology.hand:Hand",
     "rasterize": "raster.rasterize:Rasterize",
     "slope": "raster.slope:Slope",
     "terrain-indices": "hydrology.terrain_indices:TerrainIndices",

@@ -39,7 +39,6 @@ METHODS = {
     "cost_distance": "shortest_paths",
     "fill": "fill",
     "flow_direction": "flow_direction",
-    "hand": "hand",
     "spanning_tree": "minimum_spanning_tree",
     "streams": "streams",
     "watershed": "watershed",

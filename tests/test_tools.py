@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parent.parent / "scripts"))
 import build_stub
 
 USUAL = {
+    "hand": {"threshold": 1000},
     "fill-spill-merge": {"rain": 0.02},
     "burn": {"streams": [(0, 0)], "depth": 1},
     "calc": {"expression": "elevation"},

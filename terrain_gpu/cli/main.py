@@ -36,7 +36,6 @@ OPERATIONS = (
     "breach",
     "flow-direction",
     "fill",
-    "hand",
     "watershed",
     "streams",
 )

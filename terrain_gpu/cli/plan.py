@@ -59,7 +59,6 @@ PURPOSES = (
     "accumulate",
     "flow-direction",
     "fill",
-    "hand",
     "watershed",
     "network",
     "polygons",
@@ -623,10 +622,6 @@ def _plan_drainage(
         from ..hydrology.fill.epsilon import plan_epsilon_fill
 
         return plan_epsilon_fill(blocks, cells, machine=machine)
-    if purpose == "hand" and _divides(problem):
-        from ..hydrology.hand import divided as hand
-
-        return hand.plan_for(blocks, cells, machine=machine)
     if problem["keep"]:
         from ..grid import GridSpec
         from ..hydrology.depressions.filling import FillAround
@@ -688,7 +683,7 @@ def _plan_flow(
     problem: Any,
     machine: Machine,
 ) -> StreamPlan:
-    """Plan what follows flow directions: fill, hand, basins, watershed."""
+    """Plan what follows flow directions: fill, watershed."""
     from ..engine.plan import PER_ROW
     from ..hydrology.along_flow.operation import plan_flow
     from ..hydrology.watershed.operation import LINKS_BYTES, POINT_BYTES
@@ -697,10 +692,6 @@ def _plan_flow(
     read, written = [1], [labels]
     if purpose == "fill":
         read, written = [1, cells.itemsize], [cells.itemsize]
-    elif purpose == "hand":  # of accumulation, with distances
-        height = 4 if np.can_cast(cells, np.float32) else 8
-        read, written, worker = [1, cells.itemsize, labels], [height, 8], 64
-        row_bytes = PER_ROW
     else:  # the labels of basins, or of the watersheds of points, and the points
         worker, row_bytes = (120, PER_ROW) if problem["table"] else (40, 0)
         if problem["links"]:

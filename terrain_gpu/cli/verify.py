@@ -364,10 +364,6 @@ _PROOFS = {
         "hydrology.breach.proof:verify_stored_breach",
         lambda found: f"{counted(found['breached'], 'pit')} breached",
     ),
-    "hand_of": _LayerProof(
-        "hydrology.hand.proof:verify_stored_above",
-        lambda found: counted(found["cells"], "cell above a stream"),
-    ),
     "corridor_of": _LayerProof("paths.corridor.proof:verify_stored_corridor", _with_a_value),
     "ties_of": _LayerProof(
         "paths.ties.proof:verify_stored_ties",

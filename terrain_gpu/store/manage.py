@@ -32,7 +32,6 @@ _MAKERS = {
     "corridor_of": "corridor",
     "ties_of": "compute-sssp",
     "fill_of": "fill",
-    "hand_of": "hand",
     "watershed_of": "watershed",
     "streams_of": "streams",
     "breach_of": "breach",

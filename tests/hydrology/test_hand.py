@@ -16,7 +16,7 @@ from terrain_gpu import TileStore, flow_accumulation, hand
 from terrain_gpu.errors import InputError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths, whole_lengths
-from terrain_gpu.hydrology.hand.operation import Hand
+from terrain_gpu.hydrology.hand.operation import StreamsAbove
 
 
 def right(z, codes, streams, grid, nodata=None):
@@ -38,7 +38,7 @@ class TestHandContract(AlongDirections):
         flow_accumulation(store)
 
     def make(self, store):
-        return Hand(str(store), 20.0, distance="distance")
+        return StreamsAbove(str(store), 20.0, distance="distance")
 
     def expected(self, data, nodata, grid):
         codes = right_codes(data, nodata, grid)
@@ -50,7 +50,7 @@ class TestToOutletsContract(AlongDirections):
     command = "hand s.zarr --to-outlets --distance flow_length"
 
     def make(self, store):
-        return Hand(str(store), streams=None, distance="flow_length")
+        return StreamsAbove(str(store), streams=None, distance="flow_length")
 
     def expected(self, data, nodata, grid):
         codes = right_codes(data, nodata, grid)

@@ -10,14 +10,13 @@ import numpy as np
 
 from ...engine.machine import Machine
 from ...engine.operation import OutputLayer
-from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
-from ...grid import Block, BlockGrid
+from ...grid import Block
 from ...grid.lengths import Measured
 from ..common.codes import DIRECTIONS, NOWHERE
 from ..common.height_above import KINDS, AboveRule, streams_settings
-from ..divided_flow.base import DividedFlow, DivisionWork, plan_divided
+from ..divided_flow.base import DividedFlow, DivisionWork
 from ..divided_flow.division import DINF
 from ..divided_flow.visits import Flow, KeptCells
 from .divided_kernels import UNKNOWN, find_donors, pass_up
@@ -26,7 +25,7 @@ from .proof_divided import plan_averages, verify_averages
 
 @dataclass(frozen=True)
 class DinfHand(DividedFlow):
-    """The operation; fields as those of `hand.operation.Hand`."""
+    """The operation; fields as those of `StreamsAbove`."""
 
     store: str
     threshold: float | None = None
@@ -122,11 +121,3 @@ class DinfHand(DividedFlow):
 def _kept(columns: int) -> KeptCells:
     """What is kept of a cell with so many averages."""
     return KeptCells(np.dtype((np.float64, (columns,))), UNKNOWN, marks=2)
-
-
-def plan_for(blocks: BlockGrid, heights: np.dtype, *, machine: Machine) -> StreamPlan:
-    """Plan heights above the streams of a count of cells, and distances, over heights of a type."""
-    sums = np.dtype(np.uint32 if blocks.rows * blocks.cols < 2**32 else np.int64)
-    read = [heights, np.dtype(np.uint8), heights, sums]
-    how: dict[str, Any] = {"held": DinfHand.held, "working": DinfHand.working, "machine": machine}
-    return plan_divided(blocks, DinfHand.command, read, 2, _kept(2), **how)
