@@ -144,10 +144,10 @@ OPTIONS = {
     "terrain-gpu streams": "threshold directions accumulation order into lines layer "
     "edge-cells output cog compress store memory-limit threads workers scheduler verify "
     "compress-layers resume scratch overwrite progress json quiet verbose help",
-    "terrain-gpu depressions": "directions min-depth min-area min-volume table into "
-    "conditioned output cog compress store memory-limit threads workers scheduler verify "
+    "terrain-gpu depressions": "directions into conditioned table min-depth min-area "
+    "min-volume output cog compress store memory-limit threads workers scheduler verify "
     "compress-layers resume scratch overwrite progress json quiet verbose help",
-    "terrain-gpu fill-spill-merge": "rain directions table into output cog compress store "
+    "terrain-gpu fill-spill-merge": "rain directions into table output cog compress store "
     "memory-limit threads workers scheduler verify compress-layers resume scratch overwrite "
     "progress json quiet verbose help",
     "terrain-gpu watershed": "pour-point pour-point-rowcol pour-points links snap snap-area "

@@ -16,6 +16,7 @@ from ...engine.run import Run
 from ...engine.tools import ToolOperation
 from ...errors import PlanError
 from ...grid import Block, BlockGrid, ceil_div
+from ...plurals import counted
 from ...tool import PathLike
 from ..along_flow.basin_table import BAND, BasinRows, bands, figures
 from ..along_flow.block import FlowBlock
@@ -154,7 +155,7 @@ class _Numbers(Beyond):
             enough = max(plan.memory, plan.most_memory) + more
             raise PlanError(
                 f"{self._layer.path}: a memory limit of {format_size(plan.memory_limit)} is too "
-                f"small for a table of {outlets:,} basins in a block; give more than "
+                f"small for a table of {counted(outlets, 'basin')} in a block; give more than "
                 f"{ceil_div(enough, MB)} MB, or convert with a smaller --block-size"
             )
 

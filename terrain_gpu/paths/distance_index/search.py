@@ -141,7 +141,7 @@ class RimSearch:
 
     def _compile(self, start: Cell, lines: bool) -> None:
         """Compile all kernels while little else is held: that takes memory of its own."""
-        self._solved(start, reverse=False)
+        self._begun = {start: self._solved(start, reverse=False)}  # which is searched first
         if lines:
             self._inside(start, start)
         count, kind = rim_cells(self.tile), _origin_dtype(self.index, self._levels)
@@ -205,7 +205,8 @@ class RimSearch:
         if levels is not None:
             self._split[self._squares.first[levels + 1] :] = True
         self._source = source
-        home, self._first = self._square_of(source), self._solved(source, reverse=False)
+        home, begun = self._square_of(source), self._begun.pop(source, None)
+        self._first = self._solved(source, reverse=False) if begun is None else begun
         rows, cols = self.rim.cells
         seeded = []
         for i, j in self._tiles_of(home):

@@ -201,9 +201,7 @@ def threads_within(
     fewest threads, if there are as many blocks.
     """
     limit, one = machine.memory_limit, block_bytes(blocks, item, halo)
-    always = (
-        machine.baseline() + held + blocks.count * 4 * halo * blocks.block * 17 + 128 * blocks.rows
-    )
+    always = held + blocks.count * 4 * halo * blocks.block * 17 + 128 * blocks.rows
     for n in range(min(machine.threads, blocks.count), min(least, blocks.count) - 1, -1):
         if (memory := machine.baseline() + always + n * one) <= limit:
             return n
