@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from .engine.plan import StreamPlan, layer_bytes
 from .engine.run import Here, run
 from .errors import ArgumentError
 from .grid import BlockGrid, GridSpec
-from .io.lines import checked_target
 from .progress import Progress, silent
 from .store import TileStore
 from .tool import COUNTS, Tool, options_of
@@ -43,8 +42,6 @@ def compute(
     Any
         A `Result`, or what the operation makes of it.
     """
-    if asked.run:
-        return asked.load(asked.run)(store, asked, overwrite=overwrite, progress=progress, **how)
     files = checked_files(asked, overwrite=overwrite)
     given = {name: how.pop(name, usual) for name, usual in _ON_GPU.items()}
     operation = _operation(store, replace(asked, **files))  # type: ignore[type-var]
@@ -94,7 +91,7 @@ def checked_files(asked: Tool, *, overwrite: bool) -> dict[str, str]:
     for name, one in options_of(type(asked)).items():
         path = getattr(asked, name)
         if one.option.file is not None and path is not None:
-            found[name] = str(_CHECKS[one.option.file](path, overwrite=overwrite))
+            found[name] = str(_checked_table(path, overwrite=overwrite))
     return found
 
 
@@ -102,9 +99,6 @@ def _checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     from .io.tables import checked_table  # brings GDAL
 
     return checked_table(path, overwrite=overwrite)
-
-
-_CHECKS: dict[str, Callable[..., Any]] = {"table": _checked_table, "lines": checked_target}
 
 
 @dataclass(frozen=True)

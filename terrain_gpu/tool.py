@@ -94,7 +94,7 @@ class Option:
     help: str
     metavar: str | None = None
     layer: Literal["read", "write"] | None = None
-    file: Literal["table", "lines"] | None = None
+    file: Literal["table"] | None = None
     form: str | None = None
     argument: bool = False
     choices: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ def writes(*, default: str | None, help: str) -> Any:
     return field(default=default, metadata={"option": Option(help, "NAME", "write")})
 
 
-def file(*, default: None, kind: Literal["table", "lines"], help: str) -> Any:
+def file(*, default: None, kind: Literal["table"], help: str) -> Any:
     """An option that names a file to write besides layers."""
     return field(default=default, metadata={"option": Option(help, "FILE", file=kind)})
 
@@ -165,9 +165,6 @@ class Tool:
     planner
         A function of the tool, blocks, types of the inputs and the machine, as module:name, which
         plans what its operation cannot plan without a store.
-    run
-        A function of an open store, the tool and how to run it, as module:name, for a tool that
-        takes more than a run of its operation.
     gpu
         Whether it can run on one GPU.
     result
@@ -197,7 +194,6 @@ class Tool:
     examples: ClassVar[str] = ""
     operation: ClassVar[str]
     planner: ClassVar[str] = ""
-    run: ClassVar[str] = ""
     gpu: ClassVar[Literal["one"] | None] = None
     result: ClassVar[str] = "Result"
     mark: ClassVar[str]

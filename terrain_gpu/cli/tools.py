@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,8 @@ PROVIDED = "Layers that the command needs and STORE lacks are computed first."
 
 def command_of_tool(cls: type[Tool]) -> click.Command:
     """The command `terrain-gpu NAME` of a tool."""
-    options = options_of(cls)
-    forms = {name: FORMS[one.option.form] for name, one in options.items() if one.option.form}
+    tool_options = options_of(cls)
+    forms = {name: FORMS[one.option.form] for name, one in tool_options.items() if one.option.form}
 
     def take(store: TileStore, settings: dict[str, Any]) -> None:
         for name, form in forms.items():
@@ -54,12 +53,12 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         NAME=cls.command,
         FUNCTION=cls.function,
         HELP=help_of(cls),
-        OPTIONS=[option for one in options.values() for option in _options(one)],
+        OPTIONS=[option for one in tool_options.values() for option in _options(one)],
         ON_GPU=cls.gpu is not None,
         PROVEN=bool(cls.proof),
         MODULES=(*cls.modules, _module(cls, cls.operation)),
-        READS=(*forms, *(name for name, one in options.items() if _is_read(one))),
-        WRITES=tuple(name for name, one in options.items() if one.option.layer == "write"),
+        READS=(*forms, *(name for name, one in tool_options.items() if _is_read(one))),
+        WRITES=tuple(name for name, one in tool_options.items() if one.option.layer == "write"),
         provide=provide,
         refuse=refuse,
         run=run,
@@ -85,7 +84,7 @@ def _options(one: ToolOption) -> list[Any]:
         return [click.argument(one.name, metavar=one.option.metavar)]
     if one.type is bool:
         return [click.option(as_option(one.name), is_flag=True, default=False, help=text)]
-    kind: Any = NumberOrText() if one.type == float | str else str
+    kind: Any = NumberOrText() if hasattr(one.check, "word") else str
     if one.choices:
         words = [str(value) for value in one.choices]
         kind = (options.NumberChoice if isinstance(one.choices[0], int) else click.Choice)(words)
@@ -133,5 +132,4 @@ def _is_read(one: ToolOption) -> bool:
 
 def _module(cls: type[Tool], name: str) -> str:
     """A module beside a tool, below the package."""
-    package = cls.__module__.partition(".")[2]
-    return re.sub(r"^", package, name.partition(":")[0])
+    return cls.__module__.partition(".")[2] + name.partition(":")[0]

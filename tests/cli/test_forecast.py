@@ -732,7 +732,7 @@ def test_the_continuous_metric():
     relax = [found["cluster"]["seconds"]["relax"] for found in (steps, any_way)]
     assert relax[1] / relax[0] == pytest.approx(4.3, rel=0.2)  # of processors, as measured
     for more, message in (
-        (["--connectivity", "16"], "does not take connectivity 16"),
+        (["--connectivity", "16"], r"does not take (--)?connectivity 16"),
         (["--backlink"], "does not take backlinks"),
         (["--cost", "tobler"], "does not take cost 'tobler'"),
     ):

@@ -6,24 +6,8 @@ from typing import Any
 
 from ...arguments import Backend
 from ...cuda.backend import Placement, find_gpu
-from ...errors import ArgumentError
 from ...progress import Progress
-
-ON_CLUSTER = "workers of a cluster compute this"
-"""What runs on the CPU alone with a client, see `placed`."""
-
-
-def refuse_cuda(backend: str | None, only_cpu: str | None) -> None:
-    """Refuse a GPU that is required for what runs on the CPU alone, see `placed`.
-
-    Raises
-    ------
-    InputError
-    """
-    if backend == "cuda" and only_cpu is not None:
-        raise ArgumentError(
-            "{backend} cuda: {what} on the CPU only; use {backend} auto or cpu", what=only_cpu
-        )
+from ...running import ON_CLUSTER, refuse_cuda
 
 
 def placed(

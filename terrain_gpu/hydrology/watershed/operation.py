@@ -240,6 +240,7 @@ def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | N
         return None
     if not isinstance(snap_area, Mapping):
         return np.full(len(points), float(least_sum(snap_area, sums, "snap_area")))
+    refuse_missing_areas(snap_area, points)
     ids = points.ids.tolist()
     known = {
         key: float(least_sum(snap_area[key], sums, f"{{snap_area}} of {key}")) for key in set(ids)
