@@ -699,7 +699,7 @@ def test_wrong_arguments(terrain):
     for how, message in (
         ({"method": "index"}, "is for stores"),
         ({"build_index": True}, "is for stores"),
-        ({"method": "dijkstra", "build_index": True}, "not 'dijkstra'"),
+        ({"method": "dijkstra", "build_index": True}, "not dijkstra"),
         ({"method": "magic"}, "use one of relax, index, dijkstra"),
     ):
         with pytest.raises(InputError, match=message):
