@@ -582,7 +582,7 @@ def test_plan_command(world, capfd):
             "s.zarr: condition 'height > 0': there is no layer 'height', only elev",
         ),
         ("--where 'elevation > 0' --connectivity 6", "'6' is not one of '8', '4'"),
-        ("--where 'elevation > 0' --into elevation", "layer 'elevation' is read"),
+        ("--where 'elevation > 0' --into elevation", "layer 'elevation' exists"),
         ("--where 'elevation > 0' --into x", "layer name 'x'"),
         (
             "--where 'elevation > 0' --table t.xlsx",
@@ -592,7 +592,7 @@ def test_plan_command(world, capfd):
         ("--where 'elevation > 0' --table old.csv", "exists; --overwrite replaces it"),
         ("--where 'elevation > 0' -o l.png", "name the output .tif"),
         ("--where 'elevation > 0' -o ''", "--output: the name of the file is empty"),
-        ("--where 'elevation > 0' --table ''", "--table: the name of the file is empty"),
+        ("--where 'elevation > 0' --table ''", "--table '' is not the name of a file"),
         (
             "--where 'elevation > 0' --table t.csv --json ./t.csv",
             "--json ./t.csv: --table already names this file; name another",

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import rasters, shapes
 
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import BlockGrid, GridSpec
 from terrain_gpu.spanning_tree.proof import forest as verify
@@ -451,10 +452,10 @@ def test_wrong_inputs(tmp_path, no_fsync):
 def test_the_memory_limit_that_is_asked_for_is_enough(tmp_path, no_fsync):
     source, _ = make_store(tmp_path, terrain((70, 70)), None, np.zeros((70, 70), np.uint8), 64)
     with pytest.raises(PlanError) as caught:
-        verify._pool(source, Weight("max", source.dtype), 1, 4)
+        verify._pool(source, Weight("max", source.dtype), Machine.of(1, 4))
     least = int(re.search(r"at least (\d+) MB", str(caught.value))[1])
-    assert verify._pool(source, Weight("max", source.dtype), least * 10**6, 4)[0] == 1
-    assert verify._pool(source, Weight("max", source.dtype), 2**40, 9) == (4, 4)
+    assert verify._pool(source, Weight("max", source.dtype), Machine.of(least * 10**6, 4))[0] == 1
+    assert verify._pool(source, Weight("max", source.dtype), Machine.of(2**40, 9)) == (4, 4)
 
 
 def test_a_damaged_shard_stops_it(tmp_path, no_fsync):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arguments import HandMethod, exactly_one
+from ...arguments import HandMethod, exactly_one, real
 from ...plurals import counted
 from ...tool import COUNTS, InputLayer, Tool, option, reads, tool, writes
 
 LAYER = "hand"
+
+
+def _number_or_area(name: str, value: Any) -> float | str:
+    return value if isinstance(value, str) else real(name, value)
 
 
 @tool
@@ -56,7 +60,7 @@ class Hand(Tool):
     threshold: float | str | None = option(
         default=None,
         metavar="N|AREA",
-        check=lambda name, value: value,
+        check=_number_or_area,
         help="Cells are streams where the accumulation is at least this: a number of cells such as "
         "1000, or an area such as 5km2, 300ha or 90000m2.",
     )
