@@ -66,7 +66,7 @@ class InputLayer(NamedTuple):
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of an option beside its name, its type and its default.
+    """What is declared of an option in addition to its name, type and default.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ def tool(cls: type[Any]) -> type[Any]:
 
 
 class Tool:
-    """What a tool declares beside its options.
+    """What a tool declares in addition to its options.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Tool:
     examples
         Command lines.
     operation
-        How it is computed, as module:name beside the tool: a `ToolOperation`, or a function that
+        How it is computed, as module:name in its package: a `ToolOperation`, or a function that
         makes an `Operation` of an open store, None for a plan, and the tool.
     planner
         A function of the tool, blocks, types of the inputs and the machine, as module:name, which
@@ -172,7 +172,7 @@ class Tool:
     mark
         A setting that only layers of this tool record.
     proof
-        The function that proves a stored layer, as module:name beside the tool; none if empty.
+        The function that proves a stored layer, as module:name in its package; none if empty.
     proven
         What `verify` says of the findings of that function.
     rules
@@ -234,7 +234,7 @@ class Tool:
 
     @classmethod
     def load(cls, name: str) -> Any:
-        """Import what is at module:name beside the tool."""
+        """Import what is at module:name in the package of the tool."""
         module, attribute = name.split(":")
         return getattr(import_module(module, cls.__module__), attribute)
 

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from .tool import Tool
 
 TOOLS = {
-    "flow-accumulation": "hydrology.flow_accumulation:FlowAccumulation",
-    "burn": "hydrology.burn:Burn",
     "basins": "hydrology.basins:Basins",
+    "burn": "hydrology.burn:Burn",
     "calc": "raster.calc:Calc",
     "depressions": "hydrology.depressions:Depressions",
-    "label-components": "raster.label_components:LabelComponents",
     "fill-spill-merge": "hydrology.fill_spill_merge:FillSpillMerge",
+    "flow-accumulation": "hydrology.flow_accumulation:FlowAccumulation",
     "hand": "hydrology.hand:Hand",
+    "label-components": "raster.label_components:LabelComponents",
     "rasterize": "raster.rasterize:Rasterize",
     "slope": "raster.slope:Slope",
     "terrain-indices": "hydrology.terrain_indices:TerrainIndices",

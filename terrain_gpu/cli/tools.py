@@ -131,5 +131,5 @@ def _is_read(one: ToolOption) -> bool:
 
 
 def _module(cls: type[Tool], name: str) -> str:
-    """A module beside a tool, below the package."""
+    """A module of a tool's package, without the name of ours."""
     return cls.__module__.partition(".")[2] + name.partition(":")[0]
