@@ -734,7 +734,7 @@ def test_the_continuous_metric():
     for more, message in (
         (["--connectivity", "16"], r"does not take (--)?connectivity 16"),
         (["--backlink"], "does not take backlinks"),
-        (["--cost", "tobler"], "does not take cost 'tobler'"),
+        (["--cost", "tobler"], r"does not take (--)?cost 'tobler'"),
     ):
         with pytest.raises(InputError, match=message):
             command.main([*words, "--metric", "continuous", *more], standalone_mode=False)
