@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from .arguments import checked
 from .hydrology.completing import completed
 from .io.labelled import opened_store, takes_dataarrays
+from .prerequisites import provide
 from .progress import silent
 from .running import compute
 from .tool import Tool, described, options_of, spelled
@@ -89,12 +90,16 @@ def function_of(command: str) -> Callable[..., Any]:
     def call(store: Any, *args: Any, **given: Any) -> Any:
         given |= dict(zip(options, args, strict=False))
         asked = cls(**{name: given.pop(name) for name in options if name in given})
-        return compute(asked, opened_store(store), **given)
+        opened = opened_store(store)
+        before = {} if isinstance(cls.needs, str) else provide(asked, opened, given)
+        found = compute(asked, opened, **given)
+        found.report.add_steps_before(before)
+        return found
 
     call.__name__ = call.__qualname__ = cls.function
     call.__module__, call.__doc__ = __package__, documentation(cls)
     call.__signature__ = signature(cls)  # type: ignore[attr-defined]
-    if cls.needs:
+    if isinstance(cls.needs, str):
         layers = {kind: tuple(n for n, o in options.items() if o.option.layer == kind)
                   for kind in ("read", "write")}  # fmt: skip
         call = completed(reads=layers["read"], writes=layers["write"])(call)

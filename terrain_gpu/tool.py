@@ -48,6 +48,13 @@ COUNTS = "counts"
 """The type of counts of cells: uint32, int64 for rasters of 2^32 or more cells."""
 
 
+class MadeBy(NamedTuple):
+    """The command that makes a layer, and options of its tool."""
+
+    command: str
+    options: Mapping[str, Any]
+
+
 class InputLayer(NamedTuple):
     """A layer that a tool reads.
 
@@ -57,11 +64,19 @@ class InputLayer(NamedTuple):
         The usual type of its cells, or COUNTS; None for that of the raster.
     option
         The option that names it, where a plan may be told its type.
+    made_by
+        What computes it first, if the store lacks it and nobody gave it another name.
     """
 
     layer: str
     dtype: str | None = None
     option: str = ""
+    made_by: MadeBy | None = None
+
+
+def made_by(command: str, **options: Any) -> MadeBy:
+    """The command that makes a layer, and options of its tool."""
+    return MadeBy(command, options)
 
 
 @dataclass(frozen=True)
@@ -177,8 +192,11 @@ class Tool:
         What `verify` says of the findings of that function.
     rules
         Refuse options that do not go together.
+    refuses
+        A function of the tool and a store, as module:name in its package: refuses what cannot be,
+        before layers that it needs are computed.
     needs
-        Function of `hydrology.needs` that computes layers that it needs.
+        The commands that make layers which it reads, see `InputLayer`.
     modules
         Modules of the package that workers import before they start.
     style
@@ -199,7 +217,8 @@ class Tool:
     mark: ClassVar[str]
     proof: ClassVar[str] = ""
     rules: ClassVar[tuple[Rule, ...]] = ()
-    needs: ClassVar[str | None] = None
+    refuses: ClassVar[str] = ""
+    needs: ClassVar[tuple[str, ...] | str] = ()
     modules: ClassVar[tuple[str, ...]] = ()
     style: ClassVar[str | None] = None
 

@@ -321,8 +321,8 @@ def command(
     }
     files.check(given.inputs | files_read(settings) | read, json_target, settings)
 
-    from ..hydrology.completing import refuse_existing
     from ..paths.cost_distance.pipeline import shortest_paths
+    from ..prerequisites import refuse_existing
     from ..store import TileStore
 
     kept = given.advice("finished work is kept")

@@ -143,9 +143,9 @@ def provide(store: Any, show: Any, how: dict[str, Any], settings: dict[str, Any]
     of_paths = {name: settings.pop(name) for name in [*settings] if name not in _OWN}
     if settings["distances"]:
         return {}
-    from ..hydrology.completing import refuse_existing
     from ..paths.cost_distance.inputs import refuse_shared, refuse_start_costs, valid_places
     from ..paths.cost_distance.pipeline import shortest_paths
+    from ..prerequisites import refuse_existing
 
     settings["distances"] = _ends_of(settings["into"])
     refuse_existing(store, settings["distances"], settings)

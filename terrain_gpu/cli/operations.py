@@ -234,7 +234,7 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
     if not (hasattr(operation, "provide") or hasattr(operation, "NEEDS")):
         return {}
     from ..hydrology import needs
-    from ..hydrology.completing import how_of, refuse_other_run
+    from ..prerequisites import how_of, refuse_other_run
     from ..store import TileStore
 
     opened = TileStore.open(store)
@@ -318,7 +318,7 @@ def _refuse_layers(
     given: Given, writes: Iterable[str], files: Iterable[str], settings: dict[str, Any]
 ) -> None:
     """Refuse names given twice, layers that exist, and inputs that do not, before any work."""
-    from ..hydrology.completing import refuse_existing
+    from ..prerequisites import refuse_existing
     from ..store import TileStore
 
     own = [option for option in _GIVEN if settings.get(option) and f"--{option}" not in files]

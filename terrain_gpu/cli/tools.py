@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import click
 
 from ..arguments import counting, not_negative
 from ..tool import PathLike, Tool, ToolOption, as_option, described, options_of, spelled
+from ..tools import TOOLS, tool_of
 from . import options
 from .forms import FORMS
 from .operations import command_of
@@ -33,17 +35,25 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
     ) -> dict[str, float]:
         take(store, settings)
-        if cls.needs is None:
-            return {}
+        opened = type(store).open(store.path)  # which may have layers of files now
+        if not isinstance(cls.needs, str):
+            from ..prerequisites import provide as provided
+
+            return provided(asked(settings), opened, settings, show)
         from ..hydrology import needs
 
-        opened = type(store).open(store.path)  # which may have layers of files now
         return needs.of(cls.needs)(opened, show, how, settings)
 
     def run(store: TileStore, **settings: Any) -> Any:
-        import terrain_gpu
+        from ..running import compute
 
-        return getattr(terrain_gpu, cls.function)(store, **settings)
+        wanted = asked(settings)
+        return compute(
+            wanted, store, **{k: v for k, v in settings.items() if k not in tool_options}
+        )
+
+    def asked(settings: dict[str, Any]) -> Tool:
+        return cls(**{name: settings[name] for name in tool_options})
 
     def refuse(settings: dict[str, Any]) -> None:
         for form in forms.values():
@@ -56,7 +66,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         OPTIONS=[option for one in tool_options.values() for option in _options(one)],
         ON_GPU=cls.gpu is not None,
         PROVEN=bool(cls.proof),
-        MODULES=(*cls.modules, _module(cls, cls.operation)),
+        MODULES=_modules(cls),
         READS=(*forms, *(name for name, one in tool_options.items() if _is_read(one))),
         WRITES=tuple(name for name, one in tool_options.items() if one.option.layer == "write"),
         provide=provide,
@@ -130,6 +140,12 @@ def _is_read(one: ToolOption) -> bool:
     return one.type == PathLike and one.option.file is None
 
 
-def _module(cls: type[Tool], name: str) -> str:
-    """A module of a tool's package, without the name of ours."""
-    return cls.__module__.partition(".")[2] + name.partition(":")[0]
+def _modules(cls: type[Tool]) -> tuple[str, ...]:
+    """The modules that workers import for a tool and what it needs, without the name of ours."""
+    before = (
+        []
+        if isinstance(cls.needs, str)
+        else [_modules(tool_of(name)) for name in cls.needs if name in TOOLS]
+    )
+    own = cls.__module__.partition(".")[2] + cls.operation.partition(":")[0]
+    return tuple(dict.fromkeys([*cls.modules, *chain.from_iterable(before), own]))

@@ -11,10 +11,8 @@ from ..engine.proof import RunRecord
 from ..engine.run import Here, run
 from ..errors import StoreError
 from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS, KNIGHT_BACKLINKS
-from ..io.labelled import HEIGHTS
+from ..prerequisites import refuse_stale
 from ..progress import Progress, silent
-from ..raster.slope import LAYER as SLOPE
-from ..raster.slope import Slope
 from ..running import compute
 from ..spanning_tree import LAYER as TREE
 from ..spanning_tree import minimum_spanning_tree
@@ -30,6 +28,7 @@ from .fill.operation import fill
 from .flow_accumulation import LAYER as ACCUMULATION
 from .flow_accumulation import FlowAccumulation
 from .flow_direction.operation import flow_direction, named_outlets, refuse_other_outlets
+from .forest import source
 from .forest.source import open_forest
 
 Show = Callable[[str], AbstractContextManager[Progress]]
@@ -150,27 +149,14 @@ def provide_tree(
 
 
 def heights_in(store: TileStore, *, plain: bool = False) -> Layer:
-    """The heights that drain unless others are named: the elevation, or those of the only tree.
+    """As `source.heights_in`.
 
     Parameters
     ----------
     plain
         Not breached or burned heights, but those that they were made from.
-
-    Raises
-    ------
-    StoreError
-        when the store has neither.
     """
-    if HEIGHTS in store:
-        return store.layer(HEIGHTS)
-    if TREE not in store:
-        raise StoreError(
-            f"{store.path}: no layer {HEIGHTS!r}; it has: {', '.join(store.layers) or 'none'}; "
-            "name the heights (flow-direction --layer NAME)"
-        )
-    name = (store.layer(TREE).info.get("settings") or {}).get("layer", "")
-    found = store.layer(name) if name in store else open_forest(store).cells  # may be stale
+    found = source.heights_in(store)
     passed = set[str]()
     while plain and found.name not in passed:  # metadata could lead in a circle
         passed.add(found.name)
@@ -211,33 +197,6 @@ def _is_tree_of(store: TileStore, layer: str) -> bool:
     except StoreError:
         return False
     return forest.cells.name == layer and forest.weight.name == "flow"
-
-
-def refuse_stale(store: TileStore, name: str) -> None:
-    """Refuse to reuse a layer that was computed from other cells than the store holds now.
-
-    Also one that was computed from such a layer. Inputs that were removed count as unchanged.
-
-    Raises
-    ------
-    StoreError
-    """
-    seen, left = set[str](), [name]
-    while left:
-        if (one := left.pop()) in seen:
-            continue
-        seen.add(one)
-        layer = store.layer(one) if one == name else store.find(one)
-        if layer is None:
-            continue
-        for changed in filter(store.__contains__, store.stale(layer)):
-            raise StoreError(
-                f"{layer.path}: computed from other cells than {store.path / changed} holds now; "
-                "compute it again with --overwrite"
-            )
-        settings = layer.info.get("settings")
-        of = settings.get("of") if isinstance(settings, dict) else None
-        left += of if isinstance(of, dict) else ()
 
 
 def provide_directions(
@@ -389,20 +348,3 @@ def provide_edge_cells(
         edge = FlowAccumulation(directions=directions, edge_cells=True)
         found = compute(edge, store, progress=progress, **how)
     return {**seconds, EDGE_LAYER: found.report.seconds["total"]}
-
-
-def provide_slope(
-    store: TileStore,
-    name: str = SLOPE,
-    show: Show = lambda step: nullcontext(silent),
-    **how: Any,
-) -> dict[str, float]:
-    """Compute slopes, unless there are some, or they have another name."""
-    if name != SLOPE:
-        return {}
-    if name in store:
-        refuse_stale(store, name)
-        return {}
-    with show("slope") as progress:
-        found = compute(Slope(), store, progress=progress, **how)
-    return {SLOPE: found.report.seconds["total"]}

@@ -11,12 +11,10 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
-from ..errors import StoreError
+from ..prerequisites import how_of, refuse_existing, refuse_other_run
 from ..progress import Progress, silent
 from ..report import Report
 from ..store import TileStore
-from ..store.objects import ObjectPath
-from ..store.run import check_layer_name, unfinished_inputs, unfinished_run
 
 log = logging.getLogger(__name__)
 
@@ -85,59 +83,3 @@ def completed(*, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> C
         return call  # type: ignore[return-value]
 
     return decorate
-
-
-def how_of(store: TileStore, settings: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of the steps before, from those of a function.
-
-    Nobody named their layers: they always continue an unfinished run, if it has the same settings.
-    In object storage only with `resume`: there, another machine may be writing it.
-    """
-    how = {name: settings[name] for name in _HOW if name in settings}
-    resume = settings.get("resume", False) or not isinstance(store.path, ObjectPath)
-    return {**how, "resume": resume, "overwrite": settings["overwrite"]}
-
-
-def refuse_existing(store: TileStore, names: list[str | None], settings: dict[str, Any]) -> None:
-    """Refuse layers to write that exist or are unfinished, unless `settings` say what to do.
-
-    Raises
-    ------
-    InputError
-        when a name cannot be that of a layer.
-    StoreError
-    """
-    for name in names:
-        if name is not None:
-            check_layer_name(store.path, name)
-    if settings["overwrite"] or settings.get("resume"):
-        return
-    for name in names:
-        if name is None:
-            continue
-        if unfinished_inputs(store.path, name) is not None:
-            raise StoreError(unfinished_run(store.path, name))
-        if name in store:
-            raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
-
-
-def refuse_other_run(
-    store: TileStore, names: list[str | None], settings: dict[str, Any], step: str
-) -> None:
-    """Refuse, before a step that makes a layer, to resume a run that did not need the step.
-
-    Raises
-    ------
-    StoreError
-        when an unfinished run has all layers that it reads: it was given other options.
-    """
-    if settings["overwrite"] or not settings.get("resume"):
-        return
-    for name in filter(None, names):
-        inputs = unfinished_inputs(store.path, name)
-        if inputs and all(one in store for one in inputs):
-            raise StoreError(
-                f"{store.path}: cannot resume: the unfinished run of layer {name!r} was started "
-                f"with other options, which did not need {step} first; use the same, or "
-                "--overwrite to start again"
-            )

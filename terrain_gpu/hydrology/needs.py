@@ -40,7 +40,6 @@ from .streams.inputs import (
     refuse_beyond_raster,
     refuse_other_sums,
 )
-from .terrain_indices.rule import refuse_other_areas, refuse_other_slopes
 from .watershed.operation import refuse_missing_areas
 from .watershed.pour_points import PourPoints
 
@@ -116,30 +115,6 @@ def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Sec
     return chain.provide_directions(store, settings["directions"], show, asked, **how)
 
 
-def flow_accumulation(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Of `flow_accumulation`."""
-    return _surface(store, show, how, settings)
-
-
-def basins(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Of `basins`."""
-    _refuse_table(settings)
-    return chain.provide_directions(store, settings["directions"], show, **how)
-
-
-def depressions(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Of `depressions`."""
-    _refuse_wide(store, settings)
-    return basins(store, show, how, settings)
-
-
-def fill_spill_merge(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Of `fill_spill_merge`."""
-    if isinstance(settings["rain"], str):
-        store.layer(settings["rain"])
-    return depressions(store, show, how, settings)
-
-
 def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `watershed`."""
     _refuse_table(settings)
@@ -185,18 +160,6 @@ def hand(store: TileStore, show: Show, how: Settings, settings: Settings) -> Sec
     wanted = settings["threshold"] is not None
     seconds = streams(store, show, how, settings) if wanted else Seconds()
     return {**seconds, **_surface(store, show, how, settings)}
-
-
-def terrain_indices(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Of `terrain_indices`."""
-    kinds = {"slope": refuse_other_slopes, "accumulation": refuse_other_areas}
-    _refuse_missing(store, settings, "accumulation", "slope", **kinds)
-    name, seconds = settings["accumulation"], Seconds()
-    if name == ACCUMULATION and name not in store:
-        seconds = chain.provide_accumulation(store, show=show, areas=True, **how)
-    elif name == ACCUMULATION:
-        chain.refuse_stale(store, name)
-    return {**seconds, **chain.provide_slope(store, settings["slope"], show, **how)}
 
 
 def _surface(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...plurals import counted
-from ...tool import InputLayer, PathLike, Tool, file, reads, tool, writes
+from ...tool import InputLayer, PathLike, Tool, file, made_by, reads, tool, writes
 
 LAYER = "basins"
 
@@ -55,13 +55,12 @@ class Basins(Tool):
     terrain-gpu basins dem.tif -o basins.tif
     """
     operation = ".operation:BasinLabels"
-    needs = "basins"
+    needs = ("flow-direction",)
     mark = "basins_of"
     proof = ".proof:verify_stored_basins"
-    modules = ("spanning_tree.operation", "hydrology.flow_direction.operation")
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        return (InputLayer(self.directions, "uint8"),)
+        return (InputLayer(self.directions, "uint8", made_by=made_by("flow-direction")),)
 
     @staticmethod
     def summary(result: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...arguments import not_negative
 from ...plurals import counted
-from ...tool import InputLayer, PathLike, Tool, file, option, reads, tool, writes
+from ...tool import InputLayer, PathLike, Tool, file, made_by, option, reads, tool, writes
 
 LAYER = "depressions"
 
@@ -103,18 +103,15 @@ class Depressions(Tool):
     terrain-gpu depressions dem.tif -o depressions.tif --table depressions.gpkg
     """
     operation = ".operation:operation_of"
-    needs = "depressions"
+    refuses = "..forest.source:refuse_wide"
+    needs = ("flow-direction",)
     mark = "depressions_of"
     proof = ".proof:verify_stored_depressions"
-    modules = (
-        "spanning_tree.operation",
-        "hydrology.fill.operation",
-        "hydrology.flow_direction.operation",
-    )
 
     def inputs(self) -> tuple[InputLayer, ...]:
         tree = InputLayer("mst", "uint8")
-        return InputLayer("elevation"), tree, InputLayer(self.directions, "uint8")
+        codes = InputLayer(self.directions, "uint8", made_by=made_by("flow-direction"))
+        return InputLayer("elevation"), tree, codes
 
     @staticmethod
     def summary(result: Any) -> str:

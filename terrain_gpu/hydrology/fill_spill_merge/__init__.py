@@ -10,7 +10,7 @@ from typing import Any
 
 from ...arguments import not_negative
 from ...plurals import counted
-from ...tool import InputLayer, PathLike, Tool, file, option, reads, tool, writes
+from ...tool import InputLayer, PathLike, Tool, file, made_by, option, reads, tool, writes
 
 LAYER = "water"
 
@@ -95,19 +95,16 @@ class FillSpillMerge(Tool):
     terrain-gpu fill-spill-merge dem.tif --rain runoff.tif -o water.tif
     """
     operation = ".operation:operation_of"
-    needs = "fill_spill_merge"
+    refuses = "..forest.source:refuse_wide"
+    needs = ("flow-direction",)
     mark = "water_of"
     proof = ".proof:verify_stored_water"
-    modules = (
-        "spanning_tree.operation",
-        "hydrology.fill.operation",
-        "hydrology.flow_direction.operation",
-    )
 
     def inputs(self) -> tuple[InputLayer, ...]:
         forest = InputLayer("elevation"), InputLayer("mst", "uint8")
         rain = (InputLayer(self.rain, option="rain"),) if isinstance(self.rain, str) else ()
-        return *forest, InputLayer(self.directions, "uint8"), *rain
+        codes = InputLayer(self.directions, "uint8", made_by=made_by("flow-direction"))
+        return *forest, codes, *rain
 
     @classmethod
     def planned(cls, asked: dict[str, Any]) -> FillSpillMerge:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...arguments import FlowMethod, UpstreamStatistic, positive
 from ...plurals import counted
-from ...tool import InputLayer, Tool, late_rule, option, reads, tool, writes
+from ...tool import InputLayer, Tool, late_rule, made_by, option, reads, tool, writes
 
 LAYER = "flow_accumulation"
 
@@ -127,13 +127,13 @@ class FlowAccumulation(Tool):
     planner = ".operation:plan_sums_of"
     gpu = "one"
     rules = (late_rule("hydrology.flow_accumulation.operation:refuse_arguments"),)
-    needs = "flow_accumulation"
+    needs = ("flow-direction", "fill")
     mark = "accumulation_of"
     proof = ".proof:verify_stored"
-    modules = ("spanning_tree.operation", "hydrology.flow_direction.operation")
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        codes, heights = InputLayer(self.directions, "uint8"), InputLayer(self.filled)
+        codes = InputLayer(self.directions, "uint8", made_by=made_by("flow-direction"))
+        heights = InputLayer(self.filled, made_by=made_by("fill", directions=self.directions))
         weights = () if self.weights is None else (InputLayer(self.weights, option="weights"),)
         return (codes, *weights) if self.method == "d8" else (heights, codes, *weights)
 

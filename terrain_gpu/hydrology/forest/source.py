@@ -11,6 +11,7 @@ from ...io.labelled import HEIGHTS
 from ...spanning_tree import LAYER
 from ...spanning_tree.weights import WEIGHTS, Weight
 from ...store import Layer, TileStore
+from ..common.relative import base_of
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,41 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
     if edges.block_size != cells.block_size:
         raise StoreError(f"{edges.path}: its block size is not that of {cells.path}; {again}")
     return Forest(opened, cells, edges, Weight.on(cells.grid, weight, cells.dtype))
+
+
+def heights_in(store: TileStore) -> Layer:
+    """The heights that drain unless others are named: the elevation, or those of the only tree.
+
+    Raises
+    ------
+    StoreError
+        when the store has neither.
+    """
+    if HEIGHTS in store:
+        return store.layer(HEIGHTS)
+    if LAYER not in store:
+        raise StoreError(
+            f"{store.path}: no layer {HEIGHTS!r}; it has: {', '.join(store.layers) or 'none'}; "
+            "name the heights (flow-direction --layer NAME)"
+        )
+    name = (store.layer(LAYER).info.get("settings") or {}).get("layer", "")
+    return store.layer(name) if name in store else open_forest(store).cells  # may be stale
+
+
+def refuse_wide(asked: Any, store: TileStore) -> None:
+    """Refuse integers of too large a range where directions over them are to be computed.
+
+    Parameters
+    ----------
+    asked
+        A tool that reads `directions`.
+
+    Raises
+    ------
+    InputError
+    """
+    if asked.directions not in store:
+        base_of(heights_in(store))
 
 
 def open_drained(

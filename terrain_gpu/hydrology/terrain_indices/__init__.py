@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arguments import at_least_one, real, wrong
-from ...tool import InputLayer, Tool, option, reads, tool, writes
+from ...tool import InputLayer, Tool, made_by, option, reads, tool, writes
 
 
 def _steepness(name: str, value: Any) -> float:
@@ -77,19 +77,18 @@ class TerrainIndices(Tool):
     terrain-gpu terrain-indices dem.tif --twi twi -o twi.tif
     """
     operation = ".operation:Indices"
-    modules = (
-        "spanning_tree.operation",
-        "hydrology.flow_accumulation.operation",
-        "hydrology.flow_direction.operation",
-        "raster.slope.operation",
-    )
     rules = (at_least_one("twi", "spi", "ls"),)
-    needs = "terrain_indices"
+    refuses = ".rule:refuse_others"
+    needs = ("flow-accumulation", "slope")
     mark = "indices_of"
     proof = ".proof:verify_stored_indices"
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        return InputLayer(self.slope, "float32"), InputLayer(self.accumulation, "float64")
+        areas = made_by("flow-accumulation", areas=True)
+        return (
+            InputLayer(self.slope, "float32", made_by=made_by("slope")),
+            InputLayer(self.accumulation, "float64", made_by=areas),
+        )
 
     @classmethod
     def planned(cls, asked: dict[str, Any]) -> TerrainIndices:

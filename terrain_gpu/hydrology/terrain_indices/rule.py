@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from ...cells import is_nodata
 from ...errors import InputError, StoreError
 from ...grid import BlockGrid, Window
 from ...grid.lengths import cell_areas, metres_per_unit
+
+if TYPE_CHECKING:
+    from ...store import TileStore
+    from . import TerrainIndices
 
 KINDS = ("twi", "spi", "ls")
 NODATA = -9999.0
@@ -94,6 +98,19 @@ def check_inputs(slopes: Any, sums: Any) -> None:
     """
     refuse_other_slopes(slopes)
     refuse_other_areas(sums)
+
+
+def refuse_others(asked: TerrainIndices, store: TileStore) -> None:
+    """Refuse layers from which indices would be wrong, before others are computed.
+
+    Raises
+    ------
+    InputError, StoreError
+    """
+    if asked.slope in store:
+        refuse_other_slopes(store.layer(asked.slope))
+    if asked.accumulation in store:
+        refuse_other_areas(store.layer(asked.accumulation))
 
 
 def refuse_other_slopes(slopes: Any) -> None:

@@ -1,0 +1,213 @@
+"""Layers that a tool needs and the store lacks: computed first."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from typing import Any
+
+from .errors import StoreError
+from .progress import Progress, silent
+from .running import checked_files, compute
+from .store import TileStore
+from .store.objects import ObjectPath
+from .store.run import check_layer_name, unfinished_inputs, unfinished_run
+from .tool import MadeBy, Tool, options_of
+from .tools import TOOLS, tool_of
+
+log = logging.getLogger(__name__)
+
+Show = Callable[[str], AbstractContextManager[Progress]]
+"""Shows the progress of a named step."""
+
+_HOW = (
+    *("memory_limit", "threads", "client", "compress"),
+    *("backend", "device", "gpu_memory_limit"),
+)
+"""Arguments that the steps before take too."""
+
+
+def provide(
+    asked: Tool, store: TileStore, settings: Mapping[str, Any], show: Show | None = None
+) -> dict[str, float]:
+    """Compute the layers that a tool needs and the store lacks, and what these need.
+
+    Only layers of usual names are computed. What the tool would refuse is refused before.
+
+    Parameters
+    ----------
+    settings
+        How the tool is to be run, see `engine.run.run`.
+    show
+        Shows the progress of a step; None to log it.
+
+    Returns
+    -------
+    dict
+        Seconds of each layer that was computed.
+    """
+    overwrite = settings.get("overwrite", False)
+    checked_files(asked, overwrite=overwrite)
+    _refuse_missing(asked, store)
+    if asked.refuses:
+        asked.load(asked.refuses)(asked, store)
+    written = [getattr(asked, name) for name in _layers(asked, "write")]
+
+    def begin(step: str) -> AbstractContextManager[Progress]:
+        refuse_existing(store, written, settings)
+        refuse_other_run(store, written, settings, step)
+        if show is not None:
+            return show(step)
+        log.info("%s: %s first, whose layer is missing", store.path, step)
+        return nullcontext(silent)
+
+    return _provided(asked, store, how_of(store, settings), begin)
+
+
+def _provided(asked: Tool, store: TileStore, how: dict[str, Any], show: Show) -> dict[str, float]:
+    seconds = dict[str, float]()
+    for one in asked.inputs():
+        if one.made_by is None or not _is_usual(asked, one.layer):
+            continue
+        if one.layer in store:
+            refuse_stale(store, one.layer)
+            continue
+        if one.made_by.command not in TOOLS:
+            seconds |= _chained(one.made_by, one.layer, store, how, show)
+            continue
+        maker = tool_of(one.made_by.command)(**one.made_by.options)
+        seconds |= _provided(maker, store, how, show)
+        with show(_step(one.made_by)) as progress:
+            found = compute(maker, store, progress=progress, **how)
+        seconds[one.layer] = found.report.seconds["total"]
+    return seconds
+
+
+def _chained(
+    maker: MadeBy, layer: str, store: TileStore, how: dict[str, Any], show: Show
+) -> dict[str, float]:
+    """As `_provided`, of commands that are not tools yet."""
+    chain = import_module(".hydrology.chain", __package__)
+    directions = maker.options.get("directions", layer)
+    seconds: dict[str, float] = chain.provide_directions(store, directions, show, **how)
+    if maker.command == "fill":
+        seconds |= chain.provide_filled_along(store, layer, directions, show, **how)
+    return seconds
+
+
+def _step(maker: MadeBy) -> str:
+    """The command that makes a layer, with its flags."""
+    flags = [
+        f" --{name.replace('_', '-')}" for name, value in maker.options.items() if value is True
+    ]
+    return "".join([maker.command, *flags])
+
+
+def _layers(asked: Tool, kind: str) -> dict[str, Any]:
+    """Options that name layers to read, or to write, with their defaults."""
+    options = options_of(type(asked)).items()
+    return {name: one.default for name, one in options if one.option.layer == kind}
+
+
+def _is_usual(asked: Tool, layer: str) -> bool:
+    """Whether nobody named a layer, or as it is named by default."""
+    named = {getattr(asked, name): usual for name, usual in _layers(asked, "read").items()}
+    return named.get(layer, layer) == layer
+
+
+def _refuse_missing(asked: Tool, store: TileStore) -> None:
+    """Refuse layers that a user named and the store lacks."""
+    for one in asked.inputs():
+        if one.layer in store or _is_usual(asked, one.layer):
+            continue
+        if one.made_by is None:
+            store.layer(one.layer)
+        else:
+            raise StoreError(
+                f"{store.path}: no layer {one.layer!r}; terrain-gpu {one.made_by.command} makes it"
+            )
+
+
+def how_of(store: TileStore, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the steps before, from those of a function.
+
+    Nobody named their layers: they always continue an unfinished run, if it has the same settings.
+    In object storage only with `resume`: there, another machine may be writing it.
+    """
+    how = {name: settings[name] for name in _HOW if name in settings}
+    resume = settings.get("resume", False) or not isinstance(store.path, ObjectPath)
+    return {**how, "resume": resume, "overwrite": settings.get("overwrite", False)}
+
+
+def refuse_existing(
+    store: TileStore, names: Iterable[str | None], settings: Mapping[str, Any]
+) -> None:
+    """Refuse layers to write that exist or are unfinished, unless `settings` say what to do.
+
+    Raises
+    ------
+    InputError
+        when a name cannot be that of a layer.
+    StoreError
+    """
+    named = [name for name in names if name is not None]
+    for name in named:
+        check_layer_name(store.path, name)
+    if settings.get("overwrite") or settings.get("resume"):
+        return
+    for name in named:
+        if unfinished_inputs(store.path, name) is not None:
+            raise StoreError(unfinished_run(store.path, name))
+        if name in store:
+            raise StoreError(f"{store.path}: layer {name!r} exists; --overwrite replaces it")
+
+
+def refuse_other_run(
+    store: TileStore, names: Iterable[str | None], settings: Mapping[str, Any], step: str
+) -> None:
+    """Refuse, before a step that makes a layer, to resume a run that did not need the step.
+
+    Raises
+    ------
+    StoreError
+        when an unfinished run has all layers that it reads: it was given other options.
+    """
+    if settings.get("overwrite") or not settings.get("resume"):
+        return
+    for name in filter(None, names):
+        inputs = unfinished_inputs(store.path, name)
+        if inputs and all(one in store for one in inputs):
+            raise StoreError(
+                f"{store.path}: cannot resume: the unfinished run of layer {name!r} was started "
+                f"with other options, which did not need {step} first; use the same, or "
+                "--overwrite to start again"
+            )
+
+
+def refuse_stale(store: TileStore, name: str) -> None:
+    """Refuse to reuse a layer that was computed from other cells than the store holds now.
+
+    Also one that was computed from such a layer. Inputs that were removed count as unchanged.
+
+    Raises
+    ------
+    StoreError
+    """
+    seen, left = set[str](), [name]
+    while left:
+        if (one := left.pop()) in seen:
+            continue
+        seen.add(one)
+        layer = store.layer(one) if one == name else store.find(one)
+        if layer is None:
+            continue
+        for changed in filter(store.__contains__, store.stale(layer)):
+            raise StoreError(
+                f"{layer.path}: computed from other cells than {store.path / changed} holds now; "
+                "compute it again with --overwrite"
+            )
+        settings = layer.info.get("settings")
+        of = settings.get("of") if isinstance(settings, dict) else None
+        left += of if isinstance(of, dict) else ()
