@@ -194,11 +194,11 @@ class Together:
     def __init__(self, again: str, passing: Path | None) -> None:
         self.held: list[tuple[Output, Path]] = []
         self.complete: list[str] = []
-        self._again, self._passing = again, passing
+        self._again, self.passing = again, passing
 
     def add(self, result: str | os.PathLike[str]) -> None:
         """Take note of a result that is in place."""
-        if self._passing is None or self._passing not in Path(os.path.realpath(result)).parents:
+        if self.passing is None or self.passing not in Path(os.path.realpath(result)).parents:
             self.complete.append(os.fspath(result))
 
     def move(self) -> None:
@@ -234,7 +234,7 @@ def together(
     """Move the files that the body publishes into place at its end, when all are complete.
 
     When one fails, none is moved. Within another, the files are moved at the end of that one,
-    unless they are to be moved `apart`.
+    unless they are to be moved `apart` with a layer, and that is not in a folder which is removed.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def together(
         when a file cannot be moved, or of the body; it says which results are complete.
     """
     outer = _GROUP.get()
-    if outer is not None and not apart:
+    if outer is not None and not (apart and outer.passing is None):
         yield
         return
     group = Together(again, None if passing is None else Path(os.path.realpath(passing)))

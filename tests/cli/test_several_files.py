@@ -148,7 +148,7 @@ def test_all_files_are_replaced_or_none(world, capfd, case):
     assert b"old" not in again.values()
 
 
-@pytest.mark.parametrize("case", ["rasters", "streams"])
+@pytest.mark.parametrize("case", ["rasters", "streams", "basins"])
 def test_layers_of_a_temporary_store_do_not_count(world, capfd, case):
     command = CASES[case].replace(" D ", " dem.tif ")
     old(files_of(command))
