@@ -30,7 +30,7 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (
-        "fill", "breach", "flow-direction", "streams", "watershed",
+        "fill", "breach", "flow-direction", "watershed",
         "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),

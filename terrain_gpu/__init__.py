@@ -59,7 +59,6 @@ _HOME = {
     "remove_layers": "store.manage",
     "rename_layer": "store.manage",
     "shortest_paths": "paths.cost_distance.pipeline",
-    "streams": "hydrology.streams.operation",
     "tied_steps": "paths.ties.operation",
     "watershed": "hydrology.watershed.operation",
 }

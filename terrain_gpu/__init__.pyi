@@ -25,7 +25,6 @@ from .hydrology.flow_direction.operation import flow_direction as flow_direction
 from .hydrology.network.pipeline import Network as Network
 from .hydrology.network.pipeline import extract_network as extract_network
 from .hydrology.streams.operation import Streams as Streams
-from .hydrology.streams.operation import streams as streams
 from .hydrology.watershed.operation import watershed as watershed
 from .io.convert import convert_dataset as convert_dataset
 from .io.export import export_layer as export_layer
@@ -1102,6 +1101,148 @@ def slope(
     --------
     >>> result = slope("dem.zarr", aspect="aspect")
     >>> degrees = result.layers["slope"].read_window(0, 100, 0, 100)
+    """
+
+
+def streams(
+    store: StoreLike,
+    threshold: float | str,
+    *,
+    directions: str = "flow_direction",
+    accumulation: str = "flow_accumulation",
+    order: StreamOrder = "strahler",
+    into: str = "streams",
+    lines: PathLike | None = None,
+    layer: str = "elevation",
+    edge_cells: bool = False,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Streams:
+    """Find streams: the cells through which at least a threshold drains, with a stream order.
+
+    Streams consist of links. A link begins at a head, into which no stream flows, or at a junction,
+    into which several do. It ends at the next junction or at an outlet. A junction's own cell
+    belongs to the link that begins there. The layer holds the `order` of each stream cell, 0
+    elsewhere.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    threshold
+        Cells are streams where the accumulation is at least this: a number of cells such as 1000,
+        or an area such as 5km2, 300ha or 90000m2; for sums of other quantities, a number in their
+        unit.
+    directions
+        Layer of flow directions.
+    accumulation
+        Layer of flow accumulation along these directions, in cells or areas.
+    order
+        Stream order to write: strahler, shreve, horton, hack, topological, or link (the number of
+        the link).
+    into
+        Layer to write the orders to.
+    lines
+        Also write the links as lines, with their lengths, slopes, orders and Pfafstetter codes:
+        .geojson, .json, .parquet, .fgb, or .gpkg (layer "streams"; layer "junctions" has the cells
+        where links begin, and the outlets).
+    layer
+        Layer of elevations, for the drop and the slope of lines.
+    edge_cells
+        Give lines the attribute edge_cells: how many cells on the edge of the data drain inwards
+        and through them. Where there are any, water may come in from beyond the edge.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells.
+
+    Returns
+    -------
+    Streams
+        Its `layer` has the orders: uint8 for strahler, horton and hack; else uint32, or int64 for
+        rasters of 2^32 cells or more.
+
+    Raises
+    ------
+    InputError
+        when the threshold is not positive, cannot be converted to the unit of the sums, or leaves
+        no stream; when the file of lines cannot be written there, or `edge_cells` lacks one.
+    StoreError
+        when sums, or counts of edge cells, belong to other directions, or these lead round in a
+        loop.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    The orders of a link are
+
+    - strahler (Strahler 1957): 1 at heads; at a junction, one more than the greatest order that
+      flows in, if several links have it, else that;
+    - shreve (Shreve 1966): the number of heads upstream;
+    - horton (Horton 1945): as strahler, but a stream keeps its order up to its head. At a junction
+      it goes on along the link of the greatest Strahler order; of several, the main one;
+    - hack (Hack 1957, Gravelius): 1 along main links from an outlet up to a head; one more than the
+      link that it flows into on others;
+    - topological: the number of links down to the outlet, itself included;
+    - link: its number, 1, 2, ... in row-major order of first cells.
+
+    The main one of several links that flow together has the largest sum at its lower end; of equal
+    ones, the one whose last cell comes first in row-major order. Nothing depends on block size,
+    memory limit or threads.
+
+    The line of a link leads from its first cell to the next junction or the outlet. A link of one
+    cell, an outlet at which links end, has none. Its attributes are
+
+    - id: its number; downstream: the link that it flows into, 0 at outlets; outlet: the last link
+      on the way down;
+    - start, end: ids (row * columns + column) of the cells at which its line begins and ends;
+      cells: the number of its own cells, without the next junction;
+    - length: of the line, in map units, or in metres for a geographic CRS; sinuosity: length by the
+      straight distance between its ends; drop, slope: the difference of their elevations, and this
+      by the length;
+    - accumulation: the sum at its last cell;
+    - edge_cells, if wanted: how many cells on the edge of the data (at the raster's edge or next to
+      nodata) drain inwards and through its last cell; 0 where the sum is complete;
+    - strahler, shreve, horton, hack, topological: its orders;
+    - pfafstetter: its code after Verdin and Verdin (1999), as text; equal links of the networks of
+      different outlets have equal codes.
+
+    A junction has its id, its kind ("head", "junction" where links meet, or "outlet"), the number
+    of links upstream that end there, the link downstream that begins there (0 at outlets) and the
+    elevation of its cell.
+
+    Examples
+    --------
+    >>> found = streams("dem.zarr", "5km2")
+    >>> orders = found.layer.read_window(0, 100, 0, 100)
     """
 
 

@@ -387,6 +387,34 @@ def memory(name: str, value: Any) -> int:
     return int(found)
 
 
+AMOUNT = "a number of cells such as 1000, or an area such as 5km2, 300ha or 90000m2"
+
+
+def parse_amount(name: str, value: Any) -> tuple[int | float, str | None]:
+    """The number of an amount of what drains, and the unit of an area; None for cells.
+
+    An amount is a number of cells, or a text: "1000", "1000 cells", "5km2", "300ha", "90000m2".
+    """
+    number, unit = value, "cells"
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        found = re.fullmatch(
+            r"\s*([-+]?[0-9]+\.?[0-9]*(?:e\+?[0-9]+)?)\s*(cells?|m2|ha|km2)?\s*", str(value), re.I
+        )
+        if found is None:
+            raise wrong(name, value, AMOUNT)
+        unit = (found[2] or "cells").lower()
+        number = int(found[1]) if re.fullmatch("[-+]?[0-9]+", found[1]) else float(found[1])
+    if not 0 < number < math.inf:
+        raise refused(name, " {given}: must be positive and finite", given=described(value))
+    return number, None if unit.startswith("cell") else unit
+
+
+def amount(name: str, value: Any) -> Any:
+    """A number of cells, or an area as text, see `parse_amount`."""
+    parse_amount(name, value)
+    return value
+
+
 # -- files, stores and arrays ----------------------------------------------------------------------
 
 
@@ -614,7 +642,6 @@ _CHECKS: dict[str, Check] = {
     "client": _client,
     "cog": flag,
     "compress": word(LayerCompression),
-    "conditioned": text,
     "cost_field": text,
     "connectivity": word(Connectivity),
     "corner_cutting": flag,
@@ -623,11 +650,7 @@ _CHECKS: dict[str, Check] = {
     "depressions": word(DepressionsMethod),
     "device": device,
     "directions": text,
-    "distance": text,
-    "edge_cells": flag,
     "epsilon": flag,
-    "exclude_self": flag,
-    "exponent": positive,
     "fields": flag,
     "filled": text,
     "flats": word(FlatsMethod),
@@ -645,11 +668,8 @@ _CHECKS: dict[str, Check] = {
     "max_slope": not_negative,
     "max_distance": lambda name, value: whole(name, value, 1, 10_000),
     "memory_limit": memory,
-    "ls": text,
     "min_length": real,
     "nodata": real,
-    "onto": text,
-    "order": word(StreamOrder),
     "outside": word(Settling),
     "overwrite": flag,
     "parameters": _parameters,
@@ -660,18 +680,12 @@ _CHECKS: dict[str, Check] = {
     "resume": flag,
     "reverse": flag,
     "round_cells": flag,
-    "slope": text,
     "snap": not_negative,
     "source_edge": flag,
-    "spi": text,
     "stop_at_targets": flag,
-    "statistic": word(UpstreamStatistic),
     "store": store,
-    "streams": text,
     "table": path,
     "threads": _threads,
-    "to_outlets": flag,
-    "twi": text,
     "verify": flag,
     "vertical_factor": _vertical_factor,
     "weights": text,

@@ -116,6 +116,17 @@ class Report(Described):
         """Add the seconds of steps that made what this run needed."""
         self.seconds |= {f"before: {step}": spent for step, spent in seconds.items()}
 
+    def add_file(self, more: Report) -> None:
+        """Add what a file took that was drawn after this run."""
+        for name, spent in more.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+        if self.bytes_read is not None and more.bytes_read is not None:
+            self.bytes_read += more.bytes_read
+        if self.bytes_written is not None and more.bytes_written is not None:
+            self.bytes_written += more.bytes_written
+        self.peak_rss_bytes = more.peak_rss_bytes
+        self.result |= more.verified
+
     @property
     def verified(self) -> dict[str, Any]:
         """The entries of `result` that a proof made."""

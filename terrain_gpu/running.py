@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ from .cuda.backend import Placement, find_gpu
 from .engine.machine import Machine
 from .engine.operation import Operation
 from .engine.plan import StreamPlan, layer_bytes
-from .engine.run import Here, run
+from .engine.run import Here, Result, run
 from .errors import ArgumentError
 from .grid import BlockGrid, GridSpec
 from .progress import Progress, silent
 from .store import TileStore
-from .tool import COUNTS, Tool, options_of
+from .tool import COUNTS, SIGNED_COUNTS, FileKind, Tool, options_of
 
 
 def compute(
@@ -45,11 +44,45 @@ def compute(
     files = checked_files(asked, overwrite=overwrite)
     given = {name: how.pop(name, usual) for name, usual in _ON_GPU.items()}
     operation = _operation(store, replace(asked, **files))  # type: ignore[type-var]
-    place = _placed(operation, given, how, progress) if asked.gpu else Here(progress)
-    found = run(operation, overwrite=overwrite, place=place, **how)
+    if operation.after is not None:
+        found = _run_both(operation, operation.after, progress, overwrite=overwrite, **how)
+    else:
+        place = _placed(operation, given, how, progress) if asked.gpu else Here(progress)
+        found = run(operation, overwrite=overwrite, place=place, **how)
     for name in files:
         found.report.result[name] = os.fspath(getattr(asked, name))
     return operation.result(found)
+
+
+def _run_both(
+    operation: Operation,
+    drawn: Operation,
+    progress: Progress,
+    *,
+    verify: bool = False,
+    client: Any = None,
+    resume: bool = False,
+    compress: str | None = None,
+    **how: Any,
+) -> Result:
+    """Run an operation, and another that draws a file after it, see `Operation.after`."""
+    proven = verify and drawn.proof_passes > 0
+    there = client if drawn.solved_by_workers else None
+    if there is None:  # before the layers are made, and left there without the file
+        machine = Machine.of(how.get("memory_limit"), how.get("threads"))
+        drawn.plan(machine)
+        if proven:
+            drawn.plan_verify(machine)
+    passes = sum(one.passes + one.proof_passes * verify for one in (operation, drawn))
+
+    def counted(cells: int, total: int) -> None:
+        progress(cells, operation.grid.cells * passes)
+
+    own = {"resume": resume, "compress": compress, "verify": verify, "client": client}
+    found = run(operation, place=Here(counted), **own, **how)
+    more = run(drawn, place=Here(counted), verify=proven, client=there, **how)
+    found.report.add_file(more.report)
+    return found
 
 
 _ON_GPU = {"backend": "auto", "device": 0, "gpu_memory_limit": None}
@@ -86,19 +119,32 @@ def refuse_cuda(backend: str | None, only_cpu: str | None) -> None:
 
 
 def checked_files(asked: Tool, *, overwrite: bool) -> dict[str, str]:
-    """The absolute paths of files to write besides layers, after checking that they can be."""
+    """The paths of files to write besides layers, after checking that they can be written."""
     found = {}
     for name, one in options_of(type(asked)).items():
         path = getattr(asked, name)
         if one.option.file is not None and path is not None:
-            found[name] = str(_checked_table(path, overwrite=overwrite))
+            found[name] = os.fspath(_CHECKED[one.option.file](path, overwrite))
     return found
 
 
-def _checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+def _checked_table(path: Any, overwrite: bool) -> Any:
     from .io.tables import checked_table  # brings GDAL
 
     return checked_table(path, overwrite=overwrite)
+
+
+def _checked_lines(path: Any, overwrite: bool) -> Any:
+    from .io.lines import checked_target
+
+    checked_target(path, overwrite=overwrite)
+    return path
+
+
+_CHECKED: dict[FileKind, Callable[[Any, bool], Any]] = {
+    "table": _checked_table,
+    "lines": _checked_lines,
+}
 
 
 @dataclass(frozen=True)
@@ -142,8 +188,11 @@ def plan_of(
         when the limit is too small.
     """
     grid, known = GridSpec(blocks.rows, blocks.cols), types or {}
-    counts = np.uint32 if grid.cells < 2**32 else np.int64
-    usual: dict[str | None, Any] = {None: cells, COUNTS: counts}
+    usual: dict[str | None, Any] = {
+        None: cells,
+        COUNTS: np.uint32 if grid.cells < 2**32 else np.int64,
+        SIGNED_COUNTS: np.int32 if grid.cells < 2**31 else np.int64,
+    }
     found = [
         known.get(one.option, np.dtype(usual.get(one.dtype, one.dtype))) for one in asked.inputs()
     ]
@@ -151,7 +200,22 @@ def plan_of(
         planned: StreamPlan = asked.load(asked.planner)(asked, blocks, found, machine)
         return planned
     layers = [PlannedLayer(dtype, blocks, grid) for dtype in found]
-    return _operation(None, asked).over(layers).plan(machine)
+    operation = _operation(None, asked)
+    if operation.after is None:
+        return operation.over(layers).plan(machine)
+    first = operation.over(layers[: len(operation.inputs)]).plan(machine)
+    return then(first, operation.after.over(layers).plan(machine))
+
+
+def then(plan: StreamPlan, drawn: StreamPlan) -> StreamPlan:
+    """The plan of layers and of a file that is drawn after them."""
+    return replace(
+        plan,
+        memory=max(plan.memory, drawn.memory),
+        worker_memory=max(plan.worker_memory, drawn.worker_memory),
+        passes=plan.passes + drawn.passes,
+        bytes_read=plan.bytes_read + drawn.bytes_read,
+    )
 
 
 def _operation(store: TileStore | None, asked: Tool) -> Operation:

@@ -48,6 +48,12 @@ COUNTS = "counts"
 """The type of counts of cells: uint32, int64 for rasters of 2^32 or more cells."""
 
 
+SIGNED_COUNTS = "signed counts"
+"""The type of counts of cells that may be -1: int32, int64 for rasters of 2^31 or more cells."""
+
+FileKind = Literal["table", "lines"]
+
+
 class MadeBy(NamedTuple):
     """The command that makes a layer, and options of its tool."""
 
@@ -61,7 +67,7 @@ class InputLayer(NamedTuple):
     Attributes
     ----------
     dtype
-        The usual type of its cells, or COUNTS; None for that of the raster.
+        The usual type of its cells, COUNTS or SIGNED_COUNTS; None for that of the raster.
     option
         The option that names it, where a plan may be told its type.
     made_by
@@ -109,7 +115,7 @@ class Option:
     help: str
     metavar: str | None = None
     layer: Literal["read", "write"] | None = None
-    file: Literal["table"] | None = None
+    file: FileKind | None = None
     form: str | None = None
     argument: bool = False
     choices: tuple[str, ...] = ()
@@ -148,7 +154,7 @@ def writes(*, default: str | None, help: str) -> Any:
     return field(default=default, metadata={"option": Option(help, "NAME", "write")})
 
 
-def file(*, default: None, kind: Literal["table"], help: str) -> Any:
+def file(*, default: None, kind: FileKind, help: str) -> Any:
     """An option that names a file to write besides layers."""
     return field(default=default, metadata={"option": Option(help, "FILE", file=kind)})
 

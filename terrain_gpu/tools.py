@@ -19,6 +19,7 @@ TOOLS = {
     "label-components": "raster.label_components:LabelComponents",
     "rasterize": "raster.rasterize:Rasterize",
     "slope": "raster.slope:Slope",
+    "streams": "hydrology.streams:FindStreams",
     "terrain-indices": "hydrology.terrain_indices:TerrainIndices",
 }
 """Where the tool of a command is, as module:name."""

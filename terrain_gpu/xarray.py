@@ -40,7 +40,6 @@ METHODS = {
     "fill": "fill",
     "flow_direction": "flow_direction",
     "spanning_tree": "minimum_spanning_tree",
-    "streams": "streams",
     "watershed": "watershed",
     **{one.accessor: one.function for one in map(tool_of, TOOLS) if one.accessor},
 }

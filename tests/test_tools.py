@@ -25,6 +25,7 @@ USUAL = {
     "calc": {"expression": "elevation"},
     "label-components": {"where": "elevation > 0"},
     "rasterize": {"features": [(0, 0)]},
+    "streams": {"threshold": 1000},
     "terrain-indices": {"twi": "twi"},
 }
 """Options that a tool cannot do without."""

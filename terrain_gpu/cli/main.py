@@ -37,7 +37,6 @@ OPERATIONS = (
     "flow-direction",
     "fill",
     "watershed",
-    "streams",
 )
 """Files that `operations.command_of` makes a command of."""
 

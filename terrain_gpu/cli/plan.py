@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
@@ -63,7 +62,6 @@ PURPOSES = (
     "network",
     "polygons",
     "contours",
-    "streams",
     "breach",
     "corridor",
     *(_PURPOSES.get(command, command) for command in TOOLS),
@@ -452,10 +450,6 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         raise click.UsageError(f"--for {purpose} needs --points: the number of places")
     if purpose == "corridor":
         _refuse_corridor(problem)
-    if purpose == "streams":
-        from ..hydrology.streams.inputs import refuse_edge_cells
-
-        refuse_edge_cells(problem)
     if (method := problem["method"]) is not None and method not in METHODS[purpose]:
         *others, last = METHODS[purpose]
         raise click.UsageError(
@@ -634,45 +628,13 @@ def _plan_drainage(
     if purpose == "breach":
         from ..hydrology.breach.lines import plan_lines
         from ..hydrology.breach.operation import plan_breach
+        from ..running import then
 
         distance = {"max_distance": problem["max_distance"]} if problem["max_distance"] else {}
         how = {"voids": True, **distance, "machine": machine}
         plan = plan_breach(rows, cols, cells, block, **how)
-        return (
-            _then(plan, plan_lines(rows, cols, cells, block, **how)) if problem["lines"] else plan
-        )
-    if purpose == "streams":
-        return _plan_streams(blocks, cells, problem, machine)
+        return then(plan, plan_lines(rows, cols, cells, block, **how)) if problem["lines"] else plan
     return _plan_flow(purpose, blocks, cells, labels, problem, machine)
-
-
-def _plan_streams(blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine) -> StreamPlan:
-    """Plan streams, and their lines after them."""
-    from ..hydrology.streams.lines import plan_lines
-    from ..hydrology.streams.orders import plan_streams
-
-    least = problem["threshold"] or 1000
-    how: dict[str, Any] = {
-        "threshold": least,
-        "order": problem["order"] or "strahler",
-        "machine": machine,
-    }
-    plan = plan_streams(blocks.rows, blocks.cols, blocks.block, **how)
-    if not problem["lines"]:
-        return plan
-    how = {"edge_cells": problem["edge_cells"], "machine": machine}
-    return _then(plan, plan_lines(blocks, cells, threshold=least, **how))
-
-
-def _then(plan: StreamPlan, lines: StreamPlan) -> StreamPlan:
-    """The plan of a layer and of lines that are drawn after it."""
-    return replace(
-        plan,
-        memory=max(plan.memory, lines.memory),
-        worker_memory=max(plan.worker_memory, lines.worker_memory),
-        passes=plan.passes + lines.passes,
-        bytes_read=plan.bytes_read + lines.bytes_read,
-    )
 
 
 def _plan_flow(

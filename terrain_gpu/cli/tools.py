@@ -18,7 +18,7 @@ from .operations import command_of
 if TYPE_CHECKING:
     from ..store import TileStore
 
-RASTER = "STORE can also be a raster: then give {output} for the result."
+RASTER = "STORE can also be a raster: then give {given} for the result."
 PROVIDED = "Layers that the command needs and STORE lacks are computed first."
 
 
@@ -80,7 +80,9 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
 def help_of(cls: type[Tool]) -> str:
     """The help of a tool's command."""
     paragraphs = described(cls)[""].split("\n\n")
-    paragraphs.append(f"{RASTER} {PROVIDED}" if cls.needs else RASTER)
+    lines = [f"{{{name}}}" for name, one in options_of(cls).items() if one.option.file == "lines"]
+    raster = RASTER.replace("{given}", " or ".join(["{output}", *lines]))
+    paragraphs.append(f"{raster} {PROVIDED}" if cls.needs else raster)
     examples = "\n".join(line.strip() for line in cls.examples.strip().splitlines())
     return spelled("\n\n".join([*paragraphs, f"\b\n{examples}"]), as_option).replace("`", "")
 

@@ -352,10 +352,6 @@ def _depressions(found: dict[str, Any]) -> str:
 
 _PROOFS = {
     "overview_of": _LayerProof("raster.overviews.proof:verify_stored_overview", _with_a_value),
-    "streams_of": _LayerProof(
-        "hydrology.streams.proof:verify_stored_orders",
-        lambda found: counted(found["links"], "link"),
-    ),
     "fill_of": _LayerProof(
         "hydrology.fill.proof:verify_stored_fill",
         lambda found: _that_drain(found) if "cells" in found else f"{_depressions(found)} kept",

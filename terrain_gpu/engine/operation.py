@@ -186,7 +186,11 @@ class Operation(ABC):
     halo: ClassVar[int] = 0
     """Number of rings of cells around a block that it reads."""
     proof_passes: ClassVar[int] = 1
-    """How often progress counts every cell while the outputs are verified."""
+    """How often progress counts every cell while the outputs are verified; 0 without a proof."""
+    after: Operation | None = None
+    """Draws a file from the inputs of this one, then further ones, once its layers are complete."""
+    solved_by_workers: ClassVar[bool] = True
+    """Whether a cluster's workers solve blocks; not if blocks need files of this process."""
 
     @property
     @abstractmethod

@@ -37,7 +37,7 @@ class ToolOperation(Operation):
     def refuse_finished(self) -> None:
         for name, one in options_of(type(self.asked)).items():
             path = getattr(self.asked, name)
-            if one.option.file is not None and path is not None and not os.path.exists(path):
+            if one.option.file == "table" and path is not None and not os.path.exists(path):
                 raise StoreError(
                     f"{self.store}: layer {self.outputs[0].name!r} is complete but {path} is "
                     "missing; --overwrite without --resume computes both again"

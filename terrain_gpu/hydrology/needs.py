@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..arguments import parse_amount
 from ..io.labelled import HEIGHTS
 from ..io.lines import checked_target
 from ..raster.slope import LAYER as SLOPE
@@ -35,7 +36,6 @@ from .flow_accumulation import LAYER as ACCUMULATION
 from .flow_direction.operation import ways_of
 from .network.pipeline import kept_places
 from .streams.inputs import (
-    amount,
     no_sums,
     refuse_beyond_raster,
     refuse_other_sums,
@@ -106,7 +106,7 @@ def flow_direction(
 def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `fill`; `settings` may also have the outlets for the directions."""
     if settings["keep_larger_than"] is not None:
-        amount(settings["keep_larger_than"], "keep_larger_than")
+        parse_amount("keep_larger_than", settings["keep_larger_than"])
     if settings["epsilon"] and settings["directions"] not in store:
         refuse_epsilon(chain.heights_in(store))
     _refuse_wide(store, settings)
@@ -126,7 +126,7 @@ def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -
     if settings["snap"] is None:
         return chain.provide_directions(store, directions, show, **how)
     given = area.values() if isinstance(area, Mapping) else [] if area is None else [area]
-    areas = any(amount(one, "snap_area")[1] is not None for one in given)
+    areas = any(parse_amount("snap_area", one)[1] is not None for one in given)
     if area is not None and not isinstance(area, Mapping):
         refuse_beyond_raster(area, store.grid, "snap_area")
     _refuse_missing(store, settings, "accumulation", accumulation=refuse_other_sums)
@@ -136,7 +136,7 @@ def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -
 
 def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
     """Of `streams`."""
-    areas = amount(settings["threshold"])[1] is not None
+    areas = parse_amount("threshold", settings["threshold"])[1] is not None
     if settings["accumulation"] == ACCUMULATION and ACCUMULATION not in store:
         refuse_beyond_raster(settings["threshold"], store.grid)
     _refuse_missing(store, settings, "accumulation", accumulation=refuse_other_sums)

@@ -33,7 +33,6 @@ _MAKERS = {
     "ties_of": "compute-sssp",
     "fill_of": "fill",
     "watershed_of": "watershed",
-    "streams_of": "streams",
     "breach_of": "breach",
     "overview_of": "overviews",
     "flats": "flow-direction",

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections import Counter
 from contextlib import contextmanager
+from typing import get_args
 
 import numpy as np
 import pyarrow.parquet
@@ -38,6 +39,7 @@ from terrain_gpu import (
     shortest_paths,
     streams,
 )
+from terrain_gpu.arguments import StreamOrder
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.engine.proof import Limits
@@ -49,7 +51,7 @@ from terrain_gpu.hydrology.streams import proof_reaches as reaches
 from terrain_gpu.hydrology.streams.base import OnChannels
 from terrain_gpu.hydrology.streams.inputs import refuse_beyond_raster
 from terrain_gpu.hydrology.streams.lines import LineState, StreamLines
-from terrain_gpu.hydrology.streams.orders import ORDERS, StreamOrders, order_dtype
+from terrain_gpu.hydrology.streams.operation import StreamOrders, order_dtype
 from terrain_gpu.hydrology.streams.proof import verify_orders
 from terrain_gpu.store import paged
 
@@ -148,7 +150,7 @@ def make_flow(path, codes, sums, block=64, grid=None, **settings):
     outlets=st.sampled_from([1, 2, 10, 100]),
     threshold=st.sampled_from([1, 2, 3, 5, 20, 100, 1000]),
     block=st.sampled_from([64, 128]),
-    kind=st.sampled_from(ORDERS),
+    kind=st.sampled_from(get_args(StreamOrder)),
     threads=st.sampled_from([1, 2]),
     spilled=st.booleans(),
 )

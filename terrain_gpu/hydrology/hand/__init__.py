@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arguments import HandMethod, exactly_one, real
+from ...arguments import HandMethod, amount, exactly_one
 from ...plurals import counted
 from ...tool import COUNTS, InputLayer, Tool, option, reads, tool, writes
 
 LAYER = "hand"
-
-
-def _number_or_area(name: str, value: Any) -> float | str:
-    return value if isinstance(value, str) else real(name, value)
 
 
 @tool
@@ -60,7 +56,7 @@ class Hand(Tool):
     threshold: float | str | None = option(
         default=None,
         metavar="N|AREA",
-        check=_number_or_area,
+        check=amount,
         help="Cells are streams where the accumulation is at least this: a number of cells such as "
         "1000, or an area such as 5km2, 300ha or 90000m2.",
     )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ...arguments import described, field, refused, wrong
+from ...arguments import described, field, parse_amount, refused
 from ...errors import ArgumentError, InputError, StoreError, plain
 from ...grid import GridSpec
 from ...grid.crs import grid_crs
@@ -18,10 +16,6 @@ from ...grid.lengths import cell_areas, warn_of_mercator
 from ...store import Layer, TileStore
 from ..common.codes import open_directions
 
-SUMS = "flow_accumulation"
-"""Name of the layer of sums, unless another is given."""
-
-_FORM = "a number of cells such as 1000, or an area such as 5km2, 300ha or 90000m2"
 _SQUARE_METRES = {"m2": 1.0, "ha": 1e4, "km2": 1e6}
 
 
@@ -89,17 +83,6 @@ def refuse_other_sums(layer: Layer) -> None:
         )
 
 
-def refuse_edge_cells(settings: Mapping[str, Any]) -> None:
-    """Refuse the attribute `edge_cells` of lines without lines; arguments are of `streams`.
-
-    Raises
-    ------
-    InputError
-    """
-    if settings.get("edge_cells") and not settings.get("lines"):
-        raise ArgumentError("{edge_cells} is an attribute of lines; give {lines}, too")
-
-
 def no_sums(store: TileStore, name: str) -> StoreError:
     """The error of a layer of sums that does not exist."""
     return StoreError(
@@ -145,42 +128,15 @@ def no_channel(sums: Layer, least: int | float, largest: int | float) -> InputEr
     )
 
 
-def amount(given: Any, name: str = "threshold") -> tuple[int | float, str | None]:
-    """Return the number that a parameter gives, and the unit of an area; None for cells.
-
-    Parameters
-    ----------
-    given
-        A number of cells, or a text: "1000", "1000 cells", "5km2", "300ha", "90000m2".
-
-    Raises
-    ------
-    InputError
-        when it has another form, or is not positive.
-    """
-    number, unit = given, "cells"
-    if isinstance(given, bool) or not isinstance(given, int | float | np.number):
-        found = re.fullmatch(
-            r"\s*([-+]?[0-9]+\.?[0-9]*(?:e\+?[0-9]+)?)\s*(cells?|m2|ha|km2)?\s*", str(given), re.I
-        )
-        if found is None:
-            raise wrong(name, given, _FORM)
-        unit = (found[2] or "cells").lower()
-        number = int(found[1]) if re.fullmatch("[-+]?[0-9]+", found[1]) else float(found[1])
-    if not 0 < number < math.inf:
-        raise refused(name, " {given}: must be positive and finite", given=described(given))
-    return number, None if unit.startswith("cell") else unit
-
-
 def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
-    """Return a threshold in the unit of the sums; `given` and `name` as for `amount`.
+    """Return a threshold in the unit of the sums; see `parse_amount`.
 
     Raises
     ------
     InputError
-        as `amount`, and when it cannot be converted.
+        as `parse_amount`, and when it cannot be converted.
     """
-    number, unit = amount(given, name)
+    number, unit = parse_amount(name, given)
     what, settings = f"{field(name)} {plain(described(given))}", _settings(sums)
     counts = sums.dtype.kind != "f"
     weighted = settings.get("statistic", "below") != "below"
@@ -215,14 +171,14 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
 
 
 def refuse_beyond_raster(given: Any, grid: GridSpec, name: str = "threshold") -> None:
-    """Refuse an amount of more than the whole raster, before sums are known; as for `amount`.
+    """Refuse an amount of more than the whole raster, before sums are known; see `parse_amount`.
 
     Raises
     ------
     InputError
-        also as `amount`, and when an area cannot be converted.
+        also as `parse_amount`, and when an area cannot be converted.
     """
-    number, unit = amount(given, name)
+    number, unit = parse_amount(name, given)
     what, most = f"{field(name)} {plain(described(given))}", float(grid.cells)
     if unit is not None:
         most = float(cell_areas(grid).sum()) * grid.cols
@@ -233,14 +189,14 @@ def refuse_beyond_raster(given: Any, grid: GridSpec, name: str = "threshold") ->
 
 
 def area_of(given: Any, layer: Layer, name: str) -> float:
-    """Return an area in square map units (metres in a geographic CRS); given as for `amount`.
+    """Return an area in square map units (metres in a geographic CRS); given see `parse_amount`.
 
     Raises
     ------
     InputError
-        as `amount`, and when it cannot be converted.
+        as `parse_amount`, and when it cannot be converted.
     """
-    number, unit = amount(given, name)
+    number, unit = parse_amount(name, given)
     what = f"{field(name)} {plain(described(given))}"
     if number > sys.float_info.max:
         raise refused(what, ": is more than any area")

@@ -21,17 +21,17 @@ from ...engine.plan import StreamPlan, require
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
-from ...grid import Block, BlockGrid, GridSpec, cell_centres, units
+from ...grid import Block, GridSpec, cell_centres, units
 from ...grid.lengths import Measured, step_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...io.features import POINTS, Feature, Fields, library_bytes, write_features
 from ...io.lines import is_geopackage, tell_without_crs
 from ...plurals import counted
 from ..common.relative import as_floats, base_of
-from ..common.sums import EDGE_LAYER, count_dtype, edge_dtype
+from ..common.sums import EDGE_LAYER
 from ..forest.features import write_lines
 from ..forest.lines import CELL_BYTES
-from .base import TRACE, ChannelState, OnChannels, most_pieces, plan_blocks
+from .base import TRACE, ChannelState, OnChannels
 from .link_kernels import Drawn, gather, list_pieces
 from .links import DRAWN_PIECE, EACH, PIECE
 from .pfafstetter import BYTES, Codes
@@ -161,35 +161,6 @@ class StreamLines(OnChannels):
             **dict.fromkeys(ORDERS, np.int64),
             "pfafstetter": object,
         }
-
-
-def plan_lines(
-    blocks: BlockGrid,
-    heights: np.dtype,
-    *,
-    threshold: int = 1,
-    path: str = "streams.gpkg",
-    edge_cells: bool = False,
-    machine: Machine,
-) -> StreamPlan:
-    """Plan the lines of `streams`, over numbers of cells and heights of a type.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    cells = blocks.rows * blocks.cols
-    counts = [edge_dtype(cells)] * edge_cells
-    dtypes = [np.dtype(np.uint8), count_dtype(cells), heights, *counts]
-    return plan_blocks(
-        blocks,
-        dtypes,
-        (),
-        pieces=DRAWN_PIECE.itemsize * most_pieces(blocks, threshold),
-        beside=_WRITING + library_bytes(path),
-        machine=machine,
-    )
 
 
 class LineState(ChannelState):

@@ -1,4 +1,8 @@
-"""Channels as a raster of orders, and as lines: `streams`."""
+"""Channels as a raster of orders, `StreamOrders`, and as lines after it.
+
+1. *Pieces* and links, see `operation`.
+2. *Streams*: each block is read again, and the order of each link is written to its cells.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...arguments import LayerCompression, StreamOrder, checked
+import numpy as np
+
 from ...engine.machine import Machine
-from ...engine.run import Here, run
+from ...engine.operation import OutputLayer, Phase, SolvedBlock
+from ...engine.plan import StreamPlan
+from ...engine.proof import Limits
+from ...engine.run import Run
+from ...errors import InputError
+from ...grid import Block, GridSpec
+from ...grid.lengths import Measured
 from ...io.frames import FeatureResult
-from ...io.labelled import StoreLike, opened_store, takes_dataarrays
-from ...io.lines import checked_target
-from ...progress import Progress, silent
 from ...report import Report
-from ...store import Layer
+from ...store import Layer, TileStore
 from ...store.labels import Layered
-from ..common.codes import DIRECTIONS
 from ..common.sums import EDGE_LAYER, open_edge_cells
-from ..completing import completed
-from .inputs import SUMS, open_channels, refuse_edge_cells
+from . import LAYER, FindStreams
+from .base import TRACE, ChannelState, OnChannels
+from .inputs import open_channels
 from .lines import StreamLines
-from .orders import LAYER, StreamOrders
+from .pieces import paint
+from .proof import plan_orders, verify_orders
+
+
+def order_dtype(order: str, grid: GridSpec) -> np.dtype:
+    """The data type of an order, which suffices for every network in a raster of this shape."""
+    # Strahler, Horton and Hack orders grow with the logarithm of the cells.
+    if order in ("strahler", "horton", "hack"):
+        return np.dtype(np.uint8)
+    return np.dtype("<u4" if grid.cells < 2**32 else "<i8")
 
 
 @dataclass(repr=False)
@@ -59,187 +76,126 @@ class Streams(Layered, FeatureResult):
         return None if found is None else Path(found)
 
 
-@takes_dataarrays
-@checked(refuse_edge_cells)
-@completed(reads=("directions", "accumulation", "layer"), writes=("into",))
-def streams(
-    store: StoreLike,
-    threshold: float | str,
-    *,
-    directions: str = DIRECTIONS,
-    accumulation: str = SUMS,
-    order: StreamOrder = "strahler",
-    into: str = LAYER,
-    lines: str | os.PathLike[str] | None = None,
-    layer: str = "elevation",
-    edge_cells: bool = False,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Streams:
-    """Take the cells through which enough drains as channels, and order them.
+@dataclass(frozen=True)
+class StreamOrders(OnChannels):
+    """The operation: `kind` of order, for channels with at least `least`; then lines, if any."""
 
-    Channels consist of links. A link begins at a head, into which no channel flows, or at a
-    junction, into which several do. It ends at the next junction or at an outlet. A junction's own
-    cell belongs to the link that begins there. The orders of a link are
+    store: str
+    directions: str
+    accumulation: str
+    least: int | float
+    kind: str = "strahler"
+    into: str = LAYER
+    after: StreamLines | None = None
 
-    - strahler (Strahler 1957): 1 at heads; at a junction, one more than the greatest order that
-      flows in, if several links have it, else that;
-    - shreve (Shreve 1966): the number of heads upstream;
-    - horton (Horton 1945): as strahler, but a stream keeps its order up to its head. At a junction
-      it goes on along the link of the greatest Strahler order; of several, the main one;
-    - hack (Hack 1957, Gravelius): 1 along main links from an outlet up to a head; one more than
-      the link that it flows into on others;
-    - topological: the number of links down to the outlet, itself included;
-    - link: its number, 1, 2, ... in row-major order of first cells.
+    command = "streams"
+    mark = "streams_of"
 
-    The main one of several links that flow together has the largest sum at its lower end; of equal
-    ones, the one whose last cell comes first in row-major order. Nothing depends on block size,
-    memory limit or threads.
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return TRACE, Phase("streams", writes=True)
 
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray. Missing layers of default names that it needs
-        are computed: "mst", "flow_direction", "flow_accumulation" and, for `edge_cells`,
-        "upstream_edge_cells".
-    threshold
-        Least sum of a channel: a number of cells, or an area as text: "5km2", "300ha", "90000m2".
-        For sums of other quantities, a number in their unit.
-    directions
-        Layer of flow directions, see `flow_accumulation`.
-    accumulation
-        Layer of the sums along these directions: int64 cells or float64 areas.
-    order
-        Which order to write.
-    into
-        Layer to write: uint8 for strahler, horton and hack; else uint32, or int64 for rasters of
-        2**32 cells and more. 0 where there is no channel.
-    lines
-        File for the links as lines: .geojson, .json, .parquet (GeoParquet), .fgb, or .gpkg (layer
-        "streams"; layer "junctions" has the cells where links begin, and the outlets). None: no
-        file.
-    layer
-        Layer of elevations, for the drop and the slope of lines.
-    edge_cells
-        Give lines the attribute edge_cells: how many cells on the edge of the data drain through
-        them, as `flow_accumulation` counts these.
-    memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
-    verify
-        Verify the layer in another pass over the cells; and the lines, read back from their file,
-        in another one.
-    compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result once the new one is complete.
-    progress
-        Called with the cells just done and all cells of both passes.
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.directions, self.accumulation
 
-    Notes
-    -----
-    The line of a link leads from its first cell to the next junction or the outlet. A link of one
-    cell, an outlet at which links end, has none. Its attributes are
+    @property
+    def outputs(self) -> tuple[OutputLayer, ...]:
+        return (OutputLayer(self.into, order_dtype(self.kind, self.grid), 0, "streams"),)
 
-    - id: its number; downstream: the link that it flows into, 0 at outlets; outlet: the last link
-      on the way down;
-    - start, end: ids (row * columns + column) of the cells at which its line begins and ends;
-      cells: the number of its own cells, without the next junction;
-    - length: of the line, in map units, or in metres for a geographic CRS; sinuosity: length by the
-      straight distance between its ends; drop, slope: the difference of their elevations, and this
-      by the length;
-    - accumulation: the sum at its last cell;
-    - edge_cells, if wanted: how many cells on the edge of the data (at the raster's edge or next to
-      nodata) drain inwards and through its last cell; 0 where the sum is complete;
-    - strahler, shreve, horton, hack, topological: its orders;
-    - pfafstetter: its code after Verdin and Verdin (1999), as text; equal links of the networks of
-      different outlets have equal codes.
+    @property
+    def measures(self) -> tuple[Measured, ...]:
+        return ("lengths",)
 
-    A junction has its id, its kind ("head", "junction" where links meet, or "outlet"), the number
-    of links upstream that end there, the link downstream that begins there (0 at outlets) and the
-    elevation of its cell.
-
-    Raises
-    ------
-    InputError
-        when the threshold is not positive, cannot be converted to the unit of the sums, or leaves
-        no channel; when the file of lines cannot be written there, or `edge_cells` lacks one.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when a layer is missing or damaged, sums belong to other directions, these lead round in a
-        circle, or the result exists already; when edge cells were counted along others.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-    VerificationError
-        when the proof fails; there is no result then.
-
-    Examples
-    --------
-    >>> found = streams("dem.zarr", "5km2")
-    >>> orders = found.layer.read_window(0, 100, 0, 100)
-    """
-    opened = opened_store(store)
-    codes, _, least = open_channels(opened, directions, accumulation, threshold)
-    if edge_cells:
-        open_edge_cells(opened, EDGE_LAYER, codes)
-    named = str(opened.path), directions, accumulation
-    drawn = StreamLines(*named, least, str(lines), layer, edge_cells)
-    if lines is not None:
-        checked_target(lines, overwrite=overwrite)
-        opened.layer(layer)
-        if client is None:  # before the layer is computed, and left there without the lines
-            machine = Machine.of(memory_limit, threads)
-            drawn.plan(machine)
-            if verify:
-                drawn.plan_verify(machine)
-    passes = opened.grid.cells * (2 + verify + (lines is not None) * (1 + verify))
-
-    def counted(cells: int, total: int) -> None:
-        progress(cells, passes)
-
-    how: dict[str, Any] = {
-        "memory_limit": memory_limit,
-        "threads": threads,
-        "overwrite": overwrite,
-        "place": Here(counted),
-        "client": client,
-    }
-    operation = StreamOrders(*named, least, order, into)
-    result = run(operation, resume=resume, verify=verify, compress=compress, **how)
-    found, report = result.found, result.report
-    if lines is not None:
-        more = run(drawn, verify=verify, **{**how, "place": Here(counted)}).report
-        report.seconds = {
-            name: report.seconds.get(name, 0.0) + more.seconds.get(name, 0.0)
-            for name in {**report.seconds, **more.seconds}
+    def settings(self) -> dict[str, Any]:
+        return {
+            "streams_of": self.directions,
+            "accumulation": self.accumulation,
+            "least": self.least,
+            "order": self.kind,
         }
-        for counter in ("bytes_read", "bytes_written"):
-            if getattr(report, counter) is not None:
-                setattr(report, counter, getattr(report, counter) + getattr(more, counter))
-        report.peak_rss_bytes = more.peak_rss_bytes
-        report.settings |= {"layer": layer, "edge_cells": edge_cells}
-        report.result["lines"] = str(lines)
-        if verify:
-            report.result["verified_lines"] = more.result["verified_lines"]
-    return Streams(
-        result.layers[into],
-        found["links"],
-        found["heads"],
-        found["outlets"],
-        found["cells"],
-        found["length"],
-        report,
-    )
+
+    def result(self, found: Any) -> Streams:
+        report = found.report
+        if self.after is not None:
+            report.settings |= {"layer": self.after.layer, "edge_cells": self.after.edge_cells}
+        names = "links", "heads", "outlets", "cells", "length"
+        totals = {name: found.found[name] for name in names}
+        return Streams(found.layers[self.into], **totals, report=report)
+
+    def begin(self, plan: StreamPlan, spill: Path) -> OrderState:
+        return OrderState(self, plan, spill)
+
+    def finish(
+        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
+    ) -> SolvedBlock:
+        r0, _, c0, c1 = self.blocks.window(*at)
+        ids, values = given
+        starts = (ids // self.grid.cols - r0) * (c1 - c0) + ids % self.grid.cols - c0
+        paint(cells[0], starts, values, out[0])
+        return SolvedBlock(tuple(out))
+
+    def plan_verify(self, machine: Machine) -> None:
+        codes, sums = self.layers
+        plan_orders(codes, sums, self.outputs[0], self.kind, Limits(machine))
+
+    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+        codes, sums = self.layers
+        streams, settings = run.layer(self.into), (self.least, self.kind)
+        verify_orders(codes, sums, streams, settings, found, run.proof_limits, run.folder)
+        return {"verified_cells": self.grid.cells}
+
+
+class OrderState(ChannelState):
+    """The orders of pieces."""
+
+    _operation: StreamOrders
+
+    def given(self, phase: Phase, at: Block) -> Any:
+        if phase == TRACE:
+            return super().given(phase, at)
+        rows, links = self.links.span(at), self.links
+        values = self.paged.copy(links.link_table.rows[self._column][rows])
+        return self.paged.copy(links.pieces.first[rows]), values.astype(self._dtype)
+
+    @property
+    def _column(self) -> str:
+        kind = self._operation.kind
+        return "number" if kind == "link" else kind
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self._operation.outputs[0].dtype
+
+    def join(self, phase: Phase) -> None:
+        super().join(phase)
+        if phase != TRACE:
+            return
+        operation = self._operation
+        if operation.kind == "link":
+            for _ in self.links.number():
+                pass
+        most = self.links.spread(self._column)
+        if most > np.iinfo(self._dtype).max:
+            raise InputError(
+                f"{operation.layers[1].path}: the {operation.kind} order of a link is {most:,}, "
+                "which true sums never reach; sum along the directions again "
+                "(terrain-gpu flow-accumulation)"
+            )
+
+
+def operation_of(store: TileStore | None, asked: FindStreams) -> StreamOrders:
+    """Return the operation, once the layers of an open store are checked; None for a plan."""
+    least: Any = asked.threshold
+    if store is not None:
+        layers = asked.directions, asked.accumulation
+        codes, _, least = open_channels(store, *layers, asked.threshold)
+        if asked.edge_cells:
+            open_edge_cells(store, EDGE_LAYER, codes)
+        if asked.lines is not None:
+            store.layer(asked.layer)
+    named = "" if store is None else str(store.path), asked.directions, asked.accumulation, least
+    drawn = None
+    if asked.lines is not None:
+        drawn = StreamLines(*named, os.fspath(asked.lines), asked.layer, asked.edge_cells)
+    return StreamOrders(*named, asked.order, asked.into, drawn)
