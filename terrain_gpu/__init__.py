@@ -58,6 +58,7 @@ _HOME = {
     "query_index": "paths.distance_index.query",
     "remove_layers": "store.manage",
     "rename_layer": "store.manage",
+    "set_options": "defaults",
     "shortest_paths": "paths.cost_distance.pipeline",
     "tied_steps": "paths.ties.operation",
     "watershed": "hydrology.watershed.operation",

@@ -1,7 +1,7 @@
 """The public names of terrain_gpu. Written by scripts/build_stub.py: do not edit."""
 # ruff: noqa
 
-from typing import Any
+from typing import Any, Literal
 
 from .arguments import *
 from .engine.run import Result
@@ -9,6 +9,7 @@ from .io.labelled import StoreLike
 from .progress import Progress, silent
 from .tool import PathLike, PlacesLike
 
+from .defaults import set_options as set_options
 from .errors import ClusterError as ClusterError
 from .errors import InputError as InputError
 from .errors import OutputError as OutputError
@@ -112,6 +113,7 @@ __all__ = [
     "rasterize",
     "remove_layers",
     "rename_layer",
+    "set_options",
     "shortest_paths",
     "slope",
     "streams",
@@ -133,7 +135,7 @@ def basins(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Label drainage basins: every cell with the number of the outlet that it drains to.
 
@@ -173,7 +175,7 @@ def basins(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -215,7 +217,7 @@ def burn(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Burn streams into a DEM: lower every cell that a stream touches by a depth.
 
@@ -253,7 +255,7 @@ def burn(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -304,7 +306,7 @@ def calc(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Compute a layer from others, cell by cell.
 
@@ -346,7 +348,7 @@ def calc(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -396,7 +398,7 @@ def depressions(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Find depressions: how deep they are, what they hold, and into which others they spill.
 
@@ -445,7 +447,7 @@ def depressions(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -500,7 +502,7 @@ def fill_spill_merge(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Find where the water of a rain comes to rest: how deep it stands at each cell.
 
@@ -544,7 +546,7 @@ def fill_spill_merge(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -609,7 +611,7 @@ def flow_accumulation(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Count the cells, or sum the areas or weights, that drain through each cell.
 
@@ -678,7 +680,7 @@ def flow_accumulation(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -748,7 +750,7 @@ def hand(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Compute the height above the nearest drainage (HAND): above the stream a cell drains to.
 
@@ -805,7 +807,7 @@ def hand(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -861,7 +863,7 @@ def label_components(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Components:
     """Label the connected components of the cells that meet a condition.
 
@@ -900,7 +902,7 @@ def label_components(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -947,7 +949,7 @@ def rasterize(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Write the cells of features into a layer, such as rivers as barriers.
 
@@ -989,7 +991,7 @@ def rasterize(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -1039,7 +1041,7 @@ def slope(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Compute the slope of every cell in degrees, by Horn's method.
 
@@ -1075,7 +1077,7 @@ def slope(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------
@@ -1262,7 +1264,7 @@ def terrain_indices(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Result:
     """Compute topographic wetness (TWI), stream power (SPI) and the length-slope factor (LS).
 
@@ -1307,7 +1309,7 @@ def terrain_indices(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------

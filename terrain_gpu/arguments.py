@@ -69,6 +69,27 @@ Rule = Callable[[Mapping[str, Any]], None]
 """Refuses arguments that contradict each other; it gets all of them by name."""
 
 
+Defaults = dict[str, Any]
+
+DEFAULTS: Defaults = {}
+"""Values of parameters that a call leaves out, see `defaults.set_options`."""
+
+
+def with_defaults(call: inspect.BoundArguments) -> inspect.BoundArguments:
+    """Fill in what a call of a function leaves out and `set_options` has set."""
+    for name, value in DEFAULTS.items():
+        if name in call.signature.parameters and name not in call.arguments:
+            call.arguments[name] = value
+            if name == "threads" and _client_of(call) is not None:
+                del call.arguments[name]
+    return call
+
+
+def _client_of(call: inspect.BoundArguments) -> Any:
+    usual = DEFAULTS.get("client") if "client" in call.signature.parameters else None
+    return call.arguments.get("client", usual)
+
+
 def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Check the arguments of a function by their names: with `special`, else with `_CHECKS`.
 
@@ -93,7 +114,7 @@ def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callab
 
         @functools.wraps(function)
         def call(*args: P.args, **more: P.kwargs) -> R:
-            bound = signature.bind(*args, **more)
+            bound = with_defaults(signature.bind(*args, **more))
             both = [bound.arguments.get(name) for name in ("client", "threads")]
             if all(one is not None for one in both):
                 raise wrong("threads", both[1], "None with a client, whose workers have their own")
@@ -345,8 +366,12 @@ def _progress(name: str, value: Any) -> Any:
         from .progress import silent
 
         return silent
+    if isinstance(value, str) and value == "auto":
+        from .progress import Bar
+
+        return Bar()
     if not callable(value):
-        raise wrong(name, value, "a function of the cells just done and those in all")
+        raise wrong(name, value, 'a function of the cells just done and those in all, or "auto"')
     return value
 
 
@@ -690,3 +715,8 @@ _CHECKS: dict[str, Check] = {
     "vertical_factor": _vertical_factor,
     "weights": text,
 }
+
+
+def check(name: str, value: Any) -> None:
+    """Check the value of a parameter that has the same meaning in all functions."""
+    _CHECKS[name](name, value)

@@ -67,7 +67,11 @@ RUN = {
     "overwrite": _Documented(
         "bool", False, "Replace an existing result once the new one is complete."
     ),
-    "progress": _Documented("Progress", silent, "Called with the cells just done and all cells."),
+    "progress": _Documented(
+        'Progress | Literal["auto"]',
+        silent,
+        'Called with the cells just done and all cells; "auto" for a tqdm bar.',
+    ),
 }
 """Parameters of every function that makes layers."""
 

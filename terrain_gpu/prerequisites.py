@@ -53,7 +53,8 @@ def provide(
     _refuse_missing(asked, store)
     if asked.refuses:
         asked.load(asked.refuses)(asked, store)
-    written = [getattr(asked, name) for name in _layers(asked, "write")]
+    options = options_of(type(asked)).items()
+    written = [getattr(asked, name) for name, one in options if one.option.layer == "write"]
 
     def begin(step: str) -> AbstractContextManager[Progress]:
         refuse_existing(store, written, settings)
@@ -105,16 +106,14 @@ def _step(maker: MadeBy) -> str:
     return "".join([maker.command, *flags])
 
 
-def _layers(asked: Tool, kind: str) -> dict[str, Any]:
-    """Options that name layers to read, or to write, with their defaults."""
-    options = options_of(type(asked)).items()
-    return {name: one.default for name, one in options if one.option.layer == kind}
-
-
 def _is_usual(asked: Tool, layer: str) -> bool:
     """Whether nobody named a layer, or as it is named by default."""
-    named = {getattr(asked, name): usual for name, usual in _layers(asked, "read").items()}
-    return named.get(layer, layer) == layer
+    usual = []
+    for name, one in options_of(type(asked)).items():
+        value = getattr(asked, name)
+        if isinstance(value, str) and value == layer and one.option.layer != "write":
+            usual.append(one.default)
+    return not usual or layer in usual
 
 
 def _refuse_missing(asked: Tool, store: TileStore) -> None:

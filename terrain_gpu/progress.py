@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
+from typing import Any
 
 Progress = Callable[[int, int], None]
 """Called with the cells just finished and the cells in all."""
@@ -65,6 +66,27 @@ def bar(label: str, *, quiet: bool = False) -> Iterator[Progress]:
             shown.update(cells)
 
         yield update
+
+
+class Bar:
+    """A tqdm bar in a terminal or a notebook, which closes itself when all cells are done."""
+
+    def __init__(self) -> None:
+        self._shown: Any = None
+        self._silent = not (sys.stderr.isatty() or "ipykernel" in sys.modules)
+
+    def __call__(self, cells: int, total: int) -> None:
+        if self._silent:
+            return
+        if self._shown is None:
+            from tqdm.auto import tqdm
+
+            self._shown = tqdm(unit="cell", unit_scale=True, leave=False)
+        self._shown.total = total
+        self._shown.update(cells)
+        if self._shown.n >= total:
+            self._shown.close()
+            self._shown = None
 
 
 EVERY = 0.5

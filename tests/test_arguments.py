@@ -19,7 +19,15 @@ import xarray
 from affine import Affine
 
 import terrain_gpu
-from terrain_gpu import GridSpec, InputError, PlanError, TerrainError, primitives, shortest_paths
+from terrain_gpu import (
+    GridSpec,
+    InputError,
+    PlanError,
+    TerrainError,
+    arguments,
+    primitives,
+    shortest_paths,
+)
 from terrain_gpu.cli.main import group
 from terrain_gpu.cli.options import spelled
 from terrain_gpu.errors import ArgumentError
@@ -453,6 +461,67 @@ def test_all_public_functions_are_tried():
         for name in module.__all__:
             found = getattr(module, name)
             assert inspect.isclass(found) or found in functions or name == "create_layer", name
+
+
+RUN = {
+    "memory_limit": "2GB",
+    "threads": 2,
+    "backend": "cpu",
+    "device": 0,
+    "gpu_memory_limit": "1GB",
+    "progress": lambda cells, total: None,
+}
+"""What `set_options` sets."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_function_takes_what_set_options_set(name, folder, monkeypatch):
+    """A value that it refuses shows that it takes it; one of the call itself goes before it."""
+    function, good = CALLS[name]
+    given, parameters = good(folder), inspect.signature(function).parameters
+    for option in filter(parameters.__contains__, RUN):
+        with monkeypatch.context() as patch:
+            patch.setitem(arguments.DEFAULTS, option, Opaque())
+            with pytest.raises(InputError, match=rf"^{option} of type \S*Opaque"):
+                function(**{k: v for k, v in given.items() if k != option})
+            with pytest.raises(InputError, match=f"^{option} -7"):
+                function(**{**given, option: -7})
+
+
+def test_threads_that_are_set_are_not_those_of_a_client(monkeypatch):
+    @arguments.checked(client=lambda name, value: value)
+    def run(*, threads=None, client=None):
+        return threads, client
+
+    terrain_gpu.set_options(threads=2)
+    try:
+        assert run() == (2, None)
+        assert run(client="one") == (None, "one")
+        monkeypatch.setitem(arguments.DEFAULTS, "client", "all")
+        assert run() == (None, "all")
+        assert run(client=None) == (2, None)
+    finally:
+        arguments.DEFAULTS.clear()
+
+
+def test_options_are_set_for_good_or_within_with(store):
+    seen = []
+    terrain_gpu.set_options(**RUN)
+    try:
+        with terrain_gpu.set_options(threads=1, progress=lambda cells, total: seen.append(cells)):
+            assert arguments.DEFAULTS["threads"] == 1
+            terrain_gpu.slope(store, overwrite=True)
+        assert sum(seen) == HEIGHTS.size
+        assert arguments.DEFAULTS == RUN
+        for name, value in {"threads": 0, "backend": "gpu", "progress": 5}.items():
+            with pytest.raises(InputError, match=f"^{name}"):
+                terrain_gpu.set_options(**{name: value})
+        assert arguments.DEFAULTS == RUN
+    finally:
+        terrain_gpu.set_options(**dict.fromkeys(RUN))
+    assert not arguments.DEFAULTS
+    with pytest.raises(TypeError):
+        terrain_gpu.set_options(verify=True)
 
 
 REFUSED = [

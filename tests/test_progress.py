@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import numpy as np
 import pytest
 
 import terrain_gpu
+from terrain_gpu.progress import Bar
 
 
 class Recorded:
@@ -157,3 +161,16 @@ def test_resuming_what_is_finished_counts_to_its_total(name, store):
             progress=told,
         )
     assert told.seen == told.total == 150 * 170
+
+
+def test_a_bar_is_shown_on_a_terminal_only(monkeypatch):
+    """It closes when all is done, and may go back."""
+    for terminal in (False, True):
+        written = io.StringIO()
+        monkeypatch.setattr(written, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setattr(sys, "stderr", written)
+        shown = Bar()
+        for cells in (600, 400, -400, 800, 600):
+            shown(cells, 2000)
+        assert bool(written.getvalue()) == terminal
+        assert shown._shown is None

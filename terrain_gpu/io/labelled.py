@@ -24,6 +24,7 @@ from ..arguments import (
     raster,
     refused,
     variable_of,
+    with_defaults,
     wrong,
 )
 from ..cells import is_nodata, layer_dtype
@@ -154,7 +155,7 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **more: P.kwargs) -> R:
-        given = signature.bind(*args, **more)
+        given = with_defaults(signature.bind(*args, **more))
         data = given.arguments.get(first)
         kind = kind_of(data)
         if isinstance(data, np.ma.MaskedArray) and first == "data":
