@@ -1124,7 +1124,7 @@ def streams(
     compress: LayerCompression | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress | Literal["auto"] = silent,
 ) -> Streams:
     """Find streams: the cells through which at least a threshold drains, with a stream order.
 
@@ -1177,7 +1177,7 @@ def streams(
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
 
     Returns
     -------

@@ -415,6 +415,11 @@ def memory(name: str, value: Any) -> int:
 AMOUNT = "a number of cells such as 1000, or an area such as 5km2, 300ha or 90000m2"
 
 
+def is_area(value: Any) -> bool:
+    """Whether an amount of what drains is an area, see `parse_amount`."""
+    return parse_amount("amount", value)[1] is not None
+
+
 def parse_amount(name: str, value: Any) -> tuple[int | float, str | None]:
     """The number of an amount of what drains, and the unit of an area; None for cells.
 

@@ -118,14 +118,17 @@ def _is_usual(asked: Tool, layer: str) -> bool:
 
 def _refuse_missing(asked: Tool, store: TileStore) -> None:
     """Refuse layers that a user named and the store lacks."""
-    for one in asked.inputs():
-        if one.layer in store or _is_usual(asked, one.layer):
+    makers = {one.layer: one.made_by for one in asked.inputs()}
+    options = options_of(type(asked)).items()
+    named = [getattr(asked, name) for name, one in options if one.option.layer == "read"]
+    for layer in filter(None, [*makers, *named]):
+        if layer in store or _is_usual(asked, layer):
             continue
-        if one.made_by is None:
-            store.layer(one.layer)
+        if (maker := makers.get(layer)) is None:
+            store.layer(layer)
         else:
             raise StoreError(
-                f"{store.path}: no layer {one.layer!r}; terrain-gpu {one.made_by.command} makes it"
+                f"{store.path}: no layer {layer!r}; terrain-gpu {maker.command} makes it"
             )
 
 

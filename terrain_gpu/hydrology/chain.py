@@ -22,7 +22,6 @@ from .burn import Burn
 from .burn.operation import Burned
 from .common.codes import DIRECTIONS, TREE_DIRECTIONS
 from .common.outlets import Asked, Outlets
-from .common.sums import EDGE_LAYER
 from .fill.operation import LAYER as FILLED
 from .fill.operation import fill
 from .flow_accumulation import LAYER as ACCUMULATION
@@ -330,21 +329,3 @@ def provide_accumulation(
         sums = FlowAccumulation(directions=directions, areas=areas)
         found = compute(sums, store, progress=progress, **how)
     return {**seconds, ACCUMULATION: found.report.seconds["total"]}
-
-
-def provide_edge_cells(
-    store: TileStore,
-    directions: str = DIRECTIONS,
-    show: Show = lambda step: nullcontext(silent),
-    **how: Any,
-) -> dict[str, float]:
-    """Count the cells on the edge upstream of each cell, unless such counts are there."""
-    seconds = provide_directions(store, directions, show, **how)
-    if EDGE_LAYER in store:
-        refuse_stale(store, EDGE_LAYER)
-        return seconds
-    how["backend"] = "cpu"  # which alone counts them
-    with show("flow-accumulation --edge-cells") as progress:
-        edge = FlowAccumulation(directions=directions, edge_cells=True)
-        found = compute(edge, store, progress=progress, **how)
-    return {**seconds, EDGE_LAYER: found.report.seconds["total"]}

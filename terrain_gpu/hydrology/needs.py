@@ -134,46 +134,6 @@ def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -
     return chain.provide_accumulation(store, *named, show, areas=areas, **how)
 
 
-def streams(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Of `streams`."""
-    areas = parse_amount("threshold", settings["threshold"])[1] is not None
-    if settings["accumulation"] == ACCUMULATION and ACCUMULATION not in store:
-        refuse_beyond_raster(settings["threshold"], store.grid)
-    _refuse_missing(store, settings, "accumulation", accumulation=refuse_other_sums)
-    _refuse_missing(store, settings, "layer")
-    if settings.get("lines") is not None:
-        checked_target(settings["lines"], overwrite=settings["overwrite"])
-    if settings["accumulation"] not in store:
-        _refuse_empty(store, settings["directions"])
-    named = settings["accumulation"], settings["directions"]
-    seconds = chain.provide_accumulation(store, *named, show, areas=areas, **how)
-    if settings.get("edge_cells"):
-        seconds |= chain.provide_edge_cells(store, settings["directions"], show, **how)
-    return seconds
-
-
-def hand(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Of `hand`."""
-    _refuse_missing(store, settings, "layer")
-    if settings["layer"] in store:
-        base_of(store.layer(settings["layer"]))
-    wanted = settings["threshold"] is not None
-    seconds = streams(store, show, how, settings) if wanted else Seconds()
-    return {**seconds, **_surface(store, show, how, settings)}
-
-
-def _surface(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Directions, and heights filled along them unless the method is d8."""
-    directions = settings["directions"]
-    if settings["method"] != "d8":
-        _refuse_missing(store, settings, "filled")
-    seconds = chain.provide_directions(store, directions, show, **how)
-    if settings["method"] == "d8":
-        return seconds
-    named = settings["filled"], directions
-    return {**seconds, **chain.provide_filled_along(store, *named, show, **how)}
-
-
 def _refuse_outlets(store: TileStore, asked: Asked) -> None:
     """Refuse, before a spanning tree is computed for them, outlets that cannot be."""
     if TREE not in store:
@@ -184,12 +144,6 @@ def _refuse_wide(store: TileStore, settings: Settings) -> None:
     """Refuse integers of too large a range where directions over them are to be computed."""
     if settings["directions"] not in store:
         base_of(chain.heights_in(store))
-
-
-def _refuse_empty(store: TileStore, directions: str) -> None:
-    """Refuse heights without a value where directions over them are to be computed."""
-    if directions not in store and HEIGHTS in store:
-        store.layer(HEIGHTS).refuse_if_empty()
 
 
 def _refuse_pour_points(store: TileStore, settings: Settings) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arguments import HandMethod, amount, exactly_one
+from ...arguments import HandMethod, amount, exactly_one, is_area
 from ...plurals import counted
-from ...tool import COUNTS, InputLayer, Tool, option, reads, tool, writes
+from ...tool import COUNTS, InputLayer, Tool, made_by, option, reads, tool, writes
 
 LAYER = "hand"
 
@@ -103,23 +103,25 @@ class Hand(Tool):
     terrain-gpu hand dem.tif --threshold 1000 -o hand.tif
     """
     operation = ".operation:operation_of"
-    needs = "hand"
+    refuses = ".operation:refuse"
+    needs = ("flow-accumulation", "flow-direction", "fill")
     rules = (exactly_one("threshold", "streams", "to_outlets"),)
     mark = "hand_of"
     proof = ".proof:verify_stored_above"
-    modules = (
-        "spanning_tree.operation",
-        "hydrology.flow_accumulation.operation",
-        "hydrology.flow_direction.operation",
-    )
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        codes, heights = InputLayer(self.directions, "uint8"), InputLayer(self.layer)
-        name = self.streams if self.threshold is None else self.accumulation
-        streams = () if name is None else (InputLayer(name, COUNTS),)
+        codes = InputLayer(self.directions, "uint8", made_by=made_by("flow-direction"))
+        given: tuple[InputLayer, ...] = codes, InputLayer(self.layer)
+        if self.threshold is not None:
+            areas = is_area(self.threshold)
+            sums = made_by("flow-accumulation", directions=self.directions, areas=areas)
+            given = *given, InputLayer(self.accumulation, COUNTS, made_by=sums)
+        elif self.streams is not None:
+            given = *given, InputLayer(self.streams, COUNTS)
         if self.method == "d8":
-            return codes, heights, *streams
-        return InputLayer(self.filled), codes, heights, *streams
+            return given
+        filled = InputLayer(self.filled, made_by=made_by("fill", directions=self.directions))
+        return filled, *given
 
     @classmethod
     def planned(cls, asked: dict[str, Any]) -> Hand:

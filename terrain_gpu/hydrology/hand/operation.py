@@ -22,12 +22,26 @@ from ..along_flow.kernels import ADD, TAKE, step_lengths_to
 from ..along_flow.operation import AlongFlow
 from ..common.codes import DIRECTIONS, NOWHERE, OUTLET, open_directions
 from ..common.height_above import KINDS, NEVER, AboveRule, streams_settings
+from ..common.relative import base_of
 from ..divided_flow.surface import open_surface
 from ..flow_accumulation import LAYER as ACCUMULATION
-from ..streams.inputs import open_channels
+from ..streams.inputs import open_channels, refuse_channels
 from . import LAYER, Hand
 from .divided import DinfHand
 from .proof import plan_above, verify_above
+
+
+def refuse(asked: Hand, store: TileStore) -> None:
+    """Refuse heights or streams that cannot be used, before layers are computed for them.
+
+    Raises
+    ------
+    InputError, StoreError
+    """
+    if asked.layer in store:
+        base_of(store.layer(asked.layer))
+    if asked.threshold is not None:
+        refuse_channels(asked, store)
 
 
 @dataclass(frozen=True)

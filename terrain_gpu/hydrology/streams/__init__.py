@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...arguments import StreamOrder, amount
+from ...arguments import StreamOrder, amount, is_area
 from ...errors import ArgumentError
 from ...plurals import counted
 from ...tool import (
@@ -20,6 +20,7 @@ from ...tool import (
     PathLike,
     Tool,
     file,
+    made_by,
     option,
     reads,
     tool,
@@ -146,22 +147,23 @@ class FindStreams(Tool):
     terrain-gpu streams dem.tif --threshold 1000 -o streams.tif
     """
     operation = ".operation:operation_of"
-    needs = "streams"
+    refuses = ".inputs:refuse_channels"
+    needs = ("flow-accumulation", "flow-direction")
     rules = (_refuse_edge_cells,)
     mark = "streams_of"
     proof = ".proof:verify_stored_orders"
-    modules = (
-        "spanning_tree.operation",
-        "hydrology.flow_accumulation.operation",
-        "hydrology.flow_direction.operation",
-    )
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        own = InputLayer(self.directions, "uint8"), InputLayer(self.accumulation, COUNTS)
+        codes = InputLayer(self.directions, "uint8", made_by=made_by("flow-direction"))
+        sums = made_by(
+            "flow-accumulation", directions=self.directions, areas=is_area(self.threshold)
+        )
+        own = codes, InputLayer(self.accumulation, COUNTS, made_by=sums)
         if self.lines is None:
             return own
-        counts = (InputLayer("upstream_edge_cells", SIGNED_COUNTS),) if self.edge_cells else ()
-        return (*own, InputLayer(self.layer), *counts)
+        edge = made_by("flow-accumulation", directions=self.directions, edge_cells=True)
+        counts = InputLayer("upstream_edge_cells", SIGNED_COUNTS, made_by=edge)
+        return (*own, InputLayer(self.layer), *([counts] if self.edge_cells else []))
 
     @classmethod
     def planned(cls, asked: dict[str, Any]) -> FindStreams:

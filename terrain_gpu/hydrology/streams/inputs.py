@@ -13,6 +13,7 @@ from ...errors import ArgumentError, InputError, StoreError, plain
 from ...grid import GridSpec
 from ...grid.crs import grid_crs
 from ...grid.lengths import cell_areas, warn_of_mercator
+from ...io.labelled import HEIGHTS
 from ...store import Layer, TileStore
 from ..common.codes import open_directions
 
@@ -81,6 +82,26 @@ def refuse_other_sums(layer: Layer) -> None:
             "grow along directions; give one that is not (terrain-gpu flow-accumulation --into "
             "NAME)"
         )
+
+
+def refuse_channels(asked: Any, store: TileStore) -> None:
+    """Refuse sums, or a threshold and elevations, without channels, before sums are computed.
+
+    Parameters
+    ----------
+    asked
+        A tool with a threshold of what drains.
+
+    Raises
+    ------
+    InputError, StoreError
+    """
+    if asked.accumulation in store:
+        refuse_other_sums(store.layer(asked.accumulation))
+        return
+    refuse_beyond_raster(asked.threshold, store.grid)
+    if asked.directions not in store and HEIGHTS in store:
+        store.layer(HEIGHTS).refuse_if_empty()
 
 
 def no_sums(store: TileStore, name: str) -> StoreError:
