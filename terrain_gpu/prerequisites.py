@@ -48,8 +48,9 @@ def provide(
     dict
         Seconds of each layer that was computed.
     """
-    overwrite = settings.get("overwrite", False)
-    checked_files(asked, overwrite=overwrite)
+    if not asked.needs:
+        return {}
+    checked_files(asked, overwrite=settings.get("overwrite", False))
     _refuse_missing(asked, store)
     if asked.refuses:
         asked.load(asked.refuses)(asked, store)
