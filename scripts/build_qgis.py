@@ -30,7 +30,7 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (
-        "fill", "breach", "flow-direction", "watershed",
+        "breach", "flow-direction", "watershed",
         "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
@@ -99,7 +99,6 @@ REPLACED = {
     "a layer from others": "a raster from another",
     "a layer of (a raster|STORE)": "a raster",
     "STORE": "a raster",
-    ",? which (?:is|are) computed if (?:it is|they are) not there": "",
     r"[^.]+ computed if (?:it is|they are) not there[^.]*\.": "",
     r"Directions to other outlets need another name[^.]*\.": "",
     r"Backlinks and allocation go to the layers of these names\.": "",

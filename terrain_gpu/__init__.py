@@ -48,7 +48,6 @@ _HOME = {
     "create_layer": "store",
     "export_layer": "io.export",
     "extract_network": "hydrology.network.pipeline",
-    "fill": "hydrology.fill.operation",
     "flow_direction": "hydrology.flow_direction.operation",
     "least_cost_network": "paths.least_cost_network",
     "list_layers": "store.manage",

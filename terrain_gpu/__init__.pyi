@@ -21,7 +21,6 @@ from .grid import GridSpec as GridSpec
 from .hydrology.accumulate.operation import Accumulation as Accumulation
 from .hydrology.accumulate.operation import accumulate as accumulate
 from .hydrology.breach.operation import breach as breach
-from .hydrology.fill.operation import fill as fill
 from .hydrology.flow_direction.operation import flow_direction as flow_direction
 from .hydrology.network.pipeline import Network as Network
 from .hydrology.network.pipeline import extract_network as extract_network
@@ -485,6 +484,125 @@ def depressions(
     Examples
     --------
     >>> found = depressions("dem.zarr", min_depth=1, table="depressions.csv")
+    """
+
+
+def fill(
+    store: StoreLike,
+    *,
+    epsilon: bool = False,
+    keep_deeper_than: float | None = None,
+    keep_larger_than: float | str | None = None,
+    outlets: PlacesLike | str | None = None,
+    add_outlets: PlacesLike | None = None,
+    directions: str = "flow_direction",
+    into: str = "filled",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Result:
+    """Fill depressions: raise every cell to the level at which water leaves it for an outlet.
+
+    Outlets are those of the flow directions. By default, these are on the raster's edge, and on the
+    coast of voids that reach it. Directions to other outlets need another name, but no other tree.
+
+    With `epsilon`, each cell is raised until a neighbour is strictly lower, by steps of floats:
+    flow paths then fall strictly. With `keep_deeper_than` or `keep_larger_than`, such depressions
+    stay, as closed lakes do; with both, those that are deeper and larger.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    epsilon
+        Raise cells until a neighbour is strictly lower; only floats.
+    keep_deeper_than
+        Keep depressions that are deeper, from pit to spill, in units of the elevations.
+    keep_larger_than
+        Keep depressions whose area below the spill is larger than this: an area such as 5km2, 300ha
+        or 90000m2, or a number of cells.
+    outlets
+        Where the flow directions that are computed lead to, in the forms that `flow_direction`
+        accepts; if there are directions, they must lead to these. None: to those of the directions
+        that are there.
+    add_outlets
+        Cells that are outlets in addition to those of a name, in the same forms.
+    directions
+        Layer of flow directions that flow_direction made.
+    into
+        Layer to write the filled elevations to. Cells that reach no outlet keep theirs.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory. The results have
+        the same bits.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Limit on the GPU memory; nine tenths of the free memory when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into`: of the type of the elevations, with their nodata value.
+        `found` has, with `epsilon`, the number of cells "raised_above_fill", above the levels
+        without it, and the "largest_rise" above these. With depressions to keep, it has their
+        number "depressions", the "deepest" depth, and the "area" and "volume" of all together.
+
+    Raises
+    ------
+    InputError
+        when a name, a limit or `epsilon` with one cannot be used; when, with `epsilon`, elevations
+        are integers, or would exceed the largest float; or when there are directions to other
+        outlets than those given.
+    StoreError
+        when the store is damaged or has no such directions, the elevations or the spanning forest
+        have changed since, or the layer exists already.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    The result of priority-flood (R. Barnes, C. Lehman, D. Mulla 2014, Computers & Geosciences 62).
+    The path to an outlet along the spanning forest has the lowest highest cell, which is the level.
+    `epsilon` is their Priority-Flood+Epsilon: the level of a cell is the higher of its elevation
+    and the next float above the least level next to it. Depressions to keep are those of
+    `depressions`, with thresholds. Both are computed on the CPU.
+
+    Examples
+    --------
+    >>> filled = fill("dem.zarr").layers["filled"]
     """
 
 

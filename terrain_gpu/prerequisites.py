@@ -34,7 +34,8 @@ def provide(
 ) -> dict[str, float]:
     """Compute the layers that a tool needs and the store lacks, and what these need.
 
-    Only layers of usual names are computed. What the tool would refuse is refused before.
+    Only layers of usual names are computed, or of those given to their makers. What the tool would
+    refuse is refused before.
 
     Parameters
     ----------
@@ -71,7 +72,7 @@ def provide(
 def _provided(asked: Tool, store: TileStore, how: dict[str, Any], show: Show) -> dict[str, float]:
     seconds = dict[str, float]()
     for one in asked.inputs():
-        if one.made_by is None or not _is_usual(asked, one.layer):
+        if one.made_by is None or not _is_made(asked, one.layer, one.made_by):
             continue
         if one.layer in store:
             refuse_stale(store, one.layer)
@@ -92,10 +93,9 @@ def _chained(
 ) -> dict[str, float]:
     """As `_provided`, of commands that are not tools yet."""
     chain = import_module(".hydrology.chain", __package__)
-    directions = maker.options.get("directions", layer)
-    seconds: dict[str, float] = chain.provide_directions(store, directions, show, **how)
-    if maker.command == "fill":
-        seconds |= chain.provide_filled_along(store, layer, directions, show, **how)
+    outlets, added = (maker.options.get(name) for name in ("outlets", "add_outlets"))
+    asked = chain.Asked.of(outlets, added) if "into" in maker.options else None
+    seconds: dict[str, float] = chain.provide_directions(store, layer, show, asked, **how)
     return seconds
 
 
@@ -105,6 +105,11 @@ def _step(maker: MadeBy) -> str:
         f" --{name.replace('_', '-')}" for name, value in maker.options.items() if value is True
     ]
     return "".join([maker.command, *flags])
+
+
+def _is_made(asked: Tool, layer: str, maker: MadeBy | None) -> bool:
+    """Whether a missing layer is computed: one of the usual name, or of that given its maker."""
+    return (maker is not None and "into" in maker.options) or _is_usual(asked, layer)
 
 
 def _is_usual(asked: Tool, layer: str) -> bool:
@@ -123,7 +128,7 @@ def _refuse_missing(asked: Tool, store: TileStore) -> None:
     options = options_of(type(asked)).items()
     named = [getattr(asked, name) for name, one in options if one.option.layer == "read"]
     for layer in filter(None, [*makers, *named]):
-        if layer in store or _is_usual(asked, layer):
+        if layer in store or _is_made(asked, layer, makers.get(layer)):
             continue
         if (maker := makers.get(layer)) is None:
             store.layer(layer)

@@ -310,6 +310,7 @@ _CHECKS: dict[Any, Check] = {
     float: arguments.real,
     PathLike: arguments.path,
     PlacesLike: lambda name, value: value,
+    PlacesLike | str: lambda name, value: value,
 }
 
 

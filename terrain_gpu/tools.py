@@ -13,6 +13,7 @@ TOOLS = {
     "burn": "hydrology.burn:Burn",
     "calc": "raster.calc:Calc",
     "depressions": "hydrology.depressions:Depressions",
+    "fill": "hydrology.fill:Fill",
     "fill-spill-merge": "hydrology.fill_spill_merge:FillSpillMerge",
     "flow-accumulation": "hydrology.flow_accumulation:FlowAccumulation",
     "hand": "hydrology.hand:Hand",

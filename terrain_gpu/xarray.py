@@ -37,7 +37,6 @@ METHODS = {
     "accumulate": "accumulate",
     "breach": "breach",
     "cost_distance": "shortest_paths",
-    "fill": "fill",
     "flow_direction": "flow_direction",
     "spanning_tree": "minimum_spanning_tree",
     "watershed": "watershed",

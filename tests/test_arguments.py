@@ -33,6 +33,8 @@ from terrain_gpu.cli.options import spelled
 from terrain_gpu.errors import ArgumentError
 from terrain_gpu.io import places
 from terrain_gpu.paths.distance_index import build_index
+from terrain_gpu.tool import PlacesLike, options_of
+from terrain_gpu.tools import TOOLS, tool_of
 
 GRID = GridSpec(5, 6, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0))
 HEIGHTS = np.arange(30, dtype=np.int16).reshape(5, 6)
@@ -371,7 +373,12 @@ PROGRAMS = {
 RENAMED = {"client", "corner_cutting", "data", "ends", "path", "paths", "places", "starts"}
 """Parameters whose options have another name, where a command has them."""
 
-PLACES = {("burn", "streams"), ("rasterize", "features")}
+PLACES = {
+    (tool.function, name)
+    for tool in map(tool_of, TOOLS)
+    for name, one in options_of(tool).items()
+    if one.type in (PlacesLike, PlacesLike | str)
+}
 """Places, which are checked where the raster is known."""
 
 

@@ -8,14 +8,29 @@ import click
 
 from ..arguments import not_negative
 from ..tool import ToolOption, as_option
-from .places import from_file, naming
+from .places import (
+    added_outlet_options,
+    from_file,
+    given_outlet_options,
+    inner_voids_option,
+    naming,
+    outlets_of,
+)
 
 if TYPE_CHECKING:
     from ..store import TileStore
 
 
 class Form(Protocol):
-    """How a command gives the value of an option of a tool."""
+    """How a command gives the value of an option of a tool.
+
+    Attributes
+    ----------
+    file
+        Whether the option of this name may be a file to read.
+    """
+
+    file: bool = True
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
         """The options of the command."""
@@ -87,9 +102,35 @@ class ValuedFeatures(FeatureFile):
             return from_file(store.grid, file, limit, name, all_touched=True, fields=own)
 
 
+class GivenOutlets(Form):
+    """Outlets at points, cells and features, or those on the edge."""
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return given_outlet_options(text)
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        asked = outlets_of(store, settings)
+        outlets, settings["add_outlets"] = asked or (None, None)
+        return outlets
+
+
+class AddedOutlets(Form):
+    """Whether given outlets are added, and to which ones on the edge; see `GivenOutlets`."""
+
+    file: bool = False
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return [*added_outlet_options(text), inner_voids_option]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        return settings[name]
+
+
 FORMS: dict[str, Form] = {
     "features": FeatureFile(),
     "valued features": ValuedFeatures(),
     "depth": DepthOrLayer(),
+    "outlets": GivenOutlets(),
+    "added outlets": AddedOutlets(),
 }
 """Forms by the names that tools give them."""

@@ -124,25 +124,35 @@ def misplaced_of(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     )
 
 
-outlet_options = [
-    *place_options(
+def given_outlet_options(file: str) -> list[Any]:
+    """The options for outlets at points, cells and features, with the help of the last one."""
+    return place_options(
         "--outlet",
         "An outlet: a point in the raster's CRS. Repeatable.  [default: where water leaves the "
         "data over its edge]",
         "An outlet: a cell; rows and columns count from 0. Repeatable.",
+        file,
+    )
+
+
+def added_outlet_options(text: str) -> list[Any]:
+    """The options for outlets on the edge, with the help of the first one."""
+    return [
+        click.option("--add-outlets", is_flag=True, help=text),
+        click.option(
+            "--force-outward",
+            is_flag=True,
+            help="Make every cell on the edge an outlet, even where the ground falls inwards.",
+        ),
+    ]
+
+
+outlet_options = [
+    *given_outlet_options(
         "Outlets at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
         "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
     ),
-    click.option(
-        "--add-outlets",
-        is_flag=True,
-        help="Add these outlets to the default ones, instead of replacing them.",
-    ),
-    click.option(
-        "--force-outward",
-        is_flag=True,
-        help="Make every cell on the edge an outlet, even where the ground falls inwards.",
-    ),
+    *added_outlet_options("Add these outlets to the default ones, instead of replacing them."),
 ]
 
 

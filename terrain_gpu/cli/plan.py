@@ -57,7 +57,6 @@ PURPOSES = (
     "index",
     "accumulate",
     "flow-direction",
-    "fill",
     "watershed",
     "network",
     "polygons",
@@ -612,19 +611,6 @@ def _plan_drainage(
 
         kind = {"sums": False, "directions": True, "voids": True}
         return plan_accumulation(rows, cols, cells, block, **kind, machine=machine)
-    if purpose == "fill" and problem["epsilon"]:
-        from ..hydrology.fill.epsilon import plan_epsilon_fill
-
-        return plan_epsilon_fill(blocks, cells, machine=machine)
-    if problem["keep"]:
-        from ..grid import GridSpec
-        from ..hydrology.depressions.filling import FillAround
-        from ..running import PlannedLayer
-
-        types = (cells, np.dtype(np.uint8), np.dtype(np.uint8))
-        layers = [PlannedLayer(one, blocks, GridSpec(rows, cols)) for one in types]
-        filling = FillAround.keeping("", "flow_direction", "filled", None, None)
-        return filling.over(layers).plan(machine)
     if purpose == "breach":
         from ..hydrology.breach.lines import plan_lines
         from ..hydrology.breach.operation import plan_breach
@@ -645,22 +631,19 @@ def _plan_flow(
     problem: Any,
     machine: Machine,
 ) -> StreamPlan:
-    """Plan what follows flow directions: fill, watershed."""
+    """Plan a watershed."""
     from ..engine.plan import PER_ROW
     from ..hydrology.along_flow.operation import plan_flow
     from ..hydrology.watershed.operation import LINKS_BYTES, POINT_BYTES
 
-    worker, held, row_bytes = 0, 0, 0
-    read, written = [1], [labels]
-    if purpose == "fill":
-        read, written = [1, cells.itemsize], [cells.itemsize]
-    else:  # the labels of basins, or of the watersheds of points, and the points
-        worker, row_bytes = (120, PER_ROW) if problem["table"] else (40, 0)
-        if problem["links"]:
-            read, written = [1, problem["links"].itemsize], [problem["links"].itemsize]
-            held = LINKS_BYTES if problem["table"] else 0
-        else:
-            written, held = [4, 4], POINT_BYTES * (problem["points"] or 0)
+    read, written, held = [1], [labels], 0
+    # The labels of basins, or of the watersheds of points, and the points.
+    worker, row_bytes = (120, PER_ROW) if problem["table"] else (40, 0)
+    if problem["links"]:
+        read, written = [1, problem["links"].itemsize], [problem["links"].itemsize]
+        held = LINKS_BYTES if problem["table"] else 0
+    else:
+        written, held = [4, 4], POINT_BYTES * (problem["points"] or 0)
     how = {"worker": worker, "held": held, "row_bytes": row_bytes}
     return plan_flow(blocks, purpose, read, written, **how, machine=machine)
 

@@ -26,6 +26,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
     """The command `terrain-gpu NAME` of a tool."""
     tool_options = options_of(cls)
     forms = {name: FORMS[one.option.form] for name, one in tool_options.items() if one.option.form}
+    files = [name for name, form in forms.items() if form.file]
 
     def take(store: TileStore, settings: dict[str, Any]) -> None:
         for name, form in forms.items():
@@ -67,7 +68,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         ON_GPU=cls.gpu is not None,
         PROVEN=bool(cls.proof),
         MODULES=_modules(cls),
-        READS=(*forms, *(name for name, one in tool_options.items() if _is_read(one))),
+        READS=(*files, *(name for name, one in tool_options.items() if _is_read(one))),
         WRITES=tuple(name for name, one in tool_options.items() if one.option.layer == "write"),
         provide=provide,
         refuse=refuse,

@@ -342,20 +342,8 @@ def _with_a_value(found: dict[str, Any]) -> str:
     return counted(found["cells"], "cell with a value")
 
 
-def _that_drain(found: dict[str, Any]) -> str:
-    return counted(found["cells"], "cell that drains", "cells that drain")
-
-
-def _depressions(found: dict[str, Any]) -> str:
-    return counted(found["depressions"], "depression")
-
-
 _PROOFS = {
     "overview_of": _LayerProof("raster.overviews.proof:verify_stored_overview", _with_a_value),
-    "fill_of": _LayerProof(
-        "hydrology.fill.proof:verify_stored_fill",
-        lambda found: _that_drain(found) if "cells" in found else f"{_depressions(found)} kept",
-    ),
     "breach_of": _LayerProof(
         "hydrology.breach.proof:verify_stored_breach",
         lambda found: f"{counted(found['breached'], 'pit')} breached",

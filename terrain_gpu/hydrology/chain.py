@@ -21,12 +21,12 @@ from .breach.operation import Breach
 from .burn import Burn
 from .burn.operation import Burned
 from .common.codes import DIRECTIONS, TREE_DIRECTIONS
-from .common.outlets import Asked, Outlets
-from .fill.operation import LAYER as FILLED
-from .fill.operation import fill
+from .common.outlets import Asked, Outlets, named_outlets
+from .fill import LAYER as FILLED
+from .fill import Fill
 from .flow_accumulation import LAYER as ACCUMULATION
 from .flow_accumulation import FlowAccumulation
-from .flow_direction.operation import flow_direction, named_outlets, refuse_other_outlets
+from .flow_direction.operation import flow_direction
 from .forest import source
 from .forest.source import open_forest
 
@@ -210,19 +210,15 @@ def provide_directions(
     Parameters
     ----------
     asked
-        Outlets that directions must have. None: the default ones, or those of the directions that
-        are there, or have another name than the default one.
+        Outlets of those that are computed, under any name. None: the default ones, unless they
+        have another name.
 
     Raises
     ------
-    InputError
-        when directions are there, to other outlets.
     StoreError
         when there are none, and the spanning forest is of other heights.
     """
     if name in store:
-        if asked is not None:
-            refuse_other_outlets(store, name, asked)
         if name == DIRECTIONS:
             refuse_stale(store, name)
         return {}
@@ -271,7 +267,8 @@ def provide_filled(
             )
         seconds[TREE_DIRECTIONS] = found.report.seconds["total"]
     with show("fill") as progress:
-        found = fill(store, directions=TREE_DIRECTIONS, progress=progress, **how)
+        along = Fill(directions=TREE_DIRECTIONS)
+        found = compute(along, store, progress=progress, **how)
     return {**seconds, FILLED: found.report.seconds["total"]}
 
 
@@ -305,7 +302,7 @@ def provide_filled_along(
     if name != FILLED or name in store:
         return {}
     with show("fill") as progress:
-        found = fill(store, directions=directions, progress=progress, **how)
+        found = compute(Fill(directions=directions), store, progress=progress, **how)
     return {FILLED: found.report.seconds["total"]}
 
 

@@ -30,8 +30,7 @@ from .chain import Show
 from .common.codes import open_directions, open_links
 from .common.outlets import BORDER, Asked, Outlets, with_inner_voids
 from .common.relative import base_of
-from .fill.operation import LAYER as FILLED
-from .fill.operation import refuse_epsilon
+from .fill import LAYER as FILLED
 from .flow_accumulation import LAYER as ACCUMULATION
 from .flow_direction.operation import ways_of
 from .network.pipeline import kept_places
@@ -101,18 +100,6 @@ def flow_direction(
         return {**seconds, **chain.provide_tree(store, show, layer=layer, **how)}
     named = settings["filled"], Asked(settings["outlets"], settings["add_outlets"])
     return {**seconds, **chain.provide_filled(store, *named, show, layer=layer, **how)}
-
-
-def fill(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Of `fill`; `settings` may also have the outlets for the directions."""
-    if settings["keep_larger_than"] is not None:
-        parse_amount("keep_larger_than", settings["keep_larger_than"])
-    if settings["epsilon"] and settings["directions"] not in store:
-        refuse_epsilon(chain.heights_in(store))
-    _refuse_wide(store, settings)
-    if (asked := settings.get("outlets")) is not None:
-        _refuse_outlets(store, asked)
-    return chain.provide_directions(store, settings["directions"], show, asked, **how)
 
 
 def watershed(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:

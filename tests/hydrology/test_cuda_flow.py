@@ -35,7 +35,7 @@ from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import area_units
 from terrain_gpu.hydrology.along_flow import gpu as flow_gpu
 from terrain_gpu.hydrology.common.backend import placed
-from terrain_gpu.hydrology.fill.operation import Fill
+from terrain_gpu.hydrology.fill.operation import PlainFill
 from terrain_gpu.hydrology.flow_direction import gpu as directions_gpu
 
 types = st.sampled_from(["<i2", "<f4", "<u4"]).map(np.dtype)
@@ -237,7 +237,7 @@ def test_levels_along_a_circle_are_refused(tmp_path):
     codes = whole(TileStore.open(store).layer("flow_direction"))
     codes[70, 70], codes[70, 71] = 1, 16
     store_of_codes(store, codes, grid=TileStore.open(store).grid, name="round")
-    operation = Fill(str(store), directions="round")
+    operation = PlainFill(str(store), directions="round")
     place = placed(64, "cuda", 0, None, None, None, lambda *told: None)
     with pytest.raises(StoreError, match="row 70, column 70: directions lead round in a circle"):
         run_operation(operation, place=place)

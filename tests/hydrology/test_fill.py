@@ -194,7 +194,7 @@ def test_epsilon_needs_floats_and_leaves_nothing(dem, capsys):
     assert "make them float32 first (gdal_translate -ot Float32, or astype)" in error
     assert call("fill s.zarr --epsilon --keep-deeper-than 3") == 2
     assert (
-        "--epsilon leaves no depression, and --keep-deeper-than keeps some"
+        "--epsilon fills every depression; it cannot be combined with --keep-deeper-than"
         in capsys.readouterr().err
     )
     assert "filled" not in TileStore.open("s.zarr").layers
@@ -358,6 +358,9 @@ def test_fill_to_given_outlets(dem, capsys):
     assert same(found, reference.filled(dem, codes))
     with rasterio.open("one.tif") as file:
         assert same(file.read(1), found)
+    for outlets in ([(40, 50)], np.array([[40, 50]])):  # in Python, too
+        made = fill(Path("dem.tif"), outlets=outlets)
+        assert same(whole(made.layers["filled"]), found)
     assert call(words + " --overwrite") == 0  # the same outlets
     assert call("fill s.zarr --outlet-rowcol 41,50 --directions to_one --overwrite") == 2
     assert "to_one: directions to given outlets, and these are others" in capsys.readouterr().err
@@ -390,5 +393,9 @@ def test_fill_to_inner_voids_and_the_coast(tmp_path, capsys, monkeypatch):
         == 2
     )
     assert "--inner-voids is about the outlets on the edge" in capsys.readouterr().err
-    with pytest.raises(StoreError, match="has no layer 'x' of flow directions"):
+    made = fill("s.zarr", outlets="low_border", directions="python", into="of_python")
+    assert same(whole(made.layers["of_python"]), inner)
+    with pytest.raises(InputError, match="outlets 'coast': give cells, or one of low_edge"):
+        fill("s.zarr", outlets="coast", directions="python", overwrite=True)
+    with pytest.raises(StoreError, match="no layer 'x'; terrain-gpu flow-direction makes it"):
         fill("s.zarr", directions="x")

@@ -12,13 +12,13 @@ from contract import make_store, whole
 from terrain_gpu import (
     TileStore,
     depressions,
+    fill,
     fill_spill_merge,
     flow_accumulation,
     minimum_spanning_tree,
 )
 from terrain_gpu.errors import InputError
 from terrain_gpu.hydrology.breach.operation import breach
-from terrain_gpu.hydrology.fill.operation import fill
 from terrain_gpu.hydrology.flow_direction.operation import flow_direction
 
 FILLS = [9.97e36, 3.4e38, -9999.0]

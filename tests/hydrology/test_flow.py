@@ -23,6 +23,7 @@ from terrain_gpu import (
     accumulate,
     convert_dataset,
     create_layer,
+    fill,
     flow_accumulation,
     minimum_spanning_tree,
     streams,
@@ -34,7 +35,7 @@ from terrain_gpu.errors import InputError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import area_units, step_lengths
 from terrain_gpu.hydrology.common.codes import DIRECTIONS
-from terrain_gpu.hydrology.fill.operation import Fill, fill
+from terrain_gpu.hydrology.fill.operation import PlainFill
 from terrain_gpu.hydrology.flow_accumulation.operation import FlowSums
 from terrain_gpu.hydrology.flow_direction.operation import FlowDirection, flow_direction
 
@@ -100,7 +101,7 @@ class TestFillContract(AlongDirections):
     command = "fill s.zarr"
 
     def make(self, store):
-        return Fill(str(store))
+        return PlainFill(str(store))
 
     def expected(self, data, nodata, grid):
         return [reference.filled(data, right_codes(data, nodata, grid), nodata)]

@@ -25,7 +25,7 @@ from ..common.sums import SumRule
 from .operation import AlongFlow
 
 if TYPE_CHECKING:
-    from ..fill.operation import Fill
+    from ..fill.operation import PlainFill
     from ..flow_accumulation.operation import FlowSums
 
 BAD, DRAINED, PASSED = range(3)
@@ -92,7 +92,7 @@ def accumulate(operation: FlowSums, run: Run) -> dict[str, Any]:
     return {}
 
 
-def raise_levels(operation: Fill, run: Run) -> dict[str, Any]:
+def raise_levels(operation: PlainFill, run: Run) -> dict[str, Any]:
     """Raise each cell to its level, and write that; return what is found."""
     import cupy
 

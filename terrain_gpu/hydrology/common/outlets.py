@@ -37,6 +37,11 @@ class Asked(NamedTuple):
     outlets: PlacesLike | str = LOW_EDGE
     added: PlacesLike | None = None
 
+    @classmethod
+    def of(cls, outlets: PlacesLike | str | None, added: PlacesLike | None) -> Asked:
+        """Outlets as options of tools, of which none is the usual ones."""
+        return cls(LOW_EDGE if outlets is None else outlets, added)
+
 
 class BlockOutlets(NamedTuple):
     """Cells of a block from which an edge leads outwards, int32, and which of these are low."""
@@ -124,6 +129,13 @@ def name_of(digest: str) -> str | None:
     return name if name in NAMED else None
 
 
+def named_outlets(outlets: object) -> str:
+    """What messages call recorded outlets."""
+    name = name_of(str(outlets))
+    more = " and added ones" if name and name != outlets else ""
+    return f"the outlets {name!r}{more}" if name else "given outlets"
+
+
 def is_low(digest: str) -> bool:
     """Whether of these outlets only those count from which nothing drains inwards."""
     return name_of(digest) in (LOW_EDGE, LOW_BORDER)
@@ -131,7 +143,7 @@ def is_low(digest: str) -> bool:
 
 def with_inner_voids(outlets: object) -> bool:
     """Whether cells beside inner voids are among outlets of this name."""
-    return outlets in (BORDER, LOW_BORDER)
+    return isinstance(outlets, str) and outlets in (BORDER, LOW_BORDER)
 
 
 def has_voids(outlets: str, cells: Layer) -> bool:

@@ -21,6 +21,7 @@ class FillAround(DepressionLabels):
 
     command = "fill"
     mark = "fill_of"
+    only_on_cpu = "keeping depressions runs"
 
     @classmethod
     def keeping(

@@ -31,6 +31,7 @@ from ..along_flow.operation import AlongFlow, plan_flow
 from ..common.codes import DIRECTIONS, NOWHERE
 from ..common.rims import BlockRim, RimLines
 from ..forest.source import open_forest
+from . import LAYER, Fill
 from .proof import plan_epsilon, verify_epsilon
 from .steps import LOWEST, UNKNOWN, heights_of, ordinals, rise, shores
 
@@ -49,17 +50,18 @@ _RIM_BYTES = 9
 
 @dataclass(frozen=True)
 class EpsilonFill(AlongFlow):
-    """The operation; fields are as of `Fill`."""
+    """The operation; fields are as of `PlainFill`."""
 
     store: str
     layer: str = "elevation"
     directions: str = DIRECTIONS
-    into: str = "filled"
+    into: str = LAYER
 
-    command = "fill"
-    mark = "fill_of"
+    command = Fill.command
+    mark = Fill.mark
     phases = (_WAYS, _RIMS, _CELLS)
     entry_more = _ENTRY_BYTES
+    only_on_cpu = "epsilon runs"
 
     @property
     def held_bytes(self) -> int:
@@ -183,7 +185,19 @@ class EpsilonFill(AlongFlow):
         )
 
     def plan(self, machine: Machine) -> StreamPlan:
-        return plan_epsilon_fill(self.blocks, self.layers[1].dtype, machine=machine)
+        """Plan the passes; blocks that are read again in the second are not counted."""
+        size = self.layers[1].dtype.itemsize
+        return plan_flow(
+            self.blocks,
+            "fill --epsilon",
+            [1, size],
+            [size],
+            worker=56,
+            held=self.held_bytes,
+            entry_more=self.entry_more,
+            passes=3,
+            machine=machine,
+        )
 
     def plan_verify(self, machine: Machine) -> None:
         codes, heights = self.layers
@@ -285,30 +299,3 @@ class _Levels(Beyond):
 def _rim_bytes(blocks: BlockGrid) -> int:
     down, across = blocks.shape
     return 2 * (down * blocks.cols + across * blocks.rows) * _RIM_BYTES
-
-
-def plan_epsilon_fill(
-    blocks: BlockGrid,
-    heights: np.dtype,
-    *,
-    machine: Machine,
-) -> StreamPlan:
-    """Plan the passes; blocks that are read again in the second are not counted.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    size = heights.itemsize
-    return plan_flow(
-        blocks,
-        "fill --epsilon",
-        [1, size],
-        [size],
-        worker=56,
-        held=_rim_bytes(blocks),
-        entry_more=_ENTRY_BYTES,
-        passes=3,
-        machine=machine,
-    )

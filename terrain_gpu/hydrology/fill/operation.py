@@ -1,4 +1,4 @@
-"""Fill depressions along flow directions: `fill`."""
+"""Fill depressions along flow directions: `PlainFill`."""
 
 from __future__ import annotations
 
@@ -9,45 +9,42 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import Backend, LayerCompression, checked
 from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, RunRecord
-from ...engine.run import Result, Run, run
-from ...errors import ArgumentError, StoreError
+from ...engine.run import Run
+from ...errors import ArgumentError, InputError, StoreError
 from ...grid import units
-from ...io.labelled import StoreLike, opened_store, takes_dataarrays
-from ...progress import Progress, silent
+from ...running import refuse_cuda
+from ...spanning_tree import LAYER as TREE
 from ...store import Layer, TileStore
 from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Beyond
 from ..along_flow.kernels import MAX
 from ..along_flow.operation import AlongFlow
-from ..common.backend import placed, refuse_cuda
 from ..common.codes import DIRECTIONS, open_directions
+from ..common.outlets import Asked, Outlets, named_outlets
 from ..common.relative import base_of
-from ..completing import completed
 from ..depressions.filling import FillAround
-from ..forest.source import open_forest
+from ..forest.source import heights_in, open_forest, refuse_wide
 from ..streams.inputs import area_of
+from . import LAYER, Fill
 from .epsilon import EpsilonFill
 from .proof import plan_fill, verify_fill
 
-LAYER = "filled"
-
 
 @dataclass(frozen=True)
-class Fill(AlongFlow):
-    """The operation; fields are parameters of `fill`, and the layer of heights."""
+class PlainFill(AlongFlow):
+    """Fill to the level at which water leaves; fields are layers, that of heights first."""
 
     store: str
     layer: str = "elevation"
     directions: str = DIRECTIONS
     into: str = LAYER
 
-    command = "fill"
-    mark = "fill_of"
+    command = Fill.command
+    mark = Fill.mark
     proof_passes = 2
 
     @property
@@ -107,17 +104,6 @@ class Fill(AlongFlow):
         return {"verified_cells": self.grid.cells}
 
 
-def _given(kept: tuple[Any, ...]) -> bool:
-    return any(one is not None for one in kept)
-
-
-def only_on_cpu(epsilon: bool, kept: tuple[Any, ...]) -> str | None:
-    """Return what of this runs on the CPU alone, see `placed`."""
-    if epsilon:
-        return "epsilon runs"
-    return "keeping depressions runs" if _given(kept) else None
-
-
 def refuse_arguments(settings: Mapping[str, Any]) -> None:
     """Refuse arguments of `fill` that contradict each other.
 
@@ -125,124 +111,67 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
     ------
     InputError
     """
-    kept = settings["keep_deeper_than"], settings["keep_larger_than"]
-    if settings["epsilon"] and _given(kept):
-        more = "keep_larger_than" if kept[0] is None else "keep_deeper_than"
+    names = "keep_deeper_than", "keep_larger_than"
+    kept = [name for name in names if settings[name] is not None]
+    if settings["epsilon"] and kept:
         raise ArgumentError(
-            f"{{epsilon}} leaves no depression, and {{{more}}} keeps some; leave one of both out"
+            f"{{epsilon}} fills every depression; it cannot be combined with {{{kept[0]}}}"
         )
-    refuse_cuda(settings["backend"], only_on_cpu(settings["epsilon"], kept))
+    kind = EpsilonFill if settings["epsilon"] else FillAround if kept else None
+    refuse_cuda(settings.get("backend"), kind and kind.only_on_cpu)
 
 
-@takes_dataarrays
-@checked(refuse_arguments)
-@completed(reads=("directions",), writes=("into",))
-def fill(
-    store: StoreLike,
-    *,
-    directions: str = DIRECTIONS,
-    into: str = LAYER,
-    epsilon: bool = False,
-    keep_deeper_than: float | None = None,
-    keep_larger_than: str | float | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    backend: Backend = "auto",
-    device: int = 0,
-    gpu_memory_limit: int | str | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Result:
-    """Fill depressions: raise every cell to the level at which water leaves it for an outlet.
+def refuse(asked: Fill, store: TileStore) -> None:
+    """Refuse what cannot be filled, before directions are computed for it."""
+    there = asked.directions in store
+    if asked.epsilon and not there:
+        refuse_epsilon(heights_in(store))
+    refuse_wide(asked, store)
+    if asked.ends:
+        ends = Asked.of(asked.outlets, asked.add_outlets)
+        if TREE not in store:
+            Outlets.of(heights_in(store), *ends)
+        if there:
+            refuse_other_outlets(store, asked.directions, ends)
 
-    With `epsilon`, ways to outlets fall strictly: the level of a cell is the higher of its height
-    and the next float above the least level beside it. Cells that need not be raised keep their
-    heights.
 
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray. "mst" and "flow_direction" are computed if
-        they are missing.
-    directions
-        Layer of flow directions that `flow_direction` made; its outlets hold.
-    into
-        Layer to write, of the type of the heights, with the nodata value of these. Cells that
-        reach no outlet keep their heights.
-    epsilon
-        Raise cells so that each has a strictly lower neighbour; only floats.
-    keep_deeper_than
-        Keep the depressions whose depth, from pit to spill, is greater, in units of the heights.
-    keep_larger_than
-        Keep the depressions whose area below the spill is greater: "5km2", "300ha", "90000m2", or a
-        number of cells. With both, keep those that are deeper and larger.
-    memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    backend
-        "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory; without
-        `epsilon` and kept depressions. The results have the same bits.
-    device
-        Number of the GPU.
-    gpu_memory_limit
-        Limit on the GPU memory in bytes; nine tenths of the free memory when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
-    verify
-        Verify the result in two more passes over the cells; one with `epsilon`, three with
-        `keep_larger_than`.
-    compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result once the new one is complete.
-    progress
-        Called with the cells just done and all cells of both passes.
-
-    Returns
-    -------
-    Result
-        Its `layers` are named `into`. `found` has, with `epsilon`, the number of cells
-        "raised_above_fill", above the levels without it, and the "largest_rise" above these. With
-        depressions to keep, it has their number "depressions", the "deepest" depth, and the "area"
-        and "volume" of all together.
+def refuse_other_outlets(store: TileStore, name: str, asked: Asked) -> None:
+    """Refuse a layer of flow directions that lead to others than these outlets.
 
     Raises
     ------
     InputError
-        when a name, a limit or `epsilon` with one cannot be used, or with `epsilon` heights are
-        integers, or would exceed the largest float.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged or has no such directions, the heights or the spanning forest
-        have changed since, or the layer exists already.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-    VerificationError
-        when the proof fails; there is no result then.
-
-    Notes
-    -----
-    The result of priority-flood (R. Barnes, C. Lehman, D. Mulla 2014, Computers & Geosciences 62).
-    The way to an outlet along the spanning forest has the lowest highest cell, which is the level.
-    `epsilon` is their Priority-Flood+Epsilon. Depressions to keep are those of `depressions`, with
-    thresholds.
-
-    Examples
-    --------
-    >>> filled = fill("dem.zarr").layers["filled"]
     """
-    kept = keep_deeper_than, keep_larger_than
-    opened = opened_store(store)
-    codes = open_directions(opened, directions)
+    codes = open_directions(store, name)
+    theirs = (codes.info.get("settings") or {}).get("outlets")
+    if theirs != Outlets.of(open_forest(store).cells, *asked).digest:
+        raise InputError(
+            f"{codes.path}: directions to {named_outlets(theirs)}, and these are others; give "
+            "directions to these another name (--directions), for which they are computed along "
+            "the same tree"
+        )
+
+
+def operation_of(store: TileStore | None, asked: Fill) -> Operation:
+    """Return the operation, once the layers of an open store are checked; None for a plan."""
+    heights = None if store is None else _checked_heights(store, asked.directions)
+    path = "" if store is None else str(store.path)
+    if asked.keeps:
+        area = None
+        if heights is not None:
+            base_of(heights)  # it refuses what is too large
+            if asked.keep_larger_than is not None:
+                area = area_of(asked.keep_larger_than, heights, "keep_larger_than")
+        return FillAround.keeping(path, asked.directions, asked.into, asked.keep_deeper_than, area)
+    if asked.epsilon and heights is not None:
+        refuse_epsilon(heights)
+    kind = EpsilonFill if asked.epsilon else PlainFill
+    return kind(path, heights.name if heights else "elevation", asked.directions, asked.into)
+
+
+def _checked_heights(store: TileStore, directions: str) -> Layer:
+    """The heights of the spanning forest; refuse directions that it does not fit, or other ones."""
+    codes = open_directions(store, directions)
     if "outlets" not in (codes.info.get("settings") or {}):
         raise StoreError(
             f"{codes.path}: not made by flow-direction; levels need ways over the lowest passes"
@@ -252,37 +181,10 @@ def fill(
             f"{codes.path}: made from filled heights (flow-direction --flats gradient); these are "
             "levels already"
         )
-    recorded, forest = RunRecord(opened, codes), open_forest(opened)
+    recorded, forest = RunRecord(store, codes), open_forest(store)
     for name in forest.identity:
         recorded.input(name)
-    operation: Operation
-    if epsilon:
-        refuse_epsilon(forest.cells)
-        operation = EpsilonFill(str(opened.path), forest.cells.name, directions, into)
-    elif _given(kept):
-        operation = _filling_around(opened, forest.cells, directions, into, *kept)
-    else:
-        operation = Fill(str(opened.path), forest.cells.name, directions, into)
-    where = (
-        backend,
-        device,
-        gpu_memory_limit,
-        memory_limit,
-        client,
-        progress,
-        only_on_cpu(epsilon, kept),
-    )
-    return run(
-        operation,
-        memory_limit=memory_limit,
-        threads=threads,
-        compress=compress,
-        resume=resume,
-        overwrite=overwrite,
-        verify=verify,
-        place=placed(operation.blocks.block, *where),
-        client=client,
-    )
+    return forest.cells
 
 
 def refuse_epsilon(heights: Layer) -> None:
@@ -297,11 +199,3 @@ def refuse_epsilon(heights: Layer) -> None:
             name=name,
             kind=name.title(),
         )
-
-
-def _filling_around(
-    store: TileStore, heights: Layer, directions: str, into: str, depth: float | None, area: Any
-) -> Operation:
-    base_of(heights)  # it refuses what is too large
-    least = None if area is None else area_of(area, heights, "keep_larger_than")
-    return FillAround.keeping(str(store.path), directions, into, depth, least)

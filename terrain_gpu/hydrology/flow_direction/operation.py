@@ -18,11 +18,11 @@ from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..accumulate.operation import Accumulate
 from ..common.backend import placed, refuse_cuda
-from ..common.codes import DIRECTIONS, open_directions
-from ..common.outlets import LOW_EDGE, Asked, Outlets, name_of
+from ..common.codes import DIRECTIONS
+from ..common.outlets import LOW_EDGE, Asked, Outlets, named_outlets
 from ..completing import completed
-from ..fill.operation import LAYER as FILLED
-from ..forest.source import open_drained, open_filled, open_forest
+from ..fill import LAYER as FILLED
+from ..forest.source import open_drained, open_filled
 from .gradient import GradientDirection
 
 
@@ -283,27 +283,3 @@ def _along(
             "same, or fill along directions to these (terrain-gpu fill --directions)"
         )
     return codes.name
-
-
-def refuse_other_outlets(store: TileStore, name: str, asked: Asked) -> None:
-    """Refuse a layer of flow directions that lead to others than these outlets.
-
-    Raises
-    ------
-    InputError
-    """
-    codes = open_directions(store, name)
-    theirs = (codes.info.get("settings") or {}).get("outlets")
-    if theirs != Outlets.of(open_forest(store).cells, *asked).digest:
-        raise InputError(
-            f"{codes.path}: directions to {named_outlets(theirs)}, and these are others; give "
-            "directions to these another name (--directions), for which they are computed along "
-            "the same tree"
-        )
-
-
-def named_outlets(outlets: Any) -> str:
-    """What messages call recorded outlets."""
-    name = name_of(str(outlets))
-    more = " and added ones" if name and name != outlets else ""
-    return f"the outlets {name!r}{more}" if name else "given outlets"
