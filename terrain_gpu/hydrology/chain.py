@@ -291,21 +291,6 @@ def _refilled(store: TileStore, name: str, layer: str, asked: Asked) -> str:
     return f"filled for {named_outlets(theirs)}, and these are others"
 
 
-def provide_filled_along(
-    store: TileStore,
-    name: str,
-    directions: str,
-    show: Show = lambda step: nullcontext(silent),
-    **how: Any,
-) -> dict[str, float]:
-    """Fill depressions along directions, unless it was done, or the layer has another name."""
-    if name != FILLED or name in store:
-        return {}
-    with show("fill") as progress:
-        found = compute(Fill(directions=directions), store, progress=progress, **how)
-    return {FILLED: found.report.seconds["total"]}
-
-
 def provide_accumulation(
     store: TileStore,
     name: str = ACCUMULATION,
