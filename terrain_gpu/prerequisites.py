@@ -134,7 +134,8 @@ def _refuse_missing(asked: Tool, store: TileStore) -> None:
             store.layer(layer)
         else:
             raise StoreError(
-                f"{store.path}: no layer {layer!r}; terrain-gpu {maker.command} makes it"
+                f"{store.path}: no layer {layer!r}; it has: {', '.join(store.layers) or 'none'}; "
+                f"terrain-gpu {maker.command} makes one"
             )
 
 

@@ -680,9 +680,9 @@ def test_sums_of_nothing(tmp_path):
 
 
 def test_missing_layers(store):
-    with pytest.raises(StoreError, match="no layer 'd' of flow directions; terrain-gpu flow-direc"):
+    with pytest.raises(StoreError, match="no layer 'd'; it has: .*; terrain-gpu flow-direc"):
         streams(store, 9, directions="d")
-    with pytest.raises(StoreError, match=r"no layer 'a' of what drains .*; terrain-gpu flow-accum"):
+    with pytest.raises(StoreError, match=r"no layer 'a'; it has: .*; terrain-gpu flow-accum"):
         streams(store, 9, accumulation="a")
     with pytest.raises(StoreError, match="elevation: holds int16, but sums are"):
         streams(store, 9, accumulation="elevation")
