@@ -18,6 +18,7 @@ _HOME = {
     "ClusterError": "errors",
     "Components": "raster.label_components.operation",
     "Contours": "raster.contours.operation",
+    "Cost": "paths.cost.rules",
     "CostMatrix": "paths.cost_matrix",
     "CostNetwork": "paths.least_cost_network",
     "GridSpec": "grid",

@@ -29,6 +29,7 @@ from .hydrology.watershed.operation import watershed as watershed
 from .io.convert import convert_dataset as convert_dataset
 from .io.export import export_layer as export_layer
 from .paths.corridor.operation import corridor as corridor
+from .paths.cost.rules import Cost as Cost
 from .paths.cost_distance.pipeline import ShortestPaths as ShortestPaths
 from .paths.cost_distance.pipeline import shortest_paths as shortest_paths
 from .paths.cost_matrix import CostMatrix as CostMatrix
@@ -63,6 +64,7 @@ __all__ = [
     "ClusterError",
     "Components",
     "Contours",
+    "Cost",
     "CostMatrix",
     "CostNetwork",
     "GridSpec",

@@ -27,7 +27,7 @@ PathConnectivity = Literal[8, 4, 16]
 PathMetric = Literal["steps", "continuous"]
 Devices = int | Sequence[int] | Literal["all"]
 """The number of a GPU, numbers of several, or all."""
-Cost = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]
+CostName = Literal["absdiff", "friction", "surface", "tobler", "langmuir", "minimax"]
 NetworkPairs = Literal["mst", "delaunay", "all"]
 IndexTile = Literal[16, 32, 64, 128]
 IndexMethod = Literal["relax", "relax-array", "tournament"]
@@ -76,7 +76,10 @@ DEFAULTS: Defaults = {}
 
 
 def with_defaults(call: inspect.BoundArguments) -> inspect.BoundArguments:
-    """Fill in what a call of a function leaves out and `set_options` has set."""
+    """Fill in the arguments that a `Cost` stands for, and those that `set_options` has set."""
+    cost: Any = call.arguments.get("cost")
+    if hasattr(cost, "fill_in"):
+        cost.fill_in(call)
     for name, value in DEFAULTS.items():
         if name in call.signature.parameters and name not in call.arguments:
             call.arguments[name] = value

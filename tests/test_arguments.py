@@ -20,6 +20,7 @@ from affine import Affine
 
 import terrain_gpu
 from terrain_gpu import (
+    Cost,
     GridSpec,
     InputError,
     PlanError,
@@ -493,6 +494,42 @@ def test_every_function_takes_what_set_options_set(name, folder, monkeypatch):
                 function(**{k: v for k, v in given.items() if k != option})
             with pytest.raises(InputError, match=f"^{option} -7"):
                 function(**{**given, option: -7})
+
+
+COSTS = {name: call for name, call in CALLS.items()
+         if "cost" in inspect.signature(call[0]).parameters}  # fmt: skip
+RULES = {"parameters": {"a": 0.7}, "connectivity": 4, "max_slope": 3.0, "corner_cutting": False,
+         "vertical_factor": [(-90, 1), (90, 2)]}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_a_cost_stands_for_its_rules(name):
+    """The arguments of the call are those that one would give without it."""
+    signature = inspect.signature(COSTS[name][0])
+    metric = {"metric": "continuous"} if "metric" in signature.parameters else {}
+    for rules in ({}, {"max_slope": 0.5}, {**RULES, **metric}):
+        call = signature.bind_partial(cost=Cost("langmuir", **rules))
+        given = arguments.with_defaults(call).arguments
+        assert given["cost"] == "langmuir"
+        assert {key: given[key] for key in given.keys() & {*RULES, "metric"}} == rules
+    if not metric:
+        with pytest.raises(InputError, match="cost has metric='continuous', which is not possible"):
+            arguments.with_defaults(
+                signature.bind_partial(cost=Cost("friction", metric="continuous"))
+            )
+    twice = signature.bind_partial(cost=Cost("tobler", max_slope=1), max_slope=2)
+    with pytest.raises(InputError, match="max_slope is in cost already: give it once"):
+        arguments.with_defaults(twice)
+
+
+def test_distances_of_a_cost():
+    walk = Cost("tobler", max_slope=40.0, connectivity=16)
+    found = shortest_paths(HEIGHTS, [(0, 0)], cost=walk).distance()
+    rules = {"cost": "tobler", "max_slope": 40.0, "connectivity": 16}
+    assert np.array_equal(found, shortest_paths(HEIGHTS, [(0, 0)], **rules).distance())
+    for wrong in ({"connectivity": 5}, {"metric": "near"}, {"max_slope": -1}, {"model": 3}):
+        with pytest.raises(InputError, match=f"^{next(iter(wrong))} "):
+            Cost(**{"model": "tobler", **wrong})
 
 
 def test_threads_that_are_set_are_not_those_of_a_client(monkeypatch):

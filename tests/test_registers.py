@@ -35,7 +35,7 @@ REFERENCE = Path(__file__).parent.parent / "docs/reference.md"
 
 
 def test_types_name_the_rows_of_the_tables():
-    assert get_args(arguments.Cost) == tuple(MODELS)
+    assert get_args(arguments.CostName) == tuple(MODELS)
     assert get_args(arguments.TreeWeight) == tuple(weights.WEIGHTS)
     assert set(strategies.MODELS) == set(MODELS)
 
@@ -64,7 +64,7 @@ def test_the_reference_lists_the_models():
     table = text[text.index("| model | cost of a step") :].partition("\n\n")[0].splitlines()[2:]
     rows = [re.fullmatch(r"\| `(\w+)` \| (.*[^\\]) \| (.*[^\\]) \|", row).groups() for row in table]
     assert [name for name, _, _ in rows] == list(MODELS)
-    words = {"factor": "factor", "own": "as in r.walk", "needed": "F", "refused": "refused"}
+    words = {"factor": "factor", "own": "as in r.walk", "needed": "F", "refused": "not possible"}
     for name, cost, friction in rows:
         model = MODELS[name]
         assert friction == words[model.friction]

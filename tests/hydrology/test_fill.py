@@ -397,5 +397,5 @@ def test_fill_to_inner_voids_and_the_coast(tmp_path, capsys, monkeypatch):
     assert same(whole(made.layers["of_python"]), inner)
     with pytest.raises(InputError, match="outlets 'coast': give cells, or one of low_edge"):
         fill("s.zarr", outlets="coast", directions="python", overwrite=True)
-    with pytest.raises(StoreError, match="no layer 'x'; it has: .*; terrain-gpu flow-dir"):
+    with pytest.raises(StoreError, match=r"no layer 'x'; it has: .*; terrain-gpu flow-dir"):
         fill("s.zarr", directions="x")

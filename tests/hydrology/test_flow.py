@@ -374,7 +374,7 @@ def test_what_is_no_direction_is_refused(tmp_path):
     store = store_of_codes(tmp_path / "s.zarr", codes)
     with pytest.raises(StoreError, match=r"codes: row 65, column 3: 3 is not a D8 code \(E 1, "):
         flow_accumulation(store, directions="codes")
-    with pytest.raises(StoreError, match="no layer 'ways'; it has: .*; terrain-gpu flow-dir"):
+    with pytest.raises(StoreError, match=r"no layer 'ways'; it has: .*; terrain-gpu flow-dir"):
         flow_accumulation(store, directions="ways")
     with pytest.raises(StoreError, match="no layer 'elevation'; it has: codes"):
         flow_accumulation(store)

@@ -157,7 +157,12 @@ def test_the_network_computes_the_tree(tmp_path, no_fsync):
 @pytest.mark.parametrize(
     ("case", "more", "error", "told"),
     [
-        ("fill", {"directions": "own"}, StoreError, "no layer 'own'; it has: .*; terrain-gpu flow-d"),
+        (
+            "fill",
+            {"directions": "own"},
+            StoreError,
+            "no layer 'own'; it has: .*; terrain-gpu flow-d",
+        ),
         ("flow_accumulation", {"weights": "rain"}, StoreError, "no layer 'rain'"),
         ("hand", {"layer": "bed"}, StoreError, "no layer 'bed'"),
         ("basins", {"table": "t.txt"}, InputError, "name the table"),

@@ -680,7 +680,7 @@ def test_sums_of_nothing(tmp_path):
 
 
 def test_missing_layers(store):
-    with pytest.raises(StoreError, match="no layer 'd'; it has: .*; terrain-gpu flow-direc"):
+    with pytest.raises(StoreError, match=r"no layer 'd'; it has: .*; terrain-gpu flow-direc"):
         streams(store, 9, directions="d")
     with pytest.raises(StoreError, match=r"no layer 'a'; it has: .*; terrain-gpu flow-accum"):
         streams(store, 9, accumulation="a")

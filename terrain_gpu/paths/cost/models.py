@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...arguments import Cost, described, refused
+from ...arguments import CostName, described, refused
 from ...errors import ArgumentError, InputError, PlanError
 from .formula.presets import PRESETS
 from .formula.program import Formula, compiled
@@ -482,7 +482,7 @@ class CostModel:
         return np.dtype(np.uint32 if dtype.itemsize <= 2 else np.uint64)
 
 
-def usual_cost(friction: Any) -> Cost:
+def usual_cost(friction: Any) -> CostName:
     """The model where none is stated: frictions alone make costs, as in r.cost; else heights do."""
     return "absdiff" if friction is None else "friction"
 

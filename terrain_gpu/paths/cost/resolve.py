@@ -50,7 +50,7 @@ class StatedCost(NamedTuple):
 
 def stated_cost(
     data: Any,
-    cost: str | None,
+    cost: Any,
     heights: Any,
     friction: Any,
     parameters: Mapping[str, float] | None,
@@ -63,7 +63,7 @@ def stated_cost(
     data
         A store or its path; else an array, whose formulas name no layers.
     cost
-        None for the usual one.
+        A model or formula; None for the usual one.
     heights, friction
         Names of layers, or arrays.
     vertical_factor

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arguments import (
     Backend,
-    Cost,
+    CostName,
     Devices,
     LayerCompression,
     PathConnectivity,
@@ -40,6 +40,7 @@ from ...store.run import begun_dtype
 from ..cost.graph import warn_about_lengths
 from ..cost.models import cost_text, row_of
 from ..cost.resolve import VerticalFactor, stated_cost
+from ..cost.rules import Cost
 from ..cost.wrap import joining
 from ..relax.relaxation import Overflow
 from .inputs import (
@@ -78,7 +79,7 @@ def shortest_paths(
     data: RasterLike,
     sources: PlacesLike,
     *,
-    cost: Cost | str | None = None,
+    cost: Cost | CostName | str | None = None,
     friction: LayerLike | None = None,
     barriers: LayerLike | None = None,
     parameters: dict[str, float] | None = None,
@@ -130,6 +131,7 @@ def shortest_paths(
         "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see
         `paths.cost.models`. Or one of `paths.cost.formula.presets`, such as "herzog". Or a formula,
         such as ``"length * exp(abs(slope))"``; see `paths.cost.formula.tree` for what it may hold.
+        Or a `Cost`, which also has other rules of steps.
         A step whose cost is NaN or infinite does not exist. It may name one layer of the store, in
         place of `friction`.
         None: "friction" where frictions are given, else "absdiff".

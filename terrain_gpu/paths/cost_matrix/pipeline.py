@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arguments import (
     Backend,
-    Cost,
+    CostName,
     PathConnectivity,
     Wrap,
     checked,
@@ -35,6 +35,7 @@ from ...store.outputs import together
 from ..cost.graph import warn_about_lengths
 from ..cost.models import row_of
 from ..cost.resolve import VerticalFactor, stated_cost
+from ..cost.rules import Cost
 from ..cost.wrap import joining
 from ..cost_distance.inputs import check_start_costs, limit_of_costs, opened_inputs, valid_places
 from ..cost_distance.operation import LAYERS
@@ -100,7 +101,7 @@ def cost_matrix(
     sources: PlacesLike,
     targets: PlacesLike | None = None,
     *,
-    cost: Cost | str | None = None,
+    cost: Cost | CostName | str | None = None,
     friction: LayerLike | None = None,
     barriers: LayerLike | None = None,
     parameters: dict[str, float] | None = None,

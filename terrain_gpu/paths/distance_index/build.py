@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ... import arguments
-from ...arguments import Backend, Connectivity, Cost, IndexMethod, IndexTile, checked
+from ...arguments import Backend, Connectivity, CostName, IndexMethod, IndexTile, checked
 from ...cuda.backend import Gpu, Placement, find_gpu, gpu_for
 from ...engine.run import run
 from ...errors import ArgumentError
@@ -16,6 +16,7 @@ from ...store import TileStore
 from ..cost.graph import warn_about_lengths
 from ..cost.models import cost_text
 from ..cost.resolve import VerticalFactor, stated_cost
+from ..cost.rules import Cost
 from ..cost.wrap import tell_open
 from .operation import DistanceIndex
 
@@ -36,7 +37,7 @@ def _levels(name: str, value: Any) -> int:
 def build_index(
     data: str | os.PathLike[str] | TileStore,
     *,
-    cost: Cost | str | None = None,
+    cost: Cost | CostName | str | None = None,
     friction: str | None = None,
     barriers: str | None = None,
     parameters: dict[str, float] | None = None,

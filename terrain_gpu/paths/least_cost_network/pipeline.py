@@ -11,7 +11,7 @@ from typing import Any
 
 from ...arguments import (
     Backend,
-    Cost,
+    CostName,
     Devices,
     NetworkPairs,
     PathConnectivity,
@@ -36,6 +36,7 @@ from ...report import Report
 from ..cost.graph import warn_about_lengths
 from ..cost.models import CostModel, cost_text, is_directed, row_of
 from ..cost.resolve import VerticalFactor, stated_cost
+from ..cost.rules import Cost
 from ..cost.wrap import joining
 from ..cost_distance.inputs import limit_of_costs, opened_inputs, refuse_start_costs, valid_places
 from ..cost_distance.pipeline import shortest_paths
@@ -105,7 +106,7 @@ def least_cost_network(
     table: str | os.PathLike[str] | None = None,
     pairs: NetworkPairs = "mst",
     nearest: int | None = None,
-    cost: Cost | str | None = None,
+    cost: Cost | CostName | str | None = None,
     friction: LayerLike | None = None,
     barriers: LayerLike | None = None,
     parameters: dict[str, float] | None = None,

@@ -1,0 +1,88 @@
+"""The rules of a step as one value: `Cost`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from ... import arguments
+from ...arguments import CostName, PathConnectivity, PathMetric, refused, word
+from ...errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .resolve import VerticalFactor
+
+CHECKS = {"connectivity": word(PathConnectivity), "metric": word(PathMetric)}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step costs, and which steps there are: for several calls.
+
+    Functions take it as `cost`, instead of these as arguments of their own.
+
+    Parameters
+    ----------
+    model
+        "absdiff", "friction", "surface", "tobler", "langmuir", "minimax", or a formula.
+    parameters
+        Values of the parameters of the model, or of names in the formula.
+    connectivity
+        Neighbours of a cell: 8, 4 or 16.
+    metric
+        "steps" from neighbour to neighbour, or "continuous", in any direction.
+    corner_cutting
+        Whether diagonal steps may pass between two cells that are barriers or nodata.
+    max_slope
+        The steepest step, as rise over run.
+    vertical_factor
+        Factors of the cost by slope.
+
+    Raises
+    ------
+    InputError
+        for a value that functions do not accept.
+
+    Examples
+    --------
+    >>> walk = Cost("tobler", max_slope=0.6, connectivity=16)
+    >>> found = shortest_paths("dem.zarr", [(0, 0)], cost=walk)
+    """
+
+    model: CostName | str
+    parameters: Mapping[str, float] | None = None
+    connectivity: PathConnectivity = 8
+    metric: PathMetric = "steps"
+    corner_cutting: bool = True
+    max_slope: float | None = None
+    vertical_factor: VerticalFactor | None = None
+
+    def __post_init__(self) -> None:
+        arguments.text("model", self.model)
+        for name, value in self._rules().items():
+            CHECKS.get(name, arguments.check)(name, value)
+
+    def _rules(self) -> dict[str, Any]:
+        """What differs from the defaults, besides the model."""
+        values = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
+        return {name: value for name, (value, usual) in values.items()
+                if usual is not MISSING and value != usual}  # fmt: skip
+
+    def fill_in(self, call: inspect.BoundArguments) -> None:
+        """Take the place of the arguments of a call.
+
+        Raises
+        ------
+        ArgumentError
+            when the call has one of these arguments, too, or its function does not know it.
+        """
+        for name, value in self._rules().items():
+            if name in call.arguments:
+                raise ArgumentError(f"{{{name}}} is in {{cost}} already: give it once")
+            if name not in call.signature.parameters:
+                raise refused("cost", " has {rule}, which is not possible here: leave it out",
+                              rule=f"{name}={value!r}")  # fmt: skip
+            call.arguments[name] = value
+        call.arguments["cost"] = self.model
