@@ -72,7 +72,7 @@ def test_the_reference_lists_the_models():
         defaults = [f"{k} {v:g}" for k, v in zip(model.parameters, model.kernel(), strict=True)]
         assert named == defaults
         assert ("seconds" in cost) == (model.unit == "s")
-    metric = re.search(r"((?:`\w+`,?\s(?:and\s)?)+)expect metres", text)[1]
+    metric = re.search(r"((?:`\w+`,?\s(?:and\s)?)+)need metres", text)[1]
     assert re.findall(r"`(\w+)`", metric) == [
         name for name, model in MODELS.items() if model.metric
     ]
