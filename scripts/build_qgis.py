@@ -30,7 +30,7 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (
-        "breach", "flow-direction", "watershed",
+        "breach", "flow-direction",
         "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
@@ -145,7 +145,6 @@ STYLES = {
     ("compute-sssp", "OUTPUT"): "distance",
     ("corridor", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",
-    ("watershed", "OUTPUT"): "labels",
     ("streams", "LINES"): "streams",
 }
 """The .qml of an output."""

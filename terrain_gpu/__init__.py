@@ -61,7 +61,6 @@ _HOME = {
     "set_options": "defaults",
     "shortest_paths": "paths.cost_distance.pipeline",
     "tied_steps": "paths.ties.operation",
-    "watershed": "hydrology.watershed.operation",
 }
 
 __all__ = sorted(name for name in [*_HOME, *FUNCTIONS] if name != "open")  # noqa: PLE0605

@@ -1,6 +1,7 @@
 """The public names of terrain_gpu. Written by scripts/build_stub.py: do not edit."""
 # ruff: noqa
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from .arguments import *
@@ -25,7 +26,6 @@ from .hydrology.flow_direction.operation import flow_direction as flow_direction
 from .hydrology.network.pipeline import Network as Network
 from .hydrology.network.pipeline import extract_network as extract_network
 from .hydrology.streams.operation import Streams as Streams
-from .hydrology.watershed.operation import watershed as watershed
 from .io.convert import convert_dataset as convert_dataset
 from .io.export import export_layer as export_layer
 from .paths.corridor.operation import corridor as corridor
@@ -1460,4 +1460,104 @@ def terrain_indices(
     --------
     >>> result = terrain_indices("dem.zarr", twi="twi", ls="ls")
     >>> wetness = result.layers["twi"].read_window(0, 100, 0, 100)
+    """
+
+
+def watershed(
+    store: StoreLike,
+    pour_points: PlacesLike | None = None,
+    *,
+    links: str | None = None,
+    snap: float | None = None,
+    snap_area: float | str | Mapping[int, float | str] | None = None,
+    accumulation: str = "flow_accumulation",
+    directions: str = "flow_direction",
+    into: str = "watershed",
+    table: PathLike | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Result:
+    """Label watersheds: every cell with the pour point that its flow reaches first.
+
+    Labels are 1, 2, ... in the order of the points, or the ids of a file. Several points in one
+    cell have the lowest of their labels. Cells that reach no pour point are 0, the nodata value.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    pour_points
+        Cells, in the forms that `shortest_paths` accepts as sources. Their ids are the labels: 1,
+        2, ... in the given order, or those of a `Places`.
+    links
+        Instead: label each cell with the first value on its flow path in this layer of whole
+        numbers that is neither 0 nor nodata, such as the links of streams (streams --order link).
+    snap
+        Move each pour point to the cell with the largest accumulation within this distance: map
+        units, metres in a geographic CRS. Of equal ones to the nearest.
+    snap_area
+        Instead, move each to the cell within `snap` whose accumulation differs least from this: a
+        number of cells, or an area such as "5km2"; or one for every id of the pour points.
+    accumulation
+        Layer of flow accumulation, for `snap`.
+    directions
+        Layer of flow directions.
+    into
+        Layer to write the labels to.
+    table
+        Also write a table of the pour points or links, with cell counts, areas and the next one
+        downstream: .csv, .parquet, .geojson, .gpkg or .fgb. It is not verified.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into`: uint32, or of the type of `links`; and, with pour points,
+        `into` and "_points": the points, so that watersheds can be proven. `found` has the number
+        of "pour_points".
+
+    Raises
+    ------
+    InputError
+        when a name cannot be used, there is not exactly one of `pour_points` and `links`, or a pour
+        point lies outside the raster, does not drain, or has nothing to snap to.
+    StoreError
+        when the store is damaged or lacks a layer, when directions lead round in a loop without a
+        pour point, or when the layer exists already.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Examples
+    --------
+    >>> labels = watershed("dem.zarr", [(120, 40), (300, 200)], snap=200).layers["watershed"]
     """

@@ -659,7 +659,6 @@ def device(name: str, value: Any) -> int:
 
 
 _CHECKS: dict[str, Check] = {
-    "accumulation": text,
     "all_touched": flag,
     "allocation": flag,
     "areas": flag,
@@ -694,7 +693,6 @@ _CHECKS: dict[str, Check] = {
     "into": text,
     "layer": text,
     "lines": path,
-    "links": text,
     "max_cost": _max_cost,
     "max_slope": not_negative,
     "max_distance": lambda name, value: whole(name, value, 1, 10_000),

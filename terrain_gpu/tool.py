@@ -132,9 +132,10 @@ def option(
     choices: tuple[str, ...] = (),
     check: Check | None = None,
     form: str | None = None,
+    python: str | None = None,
 ) -> Any:
     """An option of a tool."""
-    how: dict[str, Any] = {"choices": choices, "check": check, "form": form}
+    how: dict[str, Any] = {"choices": choices, "check": check, "form": form, "python": python}
     declared = Option(help, metavar, argument=argument, **how)
     return field(default=default, metadata={"option": declared})
 

@@ -22,6 +22,7 @@ TOOLS = {
     "slope": "raster.slope:Slope",
     "streams": "hydrology.streams:FindStreams",
     "terrain-indices": "hydrology.terrain_indices:TerrainIndices",
+    "watershed": "hydrology.watershed:Watershed",
 }
 """Where the tool of a command is, as module:name."""
 

@@ -39,7 +39,6 @@ METHODS = {
     "cost_distance": "shortest_paths",
     "flow_direction": "flow_direction",
     "spanning_tree": "minimum_spanning_tree",
-    "watershed": "watershed",
     **{one.accessor: one.function for one in map(tool_of, TOOLS) if one.accessor},
 }
 """Methods of the accessor, and the functions that they are."""

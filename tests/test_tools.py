@@ -27,6 +27,7 @@ USUAL = {
     "rasterize": {"features": [(0, 0)]},
     "streams": {"threshold": 1000},
     "terrain-indices": {"twi": "twi"},
+    "watershed": {"links": "links"},
 }
 """Options that a tool cannot do without."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -10,11 +11,14 @@ from ..arguments import not_negative
 from ..tool import ToolOption, as_option
 from .places import (
     added_outlet_options,
+    field_of,
     from_file,
     given_outlet_options,
     inner_voids_option,
     naming,
     outlets_of,
+    place_options,
+    places,
 )
 
 if TYPE_CHECKING:
@@ -126,11 +130,59 @@ class AddedOutlets(Form):
         return settings[name]
 
 
+class GivenPourPoints(Form):
+    """Pour points at points, cells and features, and the area that a field has for each."""
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return place_options(
+            "--pour-point",
+            "A pour point in the raster's CRS. Repeatable.",
+            "A pour point: a cell; rows and columns count from 0. Repeatable.",
+            text,
+        )
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        from ..hydrology.watershed.pour_points import naming_nearest
+
+        points, cells = settings.pop("pour_point"), settings.pop("pour_point_rowcol")
+        file, limit = settings[name], settings["memory_limit"]
+        if settings["links"] is not None:
+            return None
+        with naming_nearest(store, settings["directions"]):
+            found = places(store.grid, "--pour-point", points, cells, file, limit)
+        area = settings["snap_area"]
+        form = re.fullmatch(r"([^\W\d][^:]*)(?::(km2|ha|m2))?", area or "")
+        if form and file is None:
+            raise click.UsageError(
+                f"--snap-area {area}: a field needs --pour-points; give a number of cells, or an "
+                "area such as 5km2"
+            )
+        if form:
+            with naming("--snap-area"):
+                each = field_of(file, form[1], limit)
+            unit = form[2] or ""
+            settings["snap_area"] = {key: f"{value!r}{unit}" for key, value in each.items()}
+        return found
+
+
+class AreaOrField(Form):
+    """A number of cells, an area, or a field of those, which `GivenPourPoints` reads."""
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        how: dict[str, Any] = {"metavar": one.option.metavar, "help": text}
+        return [click.option(as_option(one.name), default=None, **how)]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        return settings[name]
+
+
 FORMS: dict[str, Form] = {
     "features": FeatureFile(),
     "valued features": ValuedFeatures(),
     "depth": DepthOrLayer(),
     "outlets": GivenOutlets(),
     "added outlets": AddedOutlets(),
+    "pour points": GivenPourPoints(),
+    "area": AreaOrField(),
 }
 """Forms by the names that tools give them."""

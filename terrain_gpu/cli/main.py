@@ -35,7 +35,6 @@ OPERATIONS = (
     "corridor",
     "breach",
     "flow-direction",
-    "watershed",
 )
 """Files that `operations.command_of` makes a command of."""
 

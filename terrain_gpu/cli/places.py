@@ -77,7 +77,7 @@ def place_options(
             click.option(name, type=Place(shown), metavar=shown, multiple=True, help=what)
             for name, shown, what in named
         ),
-        click.option(f"{option}s", metavar="FILE", help=file),
+        click.option(f"{option}s", default=None, metavar="FILE", help=file),
     ]
 
 

@@ -57,7 +57,6 @@ PURPOSES = (
     "index",
     "accumulate",
     "flow-direction",
-    "watershed",
     "network",
     "polygons",
     "contours",
@@ -589,8 +588,7 @@ def _plan(
         blocks = BlockGrid(rows, cols, block_size)
         return plan_corridor(blocks, problem["layers"] * [cells], machine=machine)
     if purpose != "convert":
-        beside = {name: also_read(problem[name]) for name in ("weights", "links")}
-        blocks, problem = BlockGrid(rows, cols, block_size), {**problem, **beside}
+        blocks = BlockGrid(rows, cols, block_size)
         plan = _plan_drainage(purpose, blocks, cells, problem, machine)
     return plan
 
@@ -599,8 +597,6 @@ def _plan_drainage(
     purpose: str, blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine
 ) -> StreamPlan:
     """Plan what leads from heights to streams."""
-
-    labels = 4 if blocks.rows * blocks.cols < 2**32 else 8
     rows, cols, block = blocks.rows, blocks.cols, blocks.block
     if purpose == "flow-direction" and problem["flats"] == "gradient":
         from ..hydrology.flow_direction.gradient import plan_flats
@@ -611,41 +607,14 @@ def _plan_drainage(
 
         kind = {"sums": False, "directions": True, "voids": True}
         return plan_accumulation(rows, cols, cells, block, **kind, machine=machine)
-    if purpose == "breach":
-        from ..hydrology.breach.lines import plan_lines
-        from ..hydrology.breach.operation import plan_breach
-        from ..running import then
+    from ..hydrology.breach.lines import plan_lines
+    from ..hydrology.breach.operation import plan_breach
+    from ..running import then
 
-        distance = {"max_distance": problem["max_distance"]} if problem["max_distance"] else {}
-        how = {"voids": True, **distance, "machine": machine}
-        plan = plan_breach(rows, cols, cells, block, **how)
-        return then(plan, plan_lines(rows, cols, cells, block, **how)) if problem["lines"] else plan
-    return _plan_flow(purpose, blocks, cells, labels, problem, machine)
-
-
-def _plan_flow(
-    purpose: str,
-    blocks: BlockGrid,
-    cells: np.dtype,
-    labels: int,
-    problem: Any,
-    machine: Machine,
-) -> StreamPlan:
-    """Plan a watershed."""
-    from ..engine.plan import PER_ROW
-    from ..hydrology.along_flow.operation import plan_flow
-    from ..hydrology.watershed.operation import LINKS_BYTES, POINT_BYTES
-
-    read, written, held = [1], [labels], 0
-    # The labels of basins, or of the watersheds of points, and the points.
-    worker, row_bytes = (120, PER_ROW) if problem["table"] else (40, 0)
-    if problem["links"]:
-        read, written = [1, problem["links"].itemsize], [problem["links"].itemsize]
-        held = LINKS_BYTES if problem["table"] else 0
-    else:
-        written, held = [4, 4], POINT_BYTES * (problem["points"] or 0)
-    how = {"worker": worker, "held": held, "row_bytes": row_bytes}
-    return plan_flow(blocks, purpose, read, written, **how, machine=machine)
+    distance = {"max_distance": problem["max_distance"]} if problem["max_distance"] else {}
+    how = {"voids": True, **distance, "machine": machine}
+    plan = plan_breach(rows, cols, cells, block, **how)
+    return then(plan, plan_lines(rows, cols, cells, block, **how)) if problem["lines"] else plan
 
 
 def _plan_export(blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine) -> StreamPlan:

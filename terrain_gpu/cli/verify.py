@@ -335,7 +335,9 @@ class _LayerProof:
             module, function = verify.split(":")
             verify = getattr(import_module(f"..{module}", __package__), function)
         found = verify(store, store.layer(name), Limits.of(**how))
-        return found, f"layer {name} verified, {self.tell(found)}"
+        names = found.get("layers", [name])
+        layers = f"layer{'s' * (len(names) > 1)} {', '.join(names)}"
+        return found, f"{layers} verified, {self.tell(found)}"
 
 
 def _with_a_value(found: dict[str, Any]) -> str:
@@ -381,7 +383,6 @@ def _on_the_cpu(store: TileStore) -> dict[str, Check]:
 
     proofs: dict[str, Check] = {
         "rasters": _conversion,
-        "watershed_of": _watersheds,
         **_PROOFS,
         **{one.mark: _of_tool(one) for one in map(tool_of, TOOLS) if one.proof},
     }
@@ -498,18 +499,6 @@ def _index(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
     return found, (
         f"distance index of {found['cost']} verified, "
         + counted(found["entries"], "entry", "entries")
-    )
-
-
-def _watersheds(store: TileStore, name: str, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..engine.proof import Limits
-    from ..hydrology.watershed.proof import verify_stored_watershed
-
-    found = verify_stored_watershed(store, store.layer(name), Limits.of(**how))
-    names = found["layers"]
-    return found, (
-        f"layer{'s' * (len(names) > 1)} {', '.join(names)} verified, "
-        f"{counted(found['cells'], 'cell')} in watersheds"
     )
 
 

@@ -24,8 +24,6 @@ from .common.codes import DIRECTIONS, TREE_DIRECTIONS
 from .common.outlets import Asked, Outlets, named_outlets
 from .fill import LAYER as FILLED
 from .fill import Fill
-from .flow_accumulation import LAYER as ACCUMULATION
-from .flow_accumulation import FlowAccumulation
 from .flow_direction.operation import flow_direction
 from .forest import source
 from .forest.source import open_forest
@@ -289,25 +287,3 @@ def _refilled(store: TileStore, name: str, layer: str, asked: Asked) -> str:
     if theirs == Outlets.of(heights, *asked).digest:
         return ""
     return f"filled for {named_outlets(theirs)}, and these are others"
-
-
-def provide_accumulation(
-    store: TileStore,
-    name: str = ACCUMULATION,
-    directions: str = DIRECTIONS,
-    show: Show = lambda step: nullcontext(silent),
-    *,
-    areas: bool = False,
-    **how: Any,
-) -> dict[str, float]:
-    """Sum cells or areas that drain through each, unless sums are there, or have another name."""
-    seconds = provide_directions(store, directions, show, **how)
-    if name != ACCUMULATION:
-        return seconds
-    if name in store:
-        refuse_stale(store, name)
-        return seconds
-    with show("flow-accumulation") as progress:
-        sums = FlowAccumulation(directions=directions, areas=areas)
-        found = compute(sums, store, progress=progress, **how)
-    return {**seconds, ACCUMULATION: found.report.seconds["total"]}

@@ -24,7 +24,7 @@ from terrain_gpu.errors import InputError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec, cell_centres
 from terrain_gpu.grid.lengths import cell_areas, step_lengths
 from terrain_gpu.hydrology.watershed import snap
-from terrain_gpu.hydrology.watershed.operation import Watershed
+from terrain_gpu.hydrology.watershed.operation import WatershedLabels
 from terrain_gpu.hydrology.watershed.pour_points import PourPoints, few_upstream
 
 GRID = GridSpec(150, 140, TRANSFORM, "", "")
@@ -56,7 +56,7 @@ class TestWatershedContract(AlongDirections):
         found = np.load(store.parent / "points.npy")
         points = PourPoints(found[:, 0].astype(np.uint32), found[:, 1:], found[:, 1:])
         table = str(store.parent / "t.csv")
-        return Watershed(str(store), points.digest, table=table, points=points)
+        return WatershedLabels(str(store), points.digest, table=table, points=points)
 
     def expected(self, data, nodata, grid):
         codes = right_codes(data, nodata, grid)
@@ -375,7 +375,7 @@ def test_pour_points_that_cannot_be(tmp_path):
         watershed(store, [(9, 60)], directions="codes", snap=30)
     with pytest.raises(InputError, match="snap -1 is not a finite number of at least 0"):
         watershed(store, [(9, 90)], directions="codes", snap=-1)
-    with pytest.raises(StoreError, match="has no layer 'links' of links; terrain-gpu streams"):
+    with pytest.raises(StoreError, match=r"no layer 'links'; .* streams --order link makes"):
         watershed(store, links="links", directions="codes")
     store_of_codes(store, np.zeros(GRID.shape, np.float32), grid=GRID, name="links")
     with pytest.raises(StoreError, match="holds float32, but links are whole numbers"):
@@ -453,7 +453,7 @@ def test_nothing_is_computed_for_what_cannot_be(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr") == 0
     before = sorted(os.listdir("s.zarr"))
     for words, message in (
-        ("watershed s.zarr --links links", "has no layer 'links' of links"),
+        ("watershed s.zarr --links links", "terrain-gpu streams --order link makes one"),
         ("watershed s.zarr --pour-point-rowcol 5,5 --table no/t.csv", "its folder does not exist"),
         ("basins s.zarr --table no/t.gpkg", "no/t.gpkg: its folder does not exist"),
         ("watershed dem.tif --links links -o w.tif", "--links needs a store; give --store too"),
@@ -478,7 +478,7 @@ def test_commands_that_cannot_be(dem, capsys):
         ),
         ("--pour-point-rowcol 5,5 --table no/t.csv", "no/t.csv: its folder does not exist"),
         ("--pour-points t.csv --table t.csv", "--pour-points already names this file"),
-        ("--pour-point-rowcol 5,5 --snap -3", "-3.0 is not a number of at least 0"),
+        ("--pour-point-rowcol 5,5 --snap -3", "-3.0 is not in the range x>=0"),
     ):
         assert call(f"watershed s.zarr {words}") == 2
         assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Watersheds of pour points along flow directions: `watershed`."""
+"""Watersheds of pour points, or of links, along flow directions."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked, refused
+from ...arguments import refused
 from ...cells import is_nodata
 from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, Phase, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
-from ...engine.run import Here, Result, Run, run
-from ...errors import ArgumentError, InputError, StoreError
+from ...engine.run import Run
+from ...errors import InputError, StoreError
 from ...grid import Block
-from ...io.labelled import StoreLike, opened_store, takes_dataarrays
 from ...io.places import PlacesLike
-from ...progress import Progress, silent
 from ...store import Layer, TileStore
 from ..along_flow.basin_table import figures
 from ..along_flow.block import FlowBlock
@@ -30,14 +28,12 @@ from ..along_flow.entries import Beyond
 from ..along_flow.kernels import TAKE
 from ..along_flow.labels import FlowLabels, labelled
 from ..common.codes import DIRECTIONS, NOWHERE, open_directions, open_links
-from ..completing import completed
-from ..flow_accumulation import LAYER as ACCUMULATION
-from ..streams.inputs import least_sum, open_sums
+from ..forest.source import heights_in
+from ..streams.inputs import least_sum, open_sums, refuse_beyond_raster, refuse_other_sums
+from . import LAYER, Watershed
 from .pour_points import HOLDS, PourPoints, naming_nearest, points_layer
 from .proof import plan_watershed, verify_watershed
 from .table import LINK_BYTES, PLANNED_LINKS, LinkRows, PointRows
-
-LAYER = "watershed"
 
 POINT_BYTES = 140
 """Of a pour point, with its row of the table."""
@@ -46,8 +42,8 @@ LINKS_BYTES = PLANNED_LINKS * LINK_BYTES
 
 
 @dataclass(frozen=True)
-class Watershed(FlowLabels):
-    """The operation; `points` are the pour points, other fields are parameters of `watershed`."""
+class WatershedLabels(FlowLabels):
+    """The operation; `points` are the pour points, other fields are options of `Watershed`."""
 
     store: str
     digest: str | None = None
@@ -178,7 +174,7 @@ class Watershed(FlowLabels):
 class _Watersheds(Beyond):
     """The watershed of each entry, and the rows of the table."""
 
-    def __init__(self, operation: Watershed, plan: StreamPlan) -> None:
+    def __init__(self, operation: WatershedLabels, plan: StreamPlan) -> None:
         codes, *links = operation.layers
         super().__init__(operation, plan, TAKE)
         self._operation = operation
@@ -248,156 +244,57 @@ def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | N
     return np.array([known[key] for key in ids])
 
 
-def _refuse_arguments(settings: Mapping[str, Any]) -> None:
-    """Refuse arguments of `watershed` that contradict each other."""
-    if settings["links"] is not None and settings["pour_points"] is not None:
-        raise ArgumentError("{links} is in place of {pour_points}: leave out one of them")
-    if settings["links"] is None and settings["pour_points"] is None:
-        raise ArgumentError("give {pour_points} or {links}")
-    if settings["links"] is not None and settings["snap"] is not None:
-        raise ArgumentError("{snap} needs {pour_points}; leave it out for {links}")
-    if settings["snap_area"] is not None and settings["snap"] is None:
-        raise ArgumentError("{snap_area} needs {snap}, the farthest to look")
-
-
-@takes_dataarrays
-@checked(_refuse_arguments)
-@completed(reads=("links", "accumulation", "directions"), writes=("into",))
-def watershed(
-    store: StoreLike,
-    pour_points: PlacesLike | None = None,
-    *,
-    links: str | None = None,
-    snap: float | None = None,
-    snap_area: float | str | Mapping[int, float | str] | None = None,
-    accumulation: str = ACCUMULATION,
-    directions: str = DIRECTIONS,
-    into: str = LAYER,
-    table: str | os.PathLike[str] | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Result:
-    """Label watersheds: each cell with the pour point that its flow reaches first.
-
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray. Missing layers of default names that it needs
-        are computed: "mst", "flow_direction" and "flow_accumulation".
-    pour_points
-        Cells, in the forms that `shortest_paths` accepts as sources. Their ids are the labels: 1,
-        2, ... in the given order, or those of a `Places`. Several points in one cell have the label
-        with the lowest id.
-    links
-        Instead: a layer of whole numbers, such as the links of streams (`streams` with order
-        "link"). Each cell gets the first number on its way that is neither 0 nor nodata.
-    snap
-        Move each pour point to the cell with the largest accumulation within this distance, in map
-        units, in metres for a geographic CRS; of equal ones the nearest, then the first in
-        row-major order.
-    snap_area
-        Instead, move each to the cell within `snap` whose accumulation differs least from this: a
-        number of cells, or an area as text such as "5km2"; or one for every id of the pour points.
-    accumulation
-        Layer of flow accumulation, for `snap`.
-    directions
-        Layer of flow directions, see `flow_accumulation`.
-    into
-        Layer to write: 0, the nodata value, where no pour point is reached. uint32; of the type of
-        `links` if given. Pour points are written to a layer beside it, named `into` and "_points",
-        so that they can be proven.
-    table
-        Also write a table of the pour points or links to .csv, .parquet, .geojson, .gpkg or .fgb;
-        see the reference.
-    memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
-    verify
-        Verify the labels in two more passes over the cells; the table is not verified.
-    compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result once the new one is complete.
-    progress
-        Called with the cells just done and all cells of both passes.
-
-    Returns
-    -------
-    Result
-        Its `layers` are named `into` and, with pour points, `into` and "_points"; `found` has the
-        number of "pour_points".
+def refuse(asked: Watershed, store: TileStore) -> None:
+    """Refuse pour points or sums that cannot be used, before layers are computed for them.
 
     Raises
     ------
-    InputError
-        when a name cannot be used, there is not exactly one of `pour_points` and `links`, or a
-        pour point lies outside the raster, does not drain, or has nothing to snap to.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged or lacks a layer, when directions lead round in a circle without
-        a pour point, or when the layer exists already.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-    VerificationError
-        when the proof fails; there is no result then.
-
-    Examples
-    --------
-    >>> labels = watershed("dem.zarr", [(120, 40), (300, 200)], snap=200).layers["watershed"]
+    InputError, StoreError
     """
-    opened = opened_store(store)
-    codes = open_directions(opened, directions)
-    target = None
-    if table is not None:
-        from ...io.tables import checked_table  # brings GDAL
-
-        target = str(checked_table(table, overwrite=overwrite))
-    points = None
-    if pour_points is not None:
-        with naming_nearest(opened, directions):
-            points = PourPoints.of(codes, pour_points)
-        if snap is not None:
-            sums = open_sums(opened, accumulation, codes)
-            expected = _expected(snap_area, sums, points)
-            points = points.snapped(opened, codes, sums, snap, expected)
-        points.refuse_undrained(opened, codes)
-        points.tell_shared()
-        points.tell_small(codes, snapped=snap is not None)
+    if asked.pour_points is None:
+        open_links(store, str(asked.links))
+        return
+    if asked.snap_area is not None and not isinstance(asked.snap_area, Mapping):
+        refuse_beyond_raster(asked.snap_area, store.grid, "snap_area")
+    if asked.snap is not None and asked.accumulation in store:
+        refuse_other_sums(store.layer(asked.accumulation))
+    if asked.directions not in store:
+        layer = heights_in(store)
+        layer.refuse_if_empty()
+    elif asked.snap is not None and asked.accumulation not in store:
+        layer = open_directions(store, asked.directions)
     else:
-        open_links(opened, str(links))
-    operation = Watershed(
-        str(opened.path),
-        None if points is None else points.digest,
-        links,
-        directions,
-        into,
-        target,
-        points,
-    )
-    result = run(
-        operation,
-        memory_limit=memory_limit,
-        threads=threads,
-        compress=compress,
-        resume=resume,
-        overwrite=overwrite,
-        verify=verify,
-        place=Here(progress),
-        client=client,
-    )
-    if table is not None:
-        result.report.result["table"] = os.fspath(table)
-    return result
+        return
+    with naming_nearest(store, asked.directions):
+        points = PourPoints.of(layer, asked.pour_points)
+    if isinstance(asked.snap_area, Mapping):
+        refuse_missing_areas(asked.snap_area, points)
+    points.refuse_nodata(layer, asked.snap)
+
+
+def operation_of(store: TileStore | None, asked: Watershed) -> WatershedLabels:
+    """Return the operation, once an open store is checked; a plan has none, and counts points."""
+    path, points = "", cast("Any", asked.pour_points)
+    if store is not None:
+        path, codes = str(store.path), open_directions(store, asked.directions)
+        if points is None:
+            open_links(store, str(asked.links))
+        else:
+            points = _points(store, codes, points, asked)
+    digest = getattr(points, "digest", None)
+    table = None if asked.table is None else os.fspath(asked.table)
+    return WatershedLabels(path, digest, asked.links, asked.directions, asked.into, table, points)
+
+
+def _points(store: TileStore, codes: Layer, given: PlacesLike, asked: Watershed) -> PourPoints:
+    """The pour points, moved to where they are asked to be."""
+    with naming_nearest(store, asked.directions):
+        points = PourPoints.of(codes, given)
+    if asked.snap is not None:
+        sums = open_sums(store, asked.accumulation, codes)
+        expected = _expected(asked.snap_area, sums, points)
+        points = points.snapped(store, codes, sums, asked.snap, expected)
+    points.refuse_undrained(store, codes)
+    points.tell_shared()
+    points.tell_small(codes, snapped=asked.snap is not None)
+    return points
