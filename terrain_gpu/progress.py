@@ -19,6 +19,20 @@ def silent(cells: int, total: int) -> None:
     """Show no progress."""
 
 
+def in_cells(progress: Progress, cells: int) -> Progress:
+    """Progress of other items, shown as that of these cells."""
+    seen = shown = 0
+
+    def update(items: int, total: int) -> None:
+        nonlocal seen, shown
+        seen += items
+        reached = cells * seen // total
+        progress(reached - shown, cells)
+        shown = reached
+
+    return update
+
+
 class Passes:
     """Progress of a run that passes over every cell several times.
 

@@ -102,6 +102,12 @@ RUNS = {
     "bands": lambda s, p: terrain_gpu.contours(
         s, s.parent / "b.geojson", interval=10, polygons=True, progress=p
     ),
+    "matrix": lambda s, p: terrain_gpu.cost_matrix(
+        s, [(0, 0), (9, 9), (70, 80)], paths=s.parent / "m.geojson", verify=True, progress=p
+    ),
+    "paths between": lambda s, p: terrain_gpu.least_cost_network(
+        s, [(0, 0), (9, 9)], s.parent / "l.geojson", pairs="all", verify=True, progress=p
+    ),
     "export": lambda s, p: terrain_gpu.export_layer(s, s.parent / "x.tif", progress=p),
 }
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...errors import VerificationError
-from ...io.proof.line_files import LineFile, check_attributes, wrong_line
+from ...io.proof.line_files import LineFile, check_attributes, count_lines, wrong_line
+from ...progress import Progress, silent
 from ..proof.lines import PathLines
 
 if TYPE_CHECKING:
@@ -48,8 +49,14 @@ def prove_lines(
     layer: str,
     claims: Iterator[PathClaim],
     memory_limit: int,
+    progress: Progress = silent,
 ) -> int:
     """Compare the lines of a file with rows, in their order; return the number of steps.
+
+    Parameters
+    ----------
+    progress
+        Called with the lines just compared and all lines.
 
     Raises
     ------
@@ -62,6 +69,7 @@ def prove_lines(
     file = LineFile(part, path, problem.grid, layer, fields, wraps=problem.wrap)
     how = problem.ground, problem.options, problem.dtype, memory_limit
     lines, cols, steps = PathLines(file, *how), problem.grid.cols, 0
+    count = count_lines(file)
     source, begins = -1, dict[int, Any]()
     for batch, walked in lines.batches():
         steps += len(batch.cells) - len(batch.attributes)
@@ -90,6 +98,7 @@ def prove_lines(
                 if abs(right - own[name]) > math.ulp(right):
                     what = f"{name} is {own[name]!r} where {right!r} is right"
                     wrong_line(path, number, f"{named}: {what}", "attribute")
+        progress(len(batch.attributes), count)
     if (left := next(claims, None)) is not None:
         ends = (left.attributes[key] for key in ("from", "to"))
         raise VerificationError(

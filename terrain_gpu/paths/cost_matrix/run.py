@@ -15,7 +15,7 @@ from ...engine.machine import NO_LIMIT, Machine
 from ...errors import ArgumentError
 from ...grid.units import of_lengths
 from ...io.features import library_bytes
-from ...progress import Progress
+from ...progress import Progress, in_cells
 from ...report import Report
 from ...store.temporary import TemporaryFolder
 from .folder import BATCH, run_folder
@@ -139,7 +139,9 @@ def run_matrix(problem: MatrixProblem, writer: RowWriter, how: RunSettings) -> R
             return run
 
         resumed = sum(1 for _ in folder.glob(BATCH.format("*")))
+        place.progress.count = 1 + (problem.verified and writer.lines)
         run = place.run(solve)
+        run.proof_progress = in_cells(place.progress, problem.grid.cells * len(run.sources))
         with report.phase("write"):
             written = writer.write(run)
     report.cells = problem.grid.cells

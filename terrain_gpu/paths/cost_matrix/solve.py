@@ -18,7 +18,7 @@ from ...compiled import tell_compiling
 from ...cuda.backend import Gpu
 from ...errors import ClusterError, InputError
 from ...grid import Block
-from ...progress import Progress
+from ...progress import Progress, silent
 from ...report import Report
 from ...store.outputs import whole_file
 from ..cost.fields import Field
@@ -60,6 +60,7 @@ class MatrixRun:
         self.problem, self.plan, self.folder, self.lines = problem, plan, folder, lines
         self.sources = list(problem.batches())
         self.visits, self.proven = Visits(), 0
+        self.proof_progress: Progress = silent
         self._kept: list[dict[Block, Field]] = []
         self._running: list[BatchRelaxation | Tracer] = []
         self._error: BaseException | None = None

@@ -128,7 +128,7 @@ def write_lines(target: Path, run: MatrixRun) -> dict[str, int]:
         if not problem.verified:
             return {"paths": count}
         claims = (claimed(source, rows.ends[k], own) for source, rows, k, own in _paths(run))
-        how = LAYER, claims, run.plan.memory_limit
+        how = LAYER, claims, run.plan.memory_limit, run.proof_progress
         return {"paths": count, "verified_path_steps": prove_lines(part, target, problem, *how)}
 
 

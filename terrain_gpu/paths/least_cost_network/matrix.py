@@ -52,16 +52,16 @@ class PairLinks:
         with together(), ExitStack() as stack:
             part = stack.enter_context(whole_file(self.beside))
             rows = None if self._table is None else stack.enter_context(whole_file(self._table))
-            how: dict[str, Any] = {"named": self.files, "wrap": problem.wrap}
-            links = write_links(part, rows, self._links(run), problem.grid, kinds, **how)
+            like: dict[str, Any] = {"named": self.files, "wrap": problem.wrap}
+            links = write_links(part, rows, self._links(run), problem.grid, kinds, **like)
             proven = {}
             if problem.verified:
                 claims = (
                     claimed(source, found.ends[k], dict(zip(COLUMNS, own, strict=True)))
                     for source, found, k, own in self._rows(run)
                 )
-                limit = run.plan.memory_limit
-                steps = prove_lines(part, self.beside, problem, LAYER, claims, limit)
+                how = LAYER, claims, run.plan.memory_limit, run.proof_progress
+                steps = prove_lines(part, self.beside, problem, *how)
                 proven = {"verified_path_steps": steps}
         return {"places": count, "links": links, "parts": self._parts, "cost": self._cost, **proven}
 
