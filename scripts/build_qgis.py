@@ -30,7 +30,7 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (
-        "breach", "flow-direction",
+        "flow-direction",
         "accumulate", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),

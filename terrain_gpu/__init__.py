@@ -39,7 +39,6 @@ _HOME = {
     "TileStore": "store",
     "VerificationError": "errors",
     "accumulate": "hydrology.accumulate.operation",
-    "breach": "hydrology.breach.operation",
     "build_index": "paths.distance_index",
     "build_overviews": "raster.overviews",
     "contours": "raster.contours.operation",

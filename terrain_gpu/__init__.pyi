@@ -21,7 +21,6 @@ from .errors import VerificationError as VerificationError
 from .grid import GridSpec as GridSpec
 from .hydrology.accumulate.operation import Accumulation as Accumulation
 from .hydrology.accumulate.operation import accumulate as accumulate
-from .hydrology.breach.operation import breach as breach
 from .hydrology.flow_direction.operation import flow_direction as flow_direction
 from .hydrology.network.pipeline import Network as Network
 from .hydrology.network.pipeline import extract_network as extract_network
@@ -201,6 +200,112 @@ def basins(
     Examples
     --------
     >>> labels = basins("dem.zarr").layers["basins"].read_window(0, 100, 0, 100)
+    """
+
+
+def breach(
+    store: StoreLike,
+    *,
+    max_distance: int = 50,
+    max_depth: float | None = None,
+    inner_voids: bool = False,
+    layer: str = "elevation",
+    into: str = "breached",
+    lines: PathLike | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Result:
+    """Breach depressions: cut a channel from each pit along the least-cost path to a lower cell.
+
+    A pit is a cell, or a flat, without a lower neighbour and without an outlet. Outlets are the
+    cells at the raster's edge and beside voids that reach it. The path leads from the pit (the
+    first cell of a flat) to a lower cell or an outlet, and all higher cells on it are lowered to
+    the elevation of the pit. It is the one with the least sum of cuts (Lindsay 2016); of several,
+    one with the fewest steps. Pits that no channel within the limits reaches remain: fill them
+    afterwards.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    max_distance
+        How many rows and columns a path may lead away from its pit.
+    max_depth
+        The deepest cut, in the unit of the elevations. Other pits remain.  [default: no limit]
+    inner_voids
+        Cells beside inner voids are outlets, too.
+    layer
+        Layer of elevations.
+    into
+        Layer to write the breached elevations to.
+    lines
+        Also write the paths as lines: .gpkg (layer breach_lines), .geojson, .parquet or .fgb, with
+        pit, end, cost, largest cut and elevations.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into`: of the type of the elevations, with their nodata value.
+        `found` has the numbers of "pits", of those "breached" and of cells "lowered", the
+        "deepest_cut", and the "volume" of all cuts: elevations times areas, which are in square
+        metres in a geographic CRS.
+
+    Raises
+    ------
+    InputError
+        when a name, the distance or the depth cannot be used, or lines cannot be written there.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    All paths are found on the elevations as they are; where they meet, the lowest cut counts.
+
+    A line leads from a pit to the end of its path, in the order of pits, row by row. Its attributes
+    are pit and end, ids (row * columns + column) of these cells; the number of its cells; its
+    length, in map units, or in metres for a geographic CRS; cost, the sum of all cuts below the
+    elevations as they were, and the largest cut; height and end_height, those of the pit and,
+    before it is cut, of the end. With a client, this process draws the lines.
+
+    J. B. Lindsay (2016), Efficient hybrid breaching-filling sink removal methods for flow path
+    enforcement in digital elevation models; Hydrological Processes 30. J. B. Lindsay and K. Dhun
+    (2015), Modelling surface drainage patterns in altered landscapes using LiDAR; International
+    Journal of Geographical Information Science 29.
+
+    Examples
+    --------
+    >>> breach("dem.zarr", max_depth=5)
+    >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="breached")
     """
 
 

@@ -218,6 +218,11 @@ def counting(name: str, value: Any) -> int:
     return whole(name, value, 1)
 
 
+def cells_away(name: str, value: Any) -> int:
+    """A distance of 1 to 10,000 cells."""
+    return whole(name, value, 1, 10_000)
+
+
 def real(name: str, value: Any) -> float | int:
     """A Python number; whole numbers stay exact."""
     if isinstance(value, Real) and not isinstance(value, bool):
@@ -695,7 +700,6 @@ _CHECKS: dict[str, Check] = {
     "lines": path,
     "max_cost": _max_cost,
     "max_slope": not_negative,
-    "max_distance": lambda name, value: whole(name, value, 1, 10_000),
     "memory_limit": memory,
     "min_length": real,
     "nodata": real,

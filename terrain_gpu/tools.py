@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 TOOLS = {
     "basins": "hydrology.basins:Basins",
+    "breach": "hydrology.breach:Breach",
     "burn": "hydrology.burn:Burn",
     "calc": "raster.calc:Calc",
     "depressions": "hydrology.depressions:Depressions",

@@ -35,7 +35,6 @@ except ImportError as error:
 
 METHODS = {
     "accumulate": "accumulate",
-    "breach": "breach",
     "cost_distance": "shortest_paths",
     "flow_direction": "flow_direction",
     "spanning_tree": "minimum_spanning_tree",

@@ -120,7 +120,8 @@ def provide(
     store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, float]:
     from ..hydrology import needs
-    from ..hydrology.breach.operation import MAX_DISTANCE, breaching_of
+    from ..hydrology.breach import Breach
+    from ..hydrology.breach.operation import BreachedHeights
     from ..hydrology.burn import Burn
     from ..hydrology.burn.operation import burned
     from ..hydrology.chain import heights_in, provide_heights, refuse_tree
@@ -147,15 +148,14 @@ def provide(
     if burning is not None:
         seconds, heights = provide_heights(store, burning, show, **how), burning.into
     if depressions == "breach":
-        breaching = breaching_of(
-            store,
-            settings["max_distance"] or MAX_DISTANCE,
-            settings["max_depth"],
+        asked = Breach(
+            max_distance=settings["max_distance"] or 50,
+            max_depth=settings["max_depth"],
             inner_voids=settings["inner_voids"],
             layer=heights,
         )
-        seconds |= provide_heights(store, breaching, show, **how)
-        heights = breaching.into
+        seconds |= provide_heights(store, BreachedHeights.of(store, asked), show, **how)
+        heights = asked.into
     given = {**settings, **_named(ends)}
     return {**seconds, **needs.flow_direction(store, show, how, given, heights)}
 

@@ -33,7 +33,6 @@ OPERATIONS = (
     "compute-mst",
     "accumulate",
     "corridor",
-    "breach",
     "flow-direction",
 )
 """Files that `operations.command_of` makes a command of."""

@@ -60,7 +60,6 @@ PURPOSES = (
     "network",
     "polygons",
     "contours",
-    "breach",
     "corridor",
     *(_PURPOSES.get(command, command) for command in TOOLS),
 )
@@ -589,32 +588,23 @@ def _plan(
         return plan_corridor(blocks, problem["layers"] * [cells], machine=machine)
     if purpose != "convert":
         blocks = BlockGrid(rows, cols, block_size)
-        plan = _plan_drainage(purpose, blocks, cells, problem, machine)
+        plan = _plan_directions(blocks, cells, problem, machine)
     return plan
 
 
-def _plan_drainage(
-    purpose: str, blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine
+def _plan_directions(
+    blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine
 ) -> StreamPlan:
-    """Plan what leads from heights to streams."""
+    """Plan flow directions."""
     rows, cols, block = blocks.rows, blocks.cols, blocks.block
-    if purpose == "flow-direction" and problem["flats"] == "gradient":
+    if problem["flats"] == "gradient":
         from ..hydrology.flow_direction.gradient import plan_flats
 
         return plan_flats(blocks, cells, machine=machine)
-    if purpose == "flow-direction":
-        from ..hydrology.accumulate.operation import plan_accumulation
+    from ..hydrology.accumulate.operation import plan_accumulation
 
-        kind = {"sums": False, "directions": True, "voids": True}
-        return plan_accumulation(rows, cols, cells, block, **kind, machine=machine)
-    from ..hydrology.breach.lines import plan_lines
-    from ..hydrology.breach.operation import plan_breach
-    from ..running import then
-
-    distance = {"max_distance": problem["max_distance"]} if problem["max_distance"] else {}
-    how = {"voids": True, **distance, "machine": machine}
-    plan = plan_breach(rows, cols, cells, block, **how)
-    return then(plan, plan_lines(rows, cols, cells, block, **how)) if problem["lines"] else plan
+    kind = {"sums": False, "directions": True, "voids": True}
+    return plan_accumulation(rows, cols, cells, block, **kind, machine=machine)
 
 
 def _plan_export(blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine) -> StreamPlan:

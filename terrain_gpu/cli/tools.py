@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..arguments import counting, not_negative
+from ..arguments import cells_away, counting, not_negative
 from ..tool import PathLike, Tool, ToolOption, as_option, described, options_of, spelled
 from ..tools import TOOLS, tool_of
 from . import options
@@ -118,6 +118,7 @@ def _options(one: ToolOption) -> list[Any]:
 
 
 RANGES: dict[Any, click.ParamType] = {
+    cells_away: click.IntRange(1, 10_000),
     counting: click.IntRange(1),
     not_negative: click.FloatRange(min=0),
 }

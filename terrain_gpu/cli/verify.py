@@ -346,10 +346,6 @@ def _with_a_value(found: dict[str, Any]) -> str:
 
 _PROOFS = {
     "overview_of": _LayerProof("raster.overviews.proof:verify_stored_overview", _with_a_value),
-    "breach_of": _LayerProof(
-        "hydrology.breach.proof:verify_stored_breach",
-        lambda found: f"{counted(found['breached'], 'pit')} breached",
-    ),
     "corridor_of": _LayerProof("paths.corridor.proof:verify_stored_corridor", _with_a_value),
     "ties_of": _LayerProof(
         "paths.ties.proof:verify_stored_ties",

@@ -17,7 +17,8 @@ from ..running import compute
 from ..spanning_tree import LAYER as TREE
 from ..spanning_tree import minimum_spanning_tree
 from ..store import Layer, TileStore
-from .breach.operation import Breach
+from .breach import Breach
+from .breach.operation import BreachedHeights
 from .burn import Burn
 from .burn.operation import Burned
 from .common.codes import DIRECTIONS, TREE_DIRECTIONS
@@ -34,7 +35,7 @@ Show = Callable[[str], AbstractContextManager[Progress]]
 
 def provide_heights(
     store: TileStore,
-    operation: Burned | Breach,
+    operation: Burned | BreachedHeights,
     show: Show = lambda step: nullcontext(silent),
     *,
     replace: bool = False,
@@ -59,16 +60,17 @@ def provide_heights(
     StoreError
         when there is another layer, unless it is replaced.
     """
-    there = operation.into in store
+    name = operation.outputs[0].name
+    there = name in store
     if there and not (differs := _differences(store, operation)):
         return {}
     if there and not replace:
-        raise StoreError(f"{store.path / operation.into}: made {differs}; --overwrite replaces it")
-    for name in ("backend", "device", "gpu_memory_limit"):  # these run on the CPU
-        how.pop(name, None)
+        raise StoreError(f"{store.path / name}: made {differs}; --overwrite replaces it")
+    for one in ("backend", "device", "gpu_memory_limit"):  # these run on the CPU
+        how.pop(one, None)
     with show(operation.command) as progress:
         found = run(operation, place=Here(progress), **_replacing(how, replace))
-    return {operation.into: found.report.seconds["total"]}
+    return {name: found.report.seconds["total"]}
 
 
 def _replacing(how: dict[str, Any], replace: bool) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from ..io.lines import checked_target
 from ..spanning_tree import LAYER as TREE
 from ..store import TileStore
 from . import chain
-from .breach.operation import LAYER as BREACHED
-from .breach.operation import breaching_of
+from .breach import LAYER as BREACHED
+from .breach import Breach
+from .breach.operation import BreachedHeights
 from .chain import Show
 from .common.outlets import BORDER, Asked, Outlets, with_inner_voids
 from .flow_direction.operation import ways_of
@@ -76,7 +77,7 @@ def flow_direction(
             chain.refuse_stale(store, BREACHED)
         else:
             heights, inner = chain.heights_in(store).name, with_inner_voids(settings["outlets"])
-            breaching = breaching_of(store, inner_voids=inner, layer=heights)
+            breaching = BreachedHeights.of(store, Breach(inner_voids=inner, layer=heights))
             seconds |= chain.provide_heights(store, breaching, show, **how)
         seconds |= chain.provide_tree(store, show, layer=BREACHED, **how)
     if flats == "tree":

@@ -31,7 +31,6 @@ _MAKERS = {
     "weight": "compute-mst",
     "corridor_of": "corridor",
     "ties_of": "compute-sssp",
-    "breach_of": "breach",
     "overview_of": "overviews",
     "flats": "flow-direction",
     "outlets": "accumulate",

@@ -21,8 +21,11 @@ from terrain_gpu import TileStore, breach, fill, flow_direction, minimum_spannin
 from terrain_gpu.engine.machine import Machine
 from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, StoreError, VerificationError
-from terrain_gpu.hydrology.breach.operation import Breach, plan_breach
+from terrain_gpu.grid import BlockGrid
+from terrain_gpu.hydrology.breach import Breach
+from terrain_gpu.hydrology.breach.operation import BreachedHeights
 from terrain_gpu.hydrology.breach.rule import BreachRule
+from terrain_gpu.running import plan_of
 
 
 def right(data, nodata, reach, depth=None, *, inner_voids=False):
@@ -46,7 +49,7 @@ class TestBreachContract(OperationContract):
     rasters = moderate
 
     def make(self, store):
-        return Breach(str(store), max_distance=9)
+        return BreachedHeights(str(store), Breach(max_distance=9))
 
     def expected(self, data, nodata, grid):
         return [right(data, nodata, 9)[0]]
@@ -116,8 +119,8 @@ def test_nothing_is_left_to_fill(folders, z, block):
 
 
 def test_a_reach_beyond_the_raster_takes_no_memory():
-    how = {"machine": Machine.of()}
-    plans = [plan_breach(50, 50, np.dtype("f4"), 64, max_distance=n, **how) for n in (49, 10_000)]
+    raster = BlockGrid(50, 50, 64), np.dtype("f4"), Machine.of()
+    plans = [plan_of(Breach(max_distance=n), *raster) for n in (49, 10_000)]
     assert plans[0] == plans[1]
     assert plans[0].memory < 310e6
 
@@ -237,15 +240,15 @@ def test_python_refuses_too(tmp_path):
 @pytest.mark.parametrize("key", ["pits", "breached", "lowered"])
 def test_wrong_numbers_are_refused(tmp_path, monkeypatch, key):
     store, _ = dam(tmp_path)
-    execute = Breach.execute
+    execute = BreachedHeights.execute
 
     def more(operation, own):
         found = execute(operation, own)
         return {**found, key: found[key] + 1}
 
-    monkeypatch.setattr(Breach, "execute", more)
+    monkeypatch.setattr(BreachedHeights, "execute", more)
     with pytest.raises(VerificationError, match=f"wrong totals: . {key}"):
-        run(Breach(str(store)), verify=True)
+        run(BreachedHeights(str(store), Breach()), verify=True)
 
 
 @pytest.mark.parametrize(

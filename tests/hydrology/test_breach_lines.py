@@ -24,6 +24,7 @@ from terrain_gpu.engine.run import run
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths
+from terrain_gpu.hydrology.breach import Breach
 from terrain_gpu.hydrology.breach import lines as line_module
 from terrain_gpu.hydrology.breach.lines import FIELDS, BreachLines
 from terrain_gpu.hydrology.breach.pits import BlockFiles
@@ -78,7 +79,8 @@ class TestBreachLines(FileContract):
     test_workers_prove_it = test_workers_refuse_mutations = None
 
     def make(self, store):
-        return BreachLines(str(store), max_distance=9, path=str(store.parent / "l.geojson"))
+        asked = Breach(max_distance=9, lines=store.parent / "l.geojson")
+        return BreachLines(str(store), asked)
 
     def outputs(self, store):
         path = store.parent / "l.geojson"
@@ -155,7 +157,7 @@ def test_the_same_bytes_for_all_blocks(tmp_path, monkeypatch, no_fsync, name):
     for block in (64, 128, 256):
         store = make_store(tmp_path / f"{block}.zarr", z, None, block)
         path = tmp_path / f"{block}-{name}"
-        found = run(BreachLines(str(store), max_distance=9, path=str(path)))
+        found = run(BreachLines(str(store), Breach(max_distance=9, lines=path)))
         made.append((path.read_bytes(), found.found))
     assert made[0] == made[1] == made[2]
     if name.endswith("parquet"):

@@ -11,6 +11,7 @@ from contract import make_store, whole
 
 from terrain_gpu import (
     TileStore,
+    breach,
     depressions,
     fill,
     fill_spill_merge,
@@ -18,7 +19,6 @@ from terrain_gpu import (
     minimum_spanning_tree,
 )
 from terrain_gpu.errors import InputError
-from terrain_gpu.hydrology.breach.operation import breach
 from terrain_gpu.hydrology.flow_direction.operation import flow_direction
 
 FILLS = [9.97e36, 3.4e38, -9999.0]

@@ -1,14 +1,15 @@
-"""The ways out of pits as lines: `BreachLines`.
+"""The channels out of pits as lines: `BreachLines`.
 
-1. *Voids* and *pits*, as of `Breach`.
+1. *Voids* and *pits*, as of `BreachedHeights`.
 2. *Ways*: each block finds those of its own pits, and keeps their steps and figures in a file.
 3. *Writing*: pits come in row-major order, from the files of a row of blocks at a time.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from ...engine.machine import MB, Machine
 from ...engine.operation import OutputFile, Phase, SolvedBlock
 from ...engine.plan import StreamPlan, require
-from ...engine.run import Result, Run
+from ...engine.run import Run
 from ...grid import Block, cell_centres
 from ...grid.lengths import Measured, step_lengths, whole_lengths
 from ...grid.neighbours import COL_STEP, ROW_STEP
@@ -27,7 +28,7 @@ from ...io.lines import tell_without_crs
 from ...plurals import counted
 from ..forest.features import write_lines
 from .kernels import new_search, trace_way
-from .operation import Breach, BreachState, compile_kernels, plan_breach
+from .operation import BreachedHeights, BreachState, compile_kernels
 from .pits import BlockFiles
 from .rule import PIT
 
@@ -58,27 +59,20 @@ _STEP_BYTES = 120
 _WRITING = 40 * MB
 
 
-def plan_lines(
-    rows: int, cols: int, dtype: np.dtype, block: int, *, path: str = "cuts.gpkg", **how: Any
-) -> StreamPlan:
-    """Plan the lines of `breach`, as `plan_breach`, to a file such as `path`.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    beside = _WRITING + library_bytes(path)
-    return plan_breach(rows, cols, dtype, block, beside=beside, **how)
-
-
 @dataclass(frozen=True)
-class BreachLines(Breach):
-    """The operation; fields are as of `Breach`, and the `path` of the file."""
-
-    path: str = ""
+class BreachLines(BreachedHeights):
+    """The operation."""
 
     mark = ""
+    after = None
+    proof_passes = 0
+    solved_by_workers = False
+
+    @property
+    def path(self) -> str:
+        """Of the file to write."""
+        assert self.asked.lines is not None
+        return os.fspath(self.asked.lines)
 
     @property
     def halo(self) -> int:  # type: ignore[override]
@@ -97,16 +91,7 @@ class BreachLines(Breach):
         return ("lengths",)
 
     def plan(self, machine: Machine) -> StreamPlan:
-        layer = self.layers[0]
-        return plan_lines(
-            *self.grid.shape,
-            layer.dtype,
-            layer.block_size,
-            path=self.path,
-            max_distance=self.max_distance,
-            voids=self.has_voids,
-            machine=machine,
-        )
+        return self._plan(machine, _WRITING + library_bytes(self.path))
 
     @cached_property
     def lengths(self) -> tuple[np.ndarray, float]:
@@ -282,24 +267,3 @@ class WayState(BreachState):
         )
         ordered = sorted(pieces, key=lambda one: int(one[1]))
         return [(line, dict(zip(FIELDS, row, strict=True))) for line, _, row in ordered]
-
-
-def lines_of(operation: Breach, path: str) -> BreachLines:
-    """The operation that draws the ways of another."""
-    own = {one.name: getattr(operation, one.name) for one in fields(operation)}
-    return BreachLines(**own, path=path)
-
-
-def both(found: Result, drawn: Result, path: str) -> Result:
-    """The result of a layer, with what its lines took."""
-    report, more = found.report, drawn.report
-    report.seconds = {
-        name: report.seconds.get(name, 0.0) + more.seconds.get(name, 0.0)
-        for name in {**report.seconds, **more.seconds}
-    }
-    for counter in ("bytes_read", "bytes_written"):
-        if getattr(report, counter) is not None:
-            setattr(report, counter, getattr(report, counter) + getattr(more, counter))
-    report.peak_rss_bytes = more.peak_rss_bytes
-    report.result["lines"] = path
-    return found

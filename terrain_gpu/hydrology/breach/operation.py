@@ -1,4 +1,4 @@
-"""Least-cost breaching as an operation: `breach`.
+"""Least-cost breaching as an operation: `BreachedHeights`.
 
 1. *Voids*, if there are any that matter: which of them reach the edge of the raster.
 2. *Pits*: the pits and outlets of each block go to a file; flats at rims are joined in memory.
@@ -9,53 +9,53 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked, height
 from ...cells import differences, is_nodata, to_json
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import Machine
-from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
+from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
-from ...engine.run import Here, Result, Run, run
+from ...engine.run import Run
+from ...engine.tools import ToolOperation
 from ...grid import Block, BlockGrid, units
 from ...grid.lengths import Measured, area_units
-from ...io.labelled import StoreLike, opened_store, takes_dataarrays
-from ...io.lines import checked_target
-from ...progress import Progress, silent
-from ...store import TileStore
 from ..common.outlets import BORDER, EDGE, Outlets, has_voids
 from ..common.rims import BlockRim
 from ..common.voids import Voids, label_voids, outside, voids_bytes
+from . import Breach
 from .kernels import breach_all, new_search
 from .pits import BlockFiles, LowRims, find_pits, low_bytes
 from .proof import plan_breach_proof, verify_breach
 from .rule import NO_VALUE, PIT, PLAIN, BreachRule, reach_of
 
-LAYER = "breached"
-MAX_DISTANCE = 50
+if TYPE_CHECKING:
+    from ...engine.operation import Operation
 
 
 @dataclass(frozen=True)
-class Breach(Operation):
-    """The operation; fields are parameters of `breach`."""
+class BreachedHeights(ToolOperation):
+    """The operation; `after` draws its channels, if there is a file for them."""
 
-    store: str
-    outlets: str = EDGE
-    layer: str = "elevation"
-    into: str = LAYER
-    max_distance: int = MAX_DISTANCE
-    max_depth: float | None = None
+    asked: Breach
 
-    command = "breach"
-    mark = "breach_of"
+    @property
+    def after(self) -> Operation | None:  # type: ignore[override]
+        if self.asked.lines is None:
+            return None
+        from .lines import BreachLines
+
+        return BreachLines(self.store, self.asked)
+
+    @property
+    def outlets(self) -> str:
+        return BORDER if self.asked.inner_voids else EDGE
 
     @property
     def halo(self) -> int:  # type: ignore[override]
@@ -63,7 +63,7 @@ class Breach(Operation):
 
     @property
     def reach(self) -> int:
-        return reach_of(self.grid.shape, self.max_distance)
+        return reach_of(self.grid.shape, self.asked.max_distance)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -79,14 +79,10 @@ class Breach(Operation):
         return 2 + self.has_voids
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.layer,)
-
-    @property
     def outputs(self) -> tuple[OutputLayer, ...]:
         heights = self.layers[0]
         like = heights.dtype, heights.nodata, "breached heights"
-        return (OutputLayer(self.into, *like, described=units.same_quantity(heights)),)
+        return (OutputLayer(self.asked.into, *like, described=units.same_quantity(heights)),)
 
     @property
     def measures(self) -> tuple[Measured, ...]:
@@ -94,24 +90,53 @@ class Breach(Operation):
 
     def settings(self) -> dict[str, Any]:
         return {
-            "breach_of": self.layer,
+            "breach_of": self.asked.layer,
             "outlets": self.outlets,
-            "max_distance": self.max_distance,
+            "max_distance": self.asked.max_distance,
             "max_depth": self.max_depth,
         }
 
+    @property
+    def max_depth(self) -> float | None:
+        depth = self.asked.max_depth
+        return None if depth is None else float(depth)
+
     @cached_property
     def rule(self) -> BreachRule:
-        return BreachRule(self.layers[0], self.max_distance, self.max_depth)
+        return BreachRule(self.layers[0], self.asked.max_distance, self.max_depth)
 
     def plan(self, machine: Machine) -> StreamPlan:
-        layer = self.layers[0]
-        return plan_breach(
-            *self.grid.shape,
-            layer.dtype,
-            layer.block_size,
-            max_distance=self.max_distance,
-            voids=self.has_voids,
+        return self._plan(machine)
+
+    def _plan(self, machine: Machine, writing: int | None = None) -> StreamPlan:
+        """Plan the passes.
+
+        Parameters
+        ----------
+        writing
+            Of lines: bytes that writing needs. None for the layer.
+        """
+        (rows, cols), blocks, dtype = self.grid.shape, self.blocks, self.layers[0].dtype
+        cells, tiled = blocks.largest(1), blocks.largest(tiled=True)
+        voids, ring = self.has_voids, blocks.largest(self.halo)
+        held = low_bytes(blocks, dtype.itemsize) + voids * voids_bytes(blocks) // 24
+        if writing is not None:
+            held += 16 * rows * blocks.shape[1]  # lines and steps of each row of each block
+        return fit_blocks(
+            blocks,
+            dtype.name,
+            "to breach",
+            buffer=(ring + blocks.largest()) * dtype.itemsize,
+            # Masks of the rings; the search; low cells, labels, lists of pits and outlets as
+            # numbers and bytes.
+            worker=4 * ring + 29 * (2 * self.reach + 1) ** 2 + cells * (40 + dtype.itemsize),
+            scratch=(ring + 2 * tiled) * dtype.itemsize,
+            common=PER_ROW * rows,
+            held=held,
+            joined=held + max(voids * voids_bytes(blocks), writing or 0),
+            passes=2 + voids,
+            bytes_read=(2 + voids) * layer_bytes(rows, cols, dtype.itemsize, blocks.block),
+            bytes_written=layer_bytes(rows, cols, dtype.itemsize, blocks.block),
             machine=machine,
         )
 
@@ -219,7 +244,7 @@ class Breach(Operation):
         plan_breach_proof(self.layers[0], self.outputs[0], self.rule, limits, voids=self.has_voids)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        layers = self.layers[0], run.layer(self.into)
+        layers = self.layers[0], run.layer(self.asked.into)
         verify_breach(*layers, self.rule, self.outlets, found, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
@@ -227,7 +252,7 @@ class Breach(Operation):
 class BreachState(State):
     """Voids, then flats at the rims of all blocks; then the counts of blocks, in files."""
 
-    def __init__(self, operation: Breach, files: BlockFiles) -> None:
+    def __init__(self, operation: BreachedHeights, files: BlockFiles) -> None:
         self._operation, self._files = operation, files
         blocks = operation.blocks
         self._voids = Voids(blocks) if operation.has_voids else None
@@ -287,190 +312,3 @@ def compile_kernels(dtype: np.dtype, rule: BreachRule) -> None:
         new_search(1),
         heights[:1, :1],
     )
-
-
-def plan_breach(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    block: int,
-    *,
-    max_distance: int = MAX_DISTANCE,
-    voids: bool = False,
-    beside: int | None = None,
-    machine: Machine,
-) -> StreamPlan:
-    """Plan `breach` for a layer of this shape, type and block size.
-
-    Parameters
-    ----------
-    beside
-        Of its lines: bytes that writing needs. None for the layer.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    blocks = BlockGrid(rows, cols, block)
-    cells, tiled = blocks.largest(1), blocks.largest(tiled=True)
-    lines = beside is not None
-    reach = reach_of((rows, cols), max_distance)
-    ring = blocks.largest(reach if lines else 2 * reach)
-    held = low_bytes(blocks, dtype.itemsize) + voids * voids_bytes(blocks) // 24
-    held += lines * 16 * rows * blocks.shape[1]  # lines and steps of each row of each block
-    return fit_blocks(
-        blocks,
-        dtype.name,
-        "to breach",
-        buffer=(ring + blocks.largest()) * dtype.itemsize,
-        # Masks of the rings; the search; low cells, labels, lists of pits and outlets as numbers
-        # and bytes.
-        worker=4 * ring + 29 * (2 * reach + 1) ** 2 + cells * (40 + dtype.itemsize),
-        scratch=(ring + 2 * tiled) * dtype.itemsize,
-        common=PER_ROW * rows,
-        held=held,
-        joined=held + max(voids * voids_bytes(blocks), beside or 0),
-        passes=2 + voids,
-        bytes_read=(2 + voids) * layer_bytes(rows, cols, dtype.itemsize, block),
-        bytes_written=layer_bytes(rows, cols, dtype.itemsize, block),
-        machine=machine,
-    )
-
-
-@takes_dataarrays
-@checked(max_depth=height)
-def breach(
-    store: StoreLike,
-    *,
-    max_distance: int = MAX_DISTANCE,
-    max_depth: float | None = None,
-    inner_voids: bool = False,
-    layer: str = "elevation",
-    into: str = LAYER,
-    lines: str | os.PathLike[str] | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Result:
-    """Breach depressions: cut a channel from each pit along the least-cost way to a lower cell.
-
-    A pit is a cell, or a flat, without a lower neighbour and without an outlet. Outlets are the
-    cells at the raster's edge and beside voids that reach it. The way leads from the pit (the first
-    cell of a flat) to a lower cell or an outlet, and all higher cells on it are lowered to the
-    height of the pit. It is the one with the least sum of cuts; of several, one with the fewest
-    steps. All ways are found on the heights as they are; where they meet, the lowest cut counts.
-
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray.
-    max_distance
-        How many rows and columns a way may lead away from its pit.
-    max_depth
-        The deepest cut, in the unit of the heights; no limit when None. Other pits remain.
-    inner_voids
-        Whether cells beside voids that do not reach the raster's edge are outlets, too.
-    layer
-        Layer of heights.
-    into
-        Layer to write, of the type of the heights, with the nodata value of these.
-    lines
-        File for the ways as lines: .geojson, .json, .parquet (GeoParquet), .fgb or .gpkg (layer
-        "breach_lines"). None: no file.
-    memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process, which draws the lines in any case.
-    verify
-        Verify the layer in two more passes over the cells, three where there are voids.
-    compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result once the new one is complete.
-    progress
-        Called with the cells just done and the cells of all passes.
-
-    Returns
-    -------
-    Result
-        Its `layers` are named `into`; `found` has the numbers of "pits", of those "breached" and of
-        cells "lowered", the "deepest_cut", and the "volume" of all cuts: heights times areas, which
-        are in square metres in a geographic CRS.
-
-    Raises
-    ------
-    InputError
-        when a name, the distance or the depth cannot be used, or lines cannot be written there.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged, lacks the layer, or already has such a result.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-    VerificationError
-        when the proof fails; there is no result then.
-
-    Notes
-    -----
-    A line leads from a pit to the end of its way, in the order of pits, row by row. Its attributes
-    are pit and end, ids (row * columns + column) of these cells; the number of its cells; its
-    length, in map units, or in metres for a geographic CRS; cost, the sum of all cuts below the
-    heights as they were, and the largest cut; height and end_height, those of the pit and, before
-    it is cut, of the end.
-
-    J. B. Lindsay (2016), Efficient hybrid breaching-filling sink removal methods for flow path
-    enforcement in digital elevation models; Hydrological Processes 30. J. B. Lindsay and K. Dhun
-    (2015), Modelling surface drainage patterns in altered landscapes using LiDAR; International
-    Journal of Geographical Information Science 29.
-
-    Examples
-    --------
-    >>> breach("dem.zarr", max_depth=5)
-    >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="breached")
-    """
-    opened = opened_store(store)
-    limits = max_distance, max_depth
-    operation = breaching_of(opened, *limits, inner_voids=inner_voids, layer=layer, into=into)
-    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "overwrite": overwrite}
-    again: dict[str, Any] = {"resume": resume, "verify": verify, "client": client}
-    again["compress"] = compress
-    if lines is None:
-        return run(operation, place=Here(progress), **how, **again)
-    from .lines import both, lines_of
-
-    checked_target(lines, overwrite=overwrite)
-    drawn = lines_of(operation, str(lines))
-    drawn.plan(Machine.of(memory_limit, threads))  # before heights are there without the lines
-    passes = operation.passes + drawn.passes + operation.proof_passes * verify
-
-    def counted(cells: int, total: int) -> None:
-        progress(cells, opened.grid.cells * passes)
-
-    found = run(operation, place=Here(counted), **how, **again)
-    return both(found, run(drawn, place=Here(counted), **how), str(lines))
-
-
-def breaching_of(
-    store: TileStore,
-    max_distance: int = MAX_DISTANCE,
-    max_depth: float | None = None,
-    *,
-    inner_voids: bool = False,
-    layer: str = "elevation",
-    into: str = LAYER,
-) -> Breach:
-    """The operation of the arguments of `breach`."""
-    depth = None if max_depth is None else float(max_depth)
-    outlets = BORDER if inner_voids else EDGE
-    return Breach(str(store.path), outlets, layer, into, max_distance, depth)

@@ -23,6 +23,7 @@ from ...errors import StoreError
 from ...grid import Window
 from ...io.places import Places, PlacesLike, as_places
 from ...io.settling import Ground, refuse_unusable
+from ...running import PlannedLayer
 from ...store import Layer
 
 EDGE, BORDER = "edge", "border"
@@ -146,10 +147,17 @@ def with_inner_voids(outlets: object) -> bool:
     return isinstance(outlets, str) and outlets in (BORDER, LOW_BORDER)
 
 
-def has_voids(outlets: str, cells: Layer) -> bool:
-    """Whether it matters to these outlets which voids reach the edge of the raster."""
+def has_voids(outlets: str, cells: Layer | PlannedLayer) -> bool:
+    """Whether it matters to these outlets which voids reach the edge of the raster.
+
+    A plan does not know whether there are any, and counts them.
+    """
+    if name_of(outlets) not in (EDGE, LOW_EDGE):
+        return False
+    if isinstance(cells, PlannedLayer):
+        return True
     possible = cells.nodata is not None or cells.dtype.kind == "f"
-    return name_of(outlets) in (EDGE, LOW_EDGE) and possible and not is_full(cells)
+    return possible and not is_full(cells)
 
 
 def is_full(cells: Layer) -> bool:
