@@ -30,8 +30,7 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (
-        "flow-direction",
-        "accumulate", "network",
+        "flow-direction", "network",
     ),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
     "Terrain": ("compute-mst", "contours"),
@@ -141,7 +140,6 @@ REPLACED = {
 STYLES = {
     ("flow-direction", "OUTPUT"): "directions",
     ("compute-sssp", "BACKLINK"): "directions",
-    ("accumulate", "OUTPUT"): "accumulation",
     ("compute-sssp", "OUTPUT"): "distance",
     ("corridor", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",

@@ -38,7 +38,6 @@ _HOME = {
     "TerrainError": "errors",
     "TileStore": "store",
     "VerificationError": "errors",
-    "accumulate": "hydrology.accumulate.operation",
     "build_index": "paths.distance_index",
     "build_overviews": "raster.overviews",
     "contours": "raster.contours.operation",

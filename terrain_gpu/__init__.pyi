@@ -20,7 +20,6 @@ from .errors import TerrainError as TerrainError
 from .errors import VerificationError as VerificationError
 from .grid import GridSpec as GridSpec
 from .hydrology.accumulate.operation import Accumulation as Accumulation
-from .hydrology.accumulate.operation import accumulate as accumulate
 from .hydrology.flow_direction.operation import flow_direction as flow_direction
 from .hydrology.network.pipeline import Network as Network
 from .hydrology.network.pipeline import extract_network as extract_network
@@ -121,6 +120,109 @@ __all__ = [
     "tied_steps",
     "watershed",
 ]
+
+def accumulate(
+    store: StoreLike,
+    outlets: PlacesLike | str | None = None,
+    *,
+    add_outlets: PlacesLike | None = None,
+    areas: bool = False,
+    into: str = "accumulation",
+    directions: str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Accumulation:
+    """Count the cells, or sum the areas, that drain through each cell along the spanning forest.
+
+    The forest (compute-mst; of weight flow, if it has to be computed) is rooted at the outlets. By
+    default, these are the cells on the raster's edge or beside nodata that have no lower neighbour
+    or over which a depression spills; with weight max, whose edges have no slopes, all cells there.
+    Every cell drains along the forest to one outlet. A tree with several outlets is cut between any
+    two of them at the heaviest edge of the path that joins them, which is the divide, as if water
+    rose from all outlets at once. Trees without an outlet drain nowhere.
+
+    Each cell of the result is the sum over all cells upstream, itself included; 0 if no outlet is
+    reached, and at cells without a value.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    outlets
+        Cells, in the forms that `shortest_paths` accepts as sources, or a name, as for
+        `flow_direction`. None: "low_border", or "border" for a spanning forest of weight "max",
+        whose edges have no slopes.
+    add_outlets
+        Cells that are outlets in addition to those of a name, in the same forms.
+    areas
+        Sum areas instead of cells, in square map units (square metres in a geographic CRS).
+    into
+        Layer to write the sums to.
+    directions
+        Also write this layer: D8 codes of the downstream steps, uint8 (E 1, SE 2, ... NE 128; 0
+        outlet, 255 no outlet reached). The sums are verified along these.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Accumulation
+        Its `layer` has the sums: cells as uint32 (int64 for rasters of 2^32 cells or more), areas
+        as float64. Its `directions` are None unless they are written.
+
+    Raises
+    ------
+    InputError
+        when an outlet has no value, a result would replace one of its own inputs, or `verify` is
+        set without `directions`.
+    StoreError
+        when the weight of the spanning forest is "absdiff", or has no slopes for these outlets; or
+        it is out of date.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    The result is the minimum spanning forest relative to the outlets: J. Cousty, G. Bertrand, L.
+    Najman, M. Couprie (2009), Watershed cuts: minimum spanning forests and the drop of water
+    principle; IEEE TPAMI 31(8). Sums are sums of integers, so they do not depend on the blocks; see
+    `area_units`.
+
+    Examples
+    --------
+    >>> found = accumulate("dem.zarr", areas=True)
+    >>> areas = found.layer.read_window(0, 100, 0, 100)
+    """
+
 
 def basins(
     store: StoreLike,

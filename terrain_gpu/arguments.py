@@ -666,7 +666,6 @@ def device(name: str, value: Any) -> int:
 _CHECKS: dict[str, Check] = {
     "all_touched": flag,
     "allocation": flag,
-    "areas": flag,
     "backend": word(Backend),
     "backlink": flag,
     "base": real,
@@ -686,7 +685,6 @@ _CHECKS: dict[str, Check] = {
     "cumulative": flag,
     "depressions": word(DepressionsMethod),
     "device": device,
-    "directions": text,
     "fields": flag,
     "filled": text,
     "flats": word(FlatsMethod),

@@ -93,9 +93,13 @@ def _chained(
 ) -> dict[str, float]:
     """As `_provided`, of commands that are not tools yet."""
     chain = import_module(".hydrology.chain", __package__)
+    seconds: dict[str, float]
+    if maker.command == "compute-mst":
+        seconds = chain.provide_tree(store, show, **how)
+        return seconds
     outlets, added = (maker.options.get(name) for name in ("outlets", "add_outlets"))
     asked = chain.Asked.of(outlets, added) if "into" in maker.options else None
-    seconds: dict[str, float] = chain.provide_directions(store, layer, show, asked, **how)
+    seconds = chain.provide_directions(store, layer, show, asked, **how)
     return seconds
 
 

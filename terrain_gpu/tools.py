@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .tool import Tool
 
 TOOLS = {
+    "accumulate": "hydrology.accumulate:TreeAccumulation",
     "basins": "hydrology.basins:Basins",
     "breach": "hydrology.breach:Breach",
     "burn": "hydrology.burn:Burn",

@@ -34,7 +34,6 @@ except ImportError as error:
     raise ImportError(f"{error}; pip install 'terrain_gpu[xarray]'") from None
 
 METHODS = {
-    "accumulate": "accumulate",
     "cost_distance": "shortest_paths",
     "flow_direction": "flow_direction",
     "spanning_tree": "minimum_spanning_tree",

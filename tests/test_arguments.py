@@ -605,6 +605,7 @@ REFUSED = [
     (terrain_gpu.convert_dataset, {"inputs": []}, "inputs is empty; give the path"),
     (terrain_gpu.convert_dataset, {"store": None}, "store None: give a path"),
     (terrain_gpu.label_components, {"store": None}, "store None: give a store or its path"),
+    (terrain_gpu.watershed, {"snap": 9, "snap_area": {1: "wide"}}, "snap_area of 1 'wide': give a"),
 ]
 
 

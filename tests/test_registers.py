@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple, get_args
 
 import numba
@@ -57,6 +58,9 @@ def test_the_list_of_layers_knows_all_commands():
     others = {"build-index", "tied-steps", "flow-direction"}
     for mark, commands in marked.items():
         assert commands - others <= {manage.makers()[mark]}
+        # Breached heights, too, record the outlets by which sums are known.
+        layer = SimpleNamespace(info={"settings": {"outlets": "edge", mark: "elevation"}})
+        assert manage.made_by(layer) == manage.makers()[mark]
 
 
 def test_the_reference_lists_the_models():

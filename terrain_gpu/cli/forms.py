@@ -107,13 +107,22 @@ class ValuedFeatures(FeatureFile):
 
 
 class GivenOutlets(Form):
-    """Outlets at points, cells and features, or those on the edge."""
+    """Outlets at points, cells and features, or those on the edge.
+
+    Parameters
+    ----------
+    inner_voids
+        Whether cells beside inner voids are outlets; None for an option that says so.
+    """
+
+    def __init__(self, *, inner_voids: bool | None = None) -> None:
+        self._inner_voids = inner_voids
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return given_outlet_options(text)
 
     def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
-        asked = outlets_of(store, settings)
+        asked = outlets_of(store, settings, inner_voids=self._inner_voids)
         outlets, settings["add_outlets"] = asked or (None, None)
         return outlets
 
@@ -123,8 +132,11 @@ class AddedOutlets(Form):
 
     file: bool = False
 
+    def __init__(self, *, inner_voids: bool | None = None) -> None:
+        self._asks = inner_voids is None
+
     def options(self, one: ToolOption, text: str) -> list[Any]:
-        return [*added_outlet_options(text), inner_voids_option]
+        return [*added_outlet_options(text), *([inner_voids_option] if self._asks else [])]
 
     def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
         return settings[name]
@@ -182,6 +194,8 @@ FORMS: dict[str, Form] = {
     "depth": DepthOrLayer(),
     "outlets": GivenOutlets(),
     "added outlets": AddedOutlets(),
+    "border outlets": GivenOutlets(inner_voids=True),
+    "added border outlets": AddedOutlets(inner_voids=True),
     "pour points": GivenPourPoints(),
     "area": AreaOrField(),
 }

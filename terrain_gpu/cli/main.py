@@ -31,7 +31,6 @@ COMMANDS = (
 
 OPERATIONS = (
     "compute-mst",
-    "accumulate",
     "corridor",
     "flow-direction",
 )

@@ -55,7 +55,6 @@ PURPOSES = (
     "cost-matrix",
     "least-cost-network",
     "index",
-    "accumulate",
     "flow-direction",
     "network",
     "polygons",
@@ -71,7 +70,6 @@ UNPLANNED = {
 """Commands without a plan, and why."""
 
 PLANNERS = {
-    "accumulate": ("hydrology.accumulate.operation", "plan_accumulation"),
     "contours": ("raster.contours.lines", "plan_contours"),
     "network": ("hydrology.network.operation", "plan_network"),
     "polygons": ("raster.polygons.operation", "plan_polygons"),

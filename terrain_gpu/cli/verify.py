@@ -363,6 +363,10 @@ _GRADIENT = _LayerProof(
 )
 
 
+_DRAINED = "outlets"
+"""A setting of sums along the spanning forest, and of their directions: proven together."""
+
+
 def _of_tool(tool: type[Tool]) -> _LayerProof:
     """The proof of the layers of a tool."""
 
@@ -380,7 +384,11 @@ def _on_the_cpu(store: TileStore) -> dict[str, Check]:
     proofs: dict[str, Check] = {
         "rasters": _conversion,
         **_PROOFS,
-        **{one.mark: _of_tool(one) for one in map(tool_of, TOOLS) if one.proof},
+        **{
+            one.mark: _of_tool(one)
+            for one in map(tool_of, TOOLS)
+            if one.proof and one.mark != _DRAINED
+        },
     }
     checks: dict[str, Check] = {}
     drained: dict[str, tuple[list[str], list[str]]] = {}
@@ -396,7 +404,7 @@ def _on_the_cpu(store: TileStore) -> dict[str, Check]:
             checks[name] = partial(proofs[mark], name=name)
         elif settings.get("flats") == "gradient":
             checks[name] = partial(_GRADIENT, name=name)
-        elif "outlets" in settings:
+        elif _DRAINED in settings:
             of_run = drained.setdefault(json.dumps(settings), ([], []))
             of_run["encoding" in layer.info].append(name)
     if is_there(store.path / INDEX / "zarr.json"):
@@ -513,6 +521,5 @@ def _drainage(
     return (
         {**found, "layers": layers},
         f"layer{'s' * (len(layers) > 1)} {', '.join(layers)} verified, "
-        f"{counted(found['reached'], 'cell drains', 'cells drain')} to "
-        f"{counted(found['outlets'], 'outlet')}",
+        + tool_of("accumulate").proven(found),
     )

@@ -25,7 +25,7 @@ from .breach import LAYER as BREACHED
 from .breach import Breach
 from .breach.operation import BreachedHeights
 from .chain import Show
-from .common.outlets import BORDER, Asked, Outlets, with_inner_voids
+from .common.outlets import Asked, Outlets, with_inner_voids
 from .flow_direction.operation import ways_of
 from .network.pipeline import kept_places
 
@@ -37,13 +37,6 @@ def of(name: str) -> Callable[[TileStore, Show, Settings, Settings], Seconds]:
     """The function of a name."""
     found: Callable[[TileStore, Show, Settings, Settings], Seconds] = globals()[name]
     return found
-
-
-def accumulate(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:
-    """Of `accumulate`."""
-    outlets = BORDER if settings["outlets"] is None else settings["outlets"]
-    _refuse_outlets(store, Asked(outlets, settings["add_outlets"]))
-    return chain.provide_tree(store, show, **how)
 
 
 def extract_network(store: TileStore, show: Show, how: Settings, settings: Settings) -> Seconds:

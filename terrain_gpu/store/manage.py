@@ -33,7 +33,6 @@ _MAKERS = {
     "ties_of": "compute-sssp",
     "overview_of": "overviews",
     "flats": "flow-direction",
-    "outlets": "accumulate",
     "inputs": "convert-dataset",
 }
 """The commands that make layers, by a setting that only theirs have; the first that is found."""
@@ -42,7 +41,9 @@ _MAKERS = {
 @cache
 def makers() -> dict[str, str]:
     """The command that makes layers, by a setting that only theirs have."""
-    return _MAKERS | {tool_of(command).mark: command for command in TOOLS}
+    found = _MAKERS | {tool_of(command).mark: command for command in TOOLS}
+    # Others record outlets, too.
+    return dict(sorted(found.items(), key=lambda one: one[1] == "accumulate"))
 
 
 def made_by(layer: Layer) -> str | None:

@@ -363,7 +363,11 @@ def seconds_of(purpose, side, workers, storage=None, like=None):
 @pytest.fixture
 def sums_of_eight_bytes(monkeypatch):
     """As `accumulate` wrote when it was measured."""
-    monkeypatch.setattr(accumulating, "plan_accumulation", partial(plan_accumulation, areas=True))
+
+    def of_areas(*raster, **how):
+        return plan_accumulation(*raster, **{**how, "areas": True})
+
+    monkeypatch.setattr(accumulating, "plan_accumulation", of_areas)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Flow accumulation on the spanning forest, out of core: `accumulate`.
+"""Sums along the spanning forest, out of core.
 
 1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
 2. *Skeleton*: the outlines are joined in memory, and the flow between blocks is computed.
@@ -14,22 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, layer_bytes
 from ...engine.proof import Limits
-from ...engine.run import Here, Run, run
+from ...engine.run import Run
 from ...errors import ArgumentError, StoreError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import Measured
-from ...io.labelled import StoreLike, opened_store, takes_dataarrays
-from ...io.places import Places, PlacesLike
-from ...progress import Progress, silent
+from ...io.places import Places
 from ...report import Report
+from ...spanning_tree import LAYER as TREE
 from ...spanning_tree.weights import valid_cells
-from ...store import Layer
+from ...store import Layer, TileStore
 from ...store.labels import Layered
 from ..common.codes import ENCODING, NOWHERE
 from ..common.outlets import BORDER, LOW_BORDER, Outlets, has_voids, is_low, refuse_missing
@@ -37,15 +35,13 @@ from ..common.rims import BlockRim
 from ..common.sums import SumRule, count_dtype
 from ..common.voids import Voids, known_bytes, label_voids, outside, voids_bytes
 from ..common.weights import described_sums
-from ..completing import completed
 from ..forest.block import Work, read_forest
 from ..forest.drain import VERTEX_BYTES, Flows, drain, outline, solve
 from ..forest.plan import plan_blocks, planned_skeleton
-from ..forest.source import Forest, open_drained, open_forest
+from ..forest.source import Forest, heights_in, open_drained, open_forest
 from ..forest.tree import contract
+from . import LAYER, TreeAccumulation
 from .proof import plan_passes, verify_drainage
-
-LAYER = "accumulation"
 
 
 @dataclass(repr=False)
@@ -115,119 +111,18 @@ def plan_accumulation(
     )
 
 
-@takes_dataarrays
-@checked()
-@completed(writes=("into", "directions"))
-def accumulate(
-    store: StoreLike,
-    outlets: PlacesLike | str | None = None,
-    *,
-    add_outlets: PlacesLike | None = None,
-    areas: bool = False,
-    into: str = LAYER,
-    directions: str | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Accumulation:
-    """Root the spanning forest at outlets, and sum what drains through each cell.
-
-    Every cell drains along the forest to one outlet. A tree with several outlets is cut between
-    any two of them at the heaviest edge of the path that joins them, as if water rose from all
-    outlets at once. The result is the minimum spanning forest relative to the outlets.
-
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray. "mst" of weight "flow" is computed if it is
-        missing.
-    outlets
-        Cells, in the forms that `shortest_paths` accepts as sources, or a name, as for
-        `flow_direction`. Trees without an outlet drain nowhere. None: "low_border", or "border"
-        for a spanning forest of weight "max", whose edges have no slopes.
-    add_outlets
-        Cells that are outlets in addition to those of a name.
-    areas
-        Sum areas (map units squared, or square metres for a geographic CRS) instead of cells.
-    into, directions
-        Names of the layers for the sums and for the drainage directions; no directions when None.
-    memory_limit
-        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; one per processor when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
-        each worker. None: this process solves them.
-    verify
-        Verify the result in three more passes over the cells; needs `directions`.
-    compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result, once the new one is complete.
-    progress
-        Called with the number of cells just processed, and the total over both passes.
-
-    Raises
-    ------
-    InputError
-        when the memory limit is too small, an outlet has no value, a result would replace one of
-        its own inputs, or `verify` is set without `directions`.
-    StoreError
-        when the weight of the spanning forest is "absdiff", or has no slopes for these outlets; it
-        is stale or damaged; or the result exists already.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-    VerificationError
-        when the proof fails; there is no result then.
-
-    Notes
-    -----
-    J. Cousty, G. Bertrand, L. Najman, M. Couprie (2009), Watershed cuts: minimum spanning forests
-    and the drop of water principle; IEEE TPAMI 31(8). Sums are sums of integers, so they do not
-    depend on the blocks; see `area_units`.
-    """
-    opened = opened_store(store)
-    forest = open_drained(opened, "drainage")
-    if outlets is None:  # without slopes, no edge outwards has its place among the others
-        outlets = LOW_BORDER if forest.weight.slopes else BORDER
-    ends = Outlets.of(forest.cells, outlets, add_outlets)
-    if is_low(ends.digest) and not forest.weight.slopes:
-        raise StoreError(
-            f"{forest.edges.path}: outlets {outlets!r} need a spanning forest of weight flow, this "
-            f"has weight {forest.weight.name}; give 'edge' or 'border', or compute it again "
-            "(compute-mst --weight flow --overwrite)"
-        )
-    operation = Accumulate(str(opened.path), ends.digest, areas, into, directions, ends.places)
-    result = run(
-        operation,
-        memory_limit=memory_limit,
-        threads=threads,
-        compress=compress,
-        resume=resume,
-        overwrite=overwrite,
-        verify=verify,
-        place=Here(progress),
-        client=client,
-    )
-    report, found, layers = result.report, result.found, result.layers
-    reached = report.valid_cells
-    report.settings |= {"into": into, "directions": directions}
-    report.valid_cells = found["cells"]
-    report.result["reached"] = reached
-    codes = None if directions is None else layers[directions]
-    return Accumulation(layers[into], codes, found["outlets"], reached or 0, report)
+def plan_asked(
+    asked: TreeAccumulation, blocks: BlockGrid, types: list[np.dtype], machine: Machine
+) -> StreamPlan:
+    """Plan what is asked for, on heights of a type, without voids."""
+    how = {"areas": asked.areas, "directions": asked.directions is not None}
+    shape = blocks.rows, blocks.cols
+    return plan_accumulation(*shape, types[0], blocks.block, **how, machine=machine)
 
 
 @dataclass(frozen=True)
 class Accumulate(Operation):
-    """The operation. `digest` identifies the outlets; other fields are as for `accumulate`."""
+    """The operation. `digest` identifies the outlets; other fields are as of the tool."""
 
     store: str
     digest: str = BORDER
@@ -304,6 +199,17 @@ class Accumulate(Operation):
     def new_work(self) -> Any:
         work = Work(self.blocks, self.forest.weight)
         return work, np.empty(self.blocks.largest(), np.uint8)
+
+    def result(self, found: Any) -> Any:
+        if self.into is None:  # directions alone
+            return found
+        report, layers, totals = found.report, found.layers, found.found
+        reached = report.valid_cells
+        report.settings |= {"into": self.into, "directions": self.directions}
+        report.valid_cells = totals["cells"]
+        report.result["reached"] = reached
+        codes = None if self.directions is None else layers[self.directions]
+        return Accumulation(layers[self.into], codes, totals["outlets"], reached or 0, report)
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         if not known_types(contract):
@@ -405,3 +311,32 @@ class _Drainage(State):
 
     def found(self) -> dict[str, Any]:
         return self._found
+
+
+def refuse(asked: TreeAccumulation, store: TileStore) -> None:
+    """Refuse outlets that cannot be, before a spanning forest is computed for them.
+
+    Raises
+    ------
+    InputError
+    """
+    if TREE not in store:
+        outlets = BORDER if asked.outlets is None else asked.outlets
+        Outlets.of(heights_in(store), outlets, asked.add_outlets)
+
+
+def operation_of(store: TileStore | None, asked: TreeAccumulation) -> Accumulate:
+    """Return the operation, once the outlets are checked."""
+    assert store is not None, "`plan_asked` plans"
+    forest, outlets = open_drained(store, "drainage"), asked.outlets
+    if outlets is None:  # without slopes, no edge outwards has its place among the others
+        outlets = LOW_BORDER if forest.weight.slopes else BORDER
+    ends = Outlets.of(forest.cells, outlets, asked.add_outlets)
+    if is_low(ends.digest) and not forest.weight.slopes:
+        raise StoreError(
+            f"{forest.edges.path}: outlets {outlets!r} need a spanning forest of weight flow, this "
+            f"has weight {forest.weight.name}; give 'edge' or 'border', or compute it again "
+            "(compute-mst --weight flow --overwrite)"
+        )
+    named = asked.into, asked.directions
+    return Accumulate(str(store.path), ends.digest, asked.areas, *named, ends.places)

@@ -7,11 +7,11 @@ from typing import Any
 from ...tool import places
 
 
-def outlets(*, python: str) -> Any:
+def outlets(*, python: str, form: str = "outlets") -> Any:
     """The option for outlets: the name of a kind of them, or cells."""
     return places(
         default=None,
-        form="outlets",
+        form=form,
         help="Outlets at the points, lines and polygons of a vector file (FILE:LAYER for one layer "
         "of several), or at the cells of an aligned raster that are neither 0 nor nodata.",
         python=python,
