@@ -29,19 +29,16 @@ FOLDER = "terrain_gpu_processing"
 """Of the plugin in QGIS: not the name of the library, which the same Python may have, too."""
 
 GROUPS = {
-    "Drainage": (
-        "flow-direction", "network",
-    ),
+    "Drainage": ("flow-direction",),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
-    "Terrain": ("compute-mst", "contours"),
-    "Cells and areas": ("polygons",),
+    "Terrain": ("compute-mst",),
+    "Cells and areas": (),
 }  # fmt: skip
 for _tool in map(tool_of, TOOLS):
     GROUPS[_tool.group] += (_tool.command,)
 TITLES = {
     "compute-mst": "Minimum spanning tree",
     "compute-sssp": "Cost distance",
-    "network": "Spanning tree as lines",
 }
 LEFT_OUT = {
     "convert-dataset": "writes a store; algorithms take the raster itself",
@@ -242,6 +239,8 @@ def parameters_of(param: click.Parameter, command: str, title: str) -> Iterator[
     if getattr(param, "hidden", False):
         return
     made: dict[str, Any] = {"name": option.lstrip("-").replace("-", "_").upper(), "label": ""}
+    if argument and option == "path":
+        made["name"] = "OUTPUT"
     made["label"] = made["name"].replace("_", " ").capitalize()
     if not argument:
         made["option"] = option
@@ -289,7 +288,7 @@ def kind_of(param: click.Parameter, option: str, metavar: str, title: str) -> di
     if metavar.startswith("TABLE."):
         return {"kind": "table_out", "label": "Table"}
     if ".gpkg" in metavar or (metavar == "FILE" and ".gpkg" in text):
-        own = "" if option in ("--output", "output") else f" ({option.lstrip('-')})"
+        own = "" if option in ("--output", "path") else f" ({option.lstrip('-')})"
         return {"kind": "vector_out", "label": f"{title}{own}"}
     if getattr(param, "is_flag", False):
         return {"kind": "flag"}

@@ -22,7 +22,7 @@ STUB = Path(terrain_gpu.__file__).with_suffix(".pyi")
 HEAD = '''"""The public names of terrain_gpu. Written by scripts/build_stub.py: do not edit."""
 # ruff: noqa
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from .arguments import *

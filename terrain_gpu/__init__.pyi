@@ -1,7 +1,7 @@
 """The public names of terrain_gpu. Written by scripts/build_stub.py: do not edit."""
 # ruff: noqa
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from .arguments import *
@@ -21,8 +21,7 @@ from .errors import VerificationError as VerificationError
 from .grid import GridSpec as GridSpec
 from .hydrology.accumulate.operation import Accumulation as Accumulation
 from .hydrology.flow_direction.operation import flow_direction as flow_direction
-from .hydrology.network.pipeline import Network as Network
-from .hydrology.network.pipeline import extract_network as extract_network
+from .hydrology.network.operation import Network as Network
 from .hydrology.streams.operation import Streams as Streams
 from .io.convert import convert_dataset as convert_dataset
 from .io.export import export_layer as export_layer
@@ -38,12 +37,10 @@ from .paths.distance_index.query import query_index as query_index
 from .paths.least_cost_network import CostNetwork as CostNetwork
 from .paths.least_cost_network import least_cost_network as least_cost_network
 from .paths.ties.operation import tied_steps as tied_steps
-from .raster.contours.operation import Contours as Contours
-from .raster.contours.operation import contours as contours
+from .raster.contours.lines import Contours as Contours
 from .raster.label_components.operation import Components as Components
 from .raster.overviews import build_overviews as build_overviews
 from .raster.polygons.operation import Polygons as Polygons
-from .raster.polygons.operation import polygons as polygons
 from .report import Report as Report
 from .spanning_tree import SpanningTree as SpanningTree
 from .spanning_tree import minimum_spanning_tree as minimum_spanning_tree
@@ -589,6 +586,105 @@ def calc(
     """
 
 
+def contours(
+    store: StoreLike,
+    path: PathLike | None = None,
+    *,
+    layer: str = "elevation",
+    breaks: Sequence[float] | None = None,
+    interval: float | None = None,
+    base: float = 0.0,
+    polygons: bool = False,
+    cumulative: bool = False,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Contours:
+    """Write contour lines of a layer, or the areas between breaks.
+
+    Lines are interpolated linearly between the centres of four cells (marching squares); in a
+    saddle, the mean of the four decides. They have the higher ground on their left, end at the edge
+    of the raster and at nodata, and have the attribute level.
+
+    Areas (`polygons`) follow the edges of cells exactly, and are valid: one MultiPolygon for each
+    band lower < value <= upper, with the attributes lower, upper, cells (their number) and area (in
+    square metres on the ellipsoid in a geographic CRS, else in square map units). With `breaks`,
+    the lowest band has no lower bound. Areas of a layer of distances are isochrones.
+
+    The file does not depend on block size, memory limit or threads.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    path
+        A .gpkg (layer "contours"), .parquet or .fgb file, in the CRS of the raster; or a .geojson
+        or .json file, in longitude and latitude; see `write_paths`. None for a temporary file,
+        which `to_geodataframe` of the result reads.
+    layer
+        Any layer, such as "distance". Values are compared as 64-bit floats.
+    breaks
+        Levels in units of the layer, ascending. `polygons` leave out values above the last one,
+        which may be infinite (inf).
+    interval
+        Instead of `breaks`: levels at `base` + k * `interval`, for all whole k.
+    base
+        One of the levels of `interval`.
+    polygons
+        Write the areas lower < value <= upper instead of lines, along the edges of cells.
+    cumulative
+        Each area contains all values up to its break, so areas overlap; with `polygons` and
+        `breaks`.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Contours
+        With the path of the file, the number of features, and of levels or breaks that have some.
+
+    Raises
+    ------
+    InputError
+        when breaks are not ascending, both or neither of breaks and interval are given, the
+        interval is too small for the values, or the file cannot be written there.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged or lacks a layer.
+    OutputError
+        when the file cannot be written.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    W. E. Lorensen, H. E. Cline (1987), Marching cubes, SIGGRAPH '87, in two dimensions.
+
+    Examples
+    --------
+    >>> contours("dem.zarr", "contours.gpkg", interval=10).features
+    >>> frame = contours("dem.zarr", interval=10).to_geodataframe()
+    >>> hours = [3600, 7200, 10800]
+    >>> contours("dem.zarr", "hours.gpkg", layer="distance", breaks=hours, polygons=True)
+    """
+
+
 def depressions(
     store: StoreLike,
     *,
@@ -693,6 +789,93 @@ def depressions(
     Examples
     --------
     >>> found = depressions("dem.zarr", min_depth=1, table="depressions.csv")
+    """
+
+
+def extract_network(
+    store: StoreLike,
+    path: PathLike | None = None,
+    *,
+    min_length: float | None = None,
+    keep: PlacesLike | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Network:
+    """Write the main lines of the spanning forest as polylines.
+
+    Dead ends shorter than `min_length` are removed. An edge of the forest belongs to the network
+    when, on both of its sides, a path that begins with the edge is at least `min_length` long or
+    leads to a kept point. Each remaining end is then extended along the longest path (along all of
+    them, where several are equally long), unless it is a kept point. A tree without such an edge is
+    dropped: none of its paths is twice as long as `min_length`. The output does not depend on block
+    size, memory limit or threads.
+
+    Every line connects two nodes. A node is a cell where three or more edges meet, an end, or a
+    kept point. A line that uses both diagonals of a square of four cells is cut before the second
+    one, so that no line crosses itself; its parts follow one another. The attributes of a line are
+    start and end (row x columns + column of these cells, the lesser one first), weight (the sum of
+    its edge weights), pass_height (the value of its highest cell), length (in map units, or in
+    metres for a geographic CRS) and cells (their number).
+
+    The forest is that of compute-mst; of weight flow, where it is missing.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    path
+        A .gpkg (layer "network"), .parquet or .fgb file, in the CRS of the raster; or a .geojson or
+        .json file, in longitude and latitude; see `write_paths`. None for a temporary file, which
+        `to_geodataframe` of the result reads.
+    min_length
+        Remove dead ends shorter than this, in map units (metres in a geographic CRS). 0 removes
+        nothing; without it, only kept points count.
+    keep
+        Cells that are never removed and at which lines end, in the forms that `shortest_paths`
+        accepts as sources.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Network
+        With the path of the file, the numbers of lines and of cells on them, and the total length.
+
+    Raises
+    ------
+    InputError
+        when neither `min_length` nor `keep` is given, a kept point is nodata, or the file cannot be
+        written there.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged or lacks a layer.
+    OutputError
+        when the file cannot be written.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Examples
+    --------
+    >>> found = extract_network("dem.zarr", "lines.gpkg", min_length=5000)
+    >>> found.lines, found.length
     """
 
 
@@ -1258,6 +1441,82 @@ def label_components(
     --------
     >>> land = label_components("dem.zarr", "elevation > 0", table="land.csv")
     >>> land.count, land.cells
+    """
+
+
+def polygons(
+    store: StoreLike,
+    path: PathLike | None = None,
+    *,
+    layer: str | None = None,
+    names: Mapping[int, str] | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    verify: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Polygons:
+    """Write the areas of equal labels as polygons along the edges of their cells.
+
+    Each label becomes one MultiPolygon, in ascending order: a polygon for every part that is
+    connected by sides of cells, with its holes. All are valid, and share their edges exactly. The
+    file does not depend on block size, memory limit or threads.
+
+    The attributes are label (the value of the layer), name (with `names`; null where it is not
+    known), cells (their number) and area (in square metres on the ellipsoid in a geographic CRS,
+    else in square map units).
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    path
+        A .gpkg (layer "polygons"), .parquet or .fgb file, in the CRS of the raster; or a .geojson
+        or .json file, in longitude and latitude; see `write_paths`. None for a temporary file,
+        which `to_geodataframe` of the result reads.
+    layer
+        Layer of labels: basins, watersheds, components, or any other whole numbers. Its nodata
+        cells belong to no polygon. By default the only layer.
+    names
+        What labels stand for, such as the ids in a layer of allocation: the `names` of `Places`.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Polygons
+        With the path of the file, and the numbers of labels, polygons, holes and cells.
+
+    Raises
+    ------
+    InputError
+        when the layer has no whole numbers, or the file cannot be written there.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged or lacks a layer.
+    OutputError
+        when the file cannot be written.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Examples
+    --------
+    >>> found = polygons("dem.zarr", "basins.gpkg", layer="basins")
+    >>> found.labels, found.holes
     """
 
 

@@ -15,7 +15,7 @@ from .io.labelled import opened_store, takes_dataarrays
 from .prerequisites import provide
 from .progress import silent
 from .running import compute
-from .tool import Tool, described, options_of, spelled
+from .tool import Tool, described, drawn, options_of, spelled
 from .tools import FUNCTIONS, tool_of
 
 WIDTH = 96
@@ -76,6 +76,7 @@ RUN = {
 """Parameters of every function that makes layers."""
 
 GPU = {"backend", "device", "gpu_memory_limit"}
+OF_LAYERS = {"compress", "resume"}
 
 RAISES = {
     "PlanError": "when the memory limit is too small.",
@@ -83,6 +84,12 @@ RAISES = {
     "OutputError": "when the disk is full. Finished blocks are kept for `resume`.",
     "VerificationError": "when the proof fails; there is no result then.",
 }
+
+DRAWING_RAISES = RAISES | {
+    "StoreError": "when the store is damaged or lacks a layer.",
+    "OutputError": "when the file cannot be written.",
+}
+"""Of functions that write a file instead of layers."""
 
 
 @cache
@@ -108,7 +115,12 @@ def function_of(command: str) -> Callable[..., Any]:
                   for kind in ("read", "write")}  # fmt: skip
         call = completed(reads=layers["read"], writes=layers["write"])(call)
     checks = {name: one.check for name, one in options.items()}
-    return takes_dataarrays(checked(*cls.rules, **checks)(call))
+    call = checked(*cls.rules, **checks)(call)
+    if (path := drawn(cls)) is not None:
+        from .io.frames import draws  # brings GDAL
+
+        call = draws(path)(call)
+    return takes_dataarrays(call)
 
 
 def __getattr__(name: str) -> Any:
@@ -124,7 +136,7 @@ def parameters(cls: type[Tool]) -> dict[str, _Documented]:
         name: _Documented(types[name], one.default, one.option.python or one.option.help)
         for name, one in options_of(cls).items()
     }
-    left_out = set() if cls.gpu else GPU
+    left_out = (set() if cls.gpu else GPU) | (OF_LAYERS if drawn(cls) else set())
     return own | {name: one for name, one in RUN.items() if name not in left_out}
 
 
@@ -151,7 +163,8 @@ def documentation(cls: type[Tool]) -> str:
     sections = described(cls)
     store = f"{STORE} {PROVIDED}" if cls.needs else STORE
     texts = {"store": store, **{name: one.help for name, one in parameters(cls).items()}}
-    raised = "\n".join(f"{error}\n    {when}" for error, when in RAISES.items())
+    usual = DRAWING_RAISES if drawn(cls) else RAISES
+    raised = "\n".join(f"{error}\n    {when}" for error, when in usual.items())
     if own := sections.get("Raises"):
         raised = f"{own}\n{raised}"
     parts = [

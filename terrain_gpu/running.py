@@ -18,7 +18,7 @@ from .errors import ArgumentError
 from .grid import BlockGrid, GridSpec
 from .progress import Progress, silent
 from .store import TileStore
-from .tool import COUNTS, SIGNED_COUNTS, FileKind, Tool, options_of
+from .tool import COUNTS, SIGNED_COUNTS, FileKind, Tool, drawn, options_of
 
 
 def compute(
@@ -49,8 +49,11 @@ def compute(
     else:
         place = _placed(operation, given, how, progress) if asked.gpu else Here(progress)
         found = run(operation, overwrite=overwrite, place=place, **how)
+    result, features = found.report.result, drawn(type(asked))
     for name in files:
-        found.report.result[name] = os.fspath(getattr(asked, name))
+        result["output" if name == features else name] = os.fspath(getattr(asked, name))
+    if features is not None:
+        del result["layers"], result["blocks_resumed"]
     return operation.result(found)
 
 
@@ -119,7 +122,7 @@ def refuse_cuda(backend: str | None, only_cpu: str | None) -> None:
 
 
 def checked_files(asked: Tool, *, overwrite: bool) -> dict[str, str]:
-    """The paths of files to write besides layers, after checking that they can be written."""
+    """The paths of files to write, after checking that they can be written."""
     found = {}
     for name, one in options_of(type(asked)).items():
         path = getattr(asked, name)
@@ -144,6 +147,7 @@ def _checked_lines(path: Any, overwrite: bool) -> Any:
 _CHECKED: dict[FileKind, Callable[[Any, bool], Any]] = {
     "table": _checked_table,
     "lines": _checked_lines,
+    "features": _checked_lines,
 }
 
 

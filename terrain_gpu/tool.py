@@ -51,7 +51,8 @@ COUNTS = "counts"
 SIGNED_COUNTS = "signed counts"
 """The type of counts of cells that may be -1: int32, int64 for rasters of 2^31 or more cells."""
 
-FileKind = Literal["table", "lines"]
+FileKind = Literal["table", "lines", "features"]
+"""Of files: a table or lines in addition to layers, or features instead of them."""
 
 
 class MadeBy(NamedTuple):
@@ -160,7 +161,26 @@ def file(*, default: None, kind: FileKind, help: str) -> Any:
     return field(default=default, metadata={"option": Option(help, "FILE", file=kind)})
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(option, reads, writes, file, places))
+def drawing(*, layer: str, metavar: str) -> Any:
+    """The vector file that a tool writes instead of layers.
+
+    Parameters
+    ----------
+    layer
+        Its layer in a GeoPackage.
+    """
+    text = (
+        f'A .gpkg (layer "{layer}"), .parquet or .fgb file, in the CRS of the raster; or a '
+        ".geojson or .json file, in longitude and latitude; see `write_paths`. None for a "
+        "temporary file, which `to_geodataframe` of the result reads."
+    )
+    declared = Option(text, metavar, file="features", argument=True)
+    return field(default=None, metadata={"option": declared})
+
+
+@dataclass_transform(
+    frozen_default=True, field_specifiers=(option, reads, writes, file, drawing, places)
+)
 def tool(cls: type[Any]) -> type[Any]:
     """Declare a class as a tool."""
     if taken := vars(cls)["__annotations__"].keys() & Tool.__annotations__.keys():
@@ -192,7 +212,7 @@ class Tool:
     result
         Name of the type of its result.
     mark
-        A setting that only layers of this tool record.
+        A setting that only layers of this tool record; none if it writes no layers.
     proof
         The function that proves a stored layer, as module:name in its package; none if empty.
     proven
@@ -221,7 +241,7 @@ class Tool:
     planner: ClassVar[str] = ""
     gpu: ClassVar[Literal["one"] | None] = None
     result: ClassVar[str] = "Result"
-    mark: ClassVar[str]
+    mark: ClassVar[str] = ""
     proof: ClassVar[str] = ""
     rules: ClassVar[tuple[Rule, ...]] = ()
     refuses: ClassVar[str] = ""
@@ -245,6 +265,8 @@ class Tool:
     def planned(cls, asked: dict[str, Any]) -> Self:
         """The tool that `plan` plans: layers that are only said to be written have usual names."""
         given = {name: asked.get(name) for name in options_of(cls)}
+        if (file := drawn(cls)) is not None:
+            given[file] = f"{cls.command}.gpkg"
         named = {k for k, one in options_of(cls).items() if one.option.layer or one.option.file}
         return cls(**{k: k if v is True and k in named else v for k, v in given.items() if v})
 
@@ -295,6 +317,12 @@ def options_of(cls: type[Tool]) -> dict[str, ToolOption]:
         }
     found: dict[str, ToolOption] = vars(cls)["_options"]
     return found
+
+
+def drawn(cls: type[Tool]) -> str | None:
+    """The option that is the file a tool writes instead of layers, if it does."""
+    options = options_of(cls).items()
+    return next((name for name, one in options if one.option.file == "features"), None)
 
 
 def _not_none(kind: Any) -> Any:

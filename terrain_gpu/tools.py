@@ -14,12 +14,15 @@ TOOLS = {
     "breach": "hydrology.breach:Breach",
     "burn": "hydrology.burn:Burn",
     "calc": "raster.calc:Calc",
+    "contours": "raster.contours:DrawContours",
     "depressions": "hydrology.depressions:Depressions",
     "fill": "hydrology.fill:Fill",
     "fill-spill-merge": "hydrology.fill_spill_merge:FillSpillMerge",
     "flow-accumulation": "hydrology.flow_accumulation:FlowAccumulation",
     "hand": "hydrology.hand:Hand",
     "label-components": "raster.label_components:LabelComponents",
+    "network": "hydrology.network:ExtractNetwork",
+    "polygons": "raster.polygons:DrawPolygons",
     "rasterize": "raster.rasterize:Rasterize",
     "slope": "raster.slope:Slope",
     "streams": "hydrology.streams:FindStreams",
@@ -28,7 +31,10 @@ TOOLS = {
 }
 """Where the tool of a command is, as module:name."""
 
-FUNCTIONS = {command.replace("-", "_"): command for command in TOOLS}
+_NAMED = {"network": "extract_network"}
+"""Functions that are not called like their command."""
+
+FUNCTIONS = {_NAMED.get(command, command.replace("-", "_")): command for command in TOOLS}
 """The command of a Python function."""
 
 

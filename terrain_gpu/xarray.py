@@ -21,6 +21,7 @@ from .io.array_input import called, grid_of, two_dimensions
 from .io.labelled import RASTERS
 from .io.places import as_places
 from .paths.cost_distance.inputs import refuse_bottleneck, refuse_start_costs
+from .tool import drawn
 from .tools import TOOLS, tool_of
 
 if TYPE_CHECKING:
@@ -33,19 +34,19 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}; pip install 'terrain_gpu[xarray]'") from None
 
+_TOOLS = [tool_of(command) for command in TOOLS]
+
 METHODS = {
     "cost_distance": "shortest_paths",
     "flow_direction": "flow_direction",
     "spanning_tree": "minimum_spanning_tree",
-    **{one.accessor: one.function for one in map(tool_of, TOOLS) if one.accessor},
+    **{one.accessor: one.function for one in _TOOLS if one.accessor and not drawn(one)},
 }
 """Methods of the accessor, and the functions that they are."""
 
 FEATURES = {
-    "contours": "contours",
     "least_cost_network": "least_cost_network",
-    "network": "extract_network",
-    "polygons": "polygons",
+    **{one.accessor: one.function for one in _TOOLS if one.accessor and drawn(one)},
 }
 """Methods that return a GeoDataFrame, and the functions that they are."""
 
@@ -153,9 +154,8 @@ def _drawing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     labels = name == "polygons"
 
     def method(self: TerrainAccessor, *args: Any, **more: Any) -> Any:
-        given = {"layer": "labels", **more} if labels else more
         cells = _whole_numbers(self._array) if labels else self._array
-        return function(cells, *args, **given).to_geodataframe()
+        return function(cells, *args, **more).to_geodataframe()
 
     return _like(method, name, function, kept)
 

@@ -223,7 +223,8 @@ def test_the_command_reads_what_was_given(data):
         if "prefix" in one:
             wanted[value] = value
         elif "option" not in one:
-            key = "store" if one["name"] == "INPUT" else one["name"].lower()
+            arguments = {"INPUT": "store", "OUTPUT": "path"}
+            key = arguments.get(one["name"], one["name"].lower())
             wanted[key] = value
         elif value != one.get("default"):
             text = ["a=1", "b=2"] if one.get("repeated") else value

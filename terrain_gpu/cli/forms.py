@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,7 @@ from .places import (
     from_file,
     given_outlet_options,
     inner_voids_option,
+    names_of,
     naming,
     outlets_of,
     place_options,
@@ -23,6 +25,9 @@ from .places import (
 
 if TYPE_CHECKING:
     from ..store import TileStore
+
+
+log = logging.getLogger(__name__)
 
 
 class Form(Protocol):
@@ -46,6 +51,10 @@ class Form(Protocol):
     def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
         """Take the options out of the settings; return the value of the tool's option."""
 
+    def warn(self, found: Any) -> None:
+        """Warn, after the run, of what its result tells about these options."""
+        return  # which is nothing of most
+
 
 class FeatureFile(Form):
     """The cells that features of a file touch."""
@@ -59,7 +68,53 @@ class FeatureFile(Form):
         if file is None:
             return None
         with naming(as_option(name)):
-            return from_file(store.grid, file, limit, name, all_touched=True)
+            return self.read(name, file, store, limit)
+
+    def read(self, name: str, file: str, store: TileStore, limit: int | None) -> Any:
+        return from_file(store.grid, file, limit, name, all_touched=True)
+
+
+class CellsToKeep(FeatureFile):
+    """The cells at points, on lines and in polygons of a file that are to be kept."""
+
+    def read(self, name: str, file: str, store: TileStore, limit: int | None) -> Any:
+        return from_file(store.grid, file, limit, "places to keep")
+
+
+class NamesOfLabels(Form):
+    """What features of a file are called, by their ids."""
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        option = as_option(one.name)
+        field = f"Field of {option} with these names."
+        return [
+            click.option(option, metavar="FILE", help=text),
+            click.option("--id-field", metavar="FIELD", help=field),
+        ]
+
+    def refuse(self, settings: dict[str, Any]) -> None:
+        if (settings["names"] is None) != (settings["id_field"] is None):
+            raise click.UsageError("--names FILE and --id-field FIELD belong together: give both")
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        file, field = settings.pop(name), settings.pop("id_field")
+        if file is None:
+            return None
+        with naming(as_option(name)):
+            return names_of(store.grid, file, field, settings["memory_limit"])
+
+    def warn(self, found: Any) -> None:
+        report = found.report
+        if "unnamed" in report.result:
+            log.warning(
+                "%s: %d of %d labels of %s have no name, the first of them %d; give the file of "
+                "the places that the layer was computed from",
+                click.get_current_context().params["names"],
+                report.result["unnamed"],
+                found.labels,
+                report.settings["layer"],
+                report.result["first_unnamed"],
+            )
 
 
 class DepthOrLayer(Form):
@@ -191,6 +246,8 @@ class AreaOrField(Form):
 FORMS: dict[str, Form] = {
     "features": FeatureFile(),
     "valued features": ValuedFeatures(),
+    "kept": CellsToKeep(),
+    "names": NamesOfLabels(),
     "depth": DepthOrLayer(),
     "outlets": GivenOutlets(),
     "added outlets": AddedOutlets(),

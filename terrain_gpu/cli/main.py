@@ -36,16 +36,13 @@ OPERATIONS = (
 )
 """Files that `operations.command_of` makes a command of."""
 
-WRITERS = "network", "polygons", "contours"
-"""Files that `operations.writer_of` makes a command of."""
-
 
 class Commands(MutableMapping[str, click.Command]):
     """The commands by name, each imported when it is asked for."""
 
     def __init__(self) -> None:
         self._made: dict[str, click.Command | None] = dict.fromkeys(
-            (*COMMANDS, *OPERATIONS, *WRITERS, *TOOLS)
+            (*COMMANDS, *OPERATIONS, *TOOLS)
         )
 
     def __getitem__(self, name: str) -> click.Command:
@@ -78,9 +75,9 @@ def _command(name: str) -> click.Command:
         if name in COMMANDS:
             found = module.command
         else:
-            from .operations import command_of, writer_of
+            from .operations import command_of
 
-            found = (writer_of if name in WRITERS else command_of)(module)
+            found = command_of(module)
     assert found.callback is not None
     found.callback = options.naming_options(found.callback)
     return found

@@ -165,35 +165,34 @@ def command_of(operation: Any) -> click.Command:
     return _command(operation, command, decorators, "STORE|RASTER")
 
 
-def writer_of(operation: ModuleType) -> click.Command:
-    """Build the command of a module whose `run` writes a vector file, its second argument FILE.
+def writer_of(operation: Any) -> click.Command:
+    """Build the command of a tool that writes a vector file, its second argument.
 
-    The module has NAME, HELP, FILE (what the argument is called in messages and in the help),
-    OPTIONS, MODULES, PROVEN, `run` and `tell`; and may have `refuse`, NEEDS and READS, as in
+    FILE is the name of the argument, FORMATS what the help calls it; the rest is as in
     `command_of`.
     """
-    refuse = getattr(operation, "refuse", lambda settings: None)
-    name = operation.FILE.partition(".")[0]
 
-    def command(store: str, output: str, json_target: str | None, **settings: Any) -> None:
+    def command(store: str, json_target: str | None, **settings: Any) -> None:
+        from ..io.lines import checked_target  # brings GDAL
         from ..store import TileStore
-        from ..store.file_writer import writable_file
 
-        refuse(settings)
-        check_arguments(_function(operation), _without_contents(operation, settings))
+        operation.refuse(settings)
+        check_arguments(operation.FUNCTION, _without_contents(operation, settings))
+        output = settings[operation.FILE]
         given = Given.of(store, [output], settings)
         refuse_shared_files(
-            {**given.inputs, **_inputs(operation, settings)}, {name: output, "--json": json_target}
+            {**given.inputs, **_inputs(operation, settings)},
+            {operation.FORMATS.partition(".")[0]: output, "--json": json_target},
         )
-        writable_file(Path(output), overwrite=settings["overwrite"])  # before a raster is converted
+        checked_target(output, overwrite=settings["overwrite"])  # before a raster is converted
 
         with (
             options.if_interrupted(f"{output} is unchanged"),
             given.store(settings) as at,
         ):
-            before = _provide(operation, at, {**settings, "path": output})
+            before = _provide(operation, at, settings)
             with options.progress_of(operation.NAME) as progress:
-                found = operation.run(TileStore.open(at), output, progress=progress, **settings)
+                found = operation.run(TileStore.open(at), progress=progress, **settings)
         given.name(found.report)
         total, reprojected = _timed(found.report, before), tell_reprojected(found.report)
         options.write_json(found.report.to_json(), json_target)
@@ -204,7 +203,6 @@ def writer_of(operation: ModuleType) -> click.Command:
         )
 
     decorators = [
-        click.argument("output", metavar=operation.FILE),
         *operation.OPTIONS,
         store_option,
         options.memory_limit_option,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -56,9 +55,6 @@ PURPOSES = (
     "least-cost-network",
     "index",
     "flow-direction",
-    "network",
-    "polygons",
-    "contours",
     "corridor",
     *(_PURPOSES.get(command, command) for command in TOOLS),
 )
@@ -68,13 +64,6 @@ UNPLANNED = {
     "query-index": "it reads as much of the index as --memory-limit allows",
 }
 """Commands without a plan, and why."""
-
-PLANNERS = {
-    "contours": ("raster.contours.lines", "plan_contours"),
-    "network": ("hydrology.network.operation", "plan_network"),
-    "polygons": ("raster.polygons.operation", "plan_polygons"),
-}
-"""Modules and names of those that take shape, type, block size and flags."""
 
 PATHS = "sssp", "cost-matrix", "least-cost-network", "index", "corridor"
 """What takes a cost; a corridor, if it is one between places."""
@@ -279,7 +268,7 @@ class Purpose(click.Choice[str]):
 @click.option("--polygons", is_flag=True, help="Contours as polygons between breaks.")
 @click.option(
     "--cumulative",
-    type=click.IntRange(1, 2**31),
+    type=click.IntRange(1, 10**6),
     metavar="N",
     help="Contours as cumulative polygons of this number of breaks.",
 )
@@ -565,15 +554,6 @@ def _plan(
         named = {one.option: problem[one.option] for one in asked.inputs() if one.option}
         types = {name: dtype for name in named if (dtype := also_read(named[name])) is not None}
         return plan_of(asked, blocks, cells, machine, types)
-    if purpose in PLANNERS:
-        bands = problem["cumulative"] or int(problem["polygons"])
-        home, name = PLANNERS["polygons" if bands else purpose]
-        flags = [one for one in ("areas", "directions", "aspect") if problem[one]]
-        how = {**dict.fromkeys(flags, True), **({"labels": bands} if bands else {})}
-        planned: StreamPlan = getattr(import_module(f"..{home}", __package__), name)(
-            rows, cols, cells, block_size, machine=machine, **how
-        )
-        return planned
     if purpose == "export":
         return _plan_export(BlockGrid(rows, cols, block_size), cells, problem, machine)
     if purpose in PATHS and not problem["layers"]:

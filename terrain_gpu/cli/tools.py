@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -9,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..arguments import cells_away, counting, not_negative
-from ..tool import PathLike, Tool, ToolOption, as_option, described, options_of, spelled
+from ..tool import PathLike, Tool, ToolOption, as_option, described, drawn, options_of, spelled
 from ..tools import TOOLS, tool_of
 from . import options
 from .forms import FORMS
-from .operations import command_of
+from .operations import command_of, writer_of
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -24,7 +26,7 @@ PROVIDED = "Layers that the command needs and STORE lacks are computed first."
 
 def command_of_tool(cls: type[Tool]) -> click.Command:
     """The command `terrain-gpu NAME` of a tool."""
-    tool_options = options_of(cls)
+    tool_options, file = options_of(cls), drawn(cls)
     forms = {name: FORMS[one.option.form] for name, one in tool_options.items() if one.option.form}
     files = [name for name, form in forms.items() if form.file]
 
@@ -48,10 +50,11 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
     def run(store: TileStore, **settings: Any) -> Any:
         from ..running import compute
 
-        wanted = asked(settings)
-        return compute(
-            wanted, store, **{k: v for k, v in settings.items() if k not in tool_options}
-        )
+        how = {name: value for name, value in settings.items() if name not in tool_options}
+        found = compute(asked(settings), store, **how)
+        for form in forms.values():
+            form.warn(found)
+        return found
 
     def asked(settings: dict[str, Any]) -> Tool:
         return cls(**{name: settings[name] for name in tool_options})
@@ -66,7 +69,9 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         HELP=help_of(cls),
         OPTIONS=[option for one in tool_options.values() for option in _options(one)],
         ON_GPU=cls.gpu is not None,
-        PROVEN=bool(cls.proof),
+        FILE=file,
+        FORMATS=file and tool_options[file].option.metavar,
+        PROVEN=bool(cls.proof or file),
         MODULES=_modules(cls),
         READS=(*files, *(name for name, one in tool_options.items() if _is_read(one))),
         WRITES=tuple(name for name, one in tool_options.items() if one.option.layer == "write"),
@@ -75,16 +80,17 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         run=run,
         tell=cls.summary,
     )
-    return command_of(declared)
+    return (writer_of if file else command_of)(declared)
 
 
 def help_of(cls: type[Tool]) -> str:
     """The help of a tool's command."""
     paragraphs = described(cls)[""].split("\n\n")
     lines = [f"{{{name}}}" for name, one in options_of(cls).items() if one.option.file == "lines"]
-    raster = RASTER.replace("{given}", " or ".join(["{output}", *lines]))
+    given = RASTER.replace("{given}", " or ".join(["{output}", *lines]))
+    raster = "STORE can also be a raster." if drawn(cls) else given
     paragraphs.append(f"{raster} {PROVIDED}" if cls.needs else raster)
-    examples = "\n".join(line.strip() for line in cls.examples.strip().splitlines())
+    examples = inspect.cleandoc(cls.examples)
     return spelled("\n\n".join([*paragraphs, f"\b\n{examples}"]), as_option).replace("`", "")
 
 
@@ -101,6 +107,8 @@ def _options(one: ToolOption) -> list[Any]:
     if one.choices:
         words = [str(value) for value in one.choices]
         kind = (options.NumberChoice if isinstance(one.choices[0], int) else click.Choice)(words)
+    elif one.type == Sequence[float]:
+        kind = CommaSeparated()
     elif one.type in (int, float):
         kind = RANGES.get(one.check, one.type)
     # None is a default, too: an option that has it can be left out.
@@ -137,6 +145,18 @@ class NumberOrText(click.ParamType):
             except ValueError:
                 pass
         return str(value)
+
+
+class CommaSeparated(click.ParamType):
+    """Numbers, such as 600,1200,1800."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, ...]:
+        try:
+            return tuple(map(float, value.split(",")))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 600,1200,1800", param, ctx)
 
 
 def _is_read(one: ToolOption) -> bool:

@@ -27,7 +27,7 @@ from .breach.operation import BreachedHeights
 from .chain import Show
 from .common.outlets import Asked, Outlets, with_inner_voids
 from .flow_direction.operation import ways_of
-from .network.pipeline import kept_places
+from .network.operation import kept_places
 
 Settings = dict[str, Any]
 Seconds = dict[str, float]

@@ -39,7 +39,7 @@ from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths, whole_lengths
 from terrain_gpu.hydrology.forest import lines
 from terrain_gpu.hydrology.network import prune
-from terrain_gpu.hydrology.network.operation import ExtractNetwork
+from terrain_gpu.hydrology.network.operation import NetworkLines
 from terrain_gpu.io.places import NO_PLACES, from_rowcol
 
 TRANSFORM = (3.0, 0.0, 100.0, 0.0, -4.0, 50.0)
@@ -225,7 +225,7 @@ class TestContract(FileContract):
         except StoreError:  # a damaged layer, which the operation must find
             valid = np.zeros(layer.grid.shape, bool)
         kept = from_rowcol(layer.grid, self.kept(valid)) if valid.sum() > 7 else NO_PLACES
-        return ExtractNetwork(str(store), str(store.parent / "lines.geojson"), 60.0, kept)
+        return NetworkLines(str(store), str(store.parent / "lines.geojson"), 60.0, kept)
 
     def outputs(self, store):
         grid, path = TileStore.open(store).grid, store.parent / "lines.geojson"
@@ -702,7 +702,7 @@ MUTATIONS = {
 
 def mutate(patch, how):
     """Let runs change the features of the file that they have written."""
-    execute = ExtractNetwork.execute
+    execute = NetworkLines.execute
 
     def wrong(self, run):
         found = execute(self, run)
@@ -710,7 +710,7 @@ def mutate(patch, how):
         rewrite(writer.part, lambda features: how(features, self.grid))
         return found
 
-    patch.setattr(ExtractNetwork, "execute", wrong)
+    patch.setattr(NetworkLines, "execute", wrong)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -740,7 +740,7 @@ def test_its_proof_refuses(store, tmp_path, monkeypatch, name):
     ],
 )
 def test_its_proof_refuses_geopackages(store, tmp_path, monkeypatch, sql, words):
-    execute = ExtractNetwork.execute
+    execute = NetworkLines.execute
 
     def wrong(self, run):
         found = execute(self, run)
@@ -754,7 +754,7 @@ def test_its_proof_refuses_geopackages(store, tmp_path, monkeypatch, sql, words)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(ExtractNetwork, "execute", wrong)
+        patch.setattr(NetworkLines, "execute", wrong)
         with pytest.raises(VerificationError, match=words):
             extract_network(store, tmp_path / "a.gpkg", min_length=60, verify=True)
     assert os.listdir(tmp_path) == ["s.zarr"]

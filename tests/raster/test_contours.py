@@ -28,10 +28,9 @@ from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import GridSpec
-from terrain_gpu.raster.contours.bands import ContourPolygons
-from terrain_gpu.raster.contours.lines import ContourLines
+from terrain_gpu.raster.contours import DrawContours
+from terrain_gpu.raster.contours.operation import contours_of
 from terrain_gpu.raster.drawing import pieces
-from terrain_gpu.raster.drawing.levels import ContourLevels
 from terrain_gpu.raster.drawing.pieces import LinePieces
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
@@ -84,7 +83,8 @@ class TestContourLinesContract(FileContract):
 
     def make(self, store):
         path = str(store.parent / "p.geojson")
-        return ContourLines(str(store), "elevation", path, ContourLevels(self.levels))
+        asked = DrawContours(path, breaks=self.levels)
+        return contours_of(TileStore.open(store), asked)
 
     def outputs(self, store):
         path = store.parent / "p.geojson"
@@ -274,9 +274,8 @@ class TestContourPolygonsContract(FileContract):
 
     def make(self, store):
         path = str(store.parent / "p.geojson")
-        return ContourPolygons(
-            str(store), "elevation", path, ContourLevels((1.0, 3.0)), cumulative=True
-        )
+        asked = DrawContours(path, breaks=(1.0, 3.0), polygons=True, cumulative=True)
+        return contours_of(TileStore.open(store), asked)
 
     def outputs(self, store):
         path = store.parent / "p.geojson"

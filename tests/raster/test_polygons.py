@@ -29,7 +29,8 @@ from terrain_gpu.grid.lengths import cell_areas
 from terrain_gpu.io.features import POLYGONS
 from terrain_gpu.io.wkb import parts_of_wkb
 from terrain_gpu.raster.drawing import pieces
-from terrain_gpu.raster.polygons.operation import LabelPolygons, Outlines
+from terrain_gpu.raster.polygons import DrawPolygons
+from terrain_gpu.raster.polygons.operation import Outlines, label_polygons
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 
@@ -126,7 +127,8 @@ class TestPolygonsContract(FileContract):
         )
 
     def make(self, store):
-        return LabelPolygons(str(store), "elevation", str(store.parent / "p.geojson"))
+        asked = DrawPolygons(store.parent / "p.geojson", "elevation")
+        return label_polygons(TileStore.open(store), asked)
 
     def outputs(self, store):
         path = store.parent / "p.geojson"

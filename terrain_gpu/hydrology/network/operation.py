@@ -1,4 +1,4 @@
-"""The network of a spanning forest as an operation: `ExtractNetwork`.
+"""The network of a spanning forest as an operation: `NetworkLines`.
 
 1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
 2. *Skeleton*: the longest path to either side of every edge between blocks is computed.
@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +24,16 @@ from ...engine.machine import MB, Machine
 from ...engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
-from ...engine.run import Run
-from ...grid import Block, BlockGrid
-from ...grid.lengths import Measured, step_lengths, whole_lengths
+from ...engine.run import Result, Run
+from ...grid import Block
+from ...grid.lengths import Measured, length_unit, step_lengths, whole_lengths
 from ...io.features import library_bytes
+from ...io.frames import FeatureResult
 from ...io.lines import tell_without_crs
-from ...io.places import NO_PLACES, Places
+from ...io.places import NO_PLACES, Places, PlacesLike, as_places
+from ...io.settling import Ground, refuse_unusable
+from ...report import Report
+from ...store import Layer, TileStore
 from ..common.outlets import cells_in
 from ..forest.block import read_forest
 from ..forest.features import features, write_lines
@@ -35,8 +41,10 @@ from ..forest.lines import POSSIBLE_BYTES, PieceFile, trace_pieces
 from ..forest.plan import plan_blocks, planned_skeleton
 from ..forest.skeleton import ByBlock
 from ..forest.source import Forest, open_forest
-from . import prune
+from . import ExtractNetwork, prune
 from .proof import plan_network_proof, verify_network
+
+log = logging.getLogger(__name__)
 
 _LINES = 32 * MB
 """Memory reserved for lines."""
@@ -44,9 +52,65 @@ _LINES = 32 * MB
 OUTLINES, LINES = Phase("outlines", joined="skeleton"), Phase("lines", joined="ends")
 
 
+@dataclass(repr=False)
+class Network(FeatureResult):
+    """A network written to a file.
+
+    Attributes
+    ----------
+    path
+        The file.
+    lines, cells
+        Number of lines, and of cells on them. A cell where lines meet counts once for each line.
+    length
+        Total length of all lines, in map units, or in metres for a geographic CRS.
+    report
+        The run's `Report`.
+    """
+
+    path: Path
+    lines: int
+    cells: int
+    length: float
+    report: Report
+
+
+def network_of(store: TileStore | None, asked: ExtractNetwork) -> NetworkLines:
+    """The operation of the tool.
+
+    Raises
+    ------
+    InputError
+        when a kept point is nodata.
+    StoreError
+        when the spanning forest is stale or damaged.
+    """
+    path = str(asked.path)
+    if store is None:
+        return NetworkLines("", path, asked.min_length)
+    cells = open_forest(store).cells
+    kept = NO_PLACES if asked.keep is None else kept_places(cells, asked.keep)
+    return NetworkLines(str(store.path), path, asked.min_length, kept)
+
+
+def kept_places(cells: Layer, keep: PlacesLike) -> Places:
+    """The cells to keep, over a layer of heights.
+
+    Raises
+    ------
+    InputError
+        when one has no value.
+    """
+    kept = as_places(cells.grid, keep, "keep")
+    if not len(kept):
+        return kept
+    refuse_unusable(kept, Ground([cells]))
+    return kept.one_per_cell("points to keep")
+
+
 @dataclass(frozen=True)
-class ExtractNetwork(Operation):
-    """The operation; its fields are the parameters of `extract_network`."""
+class NetworkLines(Operation):
+    """The main lines of the spanning forest."""
 
     store: str
     path: str
@@ -79,14 +143,23 @@ class ExtractNetwork(Operation):
         return {"min_length": self.min_length, "kept": len(self.kept)}
 
     def plan(self, machine: Machine) -> StreamPlan:
-        cells = self.forest.cells
-        return plan_network(
-            *cells.grid.shape,
-            cells.dtype,
-            cells.block_size,
-            path=self.path,
+        return plan_blocks(
+            self.blocks,
+            self.layers[0].dtype,
+            "extract the network of",
+            vertex=prune.VERTEX_BYTES,
+            work=prune.LengthWork.BYTES + 8,
+            beside=_LINES + library_bytes(self.path),
             machine=machine,
         )
+
+    def examine(self) -> None:
+        if self.forest.weight.name == "absdiff":
+            log.warning(
+                "%s: computed with weight absdiff, so its lines follow the least climb, not "
+                "valleys; these need compute-mst --weight flow, or max",
+                self.forest.edges.path,
+            )
 
     @cached_property
     def lengths(self) -> tuple[np.ndarray, int]:
@@ -128,6 +201,13 @@ class ExtractNetwork(Operation):
             verify_network(self.forest, files, self.min_length, self.kept, found, run.proof_limits)
         return {"verified_lines": found["lines"]}
 
+    def result(self, found: Result) -> Network:
+        report, own = found.report, found.found
+        report.valid_cells = self.forest.edges.info["result"]["vertices"]
+        report.result["length_unit"] = length_unit(self.grid)
+        path = Path(self.path).absolute()
+        return Network(path, own["lines"], own["cells"], own["length"], report)
+
     def execute(self, run: Run) -> dict[str, Any]:
         (writer,) = run.writers.values()
         if not known_types(prune.contract_lengths):
@@ -144,7 +224,7 @@ class ExtractNetwork(Operation):
 class _NetworkState(State):
     """The outlines of blocks, the solved skeleton, the pieces of lines, and where their ends go."""
 
-    def __init__(self, operation: ExtractNetwork, run: Run) -> None:
+    def __init__(self, operation: NetworkLines, run: Run) -> None:
         (self._writer,) = run.writers.values()
         self._blocks, self._least = operation.blocks, operation.lengths[1]
         beside = _LINES + library_bytes(operation.path)
@@ -181,30 +261,3 @@ class _NetworkState(State):
 
     def close(self) -> None:
         self.pieces.close()
-
-
-def plan_network(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    block: int,
-    *,
-    path: str = "network.gpkg",
-    machine: Machine,
-) -> StreamPlan:
-    """Plan `extract_network` for a layer of this shape, dtype and block size, to `path`.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    return plan_blocks(
-        BlockGrid(rows, cols, block),
-        dtype,
-        "extract the network of",
-        vertex=prune.VERTEX_BYTES,
-        work=prune.LengthWork.BYTES + 8,
-        beside=_LINES + library_bytes(path),
-        machine=machine,
-    )

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.machine import Machine
-from ...engine.plan import StreamPlan
+from ...engine.run import Result
 from ...io.features import Fields
 from ..drawing.levels import ContourLevels
-from ..polygons.operation import LabelPolygons, plan_polygons
+from ..polygons.operation import LabelPolygons
 from ..polygons.proof import BandClasses, Classes
-from .lines import NAME
+from .lines import NAME, Contours
 
 FIELDS: Fields = {
     "lower": np.float64,
@@ -26,10 +25,7 @@ FIELDS: Fields = {
 
 @dataclass(frozen=True)
 class ContourPolygons(LabelPolygons):
-    """The operation; its fields are the parameters of `contours`.
-
-    The label of a band is the number of its upper level.
-    """
+    """Areas between levels. The label of a band is the number of its upper level."""
 
     levels: ContourLevels
     cumulative: bool = False
@@ -41,16 +37,15 @@ class ContourPolygons(LabelPolygons):
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), **self.levels.settings(), "cumulative": self.cumulative}
 
-    def plan(self, machine: Machine) -> StreamPlan:
-        layer = self.layers[0]
-        return plan_polygons(
-            *layer.grid.shape,
-            layer.dtype,
-            layer.block_size,
-            path=self.path,
-            labels=len(self.levels.breaks) if self.cumulative else 1,
-            machine=machine,
-        )
+    computed = True
+
+    @property
+    def labels_of_a_cell(self) -> int:
+        return len(self.levels.breaks) if self.cumulative else 1
+
+    def result(self, found: Result) -> Contours:
+        drawn, count = super().result(found), found.found["labels"]
+        return Contours(drawn.path, count, count, drawn.report)
 
     @property
     def label_type(self) -> np.dtype:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,13 +19,15 @@ from ...engine.machine import Machine
 from ...engine.operation import Phase, SolvedBlock
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks, require
 from ...engine.proof import Limits
-from ...engine.run import Run
-from ...grid import Block, BlockGrid
-from ...io.features import LINES, Feature, Fields, library_bytes
+from ...engine.run import Result, Run
+from ...grid import Block
+from ...io.features import LINES, Feature, Fields
+from ...io.frames import FeatureResult
 from ...io.proof.line_files import LineFile
 from ...plurals import counted
+from ...report import Report
 from ..drawing.levels import ContourLevels
-from ..drawing.pieces import JOINING, WRITING, Drawing, LinePieces, batches, successors
+from ..drawing.pieces import JOINING, Drawing, LinePieces, batches, successors
 from . import kernels
 from .proof import IsolineProof
 
@@ -41,9 +44,31 @@ VERTEX_BYTES = 300
 """Bytes per vertex while a line is assembled and written."""
 
 
+@dataclass(repr=False)
+class Contours(FeatureResult):
+    """Contours written to a file.
+
+    Attributes
+    ----------
+    path
+        The file.
+    features
+        Number of lines; of areas, each a MultiPolygon.
+    levels
+        Number of levels or breaks that have some.
+    report
+        The run's `Report`.
+    """
+
+    path: Path
+    features: int
+    levels: int
+    report: Report
+
+
 @dataclass(frozen=True)
 class ContourLines(Drawing):
-    """The operation; its fields are the parameters of `contours`."""
+    """Contour lines."""
 
     levels: ContourLevels
 
@@ -56,12 +81,21 @@ class ContourLines(Drawing):
         return {**super().settings(), **self.levels.settings()}
 
     def plan(self, machine: Machine) -> StreamPlan:
-        layer = self.layers[0]
-        return plan_contours(
-            *layer.grid.shape,
-            layer.dtype,
-            layer.block_size,
-            path=self.path,
+        (layer,), blocks = self.layers, self.blocks
+        (rows, cols), item = self.grid.shape, layer.dtype.itemsize
+        ring = blocks.largest(1)
+        return fit_blocks(
+            blocks,
+            layer.dtype.name,
+            "for the contours of",
+            buffer=ring * item,
+            # Classes, crossings before each side, masks; and a crossing for every cell.
+            worker=(8 + 16 + 3 + CROSSING_BYTES) * ring,
+            scratch=blocks.largest(tiled=True) * item,
+            held=self.held,
+            joined=self.held + JOINING,
+            advice=other_blocks("smaller", blocks.block),
+            bytes_read=layer_bytes(rows, cols, item, blocks.block),
             machine=machine,
         )
 
@@ -114,6 +148,10 @@ class ContourLines(Drawing):
         file = LineFile(writer.part, writer.path, self.grid, self.name, tuple(self.fields))
         checked = IsolineProof(file, self.layers[0], self.levels).run(run.proof_limits)
         return {"verified_lines": checked["lines"]}
+
+    def result(self, found: Result) -> Contours:
+        path, (lines, levels) = Path(self.path), (found.found[k] for k in ("lines", "levels"))
+        return Contours(path.absolute(), lines, levels, found.report)
 
     def compile(self) -> None:
         if not known_types(kernels.link):
@@ -253,38 +291,4 @@ def _joined(
         np.append(pieces[:joined], alone),
         np.append(starts[: count + 1], joined + 1 + np.arange(len(alone))),
         closed,
-    )
-
-
-def plan_contours(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    block: int,
-    *,
-    path: str = "contours.gpkg",
-    machine: Machine,
-) -> StreamPlan:
-    """Plan contour lines of a layer of this shape, type and block size, to a file such as `path`.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    blocks = BlockGrid(rows, cols, block)
-    ring = blocks.largest(1)
-    return fit_blocks(
-        blocks,
-        dtype.name,
-        "for the contours of",
-        buffer=ring * dtype.itemsize,
-        # Classes, crossings before each side, masks; and a crossing for every cell.
-        worker=(8 + 16 + 3 + CROSSING_BYTES) * ring,
-        scratch=blocks.largest(tiled=True) * dtype.itemsize,
-        held=(held := WRITING + library_bytes(path)),
-        joined=held + JOINING,
-        advice=other_blocks("smaller", block),
-        bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
-        machine=machine,
     )

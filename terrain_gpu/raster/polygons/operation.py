@@ -1,4 +1,4 @@
-"""Polygons of equal labels: `polygons`.
+"""Polygons of equal labels.
 
 1. *Trace*: the outlines in every block are traced; the directions of their edges go to a file.
 2. *Write*: pieces of outlines are joined across blocks, and written label by label.
@@ -6,35 +6,33 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ...arguments import checked, wrong
 from ...cells import is_nodata
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import Machine
 from ...engine.operation import Phase, SolvedBlock
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ...engine.proof import Limits
-from ...engine.run import Here, Run, run
-from ...errors import InputError
-from ...grid import Block, BlockGrid, GridSpec
+from ...engine.run import Result, Run
+from ...errors import ArgumentError, InputError
+from ...grid import Block, GridSpec
 from ...grid.lengths import Measured, area_units
-from ...io.features import POLYGONS, Feature, Fields, library_bytes
-from ...io.frames import FeatureResult, draws
-from ...io.labelled import StoreLike, opened_store, takes_dataarrays
-from ...io.lines import checked_target, refuse_too_fine
+from ...io.features import POLYGONS, Feature, Fields
+from ...io.frames import FeatureResult
+from ...io.lines import refuse_too_fine
 from ...plurals import counted
-from ...progress import Progress, silent
 from ...report import Report
-from ..drawing.pieces import JOINING, WRITING, Drawing, LinePieces, batches, successors
+from ...store import TileStore
+from ..drawing.pieces import JOINING, Drawing, LinePieces, batches, successors
+from . import DrawPolygons
 from .outlines import Rings, assemble, cycles, mark_edges, trace
 from .proof import Classes, LabelClasses, PolygonProof, polygon_file
 
@@ -68,119 +66,38 @@ class Polygons(FeatureResult):
     report: Report
 
 
-def _names(name: str, value: Any) -> dict[int, str]:
-    """Texts by whole numbers."""
-    kinds = {(type(key), type(text)) for key, text in getattr(value, "items", dict)()}
-    if not isinstance(value, Mapping) or not kinds <= {(int, str)}:
-        raise wrong(name, value, "a dict from whole numbers to texts")
-    return dict(value)
-
-
-@takes_dataarrays
-@draws("path")
-@checked(names=_names)
-def polygons(
-    store: StoreLike,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    layer: str,
-    names: Mapping[int, str] | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Polygons:
-    """Write the areas of equal labels as polygons along the edges of their cells.
-
-    Each label becomes one MultiPolygon, in ascending order: of a polygon for every part that is
-    connected by sides of cells, with its holes. All are valid, and share their edges exactly. The
-    file does not depend on block size, memory limit or threads. The attributes are
-
-    - label: the value of the layer,
-    - name: what the label stands for, with `names`; null where that is not known,
-    - cells: the number of cells,
-    - area: in square metres on the ellipsoid for a geographic CRS, else in square map units.
-
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray.
-    path
-        A .gpkg (layer "polygons"), .parquet or .fgb file, in the CRS of the raster; or a
-        .geojson or .json file, whose corners are reprojected to longitude and latitude; see
-        `write_paths`. None for a temporary file, which `Polygons.to_geodataframe` reads.
-    layer
-        A layer of whole numbers, such as "basins" or "watersheds". Its nodata cells belong to no
-        polygon.
-    names
-        What labels stand for, such as the ids in a layer of allocation: the `names` of `Places`.
-    memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
-    verify
-        Read the file back, and prove in another pass over the cells that it holds these areas,
-        before it appears.
-    overwrite
-        Replace an existing file, once the new one is complete.
-    progress
-        Called with the cells just done and all cells.
+def label_polygons(store: TileStore | None, asked: DrawPolygons) -> LabelPolygons:
+    """The operation of the tool, over the only layer unless one is named.
 
     Raises
     ------
     InputError
-        when the layer has no whole numbers, or the file cannot be written there.
-    PlanError
-        when the memory limit is too small, for so many outlines or for the polygons of a label.
+        when the layer has no whole numbers, or its cells are too small for GeoJSON.
     StoreError
         when the layer is missing or damaged.
-    OutputError
-        when the file cannot be written.
-    VerificationError
-        when the file is wrong.
-
-    Examples
-    --------
-    >>> found = polygons("dem.zarr", "basins.gpkg", layer="basins")
-    >>> found.labels, found.holes
     """
-    assert path is not None
-    target = checked_target(path, overwrite=overwrite)
-    opened = opened_store(store)
-    refuse_too_fine(path, opened.grid)
-    labels = opened.layer(layer)
+    path = str(asked.path)
+    if store is None:
+        return LabelPolygons("", "", path)
+    refuse_too_fine(path, store.grid)
+    layer = asked.layer
+    if layer is None:
+        if len(store.layers) != 1:
+            there = ", ".join(store.layers) or "none"
+            raise ArgumentError("which layer? {layer} names one; there are: {there}", there=there)
+        (layer,) = store.layers
+    labels = store.layer(layer)
     if labels.dtype.kind == "f" or labels.dtype == np.uint64:
         raise InputError(
             f"{labels.path}: holds {labels.dtype.name}, not labels that fit int64; name a layer of "
             "whole numbers (--layer), such as basins"
         )
-    result = run(
-        LabelPolygons(str(opened.path), layer, str(path), names=names),
-        memory_limit=memory_limit,
-        threads=threads,
-        overwrite=overwrite,
-        verify=verify,
-        place=Here(progress),
-        client=client,
-    )
-    report, found = result.report, result.found
-    report.valid_cells = found["cells"]
-    report.result = {**report.result, "output": str(path)}
-    for key in ("layers", "blocks_resumed"):
-        del report.result[key]
-    return Polygons(
-        target, found["labels"], found["polygons"], found["holes"], found["cells"], report
-    )
+    return LabelPolygons(str(store.path), layer, path, names=asked.names)
 
 
 @dataclass(frozen=True)
 class LabelPolygons(Drawing):
-    """The operation; its fields are the parameters of `polygons`."""
+    """Polygons of equal labels."""
 
     names: Mapping[int, str] | None = field(default=None, kw_only=True)
 
@@ -197,12 +114,23 @@ class LabelPolygons(Drawing):
         return ("areas",)
 
     def plan(self, machine: Machine) -> StreamPlan:
-        layer = self.layers[0]
-        return plan_polygons(
-            *layer.grid.shape,
-            layer.dtype,
-            layer.block_size,
-            path=self.path,
+        (layer,), blocks = self.layers, self.blocks
+        (rows, cols), item = self.grid.shape, layer.dtype.itemsize
+        cells, ring = blocks.largest(), blocks.largest(1)
+        # Of a cell: directions of four edges; the head of a ring, and its label.
+        traced = cells * (4 + 12 + self.label_type.itemsize) * self.labels_of_a_cell
+        own = ring * 40 + traced if self.computed else 0
+        return fit_blocks(
+            blocks,
+            layer.dtype.name,
+            "for the polygons of",
+            buffer=ring * item + traced,
+            worker=3 * ring + 12 * cells + own,
+            scratch=blocks.largest(tiled=True) * item,
+            held=self.held,
+            joined=self.held + JOINING,
+            advice=other_blocks("smaller", blocks.block),
+            bytes_read=layer_bytes(rows, cols, item, blocks.block),
             machine=machine,
         )
 
@@ -248,7 +176,20 @@ class LabelPolygons(Drawing):
         checked = PolygonProof(file, self.layers[0], self.classes).run(run.proof_limits)
         return {"verified_polygons": checked["polygons"]}
 
+    def result(self, found: Result) -> Any:
+        found.report.valid_cells = found.found["cells"]
+        counts = {key: found.found[key] for key in ("labels", "polygons", "holes", "cells")}
+        return Polygons(Path(self.path).absolute(), **counts, report=found.report)
+
     # -- what contours override -------------------------------------------------------------------
+
+    computed: ClassVar[bool] = False
+    """Whether labels are computed from the cells."""
+
+    @property
+    def labels_of_a_cell(self) -> int:
+        """How many labels a cell may have."""
+        return 1
 
     def labelled(
         self, values: np.ndarray, inside: np.ndarray
@@ -405,41 +346,3 @@ def _positions(grid: GridSpec, corners: np.ndarray) -> np.ndarray:
     a, _, c, _, e, f = grid.transform
     row, col = np.divmod(corners, grid.cols + 1)
     return np.stack((c + a * col, f + e * row), axis=1)
-
-
-def plan_polygons(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    block: int,
-    *,
-    path: str = "polygons.gpkg",
-    labels: int = 0,
-    machine: Machine,
-) -> StreamPlan:
-    """Plan `polygons` for a layer of this shape, type and block size, to a file such as `path`.
-
-    Contours have int64 labels, which are computed, and a cell has as many as `labels`.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    blocks = BlockGrid(rows, cols, block)
-    cells, ring = blocks.largest(), blocks.largest(1)
-    # Of a cell: directions of four edges; the head of a ring, and its label.
-    traced = cells * (4 + 12 + (8 if labels else dtype.itemsize)) * max(labels, 1)
-    return fit_blocks(
-        blocks,
-        dtype.name,
-        "for the polygons of",
-        buffer=ring * dtype.itemsize + traced,
-        worker=3 * ring + 12 * cells + (40 * ring + traced if labels else 0),
-        scratch=blocks.largest(tiled=True) * dtype.itemsize,
-        held=(held := 16 * rows + WRITING + library_bytes(path)),
-        joined=held + JOINING,
-        advice=other_blocks("smaller", block),
-        bytes_read=layer_bytes(rows, cols, dtype.itemsize, block),
-        machine=machine,
-    )
