@@ -1,4 +1,4 @@
-"""What counts as a cell with a value, and how values travel through JSON."""
+"""Which cells are valid, and how values are written to JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES = tuple(
         *("float32", "float64"),
     )
 )
-"""Every cell type a layer may have, little-endian."""
+"""The cell types that a layer may have, little-endian."""
 
 
 def layer_dtype(dtype: Any) -> np.dtype:
@@ -40,7 +40,7 @@ def layer_dtype(dtype: Any) -> np.dtype:
 
 
 def refuse_masked(array: np.ndarray, name: str) -> None:
-    """Refuse a masked array, whose mask would be ignored.
+    """Reject a masked array, because its mask would be ignored.
 
     Raises
     ------
@@ -49,8 +49,8 @@ def refuse_masked(array: np.ndarray, name: str) -> None:
     """
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentError(
-            f"{{{name}}} is a masked array; give .filled(value) with nodata=value, or floats with "
-            "NaN"
+            f"{{{name}}} is a masked array, which is not supported here; use .filled(value) with "
+            "nodata=value, or floats with NaN"
         )
 
 
@@ -71,18 +71,18 @@ def fits(value: float | int, dtype: np.dtype) -> bool:
 
 
 def exact(value: float | int, dtype: np.dtype) -> bool:
-    """Whether `value` fits, and a whole number is not rounded to float64."""
+    """Whether `value` fits, and is not an integer that float64 would round."""
     whole = isinstance(value, int) and dtype.kind == "f"
     return fits(value, dtype) and not (whole and float(value) != value)
 
 
 def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -> float | int:
-    """`value` as the Python number a cell of `dtype` would hold.
+    """`value` as a Python number, converted to `dtype`.
 
     Raises
     ------
     InputError
-        when such a cell cannot hold it.
+        when it does not fit `dtype`.
     """
     if not fits(value, dtype):
         raise InputError(f"{what} {value} does not fit cells of type {dtype.name}")
@@ -92,9 +92,9 @@ def as_scalar(value: float | int, dtype: np.dtype, what: str = "nodata value") -
 def near(data: np.ndarray, value: float | int) -> np.ndarray:
     """Where cells of a file equal its nodata value, by GDAL's rule.
 
-    Real cells may differ from it by 5e-7 of it: a tag often holds fewer digits than the cells. NaN
-    equals NaN. Beyond GDAL's rule, the largest numbers equal infinity: a tag of
-    -1.79769313486232e+308 is read as that.
+    Real cells may differ from it by a relative 5e-7: a tag often has fewer digits than the cells.
+    NaN equals NaN. In addition to GDAL's rule, the largest numbers equal infinity: a tag of
+    -1.79769313486232e+308 is read as infinity.
     """
     if data.dtype.kind != "f":
         return data == value
@@ -107,20 +107,20 @@ def near(data: np.ndarray, value: float | int) -> np.ndarray:
     exact, inner, outer = kind(value), kind(value * (1 - 2**-20)), kind(value)
     with np.errstate(over="ignore", invalid="ignore"):
         outer *= kind(1 + 2**-20)
-        if np.isinf(exact + exact):  # overflow of the sum below counts as near
+        if np.isinf(exact + exact):  # if the sum below overflows, values are near
             inner = kind(0)
-        found = (data >= min(inner, outer)) & (data <= max(inner, outer))
-        if found.any():  # few: now exactly
-            some = data[found]
+        close_cells = (data >= min(inner, outer)) & (data <= max(inner, outer))
+        if close_cells.any():  # few cells: compare exactly
+            some = data[close_cells]
             close = np.abs(some - exact) < np.abs(some + exact) * 2.0**-22
-            found[found] = close | (some == exact)
-    return found
+            close_cells[close_cells] = close | (some == exact)
+    return close_cells
 
 
 def is_nodata(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
-    """Mask of the cells without a value: nodata and, in float layers, NaN and infinities."""
+    """Mask of invalid cells: nodata and, in float layers, NaN and infinities."""
     if isinstance(nodata, np.generic):
-        nodata = nodata.item()  # a Python number is compared in the cells' own type
+        nodata = nodata.item()  # a Python number is compared in the type of the cells
     if data.dtype.kind == "f":
         mask = ~np.isfinite(data)
         if nodata is not None and math.isfinite(nodata):
@@ -133,7 +133,7 @@ def is_nodata(data: np.ndarray, nodata: float | int | None) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Stats:
-    """Cells with a value, and their range (None when there are none)."""
+    """The number of valid cells, and their range (None when there are none)."""
 
     valid: int
     low: float | int | None
@@ -141,14 +141,14 @@ class Stats:
 
 
 def all_valid(low: Any, high: Any, nodata: float | int | None) -> bool:
-    """Whether every cell from the least to the greatest has a value: most blocks need no mask."""
-    # NaN and infinities surface in one of them.
+    """Whether all cells are valid, from their minimum and maximum: most blocks need no mask."""
+    # NaN and infinities appear in one of them.
     finite = bool(np.isfinite(low) and np.isfinite(high))
     return finite and (nodata is None or not low <= nodata <= high)
 
 
 def stats(data: np.ndarray, nodata: float | int | None, ends: np.ndarray | None = None) -> Stats:
-    """The `Stats` of a block; `ends`: its least and its greatest cell, if known."""
+    """The `Stats` of a block; `ends`: its minimum and maximum, if known."""
     low, high = (data.min(), data.max()) if ends is None else ends
     if all_valid(low, high, nodata):
         return Stats(data.size, low.item() + 0, high.item() + 0)  # 0.0 for -0.0
@@ -159,7 +159,7 @@ def stats(data: np.ndarray, nodata: float | int | None, ends: np.ndarray | None 
 
 
 def to_json(value: float | int | None) -> float | int | str | None:
-    """A number for strict JSON: "NaN", "Infinity", "-Infinity" as strings, like Zarr v3."""
+    """A number for strict JSON, with "NaN", "Infinity", "-Infinity" as strings, as in Zarr v3."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return value
@@ -181,7 +181,7 @@ def from_json(value: Any) -> float | int | None:
 
 
 def differences(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return a - b as float64; those of integers are rounded only once."""
+    """Return a - b as float64; for integers, with a single rounding."""
     if a.dtype.kind == "f":
         return a.astype(np.float64) - b.astype(np.float64)
     # Unsigned words wrap around, so they hold every difference.

@@ -1,17 +1,17 @@
-"""Numbers with what they count, in messages."""
+"""Numbers with nouns in the singular or plural, for messages."""
 
 from __future__ import annotations
 
 
 def counted(count: int, what: str, several: str = "") -> str:
-    """A number and what it counts: "1 cell without a value", "2,000 cells without a value".
+    """A number and a noun: "1 cell of nodata", "2,000 cells of nodata".
 
     Parameters
     ----------
     what
-        For one. Several have an s after the first word.
+        The singular. By default, the plural has an s after the first word.
     several
-        For several, where that is not right.
+        The plural, if it is formed differently.
     """
     if count == 1:
         return f"1 {what}"

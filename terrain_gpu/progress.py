@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 
 Progress = Callable[[int, int], None]
-"""Called with the cells just finished and the cells in all."""
+"""Called with the number of cells just finished, and the total."""
 
 
 def silent(cells: int, total: int) -> None:
@@ -39,7 +39,7 @@ class Passes:
     Parameters
     ----------
     progress
-        Called with the cells of all passes.
+        Called with the number of cells of all passes.
     count
         Number of passes; may change until the first cell is done.
     """
@@ -49,13 +49,13 @@ class Passes:
         self._seen = self._total = 0
 
     def __call__(self, cells: int, total: int) -> None:
-        """Report the cells done in this pass, and the cells of a whole pass."""
+        """Report the number of cells just finished in this pass, and the total of a pass."""
         self._seen += cells
         self._total = self.count * total
         self._progress(cells, self._total)
 
     def restart(self, seen: int = 0) -> None:
-        """Go back to this count of cells done."""
+        """Go back to this number of finished cells."""
         if self._seen != seen:
             self._progress(seen - self._seen, self._total)
         self._seen = seen
@@ -67,7 +67,7 @@ class Passes:
 
 @contextmanager
 def bar(label: str, *, quiet: bool = False) -> Iterator[Progress]:
-    """A tqdm bar on standard error when that is a terminal, else `silent`."""
+    """A tqdm bar on standard error if it is a terminal, otherwise `silent`."""
     if quiet or not sys.stderr.isatty():
         yield silent
         return
@@ -114,7 +114,7 @@ def lines(label: str, moved: Callable[[], tuple[int, int] | None]) -> Iterator[P
     Parameters
     ----------
     moved
-        Tells the bytes that the process has read and written so far; None if it does not know.
+        Returns the bytes that the process has read and written so far; None if unknown.
     """
     begin = last = time.monotonic()
     before, done, total = moved(), 0, 0
@@ -124,14 +124,14 @@ def lines(label: str, moved: Callable[[], tuple[int, int] | None]) -> Iterator[P
         left = spent * (total - done) / done if done > 0 else None
         now = moved()
         size = sum(now) - sum(before) if now and before else None
-        told = {"phase": label, "done": done, "total": total, "bytes": size}
-        told |= {"seconds": round(spent, 3), "seconds_left": left and round(left, 3)}
+        state = {"phase": label, "done": done, "total": total, "bytes": size}
+        state |= {"seconds": round(spent, 3), "seconds_left": left and round(left, 3)}
         try:
-            print(json.dumps(told), file=sys.stderr, flush=True)
+            print(json.dumps(state), file=sys.stderr, flush=True)
         except BrokenPipeError:
-            raise  # the program that reads them is gone
+            raise  # the program that reads them has ended
         except OSError:
-            pass  # such as a full disk: the run matters more
+            pass  # a full disk, for example: the run is more important
 
     def update(cells: int, of: int) -> None:
         nonlocal done, total, last
@@ -146,14 +146,14 @@ def lines(label: str, moved: Callable[[], tuple[int, int] | None]) -> Iterator[P
 
 
 def call_when_cancelled(call: Callable[[], None]) -> None:
-    """Call a function once a line "cancel" comes from standard input, in a thread of its own."""
+    """Call a function when a line "cancel" is read from standard input, in a separate thread."""
 
     def wait() -> None:
         text = b""
-        # Not sys.stdin, whose lock a thread that waits would hold when the program ends.
+        # Not sys.stdin: a waiting thread would hold its lock when the program ends.
         while part := os.read(0, 4096):
-            *found, text = (text + part).split(b"\n")
-            if b"cancel" in map(bytes.strip, found):
+            *complete, text = (text + part).split(b"\n")
+            if b"cancel" in map(bytes.strip, complete):
                 call()
                 return
 

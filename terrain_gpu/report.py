@@ -17,22 +17,22 @@ from .described import Described
 
 
 def process_io() -> tuple[int, int] | None:
-    """Bytes this process has read and written through system calls so far; None off Linux."""
+    """Bytes that this process has read and written through system calls; None if not on Linux."""
     try:
         with open("/proc/self/io", encoding="utf-8") as lines:
-            found = dict(line.split(": ") for line in lines)
+            counters = dict(line.split(": ") for line in lines)
     except OSError:
         return None
-    return int(found["rchar"]), int(found["wchar"])
+    return int(counters["rchar"]), int(counters["wchar"])
 
 
 _MMAP_THRESHOLD = -3
 
 
 def peak_rss() -> int:
-    """Peak resident set of this process in bytes."""
+    """Peak resident set size of this process in bytes."""
     with suppress(OSError), open("/proc/self/status", encoding="utf-8") as lines:
-        # Not from getrusage, whose peak starts with that of the parent process.
+        # Not from getrusage, whose peak includes that of the parent process.
         for line in lines:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -41,7 +41,7 @@ def peak_rss() -> int:
 
 
 def trim() -> None:
-    """Return the freed memory that the allocator keeps, which can be as much as a phase needs."""
+    """Return freed memory that the allocator keeps, which can be as much as a phase needs."""
     with suppress(AttributeError):  # only in glibc
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -61,15 +61,16 @@ class Report(Described):
     command
         Name of the command.
     cells, valid_cells
-        Cells of the raster, and those with a value.
+        Number of cells in the raster, and number of valid cells.
     seconds
         "total", from the opened store or input to the committed result, and one entry per phase.
     bytes_read, bytes_written
-        Through system calls of this process during the run; None if the system does not count them.
+        Bytes in system calls of this process during the run; None if the system does not count
+        them.
     peak_rss_bytes
-        Peak resident set of the process so far.
+        Peak resident set size of the process so far.
     settings
-        What was requested, and what the planner chose.
+        The options of the run, and those chosen by the planner.
     result
         The results; the keys depend on the command.
     """
@@ -95,7 +96,7 @@ class Report(Described):
 
     @contextmanager
     def measured(self) -> Iterator[Report]:
-        """Time and count everything inside as the run's total."""
+        """Time the body and count its bytes as the total of the run."""
         before, start = process_io(), time.perf_counter()
         yield self
         after = process_io()
@@ -113,7 +114,7 @@ class Report(Described):
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def add_steps_before(self, seconds: dict[str, float]) -> None:
-        """Add the seconds of steps that made what this run needed."""
+        """Add the seconds of earlier steps that made the inputs of this run."""
         self.seconds |= {f"before: {step}": spent for step, spent in seconds.items()}
 
     def add_file(self, more: Report) -> None:
@@ -129,7 +130,7 @@ class Report(Described):
 
     @property
     def verified(self) -> dict[str, Any]:
-        """The entries of `result` that a proof made."""
+        """The entries of `result` from a proof."""
         return {k: v for k, v in self.result.items() if k.startswith("verified_")}
 
     def to_json(self) -> str:

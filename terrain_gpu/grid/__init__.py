@@ -1,4 +1,4 @@
-"""The grid of a raster: shape, georeferencing, tiles and blocks. No file access here."""
+"""The grid of a raster: shape, georeferencing, tiles and blocks. It does not access files."""
 
 from .spec import MAX_SIDE, GridSpec, cell_centres, wkt_name
 from .tiling import (

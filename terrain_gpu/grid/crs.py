@@ -1,4 +1,4 @@
-"""The coordinate system of a grid, and whether two mean the same."""
+"""The coordinate system of a grid, and whether two coordinate systems are the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 _NO_MEANING = {"$schema", "id", "ids", "scope", "area", "bbox", "usages", "remarks"}
-"""What PROJJSON says about a system beside its definition."""
+"""Members of PROJJSON that are not part of the definition of a system."""
 
 
 def grid_crs(grid: GridSpec) -> CRS:
@@ -23,7 +23,7 @@ def grid_crs(grid: GridSpec) -> CRS:
     InputError
         when its WKT cannot be read.
     """
-    from rasterio.crs import CRS  # imported lazily: start-up time counts
+    from rasterio.crs import CRS  # imported lazily, for start-up time
     from rasterio.errors import CRSError
 
     try:
@@ -36,7 +36,7 @@ def grid_crs(grid: GridSpec) -> CRS:
 
 
 def same_crs(wkt: str, other: str) -> bool:
-    """Whether two WKT texts mean the same coordinate system; an empty one matches any other."""
+    """Whether two WKT texts are the same coordinate system; an empty one matches any other."""
     if not wkt or not other or wkt == other:
         return True
     from rasterio.crs import CRS
@@ -49,10 +49,9 @@ def same_crs(wkt: str, other: str) -> bool:
 
 
 def equal(one: CRS | None, other: CRS | None) -> bool:
-    """Whether two coordinate systems mean the same to rasters, which have x or longitude first.
+    """Whether two coordinate systems are the same for rasters, which have x or longitude first.
 
-    rasterio's own comparison also compares the order of axes, which files of ESRI and GeoTIFF
-    do not record.
+    rasterio's own comparison includes axis order, which ESRI files and GeoTIFF do not record.
     """
     if not one or not other:
         return not one and not other
@@ -69,15 +68,15 @@ def equal(one: CRS | None, other: CRS | None) -> bool:
 
 
 def _meaning(value: Any) -> Any:
-    """PROJJSON without ids, remarks and names of axes, and with east before north."""
+    """PROJJSON without ids, remarks and axis names, and with east before north."""
     if isinstance(value, list):
         return [_meaning(one) for one in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _meaning(one) for key, one in value.items() if key not in _NO_MEANING}
-    if axes := found.get("axis"):
+    members = {key: _meaning(one) for key, one in value.items() if key not in _NO_MEANING}
+    if axes := members.get("axis"):
         if [axis["direction"] for axis in axes[:2]] == ["north", "east"]:
             axes[:2] = axes[1::-1]
         for axis in axes:
             axis |= {"name": axis["direction"], "abbreviation": ""}
-    return found
+    return members

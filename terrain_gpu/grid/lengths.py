@@ -19,7 +19,7 @@ from .spec import wkt_name
 log = logging.getLogger(__name__)
 
 Measured = Literal["lengths", "areas", "slopes", "directions"]
-"""What a projection may distort; Mercator's keeps directions of steepest descent."""
+"""Quantities that a projection may distort; Mercator's preserves directions of descent."""
 
 _WRONG: dict[Measured, str] = {
     "lengths": "lengths are up to {0:.3g} times too long",
@@ -34,7 +34,7 @@ _ELLIPSOID = re.compile(
 """Semi-major axis, inverse flattening (0 for a sphere) and metres per unit, in WKT2."""
 
 _ROWS = 1 << 14
-"""Rows measured at a time, so that temporaries are small next to the result."""
+"""Number of rows measured at a time, so that temporary arrays are small."""
 
 _NODES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(8))
 
@@ -56,8 +56,8 @@ def step_lengths(grid: GridSpec, connectivity: int = 8) -> np.ndarray:
     Returns
     -------
     numpy.ndarray, float64, shape (4, rows), or (8, rows) with knight's moves
-        Row r holds E along r, and SW, S, SE from r to r + 1, also for the last row; then ESE and
-        WSW from r to r + 1, and SSE, SSW from r to r + 2.
+        For row r: E along r, and SW, S, SE from r to r + 1, even for the last row; then ESE and WSW
+        from r to r + 1, and SSE, SSW from r to r + 2.
 
     Raises
     ------
@@ -74,10 +74,10 @@ def step_lengths(grid: GridSpec, connectivity: int = 8) -> np.ndarray:
     count = 8 if connectivity == 16 else 4
     if geographic := _geographic(grid):
         _refuse_beyond_pole(grid, *geographic[:2])
-        found = np.empty((count, grid.rows))
+        lengths = np.empty((count, grid.rows))
         for rows in _some_rows(grid):
-            found[:, rows] = _on_ellipsoid(grid, rows, *geographic[1:], knights=count == 8)
-        return found
+            lengths[:, rows] = _on_ellipsoid(grid, rows, *geographic[1:], knights=count == 8)
+        return lengths
     a, b, _, d, e, _ = grid.transform
     moves = [*DIRECTIONS, *zip(ROW_STEP_16[8:12].tolist(), COL_STEP_16[8:12].tolist(), strict=True)]
     moves = moves[:count]
@@ -86,13 +86,13 @@ def step_lengths(grid: GridSpec, connectivity: int = 8) -> np.ndarray:
 
 
 def refuse_without_lengths(grid: GridSpec) -> None:
-    """Refuse a grid that `step_lengths` refuses, without computing them."""
-    if found := _geographic(grid):
-        _refuse_beyond_pole(grid, *found[:2])
+    """Reject a grid that `step_lengths` rejects, without computing the lengths."""
+    if units := _geographic(grid):
+        _refuse_beyond_pole(grid, *units[:2])
 
 
 def whole_lengths(grid: GridSpec, lengths: np.ndarray) -> tuple[np.ndarray, float]:
-    """Convert step lengths to integers (int64) of a unit, a power of two; no path overflows.
+    """Convert step lengths to int64 in a unit that is a power of two, so that no path overflows.
 
     Parameters
     ----------
@@ -100,14 +100,14 @@ def whole_lengths(grid: GridSpec, lengths: np.ndarray) -> tuple[np.ndarray, floa
         See `step_lengths`.
     """
     unit = 2.0 ** (math.frexp(float(lengths.max()) * grid.cells)[1] - 61)
-    found = np.empty(lengths.shape, np.int64)
+    whole = np.empty(lengths.shape, np.int64)
     for rows in _some_rows(grid):
-        found[:, rows] = np.rint(lengths[:, rows] / unit)
-    return found, unit
+        whole[:, rows] = np.rint(lengths[:, rows] / unit)
+    return whole, unit
 
 
 def other_unit(grid: GridSpec) -> str | None:
-    """Return the unit of `step_lengths` if it is not, or may not be, the metre; else None."""
+    """Return the unit of `step_lengths` unless it is known to be the metre; else None."""
     if not grid.crs_wkt:
         return "an unknown unit"
     crs = grid_crs(grid)
@@ -125,7 +125,7 @@ def length_unit(grid: GridSpec) -> str:
 def mercator_stretch(grid: GridSpec) -> float | None:
     """Return the largest factor by which Mercator's projection stretches lengths in a raster.
 
-    Also of Web Mercator. None in other projections, whose lengths are nearly true.
+    Includes Web Mercator. None in other projections, in which lengths are nearly true.
     """
     if grid.transform is None or not re.search(
         r'"(Popular Visualisation Pseudo Mercator|Mercator)', grid.crs_wkt or ""
@@ -137,7 +137,7 @@ def mercator_stretch(grid: GridSpec) -> float | None:
 
 
 def looks_like_degrees(grid: GridSpec) -> bool:
-    """Whether a raster names no coordinate system, and lies on the globe in small cells."""
+    """Whether a raster has no CRS, and its bounds and cell size could be in degrees."""
     if grid.crs_wkt or grid.transform is None:
         return False
     width, _, west, _, height, north = grid.transform
@@ -147,23 +147,23 @@ def looks_like_degrees(grid: GridSpec) -> bool:
 
 
 def warn_of_mercator(grid: GridSpec, measured: Sequence[Measured]) -> None:
-    """Warn if what is measured in a raster is wrong because of Mercator's projection, or no CRS."""
+    """Warn if Mercator's projection, or a missing CRS, distorts quantities in a raster."""
     if measured and looks_like_degrees(grid):
         log.warning(
-            "the raster names no coordinate system, and its bounds look like degrees, which %s "
-            "take as plain map units; name it: convert-dataset --crs EPSG:4326",
+            "the raster has no coordinate system, and its bounds look like degrees, which %s treat "
+            "as plain map units; if so, set it: convert-dataset --crs EPSG:4326",
             " and ".join(measured),
         )
     wrong = [_WRONG[one] for one in measured if one in _WRONG]
     if wrong and (stretch := mercator_stretch(grid)):
         log.warning(
-            "Mercator's projection: %s; reproject the raster, for instance to UTM",
+            "in Mercator's projection, %s; reproject the raster, for example to UTM",
             ", ".join(one.format(stretch, stretch**2) for one in wrong),
         )
 
 
 def metres_per_unit(grid: GridSpec) -> float:
-    """Return the metres of the unit of `step_lengths`; 1 where the CRS names none."""
+    """Return the unit of `step_lengths` in metres; 1 without a CRS."""
     if not grid.crs_wkt:
         return 1.0
     crs = grid_crs(grid)
@@ -173,8 +173,8 @@ def metres_per_unit(grid: GridSpec) -> float:
 def cell_areas(grid: GridSpec) -> np.ndarray:
     """Return the area of a cell in each row.
 
-    In a geographic CRS, square metres on its ellipsoid; parts of cells beyond a pole do not count.
-    Otherwise, square map units by the affine transform; 1 without one.
+    In a geographic CRS, square metres on its ellipsoid; parts of cells beyond a pole are not
+    included. Otherwise, square map units by the affine transform; 1 without one.
 
     Returns
     -------
@@ -187,14 +187,14 @@ def cell_areas(grid: GridSpec) -> np.ndarray:
 
     Notes
     -----
-    The integral of both radii of curvature (Snyder 1987, eq. 4-18 and 4-20) over the cell, by
-    Gauss-Legendre quadrature.
+    The product of both radii of curvature (Snyder 1987, eq. 4-18 and 4-20) is integrated over the
+    cell by Gauss-Legendre quadrature.
     """
-    found = _geographic(grid)
+    units = _geographic(grid)
     a, _, _, _, e, f = grid.transform
-    if found is None:
+    if units is None:
         return np.full(grid.rows, abs(a * e))
-    unit, radians, axis, flattening = found
+    unit, radians, axis, flattening = units
     _refuse_beyond_pole(grid, unit, radians)
     areas = np.empty(grid.rows)
     for rows in _some_rows(grid):
@@ -204,7 +204,7 @@ def cell_areas(grid: GridSpec) -> np.ndarray:
 
 
 def _areas_between(edges: np.ndarray, down: float, axis: float, flattening: float) -> np.ndarray:
-    """Areas between latitudes so far `down` from each other, by a radian."""
+    """Areas between latitudes `down` apart, per radian of longitude."""
     inside = np.clip(edges, -math.pi / 2, math.pi / 2)
     # Subtracting two latitudes loses digits: do so only where the pole cuts a cell.
     cut = np.diff(edges - inside) != 0
@@ -226,12 +226,13 @@ def area_units(grid: GridSpec) -> tuple[np.ndarray, float]:
     """Return the area of a cell in each row as an integer number of units, and the unit.
 
     Sums of integers do not depend on their order, so summed areas do not depend on blocks or
-    threads. The unit is so small that the raster has about 2**62 of them.
+    threads. The unit is such that the area of the raster is about 2**62 units.
 
     Returns
     -------
     units, unit
-        int64, shape (rows,), and square metres in a geographic CRS, else square map units.
+        int64, shape (rows,); and float, in square metres in a geographic CRS, else square map
+        units.
 
     Raises
     ------
@@ -247,7 +248,7 @@ def area_units(grid: GridSpec) -> tuple[np.ndarray, float]:
 
 
 def _geographic(grid: GridSpec) -> tuple[str, float, float, float] | None:
-    """Return the angular unit, its radians, semi-major axis and flattening.
+    """Return the angular unit, its size in radians, the semi-major axis and the flattening.
 
     None if the CRS is not geographic.
     """
@@ -261,17 +262,17 @@ def _geographic(grid: GridSpec) -> tuple[str, float, float, float] | None:
 
 def _ellipsoid(wkt: str) -> tuple[float, float]:
     """Return the semi-major axis in metres and the flattening."""
-    found = _ELLIPSOID.search(wkt)
-    if found is None or "BASEGEO" in wkt:
+    match = _ELLIPSOID.search(wkt)
+    if match is None or "BASEGEO" in wkt:
         raise InputError(
             f"the latitudes of {wkt_name(wkt)!r} are not on an ellipsoid; "
             "warp the raster to a plain geographic or a projected CRS first (gdalwarp -t_srs)"
         )
-    axis, inverse, metres = map(float, found.groups())
+    axis, inverse, metres = map(float, match.groups())
     if not (0 < axis * metres < math.inf and (inverse == 0 or inverse > 1)):
         raise InputError(
             f"the ellipsoid of {wkt_name(wkt)!r} is impossible: semi-major axis {axis}, inverse "
-            f"flattening {inverse}; give the raster its correct CRS (rio edit-info --crs)"
+            f"flattening {inverse}; assign the correct CRS to the raster (rio edit-info --crs)"
         )
     return axis * metres, 1 / inverse if inverse else 0.0
 
@@ -296,16 +297,16 @@ def _on_ellipsoid(
     e2 = flattening * (2 - flattening)
 
     def parallel(at: np.ndarray) -> np.ndarray:
-        """Return the arc of a column's width: N cos(lat) dlon."""
+        """Return the arc of the parallel over the width of a column: N cos(lat) dlon."""
         return np.abs(axis * np.cos(at) / np.sqrt(1 - e2 * np.sin(at) ** 2) * across)
 
     def arc(lat: np.ndarray) -> np.ndarray:
-        """Return the arc of the meridian over a row's height, from these latitudes."""
-        found = np.zeros(len(lat))
+        """Return the arc of the meridian over the height of a row, from these latitudes."""
+        length = np.zeros(len(lat))
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
             at = lat + down * (1 + node) / 2
-            found += weight / 2 * axis * (1 - e2) / (1 - e2 * np.sin(at) ** 2) ** 1.5
-        return found * abs(down)
+            length += weight / 2 * axis * (1 - e2) / (1 - e2 * np.sin(at) ** 2) ** 1.5
+        return length * abs(down)
 
     meridian, middle = arc(lat), parallel(lat + down / 2)
     diagonal = np.hypot(meridian, middle)

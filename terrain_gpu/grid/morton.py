@@ -1,7 +1,7 @@
 """Z-order (Morton) arithmetic on int64, x (column) in the lowest bit.
 
-The functions work on Python ints and numpy int64 arrays and, after `register_jitable` was called,
-on both inside numba-compiled code. Coordinates are 0 to 2**31 - 1, codes up to 2**62 - 1.
+The functions work on Python ints and numpy int64 arrays and, after `register_jitable` has been
+called, on both inside numba-compiled code. Coordinates are 0 to 2**31 - 1, codes up to 2**62 - 1.
 Source: G. M. Morton, *A computer oriented geodetic data base*, IBM, 1966; the masks are the usual
 parallel bit spreading (Warren, *Hacker's Delight*, section 7-2).
 """
@@ -54,7 +54,7 @@ def z_ranks(side: int) -> np.ndarray:
 
 @cache
 def register_jitable() -> None:
-    """Let numba-compiled code call these functions. Not done on import, because numba is slow."""
+    """Let numba-compiled code call these functions; not on import, because numba loads slowly."""
     from numba.extending import register_jitable as register
 
     for function in (spread, squeeze, encode, decode_row, decode_col):

@@ -15,7 +15,7 @@ FORWARD_EDGES = "forward edges"
 """Encoding of a layer that stores each edge once, at its lower endpoint: bits E, SW, S, SE."""
 
 FLOW_DIRECTIONS = "esri-d8-downstream"
-"""Encoding of a layer of flow directions: the code of the neighbour, 0 at outlets, 255 nowhere."""
+"""Encoding of flow directions in a layer: code of the neighbour, 0 at outlets, 255 for none."""
 
 ENCODINGS = {
     "esri": (1, 2, 4, 8, 16, 32, 64, 128, 0),
@@ -28,18 +28,19 @@ ENCODINGS = {
     "esri-degrees": (90, 135, 180, 225, 270, 315, 360, 45, 0),
     "r.cost": (360, 315, 270, 225, 180, 135, 90, 45, 0),
 }
-"""What other programs write for flow to each neighbour, and at outlets; 255 where there is none.
+"""Codes of other programs for flow to each neighbour, and at outlets; 255 if there is no code.
 
-Of r.watershed, TauDEM, WhiteboxTools, SAGA and PCRaster. TauDEM and SAGA have no value for outlets;
-SAGA's nodata value -1 is 255 as a byte. The last three are for steps back to a source: the codes of
-Cost Back Link, the azimuths of Distance Accumulation, and the angles from E of r.cost's outdir.
+They are those of r.watershed, TauDEM, WhiteboxTools, SAGA and PCRaster. TauDEM and SAGA have no
+code for outlets; SAGA's nodata value -1 is 255 as a byte. The last three are for steps back to a
+source: the codes of Cost Back Link, the azimuths of Distance Accumulation, and the angles from E of
+r.cost's outdir.
 """
 
 BACKLINK_ENCODINGS = ("esri-backlink", "esri-degrees", "r.cost")
 """Encodings of steps back to a source."""
 
 DEGREES = ("esri-degrees", "r.cost")
-"""Encodings of 16 bits, -1 where there is no direction."""
+"""Encodings in int16, with -1 for no direction."""
 
 ROW_STEP = np.array([0, 1, 1, 1, 0, -1, -1, -1])
 COL_STEP = np.array([1, 1, 0, -1, -1, -1, 0, 1])
@@ -56,7 +57,7 @@ EDGE_OF = np.array([0, 3, 2, 1, 0, 3, 2, 1])
 
 # -- 16 neighbours ---------------------------------------------------------------------------
 #
-# Neighbour 8 + k lies a knight's move away: one step to neighbour k and one to the next, k + 1.
+# Neighbour 8 + k is a knight's move away: one step to neighbour k and one to the next, k + 1.
 # The move passes between these two, and its code is the sum of theirs.
 
 ROW_STEP_16 = np.concatenate((ROW_STEP, ROW_STEP + np.roll(ROW_STEP, -1)))
@@ -69,7 +70,7 @@ NAMES_16 = ["E", "SE", "S", "SW", "W", "NW", "N", "NE"]
 NAMES_16 += ["ESE", "SSE", "SSW", "WSW", "WNW", "NNW", "NNE", "ENE"]
 
 NEIGHBOUR_OF = np.full(256, 255, np.uint8)
-"""Number of the neighbour with each code, 0 to 15; 255 where there is none."""
+"""Number of the neighbour with each code, 0 to 15; 255 for other codes."""
 NEIGHBOUR_OF[CODE_16] = np.arange(16)
 
 BACKLINKS = "esri-d8-backlink"
@@ -80,12 +81,12 @@ KNIGHT_BACKLINKS = "16-neighbours-backlink"
 
 
 def reach_of(connectivity: int) -> int:
-    """How many cells the steps to 4, 8 or 16 neighbours reach."""
+    """The number of rows or columns that steps to 4, 8 or 16 neighbours reach."""
     return 2 if connectivity == 16 else 1
 
 
 def encoded(encoding: str) -> np.ndarray:
-    """Return what an encoding has for each code of flow directions, int64; -2 for other values."""
+    """Return the value in an encoding for each code of flow directions, int64; -2 for others."""
     table = np.full(256, -2)
     table[[1 << k for k in range(8)] + [0]] = ENCODINGS[encoding]
     table[255] = no_direction(encoding)
@@ -98,7 +99,7 @@ def encoding_dtype(encoding: str | None) -> np.dtype:
 
 
 def no_direction(encoding: str | None) -> int:
-    """What an encoding has where there is no direction."""
+    """The value in an encoding for no direction."""
     return -1 if encoding in DEGREES else 255
 
 

@@ -19,11 +19,11 @@ from ..errors import ArgumentError, InputError
 from .tiling import Window, clip, is_empty
 
 MAX_SIDE = 2**31 - 1
-"""Most rows or columns: GDAL's limit, and that of a Morton code in an int64."""
+"""Largest number of rows or columns: the limit of GDAL, and of a Morton code in an int64."""
 
 
 def wkt_name(wkt: str) -> str:
-    """The name of a coordinate system in its WKT, or the beginning of one without a name."""
+    """The name of a coordinate system in its WKT, or the start of the WKT if it has no name."""
     named = re.match(r'\s*\w+\["(?!unknown"|unnamed")([^"]+)"', wkt)
     return named[1] if named else shorten(wkt.replace(",", ", "), 60, placeholder=" ...")
 
@@ -40,7 +40,7 @@ class GridSpec(Described):
     transform
         Affine (a, b, c, d, e, f) in rasterio's order: x = a col + b row + c, y = d col + e row + f,
         for the upper left corner of a cell; units of the CRS. b and d must be 0: rotated rasters
-        are refused. An ``affine.Affine`` is accepted, too.
+        are not supported. An ``affine.Affine`` is accepted as well.
     crs_wkt
         Coordinate reference system as WKT2, or "" if unknown.
     crs_code
@@ -112,7 +112,7 @@ class GridSpec(Described):
 
     @property
     def crs_name(self) -> str:
-        """The code of the coordinate system, or else its name; "" without one."""
+        """The code of the coordinate system, or its name if it has no code; "" without a CRS."""
         return self.crs_code or wkt_name(self.crs_wkt)
 
     def x_centres(self) -> np.ndarray:
@@ -127,16 +127,16 @@ class GridSpec(Described):
         """Return the centres of columns ("x") or rows ("y") start to stop - 1, float64."""
         a, _, c, _, e, f = self.transform
         corner, step = (c, a) if axis == "x" else (f, e)
-        found = np.arange(start, stop, dtype=np.float64)
-        found += 0.5
-        found *= step
-        found += corner
-        return found
+        positions = np.arange(start, stop, dtype=np.float64)
+        positions += 0.5
+        positions *= step
+        positions += corner
+        return positions
 
     def window_of(self, bounds: tuple[float, float, float, float]) -> Window:
         """Return the window of cells that (west, south, east, north) touches, within the raster.
 
-        A bound within a millionth of a cell of a grid line counts as on it.
+        A bound within a millionth of a cell of a grid line is on that line.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class GridSpec(Described):
     def warp_command(self, path: str | os.PathLike[str]) -> str | None:
         """Return the command that warps a raster to this grid; None if gdalwarp cannot.
 
-        It writes rasters whose columns count eastwards and whose rows count southwards.
+        gdalwarp writes rasters whose columns run eastwards and whose rows run southwards.
         """
         a, _, _, _, e, _ = self.transform
         if a < 0 or e > 0:
@@ -208,17 +208,17 @@ class GridSpec(Described):
 def _six(transform: Any) -> tuple[float, ...]:
     """Check a transform and return its six coefficients; an `Affine` also yields 0, 0, 1."""
     try:
-        found = tuple(real("transform", value) for value in transform)
+        numbers_found = tuple(real("transform", value) for value in transform)
     except (TypeError, InputError):
-        found = ()
-    if len(found) == 9 and found[6:] == (0, 0, 1):
-        found = found[:6]
-    if len(found) != 6:
+        numbers_found = ()
+    if len(numbers_found) == 9 and numbers_found[6:] == (0, 0, 1):
+        numbers_found = numbers_found[:6]
+    if len(numbers_found) != 6:
         given = str(transform) if isinstance(transform, tuple | list) else described(transform)
         raise refused(
             "transform", " {value}: give six numbers (a, b, c, d, e, f)", value=given[:80]
         )
-    return found
+    return numbers_found
 
 
 def cell_centres(grid: GridSpec, cells: np.ndarray) -> np.ndarray:

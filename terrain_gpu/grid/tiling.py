@@ -42,7 +42,7 @@ def clip(window: Window, to: Window) -> Window:
 
 
 def cells_in(window: Window, ids: np.ndarray, cols: int) -> np.ndarray:
-    """Return which of some cells lie in a window, as positions in their ids.
+    """Return which cells are in a window, as positions in `ids`.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class BlockGrid:
     Attributes
     ----------
     wraps
-        Whether the first column lies beyond the last one: the raster goes round the Earth.
+        Whether the first column follows the last one: the raster goes around the Earth.
     """
 
     rows: int
@@ -93,18 +93,18 @@ class BlockGrid:
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Rows and columns of the largest block, which ends where the raster does."""
+        """Rows and columns of the largest block, clipped to the raster."""
         return min(self.block, self.rows), min(self.block, self.cols)
 
     def largest(self, halo: int = 0, *, tiled: bool = False) -> int:
-        """Return the cells of the largest block.
+        """Return the number of cells in the largest block.
 
         Parameters
         ----------
         halo
-            Number of rings of cells around it.
+            Number of rings of cells around the block.
         tiled
-            Whether it is padded to whole tiles.
+            Whether the block is padded to whole tiles.
         """
         rows, cols = self.sides
         if tiled:
@@ -113,7 +113,7 @@ class BlockGrid:
 
     @property
     def line_cells(self) -> int:
-        """Number of cells along the lines between blocks, counted on one side of each line."""
+        """Number of cells along the boundaries of blocks, counted on one side of each boundary."""
         down, across = self.shape
         return (down - 1) * self.cols + (across - 1) * self.rows
 
@@ -132,7 +132,7 @@ class BlockGrid:
         return clip((i * b, i * b + b, j * b, j * b + b), (0, self.rows, 0, self.cols))
 
     def seam(self, at: Block, halo: int = 1) -> int | None:
-        """Return the first column beyond the seam, in the ring of a block that ends there.
+        """Return the first column beyond the seam, in a block with its ring; None without a seam.
 
         The block is padded by `halo`, and to whole tiles, so this may be a column of its last tile.
         """
@@ -140,19 +140,19 @@ class BlockGrid:
         return c1 - c0 + halo if self.wraps and c1 == self.cols else None
 
     def beyond_seam(self, window: Window, halo: int = 1) -> list[tuple[int, int]]:
-        """Return columns of the rings around a window, and those of the raster that lie there."""
+        """Return ring columns beyond the seam of a window, each with its column in the raster."""
         _, _, c0, c1 = window
         around = [*range(c0 - halo, c0), *range(c1, c1 + halo)] if self.wraps else []
         beyond = [c for c in around if not 0 <= c < self.cols]
         return [(c - c0 + halo, c % self.cols) for c in beyond]
 
     def column_beside(self, j: int, n: int) -> tuple[int, int] | None:
-        """Return the block column of a column, and where it lies in that; None outside the raster.
+        """Return the block column of a column, and the position in it; None outside the raster.
 
         Parameters
         ----------
         n
-            From the first column of block column j; it may lie beyond the seam.
+            Offset from the first column of block column j; it may be beyond the seam.
         """
         col = j * self.block + n
         if self.wraps:
@@ -162,7 +162,7 @@ class BlockGrid:
     def ids(self) -> Iterator[tuple[int, int]]:
         """Yield every block (i, j), in Z-order."""
         down, across = self.shape
-        # A stack of quadrants, not a sorted list: a trillion cells have a million blocks.
+        # A stack of quadrants, not a sorted list: a trillion cells are a million blocks.
         side = 1 << max(down - 1, across - 1, 0).bit_length()
         stack = [(0, 0, side)]
         while stack:
@@ -176,7 +176,7 @@ class BlockGrid:
             stack += [(i + h, j + h, h), (i + h, j, h), (i, j + h, h), (i, j, h)]
 
     def tiles_in(self, i: int, j: int) -> tuple[int, int]:
-        """Return how many tile rows and tile columns of block (i, j) hold raster cells."""
+        """Return the numbers of tile rows and tile columns of block (i, j) with raster cells."""
         r0, r1, c0, c1 = self.window(i, j)
         return ceil_div(r1 - r0, TILE), ceil_div(c1 - c0, TILE)
 

@@ -1,6 +1,6 @@
-"""Units of numbers: what layers, reports and messages say of them.
+"""Units of numbers in layers, reports and messages.
 
-Units are written as in UDUNITS where that has them: "m", "s", "m2". "" is an unknown unit.
+Units are written as in UDUNITS if it has them: "m", "s", "m2". "" is an unknown unit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNITS = "units"
 """The attribute of a layer with its unit."""
 
 SCALED = "scale_factor", "add_offset"
-"""Attributes that turn cells as they are stored into numbers of that unit."""
+"""Attributes that convert stored cells to numbers in that unit."""
 
 _METRES = {
     1.0: "m metre metres meter meters",
@@ -32,7 +32,7 @@ _METRES = {
     1609.344: "mi mile miles",
 }
 METRES = {name: size for size, names in _METRES.items() for name in names.split()}
-"""Lengths in metres."""
+"""Names of units of length, and their size in metres."""
 
 DEGREES = {
     "degree",
@@ -41,22 +41,22 @@ DEGREES = {
     *(f"degree{s}{mark}{where}" for s in ("", "s") for mark in ("_", "") for where in "NE"),
     *(f"degree{s}_{where}" for s in ("", "s") for where in ("north", "east")),
 }
-"""Names of degrees of latitude and longitude."""
+"""Names of degrees, for latitude and longitude."""
 
 MOST = 60
-"""Characters of a unit; what is longer is none."""
+"""Largest number of characters in a unit; longer texts are ignored."""
 
 _VERTICAL = re.compile(r'VERT(?:CRS|ICALCRS|_CS)\[.*?UNIT\["[^"]*",\s*([\d.eE+-]+)', re.DOTALL)
-"""The metres of the unit of a vertical CRS."""
+"""The size in metres of the unit of a vertical CRS."""
 
 
 def metres_of(unit: str) -> float | None:
-    """The metres of a unit of length; None if it is not known as one."""
+    """The size of a unit of length in metres; None if it is not a known one."""
     return METRES.get("_".join(unit.lower().split()))
 
 
 def unit_of(layer: Any) -> str:
-    """The unit of a layer's cells as they are stored; "" if they are scaled."""
+    """The unit of a layer's stored cells; "" if they are scaled."""
     return "" if scale_of(layer) != (1.0, 0.0) else scaled_unit_of(layer)
 
 
@@ -68,25 +68,25 @@ def scaled_unit_of(layer: Any) -> str:
 
 
 def scale_of(layer: Any) -> tuple[Any, Any]:
-    """What a layer's cells are multiplied by, and what is then added, to get its unit."""
+    """The scale and offset that convert a layer's stored cells to its unit."""
     attributes = getattr(layer, "attributes", {})
     return attributes.get("scale_factor", 1.0), attributes.get("add_offset", 0.0)
 
 
 def meaning_of(layer: Any) -> dict[str, Any]:
-    """Unit, scale and offset of a layer's cells; None, 1 and 0 where it tells none."""
+    """Unit, scale and offset of a layer's cells; None, 1 and 0 if not recorded."""
     factor, offset = scale_of(layer)
     return {UNITS: layer.attributes.get(UNITS), "scale_factor": factor, "add_offset": offset}
 
 
 def same_quantity(layer: Any) -> dict[str, Any]:
-    """Attributes of a layer of the same quantity as this one, such as filled heights."""
+    """Attributes for a layer with the same quantity as this one, such as filled elevations."""
     attributes = getattr(layer, "attributes", {})
     return {name: attributes[name] for name in (UNITS, *SCALED) if name in attributes}
 
 
 def in_unit(unit: str) -> dict[str, Any]:
-    """Attributes of a layer in a unit."""
+    """Attributes for a layer in this unit."""
     return {UNITS: unit} if unit else {}
 
 
@@ -96,29 +96,29 @@ def of_lengths(grid: GridSpec) -> str:
 
 
 def step_of(layer: Any) -> float:
-    """What differences of a layer's cells are multiplied by to be in its unit."""
+    """The factor that converts differences of a layer's cells to its unit."""
     scale = scale_of(layer)[0]
     good = isinstance(scale, int | float) and math.isfinite(scale)
     return float(scale) if good else 1.0
 
 
 def metres_of_heights(layer: Any) -> float | None:
-    """The metres of a difference of 1 between a layer's cells; None if their unit is not known.
+    """A difference of 1 between a layer's cells in metres; None if their unit is unknown.
 
-    Where the layer names no unit, that of a vertical CRS counts.
+    If the layer has no unit, that of a vertical CRS is used.
     """
     if unit := scaled_unit_of(layer):
         metres = metres_of(unit)
     else:
-        found = _VERTICAL.search(layer.grid.crs_wkt or "")
-        metres = float(found[1]) if found else None
+        match = _VERTICAL.search(layer.grid.crs_wkt or "")
+        metres = float(match[1]) if match else None
     return metres and metres * step_of(layer)
 
 
 def rise_of(layer: Any) -> float:
-    """What differences of heights are multiplied by to be in the unit of `step_lengths`.
+    """The factor that converts differences of elevations to the unit of `step_lengths`.
 
-    An unknown unit is taken as the same.
+    An unknown unit is assumed to be that of `step_lengths`.
     """
     heights = metres_of_heights(layer)
     if heights is None or not layer.grid.crs_wkt:
@@ -128,12 +128,12 @@ def rise_of(layer: Any) -> float:
 
 
 def warn_of_slopes(layer: Any, what: str) -> None:
-    """Warn if `what` combines heights and lengths of different units."""
+    """Warn if `what` combines elevations and lengths in different units."""
     if (rise := rise_of(layer)) != 1:
         log.warning(
-            "%s: %s combines heights and lengths as they are, but heights must be multiplied by "
-            "%.9g to be in the unit of lengths; write so in the formula, or convert them first, "
-            "with terrain-gpu calc",
+            "%s: %s combines elevations and lengths without conversion, but elevations must be "
+            "multiplied by %.9g to be in the unit of lengths; do so in the formula, or convert "
+            "them first with terrain-gpu calc",
             layer.path,
             what,
             rise,
@@ -147,16 +147,16 @@ def of_areas(grid: GridSpec) -> str:
 
 
 def product(one: str, other: str) -> str:
-    """The unit of products of numbers of two units, the first of which may be per the other.
+    """The unit of products of numbers in two units, such as s for s/m and m.
 
-    Lengths are the same whatever they are called: s/metre times m is s.
+    Names of the same unit of length are equivalent: s/metre times m is s.
     """
     if not other:
         return ""
     for per in (r"(.*)/ *(\S+)", r"(.*) (\S+)-1", r"(.*) per (\S.*)"):
-        found = re.fullmatch(per, one)
-        if found and _same(found[2], other):
-            return found[1].strip()
+        match = re.fullmatch(per, one)
+        if match and _same(match[2], other):
+            return match[1].strip()
     if one in ("", "1"):
         return other
     return f"{other}2" if _same(one, other) and other.isalpha() else f"{one} {other}"

@@ -1,4 +1,4 @@
-"""Rasters that must be on the grid of another one."""
+"""Check that a raster is on the grid of another one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .mosaic import Mosaic
 
 
 def must_align(grid: GridSpec, path: str) -> None:
-    """Refuse a raster on another grid.
+    """Check that a raster file is on this grid.
 
     Raises
     ------
     InputError
-        that names the command to warp it with.
+        when it is not; the message contains the command that warps it to the grid.
     """
     with gdal_environment(), Mosaic([path]) as raster:
         must_match(grid, raster, path)
 
 
 def must_match(grid: GridSpec, raster: Mosaic, path: str | os.PathLike[str]) -> None:
-    """Refuse a raster that is open as `must_align` does."""
+    """Check an open raster in the same way as `must_align`."""
     other = raster.grid
     if other.shape != grid.shape:
         differs = f"has {other.rows} x {other.cols} cells, not {grid.rows} x {grid.cols}"
@@ -35,22 +35,23 @@ def must_match(grid: GridSpec, raster: Mosaic, path: str | os.PathLike[str]) -> 
     elif grid.same_place(other):
         return
     elif _north_up(grid).same_place(_north_up(other)):
-        differs = "counts its rows or columns in the other direction"
+        differs = "has its rows or columns in the opposite order"
     else:
         differs = f"covers {bounds(other)}, not {bounds(grid)}"
-    how = grid.warp_command(path)
-    if how is None:
+    command = grid.warp_command(path)
+    if command is None:
         raise InputError(
-            f"{path}: {differs}; rows of the raster count northwards, or columns westwards: warp "
-            "the raster first, with gdalwarp, which writes the usual order, and then this one to it"
+            f"{path}: {differs}; the rows of the raster run northwards, or its columns westwards: "
+            "warp the raster with gdalwarp first, which writes the usual order, then warp this one "
+            "to its grid"
         )
     if raster.nodata is None and not _covers(other, grid):
-        differs += ", and cells that it does not cover become 0 (-dstnodata sets another value)"
-    raise InputError(f"{path}: {differs}; warp it to the grid of the raster first: {how}")
+        differs += ", and cells that it does not cover become 0 (use -dstnodata for another value)"
+    raise InputError(f"{path}: {differs}; warp it to the grid of the raster first: {command}")
 
 
 def _covers(one: GridSpec, other: GridSpec) -> bool:
-    """Whether a grid surely covers all of another one."""
+    """Whether a grid certainly covers all of another one."""
     west, south, east, north = one.bounds
     west2, south2, east2, north2 = other.bounds
     inside = west <= west2 and south <= south2 and east >= east2 and north >= north2
@@ -58,7 +59,7 @@ def _covers(one: GridSpec, other: GridSpec) -> bool:
 
 
 def _north_up(grid: GridSpec) -> GridSpec:
-    """The grid over the same place whose rows count southwards and columns eastwards."""
+    """The grid of the same extent whose rows run southwards and columns eastwards."""
     a, _, _, _, e, _ = grid.transform
     west, _, _, north = grid.bounds
     return replace(grid, transform=(abs(a), 0.0, west, 0.0, -abs(e), north))

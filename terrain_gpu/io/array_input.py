@@ -30,7 +30,7 @@ EVEN = 1e-3
 
 
 class ArrayInput:
-    """A DataArray as an input of a `Mosaic`; it is read window by window."""
+    """A DataArray as an input of a `Mosaic`, read window by window."""
 
     driver, files, masked = "DataArray", (), False
 
@@ -46,11 +46,11 @@ class ArrayInput:
         self.crs = grid_crs(self.grid) if self.grid.crs_wkt else None
         self.nodata = nodata_of(self._array, self.dtype)
         self._also = nodata_values(self._array, self.dtype)[1:]
-        own = self._array.attrs
-        self.encoding = own.get(ENCODING_TAG) or None
-        self.units = "" if own.get("units") is None else str(own["units"])
-        self.scale = _number(own.get("scale_factor", 1), self.path, "scale_factor")
-        self.offset = _number(own.get("add_offset", 0), self.path, "add_offset")
+        attributes = self._array.attrs
+        self.encoding = attributes.get(ENCODING_TAG) or None
+        self.units = "" if attributes.get("units") is None else str(attributes["units"])
+        self.scale = _number(attributes.get("scale_factor", 1), self.path, "scale_factor")
+        self.offset = _number(attributes.get("add_offset", 0), self.path, "add_offset")
         chunks = self._array.chunks or [[min(n, 1024)] for n in self._array.shape]
         self.chunk = tuple(max(sizes) for sizes in chunks)
         self.decoding = 3 * math.prod(self.chunk) * dtype.itemsize
@@ -63,16 +63,16 @@ class ArrayInput:
             out[cells.near(out, value)] = self.nodata
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def called(array: Any) -> str:
-    """What messages call a DataArray."""
+    """The name of a DataArray in messages."""
     return "DataArray" if array.name is None else f"DataArray {str(array.name)!r}"
 
 
 def two_dimensions(array: Any, band: int | None, name: str) -> Any:
-    """Drop dimensions of length 1 beside those of the raster, and check these."""
+    """Drop dimensions of length 1 other than rows and columns, and check these two."""
     pair = next((pair for pair in SIDES if set(pair) <= set(array.dims)), None)
     if pair is None:
         raise InputError(
@@ -95,7 +95,7 @@ def two_dimensions(array: Any, band: int | None, name: str) -> Any:
     return array
 
 
-# -- where it lies ---------------------------------------------------------------------------------
+# -- georeference ----------------------------------------------------------------------------------
 
 
 def grid_of(array: Any) -> GridSpec:
@@ -104,20 +104,22 @@ def grid_of(array: Any) -> GridSpec:
     Raises
     ------
     InputError
-        when coordinates are not evenly spaced, are in another unit than those of the coordinate
-        system, or lack, so that what tells the place may be that of a larger array.
+        when coordinates are not evenly spaced or not in the unit of the coordinate system, or when
+        there are none, so that the GeoTransform may be that of a larger array.
     """
     name, mapping = called(array), _mapping(array)
     crs = _crs(array, mapping, name)
-    there = [array.coords[dim].to_numpy() if dim in array.coords else None for dim in array.dims]
-    told = _told(mapping, name)
-    if any(side is not None for side in there):
-        grid = _of_coordinates(array, there, told, name)
-    elif told is not None or crs is not None:
-        has = "a coordinate system" if told is None else "a GeoTransform"
+    coordinates = [
+        array.coords[dim].to_numpy() if dim in array.coords else None for dim in array.dims
+    ]
+    transform = _told(mapping, name)
+    if any(side is not None for side in coordinates):
+        grid = _of_coordinates(array, coordinates, transform, name)
+    elif transform is not None or crs is not None:
+        has = "a coordinate system" if transform is None else "a GeoTransform"
         raise InputError(
-            f"{name} has {has} but no coordinates, so it may be a part of a larger array; open it "
-            "with coordinates (without parse_coordinates=False), and select from that"
+            f"{name} has {has} but no coordinates, so it may be a part of a larger array; open the "
+            "array with coordinates (without parse_coordinates=False), and select from it"
         )
     else:
         grid = GridSpec(*array.shape)
@@ -126,7 +128,7 @@ def grid_of(array: Any) -> GridSpec:
 
 
 def mapping_name(array: Any) -> str:
-    """Name of the coordinate that is the CF grid mapping, whether it is there or not."""
+    """Name of the coordinate that is the CF grid mapping, whether it exists or not."""
     name = array.encoding.get("grid_mapping", array.attrs.get("grid_mapping"))
     return name if isinstance(name, str) else "spatial_ref"
 
@@ -138,7 +140,7 @@ def _mapping(array: Any) -> dict[str, Any]:
 
 
 def _told(mapping: dict[str, Any], name: str) -> Transform | None:
-    """The transform that a GeoTransform tells, in rasterio's order."""
+    """The transform in the GeoTransform attribute, in rasterio's order."""
     if "GeoTransform" not in mapping:
         return None
     text = str(mapping["GeoTransform"])
@@ -149,10 +151,12 @@ def _told(mapping: dict[str, Any], name: str) -> Transform | None:
     return a, b, c, d, e, f
 
 
-def _of_coordinates(array: Any, there: list[Any], told: Transform | None, name: str) -> GridSpec:
-    """The grid of coordinates of cell centres; a GeoTransform that agrees with them is exact."""
-    found = []
-    for dim, values, k in zip(array.dims, there, (4, 0), strict=True):
+def _of_coordinates(
+    array: Any, coordinates: list[Any], transform: Transform | None, name: str
+) -> GridSpec:
+    """The grid from coordinates of cell centres, or the exact GeoTransform if they agree."""
+    axes = []
+    for dim, values, k in zip(array.dims, coordinates, (4, 0), strict=True):
         if values is None:
             raise InputError(f"{name} has no coordinates along {dim}; add them")
         if values.dtype.kind not in "iuf" or values.ndim != 1:
@@ -160,11 +164,11 @@ def _of_coordinates(array: Any, there: list[Any], told: Transform | None, name: 
         first, count = float(values[0]), len(values)
         if count > 1:
             step = (float(values[-1]) - first) / (count - 1)
-        elif told is not None:
-            step = told[k]
+        elif transform is not None:
+            step = transform[k]
         else:
             raise InputError(
-                f"{name} has one cell along {dim}, whose size is not known; set it with "
+                f"{name} has one cell along {dim}, so its cell size is unknown; set it with "
                 ".rio.write_transform"
             )
         off = np.abs(values.astype(np.float64) - (first + step * np.arange(count)))
@@ -174,16 +178,18 @@ def _of_coordinates(array: Any, there: list[Any], told: Transform | None, name: 
         if not step or not (off <= most).all():
             row = int(np.argmax(~(off <= most)))
             raise InputError(
-                f"{name}: its coordinates along {dim} are not evenly spaced, as at number {row} "
-                f"({values[row]}); interpolate it to even ones (.interp), or sort them (.sortby)"
+                f"{name}: its coordinates along {dim} are not evenly spaced, for example at index "
+                f"{row} ({values[row]}); interpolate the array to even spacing (.interp), or sort "
+                "it (.sortby)"
             )
-        found.append((first - step / 2, step))
-    (f, e), (c, a) = found
+        axes.append((first - step / 2, step))
+    (f, e), (c, a) = axes
     rows, cols = array.shape
     grid = GridSpec(rows, cols, (a, 0.0, c, 0.0, e, f))
-    if told is not None and not (told[1] or told[3]):
-        exact = GridSpec(rows, cols, told)
-        return exact if exact.same_place(grid) else grid  # a slice keeps that of the whole
+    if transform is not None and not (transform[1] or transform[3]):
+        exact = GridSpec(rows, cols, transform)
+        # A slice keeps the GeoTransform of the whole.
+        return exact if exact.same_place(grid) else grid
     return grid
 
 
@@ -193,16 +199,16 @@ def _crs(array: Any, mapping: dict[str, Any], name: str) -> CRS | None:
         text = getattr(getattr(array, "rio", None), "crs", None)  # rioxarray reads CF parameters
         if not text:
             raise InputError(
-                f"{name}: its coordinate system is told by parameters; import rioxarray, which "
-                "reads them, or write it with .rio.write_crs"
+                f"{name}: its coordinate system is stored as CF grid-mapping parameters; import "
+                "rioxarray to read it, or write it with .rio.write_crs"
             )
     named = [array.coords[d].attrs.get("units") for d in array.dims if d in array.coords]
     if not text and named == ["degrees_north", "degrees_east"]:
         text = "EPSG:4326"
     if not text and str(array.dims[0]).startswith("lat") and _in_degrees(array):
         log.warning(
-            "%s: its coordinates %s and %s are taken as degrees of WGS 84; set another coordinate "
-            "system with .rio.write_crs",
+            "%s: its coordinates %s and %s are interpreted as degrees in WGS 84; set another "
+            "coordinate system with .rio.write_crs",
             name,
             *array.dims,
         )
@@ -214,30 +220,30 @@ def _crs(array: Any, mapping: dict[str, Any], name: str) -> CRS | None:
 
 
 def _check_units(array: Any, crs: CRS | None, name: str) -> None:
-    """Refuse coordinates in another unit than that of their coordinate system."""
+    """Check that coordinates are in the unit of their coordinate system."""
     for dim in array.dims:
         unit = str(array.coords[dim].attrs.get("units", "") if dim in array.coords else "")
         size, degrees = units.metres_of(unit), unit.lower() in units.DEGREES
         if not (size or degrees):
             continue
         size = size or 1.0
-        own, metres = ("m", 1.0) if crs is None else crs.units_factor
+        unit_name, metres = ("m", 1.0) if crs is None else crs.units_factor
         geographic = crs is not None and crs.is_geographic
         if degrees == geographic and (degrees or abs(size - metres) <= 1e-5 * metres):
             continue
         if degrees == geographic:
             remedy = f"multiply them by {size / metres:.12g}, with .assign_coords"
         else:
-            remedy = "write the coordinate system that they are of, with .rio.write_crs"
+            remedy = "write the coordinate system that they belong to, with .rio.write_crs"
         raise InputError(
             f"{name}: its coordinates along {dim} are in {unit}, but lengths of "
             f"{'an array without a coordinate system' if crs is None else 'its coordinate system'} "
-            f"are in {own}; {remedy}"
+            f"are in {unit_name}; {remedy}"
         )
 
 
 def _in_degrees(array: Any) -> bool:
-    """Whether its coordinates can be latitudes and longitudes."""
+    """Whether the coordinates of an array can be latitudes and longitudes."""
     most = zip(array.dims, (90, 360), strict=True)
     return all(
         dim in array.coords and bool((np.abs(array.coords[dim].to_numpy()) <= size).all())
@@ -246,38 +252,38 @@ def _in_degrees(array: Any) -> bool:
 
 
 def _number(value: Any, name: str, key: str) -> float | int:
-    """A number that an attribute holds; attributes may be arrays of one number."""
+    """The number in an attribute, which may be an array of one number."""
     one = np.asarray(value)
     if one.size != 1 or one.dtype.kind not in "biuf":
-        raise InputError(f"{name}: its {key} {value!r} is not a number; remove it, or set one")
-    found: float | int = one.reshape(()).item()
-    return found
+        raise InputError(f"{name}: its {key} {value!r} is not a number; correct or remove it")
+    number: float | int = one.reshape(()).item()
+    return number
 
 
 def nodata_of(array: Any, dtype: np.dtype) -> float | int | None:
     """The nodata value of a DataArray: the first of `nodata_values`; NaN of floats without one."""
-    found = nodata_values(array, dtype)
-    return found[0] if found else math.nan if dtype.kind == "f" else None
+    nodata = nodata_values(array, dtype)
+    return nodata[0] if nodata else math.nan if dtype.kind == "f" else None
 
 
 def nodata_values(array: Any, dtype: np.dtype) -> list[float | int]:
-    """The values that mean nodata: `_FillValue` and `missing_value`, as in CF, or else their like.
+    """The nodata values: `_FillValue` and `missing_value` of CF, or else similar attributes.
 
-    Where xarray has decoded floats, they have NaN; in integers, what `encoding` tells is there. But
-    its `fill_value` is that of the Zarr array, 0 where none was meant.
+    In floats that xarray has decoded, nodata is NaN; integers still hold the values in `encoding`.
+    Its `fill_value` is ignored: it is that of the Zarr array, 0 by default.
     """
-    told = {} if dtype.kind == "f" else {**array.encoding, "fill_value": None}
-    told |= array.attrs
+    attributes = {} if dtype.kind == "f" else {**array.encoding, "fill_value": None}
+    attributes |= array.attrs
     for keys in (("_FillValue", "missing_value"), ("fill_value",), ("nodata",)):
-        found = {}
+        values = {}
         for key in keys:
-            if (value := told.get(key)) is None:
+            if (value := attributes.get(key)) is None:
                 continue
-            # In CF, missing_value may be several.
+            # In CF, missing_value may hold several values.
             for one in value if keys[1:] and np.ndim(value) == 1 else [value]:
                 number = _number(one, called(array), key)
                 if cells.fits(number, dtype):  # else no cell equals it
-                    found[cells.as_scalar(number, dtype, f"{called(array)}: {key}")] = key
-        if found:
-            return [*found]
+                    values[cells.as_scalar(number, dtype, f"{called(array)}: {key}")] = key
+        if values:
+            return [*values]
     return []

@@ -1,4 +1,4 @@
-"""Check the text of ESRI ASCII grids and XYZ, of which GDAL reads nearly anything as a number."""
+"""Check the text of ESRI ASCII grids and XYZ files: GDAL reads nearly any word as a number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..plurals import counted
 
 DRIVERS = "AAIGrid", "ISG"
-"""GDAL's names of the formats; both have a header of lines, and then numbers."""
+"""GDAL's names for the formats; in both, numbers follow the lines of a header."""
 
 _PIECE, _HEAD = 1 << 17, 1 << 16  # words of a piece take ten times its bytes
 _KNOWN = rb"ncols|nrows|[xy]llcorner|[xy]llcenter|cellsize|d[xy]|nodata_value"
@@ -23,7 +23,7 @@ _HEADER = re.compile(
 _NODATA = re.compile(rb"nodata_value\s+(\S+)", re.IGNORECASE)
 _NUMBER = (
     rb"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?"
-    # GDAL takes other spellings of NaN for 0 or 1.
+    # GDAL reads other spellings of NaN as 0 or 1.
     rb"|\+?nan|NaN|-1\.#IND0*|-?1\.#QNAN0*|1\.#SNAN0*"
 )
 _WRONG = re.compile(rb"(?<!\S)(?!(?:%b)(?!\S))\S+" % _NUMBER)
@@ -32,7 +32,7 @@ _ONE = re.compile(_NUMBER)
 _BLANKS = bytes.maketrans(b",;", b"  ")
 _NAME = re.compile(rb'"?(x|y|z|lon|lat|east|north|alt|height|elev)', re.IGNORECASE)
 _NOT_OURS = re.compile(rb"[_iInN]")
-"""In numbers that Python reads, and GDAL may not: 1_000, inf, -nan."""
+"""In words that Python reads as numbers and GDAL may not: 1_000, inf, -nan."""
 _END = b"\x00\x1a"
 """What some programs write after the last value."""
 
@@ -45,7 +45,7 @@ class AsciiCells(NamedTuple):
 
 
 def check_text(path: str, rows: int, cols: int) -> AsciiCells:
-    """Read all values as text: GDAL reads words as 0, and a value that is missing as well.
+    """Check all values as text: GDAL reads words and missing values as 0.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def check_text(path: str, rows: int, cols: int) -> AsciiCells:
             row, col = divmod(count + len(before.split()), cols)
             raise InputError(
                 f"{path}: line {line + _ends(before)}: {word!r}, at row {row}, column {col}, is "
-                "not a number; correct it, or write the NODATA_value there"
+                "not a number; correct it, or replace it by the NODATA_value"
             )
         count += len(words)
         real = real or bool(_REAL.search(text))
@@ -72,7 +72,7 @@ def check_text(path: str, rows: int, cols: int) -> AsciiCells:
 
 
 def check_points(path: str) -> None:
-    """Read the points of an XYZ file as text. Further columns may hold anything.
+    """Check the points of an XYZ file as text. Further columns may hold anything.
 
     Raises
     ------
@@ -100,12 +100,12 @@ def check_points(path: str) -> None:
 
 def stated_nodata(file: BinaryIO) -> bytes | None:
     """The nodata value in the header of an open ESRI ASCII grid, as its text."""
-    found = _NODATA.search(file.read(_HEAD))
-    return found and found[1]
+    match = _NODATA.search(file.read(_HEAD))
+    return match and match[1]
 
 
 def _plain(text: bytes, words: list[bytes]) -> bool:
-    """Whether Python takes all words for numbers, which is faster to see than by `_WRONG`."""
+    """Whether Python reads all words as numbers; this is faster than a search for `_WRONG`."""
     try:
         for word in words:
             float(word)
@@ -124,8 +124,8 @@ def _pieces(path: str) -> Iterator[tuple[int, bytes]]:
         while piece := file.read(_PIECE):
             text = rest + piece
             cut = max(text.rfind(space, 0, -1) for space in (b" ", b"\n", b"\t", b"\r")) + 1
-            cut += text[cut - 1 : cut + 1] == b"\r\n"  # one end of a line
-            if not cut and len(text) > _HEAD:  # a word so long is not a number
+            cut += text[cut - 1 : cut + 1] == b"\r\n"  # one line ending
+            if not cut and len(text) > _HEAD:  # no number is that long
                 cut = len(text)
             rest = text[cut:]
             yield line, text[:cut]
@@ -134,5 +134,5 @@ def _pieces(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _ends(text: bytes) -> int:
-    """The number of lines that end in a text, each by LF, CR or both."""
+    """The number of line endings in a text: LF, CR or both."""
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")

@@ -74,7 +74,8 @@ def convert_dataset(
         one wins. Or a DataArray, in memory or lazy, whose coordinates, CRS and nodata value are
         used; it is read block by block. Or a layer of another store.
     store
-        The store; created if it does not exist. Additional layers must match its grid.
+        The store (a folder of tiles in Zarr format); created if it does not exist. Additional
+        layers must match its grid.
     layer
         Name of the layer.
     band
@@ -97,20 +98,22 @@ def convert_dataset(
         Coordinate system of inputs that do not name one, such as ASCII grids: "EPSG:32611", WKT or
         a PROJ string, or a file with one of these, such as a .prj. Nothing is reprojected.
     encoding
-        Of inputs that hold flow directions of another program: "esri", "grass", "taudem",
+        The encoding of flow directions made by another program: "esri", "grass", "taudem",
         "whitebox", "saga", "ldd", "esri-backlink", "esri-degrees" or "r.cost". The layer gets D8
-        codes, uint8, 255 where there is none. None takes that of the tag FLOW_DIRECTION_ENCODING,
-        which `export_layer` writes; without one, cells are what they are.
+        codes, uint8, 255 for no direction. When None, the encoding is read from the tag
+        FLOW_DIRECTION_ENCODING, which `export_layer` writes; without that tag, cells are not
+        recoded.
     compress
         None or "none"; "blosc-lz4", "blosc-zstd" or "zstd" for every tile; "auto": "blosc-lz4",
-        or none where the disk is faster than the processors code. The report says which.
+        or none where the disk is faster than the compressor. The report says which.
     memory_limit
-        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
+        Limit on the peak resident set size of the process, in bytes; a quarter of RAM when None.
     threads
         Threads of each stage; one per processor when None.
     client
-        A ``distributed.Client``: its workers solve the blocks, and `memory_limit` applies to each.
-        They must see the inputs, which must not be text formats. This process when None.
+        A ``distributed.Client``: its workers convert the blocks, and `memory_limit` applies to each
+        worker. They must see the inputs, which must not be in text formats. When None, this
+        process does the work.
     verify
         Read the inputs again and compare every cell with the layer, before it appears.
     resume
@@ -129,8 +132,8 @@ def convert_dataset(
     Raises
     ------
     InputError
-        when inputs cannot be read, do not match each other, or contain a value that does not fit,
-        or that is not a direction in their encoding.
+        when inputs cannot be read or do not match each other, or when they contain a value that
+        does not fit the type or is not a direction in their encoding.
     StoreError
         when the layer exists, or the grid of the store is different.
     OutputError
@@ -192,15 +195,15 @@ def convert_dataset(
     }
     if problem.directions is not None:
         report.result["encoding"] = problem.directions
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    written.warn_if_empty(names[0] + more)
+    others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    written.warn_if_empty(names[0] + others)
     if written.compress is None:
         _warn_of_padding(store, report.result["stored_bytes"], report.result["raw_bytes"])
     return report
 
 
 def _refuse_arrays(problem: Convert, **wanted: Any) -> None:
-    """Refuse what needs files, for a DataArray."""
+    """Reject options that need files when the input is a DataArray."""
     for name, value in wanted.items():
         if value and problem.mosaic.inputs[0].driver == ArrayInput.driver:
             raise refused(
@@ -211,37 +214,39 @@ def _refuse_arrays(problem: Convert, **wanted: Any) -> None:
 
 
 def _refuse_text(problem: Convert) -> None:
-    """Refuse inputs that every worker would have to read from the beginning."""
+    """Reject inputs that every worker would have to read from the beginning."""
     for one in problem.mosaic.inputs:
         if one.driver in SEQUENTIAL:
             raise InputError(
-                f"{one.path}: a text format, which one process must read from beginning to end; "
-                "leave out the cluster, or make it a GeoTIFF first"
+                f"{one.path}: a text format must be read from beginning to end by one process; "
+                "convert without a cluster, or make it a GeoTIFF first"
             )
 
 
 def _warn_of_values_and_places(problem: Convert) -> None:
-    told = problem.mosaic.attributes
-    factor, offset = told.get("scale_factor", 1.0), told.get("add_offset", 0.0)
+    attributes = problem.mosaic.attributes
+    factor, offset = attributes.get("scale_factor", 1.0), attributes.get("add_offset", 0.0)
     if (factor, offset) != (1.0, 0.0):
         log.warning(
-            "%s: its values are cells x %s + %s, but what is computed from it is in cells: slopes, "
-            "intervals, depths and costs. For values, multiply before (gdal_translate -unscale "
-            "-ot Float64), or make another layer with terrain-gpu calc",
+            "%s: its values are stored as cells with scale %s and offset %s, which computations "
+            "ignore: slopes, intervals, depths and costs are in units of cells. To compute with "
+            "values, unscale the raster first (gdal_translate -unscale -ot Float64), or make "
+            "another layer with terrain-gpu calc",
             without_secrets(problem.mosaic.inputs[0].path),
             factor,
             offset,
         )
     unsaid = [one for one in problem.mosaic.inputs if getattr(one, "remark", "")]
     if unsaid and (not problem.crs or unsaid[0].grid.transform == IDENTITY):
-        more = f" (and {len(unsaid) - 1} more like it)" if len(unsaid) > 1 else ""
-        log.warning("%s%s: %s", without_secrets(unsaid[0].path), more, unsaid[0].remark)
+        others = f" (and {len(unsaid) - 1} more)" if len(unsaid) > 1 else ""
+        log.warning("%s%s: %s", without_secrets(unsaid[0].path), others, unsaid[0].remark)
 
 
 def _warn_of_padding(store: str | os.PathLike[str], stored: int, raw: int) -> None:
     if stored > max(8 * raw, 10**8):
         log.warning(
-            "%s: padded to tiles of 64 x 64 cells, %s for %s of cells; --compress auto avoids this",
+            "%s: takes %s on disk for %s of cells, because it is padded to tiles of 64 x 64 cells; "
+            "--compress auto avoids this",
             store,
             format_size(stored),
             format_size(raw),
@@ -273,12 +278,12 @@ def _block_size(problem: Convert, *, resume: bool) -> int | None:
 
 
 def check_place(store: Path) -> None:
-    """Refuse a path that cannot become a store, before anything is written."""
+    """Reject a path that cannot become a store, before anything is written."""
     if is_url(store):
         refuse_inside(store)
         return
     if store.is_file():
-        raise StoreError(f"{store}: is a file; the last argument names the store, a folder")
+        raise StoreError(f"{store}: is a file; the last argument must name the store, a folder")
     if store.is_symlink() and not store.exists():
         raise StoreError(f"{store}: is a broken link; remove it")
     if store.is_dir() and not (store / "zarr.json").is_file():

@@ -44,14 +44,14 @@ from .recode import Recode, RecodeDirections
 log = logging.getLogger(__name__)
 
 PART = 1 << 28
-"""Bytes of a file of which a task computes the checksum."""
+"""Size of the part of a file, in bytes, whose checksum one task computes."""
 
-_SHARED = "inputs must lie where all hosts see them, under the same path"
+_SHARED = "inputs must be visible to all hosts under the same path"
 
 
 @dataclass(frozen=True)
 class Convert(Operation):
-    """The operation. `rasters` are the inputs; other fields are parameters of `convert_dataset`.
+    """The operation. `rasters` are the inputs; the other fields are those of `convert_dataset`.
 
     Blocks are read in groups that cover whole strips of the source, so each strip is decoded once.
     """
@@ -76,9 +76,9 @@ class Convert(Operation):
 
     def sized(self, block_size: int | None, planned: Callable[[Convert], StreamPlan]) -> Convert:
         """Copy with this block size, or with the block size of the plan when None."""
-        found = replace(self, block_size=block_size)
-        vars(found)["mosaic"] = self.mosaic
-        return found.sized(planned(found).block_size, planned) if block_size is None else found
+        copy = replace(self, block_size=block_size)
+        vars(copy)["mosaic"] = self.mosaic
+        return copy.sized(planned(copy).block_size, planned) if block_size is None else copy
 
     @cached_property
     def mosaic(self) -> Mosaic:
@@ -93,20 +93,20 @@ class Convert(Operation):
 
     @cached_property
     def directions(self) -> str | None:
-        """The encoding of the rasters, if they hold flow directions: the given or tagged one."""
+        """The encoding of flow directions in the rasters, from the option or tag; None if none."""
         return encoding_of(self.mosaic.inputs, self.encoding)
 
     @cached_property
     def recode(self) -> Recode | RecodeDirections:
         if self.directions is not None:
-            for given, option in (
+            for value, option in (
                 (self.clamp_min, "{clamp_min}"),
                 (self.round_cells, "{round_cells}"),
                 (self.dtype, "{dtype}"),
             ):
-                if given not in (None, False):
+                if value not in (None, False):
                     raise ArgumentError(
-                        f"{{path}}: holds flow directions; leave out {option}",
+                        f"{{path}}: holds flow directions, to which {option} cannot be applied",
                         path=self.mosaic.inputs[0].path,
                     )
             mosaic = self.mosaic
@@ -125,9 +125,9 @@ class Convert(Operation):
         """Other layers of the store, which have the same grid as this one."""
         if not has_store(named(self.store)):
             return []
-        there = TileStore.open(self.store)
-        same = self.mosaic.grid.same_place(there.grid)
-        return [name for name in there.layers if name != self.layer] if same else []
+        existing = TileStore.open(self.store)
+        same = self.mosaic.grid.same_place(existing.grid)
+        return [name for name in existing.layers if name != self.layer] if same else []
 
     @cached_property
     def grid(self) -> GridSpec:
@@ -135,15 +135,15 @@ class Convert(Operation):
         grid = self.mosaic.grid
         if not has_store(named(self.store)):
             return grid
-        there = TileStore.open(self.store)
-        if not grid.same_place(there.grid):
+        existing = TileStore.open(self.store)
+        if not grid.same_place(existing.grid):
             return grid
-        if same_crs(grid.crs_wkt, there.grid.crs_wkt):
-            return replace(there.grid)
+        if same_crs(grid.crs_wkt, existing.grid.crs_wkt):
+            return replace(existing.grid)
         if self.others:
             raise InputError(
                 f"{self.mosaic.inputs[0].path} and {self.store}: coordinate systems differ "
-                f"({crs_name(self.mosaic.crs)} and {there.grid.crs_name})"
+                f"({crs_name(self.mosaic.crs)} and {existing.grid.crs_name})"
             )
         return grid
 
@@ -166,7 +166,7 @@ class Convert(Operation):
 
     @property
     def _recorded(self) -> dict[str, Any]:
-        """What the layer says of its cells to this program."""
+        """Attributes of the layer that tell this program what its cells are."""
         if self.directions is None:
             return getattr(self.mosaic.inputs[0], "recorded", {})
         back = self.directions in BACKLINK_ENCODINGS
@@ -174,7 +174,7 @@ class Convert(Operation):
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        found = {
+        settings = {
             # Other names may hold passwords, as those of databases do.
             "rasters": [one.path if one.files else None for one in self.mosaic.inputs],
             "inputs": self.mosaic.fingerprint(),
@@ -186,7 +186,7 @@ class Convert(Operation):
             "crs": self.crs,
         }
         rare = {"encoding": self.directions, "dtype": self.dtype}
-        return found | {name: value for name, value in rare.items() if value is not None}
+        return settings | {name: value for name, value in rare.items() if value is not None}
 
     def settings(self) -> dict[str, Any]:
         return self._settings
@@ -195,7 +195,7 @@ class Convert(Operation):
         return self.settings()
 
     def refuse(self, *, overwrite: bool) -> None:
-        """Refuse nothing: any layer may be replaced, and the store need not exist."""
+        """Accept everything: any layer may be replaced, and the store need not exist."""
 
     def plan(self, machine: Machine) -> StreamPlan:
         source, kind = self.mosaic, self.recode.dtype
@@ -275,13 +275,13 @@ class Convert(Operation):
                 lost = super().execute(run)["lost"]
                 if lost:
                     log.warning(
-                        "%s: %s the value %s, and became nodata; choose another value with "
+                        "%s: %s the nodata value %s and became nodata; choose another value with "
                         "--nodata",
                         without_secrets(self.mosaic.inputs[0].path),
                         counted(
                             lost,
-                            "cell that its mask says is valid has",
-                            "cells that its mask says are valid have",
+                            "cell that is valid according to its mask has",
+                            "cells that are valid according to its mask have",
                         ),
                         self.nodata,
                     )
@@ -309,8 +309,8 @@ class Convert(Operation):
         plan_conversion(files, self.grid, output.dtype, self.blocks.block, limits)
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        how = Conversion.of(self)
-        proven = verify_conversion(run.layer(self.layer), how, run.proof_limits)
+        conversion = Conversion.of(self)
+        proven = verify_conversion(run.layer(self.layer), conversion, run.proof_limits)
         return {"verified_cells": proven["cells"]}
 
     # -- in another process ---------------------------------------------------------------------
@@ -329,8 +329,8 @@ class Convert(Operation):
     def __getstate__(self) -> dict[str, Any]:
         # The other process may be in another folder.
         rasters = tuple(os.path.abspath(r) if os.path.exists(r) else r for r in self.rasters)
-        own = {"store": str(absolute(self.store)), "rasters": rasters, "looks": self._looks}
-        return super().__getstate__() | own
+        state = {"store": str(absolute(self.store)), "rasters": rasters, "looks": self._looks}
+        return super().__getstate__() | state
 
     def open(self) -> None:
         where = f"a worker on {socket.gethostname()}"
@@ -342,7 +342,9 @@ class Convert(Operation):
             raise ClusterError(f"{where} cannot read its input ({error}); {_SHARED}") from error
         if not same:
             self.close()
-            raise ClusterError(f"{where} sees other files under the names of the inputs; {_SHARED}")
+            raise ClusterError(
+                f"{where} sees different files at the paths of the inputs; {_SHARED}"
+            )
         if self.mosaic.decoding:
             return_large_arrays()
 
@@ -361,7 +363,7 @@ class Convert(Operation):
 
 @dataclass(frozen=True)
 class _Group:
-    """Blocks of a unit, row by row. One strip may have millions, so only runs of them are held.
+    """Blocks of a unit, row by row. A strip may have millions, so only runs of them are stored.
 
     Attributes
     ----------
@@ -392,32 +394,32 @@ class _Group:
 
 
 class _LostCells(State):
-    """Counts the cells that are valid by a mask, but have the nodata value that the user chose."""
+    """Counts cells that are valid according to a mask but have the nodata value the user chose."""
 
     def __init__(self) -> None:
         self.cells = 0
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
-        self.cells += known
+    def add(self, phase: Phase, at: Block, lost: Any) -> None:
+        self.cells += lost
 
     def found(self) -> dict[str, Any]:
         return {"lost": self.cells}
 
 
 def checksums_by(run: Run, files: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what `SourceChecksums` does, computed by the workers of a cluster."""
+    """Return the same as `SourceChecksums`, computed by the workers of a cluster."""
     sizes = [os.path.getsize(path) for path in files]
     parts = (
         (k, os.path.abspath(files[k]), start, min(PART, size - start))
         for k, size in enumerate(sizes)
         for start in range(0, size, PART)
     )
-    found: dict[tuple[int, int], int] = {}
+    crcs: dict[tuple[int, int], int] = {}
     for k, start, crc in run.engine.each(run, _checksum, parts):
-        found[k, start] = crc
+        crcs[k, start] = crc
     joined = [0] * len(files)
-    for k, start in sorted(found):
-        joined[k] = joined_crc(joined[k], found[k, start], min(PART, sizes[k] - start))
+    for k, start in sorted(crcs):
+        joined[k] = joined_crc(joined[k], crcs[k, start], min(PART, sizes[k] - start))
     return [
         {"path": path, "bytes": size, "crc32c": f"{crc:08x}"}
         for path, size, crc in zip(files, sizes, joined, strict=True)
@@ -427,7 +429,7 @@ def checksums_by(run: Run, files: Sequence[str]) -> list[dict[str, Any]]:
 def _checksum(
     operation: Convert, folder: Path | None, part: tuple[int, str, int, int]
 ) -> tuple[int, int, int]:
-    """Compute the CRC-32C of a part of a file: number, absolute path, start and size."""
+    """Compute the CRC-32C of a part of a file, given as number, absolute path, start and size."""
     k, path, start, size = part
     try:
         return k, start, checksum_of_part(path, start, size)
@@ -436,7 +438,7 @@ def _checksum(
 
 
 class SourceChecksums:
-    """CRC-32C of the source files, computed in a thread during the conversion."""
+    """Computes the CRC-32C of the source files in a thread during the conversion."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
@@ -468,7 +470,7 @@ class SourceChecksums:
             self._error = error
 
     def result(self) -> list[dict[str, Any]]:
-        """Wait for the thread; path, size and checksum of every file."""
+        """Wait for the thread; return path, size and checksum of every file."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -19,30 +19,30 @@ from .wkb import Part
 log = logging.getLogger(__name__)
 
 MOST_SNAP = 1000
-"""Largest distance in cells over which a place may be moved: its surroundings are read."""
+"""Largest distance in cells over which a feature may be moved: its surroundings are read."""
 
 NAMED = 5
-"""A message names at most this many points, cells or features."""
+"""Largest number of points, cells or features that a message lists."""
 
 _CROSSED = 1 << 20
-"""Most crossings of edges with rows among which a centre is looked for one by one."""
+"""Up to this number of crossings of edges with rows, centres are searched one by one."""
 
 _UNIT = 1 << 30
-"""Parts of a cell in which corners of larger polygons are measured."""
+"""Corners of larger polygons are measured in this fraction of a cell."""
 
 NO_CELLS = np.empty((0, 2), np.int64)
 
 Shape = tuple[tuple[float, float], tuple[float, float]]
-"""The first row and column, and those after the last."""
+"""The first row and column, then the row and column after the last."""
 
 ANYWHERE: Shape = ((-math.inf, -math.inf), (math.inf, math.inf))
 
 Nearest = Callable[[int], tuple[int, int, int] | None]
-"""Squared distance, row and column of the best cell near a place; None if there is none."""
+"""Squared distance, row and column of the best cell near entry k; None if there is none."""
 
 
 def named(which: np.ndarray, name: Callable[[int], str]) -> str:
-    """Name the first few marked items, and say how many more there are."""
+    """List the first few marked items, and the number of further ones."""
     marked = np.flatnonzero(which).tolist()
     names = ", ".join(map(name, marked[:NAMED]))
     return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")
@@ -51,8 +51,9 @@ def named(which: np.ndarray, name: Callable[[int], str]) -> str:
 def covered_cells(part: Part, all_touched: bool, shape: Shape = ANYWHERE) -> np.ndarray:
     """Cells (row, column) that a part covers; its positions are fractional (column, row).
 
-    A polygon covers the cells whose centre it contains, or if it contains none at all, even outside
-    of `shape`, those that it touches. Only cells within `shape`; the part may reach far beyond.
+    A polygon covers the cells whose centres it contains. If it contains no centre at all, not even
+    outside `shape`, it covers the cells that it touches. Only cells within `shape` are returned;
+    the part may reach far beyond.
     """
     kind, rings = part
     inner = NO_CELLS
@@ -66,7 +67,7 @@ def covered_cells(part: Part, all_touched: bool, shape: Shape = ANYWHERE) -> np.
 
 
 def most_cells(part: Part, shape: Shape = ANYWHERE) -> int:
-    """Estimate an upper bound of the cells a part covers, from its length and area."""
+    """An upper bound on the number of cells that a part covers, from its length and area."""
     kind, rings = part
     count, (low, high) = 0.0, (np.array(end)[::-1] for end in shape)
     for ring in rings:
@@ -79,7 +80,7 @@ def most_cells(part: Part, shape: Shape = ANYWHERE) -> int:
 
 
 def _within(positions: np.ndarray, shape: Shape) -> np.ndarray:
-    """Cells (row, column) of positions, those within."""
+    """Cells (row, column) of the positions that are within `shape`."""
     cells = np.floor(positions[:, ::-1])
     return cells[np.all((cells >= shape[0]) & (cells < shape[1]), axis=1)].astype(np.int64)
 
@@ -88,7 +89,7 @@ def _touched(line: np.ndarray, shape: Shape) -> np.ndarray:
     """Cells (row, column) that a line passes through, including those of its vertices."""
     start, way = line[:-1], np.diff(line, axis=0)
     low, high = np.minimum(start, line[1:]), np.maximum(start, line[1:])
-    # Every segment is cut where it crosses lines between cells, at the fraction `at` of its length.
+    # Cut every segment where it crosses lines between cells, at fractions `at` of its length.
     ends = np.arange(len(start))
     segments, at = [ends, ends], [np.zeros(len(start)), np.ones(len(start))]
     for axis in (0, 1):
@@ -117,8 +118,8 @@ def _centres(rings: list[np.ndarray], shape: Shape) -> np.ndarray:
 
 
 def _has_centre(rings: list[np.ndarray]) -> bool:
-    """Whether the centre of any cell lies in a polygon, however far it reaches."""
-    # V. Jarnik: centres differ from the area by less than the length of the outline.
+    """Whether the centre of any cell lies in a polygon, however large it is."""
+    # V. Jarnik: the number of centres differs from the area by less than the perimeter.
     outer, *holes = map(_area, rings)
     steps = np.abs(np.concatenate([np.diff(ring, axis=0) for ring in rings]))
     if outer - sum(holes) > np.hypot(*steps.T).sum():
@@ -131,12 +132,13 @@ def _has_centre(rings: list[np.ndarray]) -> bool:
 
 
 def _count_centres(ring: np.ndarray) -> int:
-    """How many centres of cells lie in a ring, in a time that does not depend on its size.
+    """Number of cell centres in a ring, in a time that does not depend on the size of the ring.
 
-    Its edges are crossed by rows; the columns left of them are summed, up minus down. Coordinates
-    are rounded to 2^-30 cells, and from there on exact.
+    For each edge, the columns to its left are summed over the rows that it crosses, positive for
+    edges in one direction and negative in the other. Coordinates are rounded to 2^-30 cells; the
+    rest is exact.
     """
-    found, half = 0, _UNIT // 2
+    centres, half = 0, _UNIT // 2
     corners = [
         [math.floor(value) * _UNIT + round(value % 1 * _UNIT) for value in corner]
         for corner in ring.tolist()
@@ -147,11 +149,11 @@ def _count_centres(ring: np.ndarray) -> int:
         if row == below:
             continue
         width, height = x1 - x, y1 - y
-        # A centre on the edge lies to the right of it, as in `_spans`.
+        # A centre on the edge belongs to its right side, as in `_spans`.
         at = (x - half) * height + (row * _UNIT + half - y) * width + _UNIT * height - 1
         columns = _sum_of_floors(below - row, _UNIT * height, _UNIT * width, at)
-        found += columns if start[1] < end[1] else -columns
-    return abs(found)
+        centres += columns if start[1] < end[1] else -columns
+    return abs(centres)
 
 
 def _sum_of_floors(count: int, divisor: int, step: int, first: int) -> int:
@@ -160,7 +162,7 @@ def _sum_of_floors(count: int, divisor: int, step: int, first: int) -> int:
     while count:
         total += step // divisor * (count * (count - 1) // 2) + first // divisor * count
         step, first = step % divisor, first % divisor
-        # What remains are points of a lattice in a triangle: count them along its other side.
+        # The rest is a count of lattice points in a triangle: count them along its other side.
         count, first = divmod(step * count + first, divisor)
         divisor, step = step, divisor
     return total
@@ -172,10 +174,10 @@ def _area(ring: np.ndarray) -> float:
 
 
 def _spans(rings: list[np.ndarray], shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, and the columns from which to which a polygon contains the centres of their cells.
+    """Runs of cells whose centres are in a polygon: rows, first columns, columns after the last.
 
-    By the even-odd rule. A centre on an edge belongs to the polygon below or to the right of the
-    edge, so where polygons share an edge, each cell belongs to only one of them.
+    The even-odd rule applies. A centre on an edge belongs to the polygon below or to the right of
+    the edge, so where polygons share an edge, each cell belongs to only one of them.
     """
     start = np.concatenate([ring[:-1] for ring in rings])
     end = np.concatenate([ring[1:] for ring in rings])
@@ -191,23 +193,23 @@ def _spans(rings: list[np.ndarray], shape: Shape) -> tuple[np.ndarray, np.ndarra
 
 
 def _ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Concatenate ranges: the range that each number belongs to, and the numbers."""
+    """Concatenate ranges; return the range that each number belongs to, and the numbers."""
     count = count.astype(np.int64)
     which = np.repeat(np.arange(len(count)), count)
     return which, np.arange(len(which)) + (first - (np.cumsum(count) - count))[which]
 
 
 class Settled(NamedTuple):
-    """Cells after places were moved or left out.
+    """Cells after features were moved or left out.
 
     Attributes
     ----------
     cells
-        int64 (n, 2), row and column of all; those of `kept` can be used.
+        int64 (n, 2), row and column of every entry.
     kept
-        Which remain.
+        Which entries can be used.
     moved, left
-        Of each feature without a good cell, one entry: it was moved, or there is nothing near.
+        One entry for each feature without a usable cell: it was moved, or none is near enough.
     """
 
     cells: np.ndarray
@@ -217,25 +219,25 @@ class Settled(NamedTuple):
 
 
 def settled(cells: np.ndarray, owner: np.ndarray, good: np.ndarray, nearest: Nearest) -> Settled:
-    """Leave out bad cells of features that have good ones; move the others to the nearest.
+    """Leave out unusable cells of features with usable ones; move other features to the nearest.
 
     Parameters
     ----------
     cells
         int64 (n, 2): rows and columns.
     owner
-        The feature of each.
+        The feature that each cell belongs to.
     good
-        Which can be used.
+        Which cells can be used.
     """
     cells, kept = cells.copy(), good.copy()
     moved, left = [], []
     poor = np.flatnonzero(~np.isin(owner, owner[good]))
     order = poor[np.argsort(owner[poor], kind="stable")]
     for entries in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1):
-        found = [(*near, k) for k in entries.tolist() if (near := nearest(k)) is not None]
-        if found:
-            _, row, col, k = min(found)
+        candidates = [(*near, k) for k in entries.tolist() if (near := nearest(k)) is not None]
+        if candidates:
+            _, row, col, k = min(candidates)
             cells[k], kept[k] = (row, col), True
             moved.append(k)
         elif len(entries):
@@ -250,7 +252,7 @@ def brought_inside(
     outside: Settling,
     snap: int | None,
 ) -> Settled:
-    """Leave out cells outside of a raster, and with "snap" move features to its nearest cells."""
+    """Leave out cells outside a raster; with "snap", move features outside to its nearest cells."""
     good = np.all((cells >= 0) & (cells < shape), axis=1)
     most = snap_distance(outside, snap) ** 2 if outside == "snap" else -1
 
@@ -263,10 +265,10 @@ def brought_inside(
 
 
 def snap_distance(settling: Settling, snap: int | None) -> int:
-    """Check the distance in cells for "snap"."""
+    """Check and return the distance in cells for "snap"."""
     if snap is None:
         raise ArgumentError(
-            "{settling} needs the distance to move within: give {snap}, in cells",
+            "{settling} needs the largest distance to move a feature: give {snap}, in cells",
             settling=repr(settling),
         )
     if not 0 < snap <= MOST_SNAP:
@@ -275,7 +277,7 @@ def snap_distance(settling: Settling, snap: int | None) -> int:
 
 
 def beside(grid: GridSpec, place: np.ndarray) -> tuple[int, int]:
-    """The cell of the raster beside a place (row, column) outside it."""
+    """The cell of the raster nearest to a position (row, column) outside it."""
     row, col = np.clip(place, 0, np.array(grid.shape) - 1).astype(np.int64).tolist()
     return row, col
 
@@ -288,9 +290,9 @@ def bounds(grid: GridSpec) -> str:
 def refuse_outside(
     grid: GridSpec, path: object, outside: np.ndarray, place: np.ndarray
 ) -> NoReturn:
-    """Refuse a file of features, of which these are outside the raster, the first at `place`."""
+    """Reject a file because some of its features are outside the raster, the first at `place`."""
     raise OutsideError(
-        f"{path}: {outside.sum()} of {len(outside)} features not inside the raster, "
+        f"{path}: {outside.sum()} of {len(outside)} features are not inside the raster, "
         f"which covers {bounds(grid)}: {named(outside, lambda k: f'feature {k + 1}')}; "
         + (
             "correct its CRS if it should lie there"
@@ -309,12 +311,12 @@ def tell_clipped(
     owner: np.ndarray,
     place: np.ndarray,
 ) -> None:
-    """Warn of features that reach beyond the raster; refuse a file if all lie outside.
+    """Warn of features that extend beyond the raster; reject a file if all lie outside.
 
     Parameters
     ----------
     parts, covered
-        How many parts each feature has, and how many cells of the raster it covers.
+        Number of parts of each feature, and number of cells of the raster that it covers.
     owner, place
         The features of positions outside, and the first of these positions.
     """
@@ -323,8 +325,8 @@ def tell_clipped(
     if gone.sum() == np.count_nonzero(parts):
         refuse_outside(grid, path, gone, place)
     for those, done in (
-        (gone, "left out, outside the raster"),
-        (reaching & ~gone, "clipped, which reached beyond the raster"),
+        (gone, "left out (outside the raster)"),
+        (reaching & ~gone, "clipped to the raster"),
     ):
         if count := int(those.sum()):
             names = named(those, lambda k: f"feature {k + 1}")

@@ -23,7 +23,7 @@ _FETCHED = re.compile(r"(esri::)?(/vsi|https?://(?!(www\.)?opengis\.net/def/crs)
 _FILE = re.compile(r"^esri::", re.I)
 
 _EPSG = {"OGC:CRS84": "EPSG:4326", "OGC:CRS83": "EPSG:4269", "OGC:CRS27": "EPSG:4267"}
-"""Codes of systems that differ only in the order of axes."""
+"""Codes of systems that differ only in axis order."""
 
 
 def placed(grid: GridSpec, crs: CRS) -> GridSpec:
@@ -32,7 +32,7 @@ def placed(grid: GridSpec, crs: CRS) -> GridSpec:
     if code is None:
         # The id contradicts the rest of the WKT, and GDAL would trust the id.
         wkt = _OWN_ID.sub("]", wkt)
-    elif (coded := CRS.from_user_input(code)) != crs:  # such as that of an Esri .prj
+    elif (coded := CRS.from_user_input(code)) != crs:  # for example from an Esri .prj
         wkt = _wkt(coded)
     return replace(grid, crs_wkt=wkt, crs_code=code)
 
@@ -40,7 +40,7 @@ def placed(grid: GridSpec, crs: CRS) -> GridSpec:
 def coded_crs(grid: GridSpec) -> CRS:
     """The coordinate system of a grid, by its code if it has one.
 
-    WKT2 omits the ids of the parts of a compound system that has one itself, and GDAL's GeoTIFF
+    WKT2 omits the ids of the parts of a compound system that has an id itself, and GDAL's GeoTIFF
     driver would then write another vertical datum.
     """
     crs = grid_crs(grid)
@@ -51,7 +51,7 @@ def coded_crs(grid: GridSpec) -> CRS:
 
 
 def text_of(crs: str) -> str:
-    """The text that --crs gives, or that is in the file it names, such as a .prj.
+    """The text of --crs, or the content of the file that it names, such as a .prj.
 
     Raises
     ------
@@ -63,21 +63,21 @@ def text_of(crs: str) -> str:
     try:
         return read_small(crs).strip()
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(
-            f"--crs {crs}: cannot be read as the file of a coordinate system: {reason}"
+            f"--crs {crs}: cannot be read as a file with a coordinate system: {reason}"
         ) from None
 
 
 def read_crs(text: Any) -> CRS:
     """Read a coordinate system from a code, WKT or PROJ text.
 
-    GDAL would also read the file or fetch the URL that a text names, such as one in GeoJSON.
+    GDAL would also read the file or fetch the URL that a text names, even a text in a GeoJSON file.
 
     Raises
     ------
     CRSError
-        for whatever is none; rasterio raises other errors for some.
+        when the text is not a coordinate system; for some texts rasterio raises other errors.
     """
     if isinstance(text, str) and (_FETCHED.match(text) or os.path.lexists(_FILE.sub("", text))):
         raise CRSError("it names a file or a URL")
@@ -99,9 +99,9 @@ def crs_code(crs: CRS) -> str | None:
     """
     codes = list[str]()
     with suppress(CRSError):
-        if found := crs.to_authority():
-            codes.append(_EPSG.get(":".join(found), ":".join(found)))
-        # An Esri .prj in degrees differs in the order of axes, which lowers PROJ's confidence.
+        if authority := crs.to_authority():
+            codes.append(_EPSG.get(":".join(authority), ":".join(authority)))
+        # An Esri .prj in degrees differs in axis order, which lowers PROJ's confidence.
         if epsg := crs.to_epsg(confidence_threshold=0):
             codes.insert(not codes or codes[0].startswith("EPSG:"), f"EPSG:{epsg}")
     for code in codes:

@@ -1,4 +1,4 @@
-"""Flow directions in the encodings of other programs: what files hold, and what layers become."""
+"""Flow directions in the encodings of other programs, in files that are read and written."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .nextxy import NEXTXY
 log = logging.getLogger(__name__)
 
 KNIGHTS_TOO = "r.cost"
-"""The only encoding with values for knight's moves, those of r.cost -k; they are then float32."""
+"""The only encoding with values for knight's moves: r.cost -k; its files are then float32."""
 
 
 CODES = "E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 outlet, 255 none"
-"""Of layers of directions: Esri's."""
+"""Codes in layers of flow directions: Esri's."""
 
 
 @lru_cache
 def warn_of_encoding(path: str) -> None:
-    """Warn once of a layer whose codes may be those of another program."""
+    """Warn once about a layer whose codes may be those of another program."""
     log.warning(
-        "%s: no tag names the encoding of its directions; they are treated as Esri's (%s). Convert "
-        "those of another program with convert-dataset --encoding",
+        "%s: no tag names the encoding of its directions; they are treated as Esri's (%s). If they "
+        "are in the encoding of another program, convert them with convert-dataset --encoding",
         path,
         CODES,
     )
@@ -39,10 +39,10 @@ def warn_of_encoding(path: str) -> None:
 
 @lru_cache
 def warn_of_sinks(path: str) -> None:
-    """Warn once of codes that are inland sinks of some programs, and no direction of others."""
+    """Warn once about codes that mean inland sinks in some programs, and no direction in others."""
     log.warning(
         "%s: declares no nodata value, so 255 and -1 are treated as no direction; if they are "
-        "inland sinks, as in HydroSHEDS, MERIT Hydro and pyflwdir, name the nodata value "
+        "inland sinks, as in HydroSHEDS, MERIT Hydro and pyflwdir, set the nodata value "
         "(--nodata 247)",
         path,
     )
@@ -51,7 +51,7 @@ def warn_of_sinks(path: str) -> None:
 def to_own_codes(codes: np.ndarray, nodata: float | int | None) -> None:
     """Set codes of a layer to 255 at its nodata value, and to 0 at inland sinks.
 
-    Those are 255 where another value is nodata, as HydroSHEDS, MERIT Hydro and pyflwdir have it.
+    Where nodata is another value, 255 is an inland sink: HydroSHEDS, MERIT Hydro and pyflwdir.
     """
     if nodata not in (None, 255):
         void = codes == nodata
@@ -65,7 +65,7 @@ def has_knights(layer: Layer) -> bool:
 
 
 def encoded(layer: Layer, encoding: str) -> np.ndarray:
-    """Return what an encoding has for each code of the layer; values below -1 for other codes."""
+    """Return the value in an encoding for each code of the layer; below -1 for invalid codes."""
     table = neighbours.encoded(encoding)
     if has_knights(layer) and encoding == KNIGHTS_TOO:
         table = table.astype(np.float64)
@@ -74,27 +74,27 @@ def encoded(layer: Layer, encoding: str) -> np.ndarray:
 
 
 def encoding_dtype(layer: Layer, encoding: str) -> np.dtype:
-    """The type of cells in an encoding."""
+    """The data type of a layer's directions in an encoding."""
     if has_knights(layer) and encoding == KNIGHTS_TOO:
         return np.dtype(np.float32)
     return neighbours.encoding_dtype(encoding)
 
 
-def warn_of_tags(inputs: Sequence[Any], given: str | None) -> None:
-    """Warn of rasters whose tags name another encoding than the given one."""
-    for one in inputs if given else ():
-        if one.encoding not in (None, given):
+def warn_of_tags(inputs: Sequence[Any], encoding: str | None) -> None:
+    """Warn about rasters whose tags name another encoding than `encoding`."""
+    for one in inputs if encoding else ():
+        if one.encoding not in (None, encoding):
             log.warning(
-                "%s: its tag %s says %s; taken as %s",
+                "%s: its tag %s says %s; it is read as %s",
                 without_secrets(one.path),
                 ENCODING_TAG,
                 one.encoding,
-                given,
+                encoding,
             )
 
 
-def encoding_of(inputs: Sequence[Any], given: str | None) -> str | None:
-    """Return the encoding of rasters of flow directions: the given one, or else that of their tags.
+def encoding_of(inputs: Sequence[Any], wanted: str | None) -> str | None:
+    """Return the encoding of rasters of flow directions: `wanted`, or else that of their tags.
 
     Raises
     ------
@@ -103,21 +103,21 @@ def encoding_of(inputs: Sequence[Any], given: str | None) -> str | None:
     """
     first = inputs[0]
     for one in inputs:
-        told = one.encoding
-        if given is None and told != first.encoding:
+        tagged = one.encoding
+        if wanted is None and tagged != first.encoding:
             raise InputError(
                 f"{first.path} and {one.path}: their tags {ENCODING_TAG} name the encodings "
-                f"{first.encoding} and {told}; convert them to one first"
+                f"{first.encoding} and {tagged}; convert them to one first"
             )
-    found = first.encoding if given is None else given
-    if found == NEXTXY:
+    encoding = first.encoding if wanted is None else wanted
+    if encoding == NEXTXY:
         raise InputError(
-            f"{first.path}: encoding 'nextxy' has two bands, columns and rows of the next cells; "
-            "export the directions in another encoding, and convert that"
+            f"{first.path}: encoding 'nextxy' has two bands, the columns and rows of the next "
+            "cells, and cannot be converted; export the directions in another encoding first"
         )
-    if found not in (None, *ENCODINGS):
+    if encoding not in (None, *ENCODINGS):
         raise InputError(
-            f"{first.path}: its tag {ENCODING_TAG} names an unknown encoding {found!r}; name one "
-            f"with --encoding ({', '.join(ENCODINGS)})"
+            f"{first.path}: its tag {ENCODING_TAG} names an unknown encoding {encoding!r}; give "
+            f"the encoding with --encoding ({', '.join(ENCODINGS)})"
         )
-    return found
+    return encoding

@@ -60,19 +60,19 @@ def export_layer(
     Parameters
     ----------
     store
-        A store, or its path; or a layer, as results have them in `layers`.
+        A store, or its path; or a layer, such as those in the `layers` of a result.
     path
-        The file; it appears only when complete. With .zarr at its end, a store: a Zarr v3 group,
-        that of this layer alone if it does not exist.
+        The file; it appears only when complete. A path that ends in .zarr is a store, a Zarr v3
+        group; if it does not exist, it is created with this layer alone.
     layer
-        Name of the layer; that of the layer given.
+        Name of the layer; ignored when `store` is a layer.
     bounds
         (west, south, east, north) in the store's CRS; writes the cells they touch. All when None.
     cog
-        Cloud-optimised GeoTIFF with overviews: averages of real cells, nearest cells of integers
-        and of codes, labels and aspects.
+        Cloud-optimised GeoTIFF with overviews: averages for real cells, nearest cells for integers
+        and for codes, labels and aspects.
     compress
-        "none", "deflate", "lzw" or "zstd"; None means none for GeoTIFF and deflate for COG. Of a
+        "none", "deflate", "lzw" or "zstd"; None means none for GeoTIFF and deflate for COG. For a
         store, "none" or "zstd".
     dtype
         "float32" or "float64": convert cells to the nearest number of this type, and nodata to
@@ -82,7 +82,8 @@ def export_layer(
         "taudem", "whitebox", "saga", "ldd"; or "nextxy": two bands of int32, the column and the row
         of the next cell. For backlinks also "esri-backlink", 1 to 8 clockwise from E; and in int16
         "esri-degrees", azimuths, and "r.cost", degrees counterclockwise from E. With 16 neighbours
-        only "r.cost", in float32. The tag FLOW_DIRECTION_ENCODING of the first band names it.
+        only "r.cost", in float32. It is recorded in the tag FLOW_DIRECTION_ENCODING of the first
+        band.
     memory_limit, threads, progress
         As for `convert_dataset`.
     verify
@@ -93,7 +94,7 @@ def export_layer(
     Returns
     -------
     Report
-        ``result`` holds path, rows, cols, dtype, nodata and file_bytes (of the tiles of a store),
+        ``result`` holds path, rows, cols, dtype, nodata and file_bytes (for a store, of its tiles),
         and with `verify` verified_cells.
 
     Raises
@@ -101,7 +102,8 @@ def export_layer(
     StoreError
         when the store or the layer is missing or damaged.
     InputError
-        when the file exists, `bounds` miss the raster, or a value exceeds the range of `dtype`.
+        when the file exists, `bounds` are outside the raster, or a value exceeds the range of
+        `dtype`.
     OutputError
         when the file cannot be written.
     VerificationError
@@ -117,29 +119,34 @@ def export_layer(
     if is_store(path):
         form: dict[str, Any] = {"cog": cog, "compress": compress, "dtype": dtype}
         form["encoding"] = None if encoding == "esri" else encoding
-        how: dict[str, Any] = {"bounds": bounds, "memory_limit": memory_limit, "threads": threads}
-        how |= {"verify": verify, "overwrite": overwrite, "progress": progress}
-        return _to_store(source, target, path, form, how)
+        options: dict[str, Any] = {
+            "bounds": bounds,
+            "memory_limit": memory_limit,
+            "threads": threads,
+        }
+        options |= {"verify": verify, "overwrite": overwrite, "progress": progress}
+        return _to_store(source, target, path, form, options)
     compress = compress or ("deflate" if cog else "none")
     if encoding == "esri":
         encoding = None
     if encoding and source.dtype != np.uint8:
         raise ArgumentError(
-            "{store}: layer {name} does not hold flow directions; leave out {encoding}",
+            "{store}: layer {name} does not hold flow directions, so {encoding} cannot be used",
             store=opened.path,
             name=repr(layer),
         )
     if encoding and has_knights(source) and encoding != KNIGHTS_TOO:
         raise ArgumentError(
-            "{store}: layer {name} has steps to 16 neighbours, and {encoding} {value} no values "
-            f"for them; take {KNIGHTS_TOO!r}, or leave out {{encoding}}",
+            "{store}: layer {name} has steps to 16 neighbours, for which {encoding} {value} has no "
+            f"values; use {KNIGHTS_TOO!r}, or leave out {{encoding}}",
             store=opened.path,
             name=repr(layer),
             value=repr(encoding),
         )
     if encoding in (NEXTXY, *DEGREES) and dtype:
         raise ArgumentError(
-            "{encoding} {value} has a type of its own; leave out {dtype}", value=repr(encoding)
+            "{encoding} {value} has its own type; it cannot be combined with {dtype}",
+            value=repr(encoding),
         )
     operation = Export(str(opened.path), str(target), layer, bounds, cog, compress, dtype, encoding)
     with gdal_environment():
@@ -170,18 +177,20 @@ def _to_store(
     target: Path,
     path: str | os.PathLike[str],
     form: dict[str, Any],
-    how: dict[str, Any],
+    options: dict[str, Any],
 ) -> Report:
-    """Write a layer to another store, which has this layer alone if it is new."""
+    """Write a layer to another store; a new store has this layer alone."""
     refuse_form(path, form)
     if source.info.get("encoding") == FORWARD_EDGES:
         refuse_tree(path)
-    there = str(source.path.parent)
-    if str(target) == there or (os.path.exists(target) and os.path.samefile(target, there)):
-        raise InputError(f"{path}: holds the layer {source.name!r} itself; leave this output out")
-    refuse_other_grid(path, Export(there, str(target), source.name, how["bounds"]).grid)
+    source_store = str(source.path.parent)
+    if str(target) == source_store or (
+        os.path.exists(target) and os.path.samefile(target, source_store)
+    ):
+        raise InputError(f"{path}: is the store that layer {source.name!r} is in; name another one")
+    refuse_other_grid(path, Export(source_store, str(target), source.name, options["bounds"]).grid)
     compress = None if form["compress"] == "none" else form["compress"]
-    # Layers of a store have blocks of the same size; what is replaced does not matter.
+    # All layers of a store have the same block size; one that is replaced does not count.
     beside = has_store(target) and set(TileStore.open(target).layers) - {source.name}
     report = convert_dataset(
         source,
@@ -189,59 +198,61 @@ def _to_store(
         layer=source.name,
         block_size=None if beside else source.block_size,
         compress=compress,
-        resume=not how["overwrite"],
-        **how,
+        resume=not options["overwrite"],
+        **options,
     )
-    kept = ("rows", "cols", "dtype", "nodata", "verified_cells")
-    own = {name: report.result[name] for name in kept if name in report.result}
+    names = ("rows", "cols", "dtype", "nodata", "verified_cells")
+    result = {name: report.result[name] for name in names if name in report.result}
     report.command, stored = "export", report.result["stored_bytes"]
-    report.result = {"path": str(path), **own, "file_bytes": stored}
+    report.result = {"path": str(path), **result, "file_bytes": stored}
     return report
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether an output of this name is a store."""
+    """Whether an output with this name is a store."""
     return Path(path).suffix.lower() == ".zarr"
 
 
 def refuse_form(path: str | os.PathLike[str], form: dict[str, Any]) -> None:
-    """Refuse for a store what only GeoTIFF has.
+    """Reject options for a store that apply only to GeoTIFF.
 
     Raises
     ------
     InputError
-        naming the first of these.
+        naming the first of them.
     """
     if not is_store(path):
         return
     for name, value in form.items():
         if value and (name != "compress" or value not in ("none", "zstd")):
             said = "cog" if name == "cog" else f"{name} {value}"
-            raise InputError(f"{path}: {said} is for GeoTIFF; leave it out, or name the file .tif")
+            raise InputError(
+                f"{path}: {said} applies only to GeoTIFF; leave it out, or name the file .tif"
+            )
 
 
 def refuse_tree(path: str | os.PathLike[str] | None) -> None:
-    """Refuse a store for a spanning tree, which means nothing without the record of its run."""
+    """Reject a store for a spanning tree, which means nothing without the record of its run."""
     if path and is_store(path):
         raise InputError(
-            f"{path}: name the file .tif, for D8 codes of the tree; --store {path} keeps the store "
-            "of a raster"
+            f"{path}: a tree is written as D8 codes to a GeoTIFF; name the file .tif, or keep the "
+            f"store of the raster with --store {path}"
         )
 
 
 def refuse_other_grid(path: str | os.PathLike[str], grid: GridSpec) -> None:
-    """Refuse a store that exists and is of another grid, before the work starts."""
+    """Reject an existing store with another grid, before the work starts."""
     if is_store(path) and has_store(named(path)):
-        there = TileStore.open(path).grid
-        if not there.same_place(grid):
+        existing = TileStore.open(path).grid
+        if not existing.same_place(grid):
             raise InputError(
-                f"{path}: exists with another grid, of {there.rows} x {there.cols} cells; name "
-                "another store, or remove this one first"
+                f"{path}: is a store with another grid, of {existing.rows} x {existing.cols} "
+                "cells; name another store, or remove this one first"
             )
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """Check that a GeoTIFF or a store may be written here; returns its absolute path.
+    """Check that a GeoTIFF or a store can be written at this path; return its absolute path.
 
     Raises
     ------
@@ -258,11 +269,13 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
         if is_url(target):
             return target
         target = target.absolute()
-        there = target.exists()
-        if not os.access(target if there else target.parent, os.W_OK):
-            raise OutputError(f"{path}: {'' if there else 'its folder '}cannot be written")
+        exists = target.exists()
+        if not os.access(target if exists else target.parent, os.W_OK):
+            raise OutputError(f"{path}: {'' if exists else 'its folder '}is not writable")
         return target
     path = Path(path)
     if path.suffix.lower() not in (".tif", ".tiff"):
-        raise InputError(f"{path}: name the output .tif (GeoTIFF) or .zarr (a store)")
+        raise InputError(
+            f"{path}: the name of the output must end in .tif (GeoTIFF) or .zarr (store)"
+        )
     return writable_file(path, overwrite=overwrite)

@@ -45,12 +45,14 @@ def plan_export(
     stored: int,
     machine: Machine,
 ) -> StreamPlan:
-    """Plan the export of a layer of so many stored bytes.
+    """Plan the export of a layer.
 
     Parameters
     ----------
     kinds
         Types of the cells of the layer and of the file.
+    stored
+        Size of the stored layer, in bytes.
 
     Raises
     ------
@@ -77,7 +79,7 @@ def plan_export(
 
 
 def profile_within(most: OutputProfile, plan: Callable[[OutputProfile], object]) -> OutputProfile:
-    """The profile with as many of its threads as can be planned."""
+    """The profile with the largest number of threads that can be planned."""
     while most.threads > 1:
         with suppress(PlanError):
             plan(most)
@@ -88,7 +90,7 @@ def profile_within(most: OutputProfile, plan: Callable[[OutputProfile], object])
 
 @dataclass(frozen=True)
 class Export(Operation):
-    """The operation; its fields are the parameters of `export_layer`, `path` is absolute."""
+    """The operation; its fields are the parameters of `export_layer`, with an absolute `path`."""
 
     store: str
     path: str
@@ -138,9 +140,9 @@ class Export(Operation):
 
     @property
     def encoding_tag(self) -> str | None:
-        """How the file says which flow directions it holds."""
-        own = "esri" if self.source.info.get("encoding") == FLOW_DIRECTIONS else None
-        return self.encoding or own
+        """The tag of the file that names the encoding of its flow directions."""
+        stored = "esri" if self.source.info.get("encoding") == FLOW_DIRECTIONS else None
+        return self.encoding or stored
 
     @cached_property
     def part(self) -> Window:
@@ -157,11 +159,11 @@ class Export(Operation):
         return self.source.grid.crop(self.part)
 
     def settings(self) -> dict[str, Any]:
-        found = super().settings()
-        del found["path"], found["profile"]
+        settings = super().settings()
+        del settings["path"], settings["profile"]
         if self.encoding is None:
-            del found["encoding"]
-        return found | {"bounds": list(self.bounds) if self.bounds else None}
+            del settings["encoding"]
+        return settings | {"bounds": list(self.bounds) if self.bounds else None}
 
     def fingerprint(self) -> dict[str, Any]:
         return self.settings()
@@ -175,7 +177,7 @@ class Export(Operation):
         return plan_export(blocks, (source.dtype, self.kind), profile, stored, machine)
 
     def within(self, machine: Machine) -> Export:
-        """Return the same with as many threads that compress as fit the limit."""
+        """Return the operation with as many compressing threads as fit the limit."""
         most = OutputProfile(self.compress, self.cog, machine.threads, self.bands)
 
         def plan(profile: OutputProfile) -> object:
@@ -222,29 +224,29 @@ class Export(Operation):
             codes = data[1:-1, 1:-1]
             self._refuse_others(at, codes, nextxy.no_directions(codes))
             nextxy.end_outside(data, self.window(at), self.source.grid.shape)
-            found = nextxy.next_cells(data, self.window(at), self.part)
-            return SolvedBlock((found,), (int((found[0] != nextxy.NONE).sum()), 0))
+            data_out = nextxy.next_cells(data, self.window(at), self.part)
+            return SolvedBlock((data_out,), (int((data_out[0] != nextxy.NONE).sum()), 0))
         valid = stats(data, self.source.nodata).valid
-        found = self._converted(at, data)
-        return SolvedBlock((found,), (valid, self._lost(found)))
+        data_out = self._converted(at, data)
+        return SolvedBlock((data_out,), (valid, self._lost(data_out)))
 
     def execute(self, run: Run) -> dict[str, Any]:
-        found = super().execute(run)
-        if lost := found.pop("lost"):
+        result = super().execute(run)
+        if lost := result.pop("lost"):
             log.warning(
-                "%s: %s valid cells are so near the nodata value %s that GDAL takes them for "
-                "nodata; convert the raster again if they are, or else export a layer whose nodata "
-                "is NaN, which calc makes",
+                "%s: %s valid cells are so close to the nodata value %s that GDAL reads them as "
+                "nodata. If they are nodata, convert the raster again; if not, make a layer with "
+                "calc, whose nodata value is NaN, and export that",
                 self.path,
                 f"{lost:,}",
                 self.nodata,
             )
         with run.report.phase("commit"):
             run.writers[self.path].finish()
-        return found
+        return result
 
     def _lost(self, data: np.ndarray) -> int:
-        """Number of cells that are valid, but not for GDAL."""
+        """Number of valid cells that GDAL would read as nodata."""
         if data.dtype.kind != "f" or self.nodata is None or not math.isfinite(self.nodata):
             return 0
         return int(np.count_nonzero(near(data, self.nodata) & (data != self.nodata)))
@@ -273,16 +275,16 @@ class Export(Operation):
         return {"verified_cells": proven["cells"]}
 
     def _converted(self, at: Block, data: np.ndarray) -> np.ndarray:
-        """Cells in the encoding and the float dtype of the file, there NaN at nodata."""
+        """Cells in the encoding and the dtype of the file; in floats, nodata is NaN."""
         if self.encoding is not None:
             data = self._encoded(at, data)
         if self.kind == data.dtype:
             return data
         void = is_nodata(data, self.source.nodata)
         with np.errstate(over="ignore"):
-            found = data.astype(self.kind)
-        found[void] = np.nan
-        beyond = np.isinf(found)
+            converted = data.astype(self.kind)
+        converted[void] = np.nan
+        beyond = np.isinf(converted)
         if beyond.any():
             row, col = np.argwhere(beyond)[0]
             top, _, left, _ = self.window(at)
@@ -290,18 +292,18 @@ class Export(Operation):
                 f"{self.source.path}: {data[row, col]} at row {top + row}, column {left + col} is "
                 f"beyond the range of {self.kind.name}; write float64"
             )
-        return found
+        return converted
 
     def _encoded(self, at: Block, data: np.ndarray) -> np.ndarray:
         """Flow directions in another encoding."""
         assert self.encoding is not None
         to_own_codes(data, self.source.nodata)
-        found = encoded(self.source, self.encoding)[data]
-        self._refuse_others(at, data, found < -1)
-        return found.astype(encoding_dtype(self.source, self.encoding))
+        codes = encoded(self.source, self.encoding)[data]
+        self._refuse_others(at, data, codes < -1)
+        return codes.astype(encoding_dtype(self.source, self.encoding))
 
     def _refuse_others(self, at: Block, data: np.ndarray, wrong: np.ndarray) -> None:
-        """Refuse values that are no flow directions."""
+        """Reject values that are not flow directions."""
         if wrong.any():
             row, col = np.argwhere(wrong)[0]
             top, _, left, _ = self.window(at)
@@ -312,14 +314,14 @@ class Export(Operation):
 
 
 class _ValidCells(State):
-    """Counts the valid cells, and those of them that GDAL takes for nodata."""
+    """Counts the valid cells, and those of them that GDAL would read as nodata."""
 
     def __init__(self) -> None:
         self.valid = self.lost = 0
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
-        self.valid += known[0]
-        self.lost += known[1]
+    def add(self, phase: Phase, at: Block, counts: Any) -> None:
+        self.valid += counts[0]
+        self.lost += counts[1]
 
     def found(self) -> dict[str, Any]:
         return {"valid_cells": self.valid, "lost": self.lost}

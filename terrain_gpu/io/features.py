@@ -1,4 +1,4 @@
-"""Write features, batch by batch, with their attributes, in four formats."""
+"""Write features and their attributes, batch by batch, in four formats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Fields = Mapping[str, type]
 """Data types of attributes; `object` for text."""
 
 Feature = tuple[Any, dict[str, Any]]
-"""A geometry as its `GeometryType` takes it, and attributes."""
+"""A geometry in the form that its `GeometryType` expects, and attributes."""
 
 Polygon = list[np.ndarray]
 """Closed rings, float64 of shape (n, 2): the outer one counterclockwise, then holes, clockwise."""
@@ -47,9 +47,9 @@ class GeometryType(NamedTuple):
     kind
         Its name.
     wkb
-        Gives well-known binary; None for no geometry.
+        Returns well-known binary, or None for no geometry.
     geojson
-        Gives geometries in longitude and latitude, or unchanged if there is no CRS.
+        Returns geometries in longitude and latitude, or unchanged if there is no CRS.
     """
 
     kind: str
@@ -198,7 +198,7 @@ LINES = GeometryType("LineString", _wkb_of_line, _geojson_of_lines)
 
 
 def lines_across(grid: GridSpec) -> GeometryType:
-    """Lines that may cross the seam of a raster that goes round the Earth, and are cut there."""
+    """Lines that are cut where they cross the seam of a raster around the Earth."""
     west, _, east, _ = grid.bounds
 
     def wkb(xy: np.ndarray) -> bytes | None:
@@ -222,15 +222,15 @@ def _wkb_of_polygons(polygons: Sequence[Polygon]) -> bytes:
 def _geojson_of_polygons(several: list[Sequence[Polygon]], crs: CRS | None) -> Iterator[Geometry]:
     rings = [ring for polygons in several for rings in polygons for ring in rings]
     if crs is not None and rings:
-        # All at once: one call of PROJ costs more than a thousand positions.
+        # All at once: one call of PROJ takes longer than a thousand positions.
         lonlat = to_lonlat(np.concatenate(rings), crs)
         rings = np.split(lonlat, np.cumsum([len(ring) for ring in rings])[:-1])
     left = iter(rings)
     for polygons in several:
-        found = [[next(left) for _ in rings] for rings in polygons]
+        coordinates = [[next(left) for _ in rings] for rings in polygons]
         if crs is not None:
-            found = [_continued(rings, turn=not crs.is_geographic) for rings in found]
-        yield {"type": "MultiPolygon", "coordinates": found}
+            coordinates = [_continued(rings, turn=not crs.is_geographic) for rings in coordinates]
+        yield {"type": "MultiPolygon", "coordinates": coordinates}
 
 
 def _continued(rings: Polygon, *, turn: bool) -> Polygon:

@@ -20,7 +20,7 @@ MAX_ID = 2**32 - 2
 
 
 def ids_of(path: object, values: list[Any]) -> Sequence[int]:
-    # The id of an element of KML is a word that GDAL makes up where it is missing.
+    # The id of an element in KML is text, which GDAL makes up where it is missing.
     if str(path).lower().endswith(".kml") or not is_used(path, "id", values):
         return range(1, len(values) + 1)
     for number, value in enumerate(values, 1):
@@ -28,29 +28,29 @@ def ids_of(path: object, values: list[Any]) -> Sequence[int]:
             raise InputError(
                 f"{path}: feature {number} has the id {value!r}, which is not a whole number from "
                 f"1 to {MAX_ID}; correct it, rename the field to number the features 1, 2, ..., or "
-                "take its values as names (--id-field id, where a command has it)"
+                "use its values as names (--id-field id, if the command has this option)"
             )
     return values
 
 
 def named_ids(path: object, field: str, values: list[Any]) -> tuple[Sequence[int], dict[int, str]]:
-    """Ids of features whose field says what they are called, and the names that ids stand for."""
+    """Ids of features from a field of numbers or names; with names, also the name of each id."""
     for number, value in enumerate(values, 1):
         if value is None or value == "":
             raise InputError(f"{path}: feature {number} has no {field}; fill it in")
     if all(is_number(value) and value % 1 == 0 and 1 <= value <= MAX_ID for value in values):
         return values, {}
-    found: dict[str, int] = {}
-    ids = [found.setdefault(_text(value), len(found) + 1) for value in values]
-    return ids, {id_: name for name, id_ in found.items()}
+    ids_by_name: dict[str, int] = {}
+    ids = [ids_by_name.setdefault(_text(value), len(ids_by_name) + 1) for value in values]
+    return ids, {id_: name for name, id_ in ids_by_name.items()}
 
 
 def tell_shared(path: object, ids: Sequence[int], names: dict[int, str]) -> None:
-    """Warn of features that share a name, and so are one place."""
+    """Warn about features that share a name and are therefore treated as one."""
     shared = [(count, names[id_]) for id_, count in Counter(ids).items() if names and count > 1]
     if shared:
         log.warning(
-            "%s: features that share a name are one place: %s; rename some to keep them apart",
+            "%s: features that share a name are treated as one: %s; rename them to keep them apart",
             path,
             named(np.ones(len(shared), bool), lambda k: "{} are called {!r}".format(*shared[k])),
         )
@@ -63,18 +63,18 @@ def _text(value: Any) -> str:
 def costs_of(path: object, values: list[Any], field: str) -> Sequence[float]:
     if not is_used(path, field, values):
         return [0.0] * len(values)
-    more = ", or rename the field to start all features at cost 0" if field == "cost" else ""
+    alternative = ", or rename the field to start all features at cost 0" if field == "cost" else ""
     for number, value in enumerate(values, 1):
         if not (is_number(value) and 0 <= value < math.inf):
             raise InputError(
                 f"{path}: feature {number} has the {field} {value!r}, which is negative or not a "
-                f"finite number; correct it{more}"
+                f"finite number; correct it{alternative}"
             )
     return values
 
 
 def is_used(path: object, field: str, values: list[Any]) -> bool:
-    """Whether the features have this field; an error when only some of them do."""
+    """Whether the features have this field. Raises InputError when only some of them do."""
     empty = [number for number, value in enumerate(values, 1) if value is None]
     if empty and len(empty) < len(values):
         raise InputError(

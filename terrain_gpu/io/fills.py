@@ -22,17 +22,17 @@ _INTEGERS = -999, -9999, -99999, -32768, -32767, 32767, 65535, -(2**31), 2**31 -
 _LARGE = 1e20, 1e30, 9.969209968386869e36, 3.4028234663852886e38, 1.7976931348623157e308
 _ROUNDED = 9.97e36, 1.70141e38, 3.4e38
 FILLS = (*_INTEGERS, *_LARGE, *_ROUNDED, *(-value for value in (*_LARGE, *_ROUNDED)))
-"""What programs write where there is no value."""
+"""Values that programs write into cells without data."""
 
 _TAG = 5e-7
-"""Precision of real fill values; a tag often holds fewer digits than the cells."""
+"""Relative precision of real fill values; a tag often holds fewer digits than the cells."""
 _STRIP = 1 << 20
 _MOST = 1 << 26
-"""Cells that are read again, at most, to count fill values; without one, none are."""
+"""Largest number of cells that are read again to count fill values, if there are any."""
 
 
 class _UndeclaredFills(NamedTuple):
-    """Fill values and how many cells have them, whether these are all, and the others' range."""
+    """The number of cells with each fill value, whether all were counted, the others' range."""
 
     counts: dict[float | int, int]
     all: bool
@@ -41,42 +41,42 @@ class _UndeclaredFills(NamedTuple):
 
 
 def warn_of_fills(writer: LayerWriter, name: str) -> None:
-    """Warn of each usual fill value that cells have, if no other value is within a tenth of it.
+    """Warn about each usual fill value in the cells, if no other value is within a tenth of it.
 
     Parameters
     ----------
     name
-        What the warning calls the layer.
+        Name of the layer in the warning.
     """
-    found, name = _found(writer), without_secrets(name)
-    others = f"; the others are {found.low} to {found.high}" if found.low <= found.high else ""
-    for value, count in found.counts.items():
+    fills, name = _found(writer), without_secrets(name)
+    others = f"; the others are {fills.low} to {fills.high}" if fills.low <= fills.high else ""
+    for value, count in fills.counts.items():
         log.warning(
             "%s: %s%s the value %s, a usual fill value far from all others, which is "
-            "not declared as nodata%s; if they have no value: terrain-gpu convert-dataset %s "
+            "not declared as nodata%s; if it means nodata: terrain-gpu convert-dataset %s "
             "dem.zarr --nodata=%s",
             name,
-            "" if found.all else "at least ",
+            "" if fills.all else "at least ",
             counted(count, "cell has", "cells have"),
             value,
             others,
             shlex.quote(name),
             value,
         )
-    if len(found.counts) > 1:
+    if len(fills.counts) > 1:
         layer = f'"{writer.name}"' if "-" in writer.name else writer.name
-        each = " or ".join(f"{layer} == {value}" for value in found.counts)
+        each = " or ".join(f"{layer} == {value}" for value in fills.counts)
         log.warning(
-            "%s: --nodata takes only one of these %d values; to take out all of them: terrain-gpu "
-            "calc dem.zarr '%s' --into NAME",
+            "%s: --nodata accepts only one of these %d values; to set all of them to nodata: "
+            "terrain-gpu calc dem.zarr '%s' --into NAME",
             name,
-            len(found.counts),
+            len(fills.counts),
             f"where({each}, 0 / 0, {layer})",
         )
 
 
 def _found(writer: LayerWriter) -> _UndeclaredFills:
-    """Read the blocks whose range includes a fill value, first those where it ends the range."""
+    """Read blocks whose range includes a fill value; first those that have it as an end."""
     dtype, records = writer.dtype, list(writer.ranges())
     tag = _TAG if dtype.kind == "f" else 0
     ends = np.array([span for _, *span in records], dtype).reshape(-1, 2)
@@ -114,7 +114,7 @@ def _found(writer: LayerWriter) -> _UndeclaredFills:
 
 
 def _within(data: np.ndarray, value: float | int, part: float) -> np.ndarray:
-    """Where cells differ from a value by no more than this part of it."""
+    """Where cells differ from a value by no more than this fraction of it."""
     margin = abs(value) * part
     with np.errstate(over="ignore"):
         return (data >= value - margin) & (data <= value + margin)

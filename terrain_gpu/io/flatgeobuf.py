@@ -1,7 +1,7 @@
 """Write FlatGeobuf files, feature by feature, without another library.
 
-The format is that of https://flatgeobuf.org (version 3): a header and features, each a FlatBuffer
-after its size. The files have no spatial index, so features stay in their order and stream.
+The format is version 3 of https://flatgeobuf.org: a header and features, each a FlatBuffer
+preceded by its size. Files have no spatial index, so features keep their order and can be streamed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FLATGEOBUF = ".fgb"
 
 MAGIC = b"fgb\x03fgb\x00"
 KINDS = ("", "Point", "LineString", "Polygon", "", "MultiLineString", "MultiPolygon")
-"""Types of geometries, by their numbers."""
+"""Geometry types by number."""
 TYPES = ("i1", "u1", "b1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "O")
-"""Data types of attributes, by their numbers; the last is text."""
+"""Data types of attributes by number; the last is text."""
 
 Row = tuple[bytes | None, Mapping[str, Any]]
 """A geometry as well-known binary, and attributes; those that are None are left out."""
@@ -66,7 +66,7 @@ def number_of(kind: type) -> int:
 
 
 def _coder(number: int, kind: type) -> tuple[bytes, Any]:
-    """What precedes a value of a column, and what codes the value."""
+    """The bytes before each value of a column, and the function that encodes a value."""
     head, dtype = struct.pack("<H", number), np.dtype(kind)
     if dtype.kind == "O":
         return head, _text
@@ -82,30 +82,33 @@ def _text(value: Any) -> bytes:
 
 
 class _Buffer:
-    """A FlatBuffer with its size before it, written from the front."""
+    """A FlatBuffer preceded by its size, written from the front."""
 
     def __init__(self) -> None:
         self.data = bytearray(8)
-        """The size and the place of the root table, first."""
+        """Begins with the size and the offset of the root table."""
 
     def _pad(self, size: int, beyond: int = 0) -> None:
         self.data += bytes(-(len(self.data) + beyond) % size)
 
     def refer(self, place: int) -> None:
-        """Let the reference at a place point to what is written next."""
+        """Make the reference at an offset point to what is written next."""
         struct.pack_into("<I", self.data, place, len(self.data) - place)
 
     def table(self, place: int, fields: Mapping[int, tuple[str, Any]]) -> dict[int, int]:
-        """Write a table to which the reference at `place` points; returns places of its fields.
+        """Write a table to which the reference at `place` points; return offsets of its fields.
 
-        Fields are numbers in the schema, with formats of `struct` and values: the largest first.
+        Fields are given by number in the schema, with a `struct` format and a value each, the
+        largest type first.
         """
         sizes = {number: struct.calcsize(form) for number, (form, _) in fields.items()}
-        ways, at = [0] * (max(fields) + 1), 4
+        offsets, at = [0] * (max(fields) + 1), 4
         for number in fields:
-            ways[number], at = at, at + sizes[number]
-        slots = [4 + 2 * len(ways), at, *ways]
-        self._pad(8, 2 * len(slots) + 4)  # the fields after the table's first four bytes
+            offsets[number], at = at, at + sizes[number]
+        slots = [4 + 2 * len(offsets), at, *offsets]
+        self._pad(
+            8, 2 * len(slots) + 4
+        )  # aligns the fields, which follow the first four bytes of the table
         begin = len(self.data)
         self.data += struct.pack(f"<{len(slots)}H", *slots)
         self.refer(place)
@@ -113,10 +116,10 @@ class _Buffer:
         self.data += struct.pack("<i", first - begin)
         for form, value in fields.values():
             self.data += struct.pack("<" + form, value)
-        return {number: first + ways[number] for number in fields}
+        return {number: first + offsets[number] for number in fields}
 
     def vector(self, place: int, values: bytes, size: int = 1) -> None:
-        """Write values of a size to which the reference at `place` points."""
+        """Write a vector of values of `size` bytes, to which the reference at `place` points."""
         self._pad(max(size, 4), 4)
         self.refer(place)
         self.data += struct.pack("<I", len(values) // size) + values
@@ -133,22 +136,22 @@ class _Buffer:
 
 
 REFERENCE = "I", 0
-"""A field that refers to what is written after it."""
+"""A field that refers to something written later."""
 ROOT = 4
-"""Where a buffer refers to its root table."""
+"""Offset of the reference to the root table."""
 
 
 def _header(
     grid: GridSpec, layer: str, fields: Mapping[str, type], kind: str, count: int, box: np.ndarray
 ) -> bytes:
-    """The header; as long for any count and box."""
+    """The header; its length does not depend on count and box."""
     buffer = _Buffer()
-    own = {8: ("Q", count), 0: REFERENCE, 1: REFERENCE, 7: REFERENCE}
-    own |= {10: REFERENCE} if grid.crs_wkt else {}
-    own |= {9: ("H", 0), 2: ("B", KINDS.index(kind))}  # 9: without an index
-    at = buffer.table(ROOT, own)
+    fields_written = {8: ("Q", count), 0: REFERENCE, 1: REFERENCE, 7: REFERENCE}
+    fields_written |= {10: REFERENCE} if grid.crs_wkt else {}
+    fields_written |= {9: ("H", 0), 2: ("B", KINDS.index(kind))}  # 9: without an index
+    at = buffer.table(ROOT, fields_written)
     buffer.text(at[0], layer)
-    bounded = bool(np.isfinite(box).all())  # else four values whose number is 0
+    bounded = bool(np.isfinite(box).all())  # if not, four values with a length of 0
     buffer.vector(at[1], np.where(bounded, box, 0.0).astype("<f8").tobytes(), 8)
     struct.pack_into("<I", buffer.data, len(buffer.data) - 36, 4 * bounded)
     buffer.vector(at[7], bytes(4 * len(fields)), 4)
@@ -158,8 +161,8 @@ def _header(
         buffer.text(column[0], name)
     if grid.crs_wkt:
         organisation, _, code = (grid.crs_code or "").partition(":")
-        known = {1: ("i", int(code))} if code.isdigit() else {}
-        crs = buffer.table(at[10], {0: REFERENCE, 4: REFERENCE, **known})
+        code_field = {1: ("i", int(code))} if code.isdigit() else {}
+        crs = buffer.table(at[10], {0: REFERENCE, 4: REFERENCE, **code_field})
         buffer.text(crs[0], organisation)
         wkt = grid.crs_wkt
         buffer.text(crs[4], grid_crs(grid).to_wkt() if wkt.startswith("BOUNDCRS") else wkt)

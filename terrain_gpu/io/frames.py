@@ -1,4 +1,4 @@
-"""Features as GeoDataFrames of GeoPandas, which is imported only when one is asked for."""
+"""Features as GeoDataFrames of GeoPandas, which is imported only when needed."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class FeatureResult(Described):
     report: Any
 
     def _drawn(self) -> Path | None:
-        """The file; None if there is none."""
-        found: Path = vars(self)["path"]
-        return found
+        """The file; None if none was written."""
+        path: Path = vars(self)["path"]
+        return path
 
     def to_geodataframe(self, layer: str | None = None) -> geopandas.GeoDataFrame:
         """Read the features from their file.
@@ -58,32 +58,34 @@ class FeatureResult(Described):
         Parameters
         ----------
         layer
-            Of a GeoPackage; the first one when None.
+            Layer of a GeoPackage; the first one when None.
 
         Returns
         -------
         geopandas.GeoDataFrame
-            With the coordinate system and the attributes of the file: of GeoJSON, longitude and
-            latitude. ``attrs["units"]`` has the units of cost and length, where they are known.
+            With the coordinate system and the attributes of the file; from GeoJSON, in longitude
+            and latitude. ``attrs["units"]`` has the units of cost and length, where known.
 
         Raises
         ------
         InputError
-            when GeoPandas is not installed, or no features were written.
+            when GeoPandas is not installed, or when no features were written.
         """
         geopandas, path = import_geopandas(), self._drawn()
         if path is None:
-            raise InputError("no lines were written; give a file for them")
+            raise InputError("no lines were written; name a file to write them to")
         if path.suffix.lower() == PARQUET:
-            found = geopandas.read_parquet(path)
+            frame_read = geopandas.read_parquet(path)
         elif is_geopackage(path):
             import pyogrio
 
-            found = geopandas.read_file(path, layer=layer or pyogrio.list_layers(path)[0][0])
+            frame_read = geopandas.read_file(path, layer=layer or pyogrio.list_layers(path)[0][0])
         else:
-            found = geopandas.read_file(path)
-        own = self.report.result
-        return _with_units(found, {"cost": own.get("unit"), "length": own.get("length_unit")})
+            frame_read = geopandas.read_file(path)
+        result = self.report.result
+        return _with_units(
+            frame_read, {"cost": result.get("unit"), "length": result.get("length_unit")}
+        )
 
 
 def frame(
@@ -92,23 +94,23 @@ def frame(
     grid: GridSpec,
     units: Mapping[str, str | None],
 ) -> geopandas.GeoDataFrame:
-    """Geometries (WKB) in the CRS of a grid, and their columns, as a GeoDataFrame."""
+    """A GeoDataFrame of geometries (WKB) in the CRS of a grid, with columns."""
     geopandas = import_geopandas()
     lines = geopandas.GeoSeries.from_wkb(list(shapes), crs=grid.crs_wkt or None)
     return _with_units(geopandas.GeoDataFrame(dict(columns), geometry=lines), units)
 
 
-def _with_units(found: Any, units: Mapping[str, str | None]) -> Any:
-    known = {name: unit for name, unit in units.items() if unit and name in found.columns}
-    if known:
-        found.attrs[UNITS] = known
-    return found
+def _with_units(features: Any, units: Mapping[str, str | None]) -> Any:
+    known_units = {name: unit for name, unit in units.items() if unit and name in features.columns}
+    if known_units:
+        features.attrs[UNITS] = known_units
+    return features
 
 
 def draws(parameter: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function write its features to a temporary file where its parameter is None.
+    """Decorate a function to write its features to a temporary file when `parameter` is None.
 
-    The file lives as long as the result, a `FeatureResult`.
+    The file exists as long as the result, a `FeatureResult`.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -116,18 +118,20 @@ def draws(parameter: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(function)
         def call(*args: P.args, **more: P.kwargs) -> R:
-            given = signature.bind(*args, **more)
-            if given.arguments.get(parameter) is not None:
+            bound = signature.bind(*args, **more)
+            if bound.arguments.get(parameter) is not None:
                 return function(*args, **more)
-            if given.arguments.get("client") is not None:
-                raise InputError(f"a cluster needs a file that it can see; give {parameter}")
+            if bound.arguments.get("client") is not None:
+                raise InputError(
+                    f"a cluster cannot write to a temporary file of this process; give {parameter}"
+                )
             import_geopandas()  # before the work
-            kept = WorkingStore()
-            given.arguments[parameter] = os.path.join(os.path.dirname(kept.path), "features.gpkg")
-            found = function(*given.args, **given.kwargs)
-            found.report.result.pop("output", None)  # type: ignore[attr-defined]
-            vars(found)["_kept"] = kept
-            return found
+            store = WorkingStore()
+            bound.arguments[parameter] = os.path.join(os.path.dirname(store.path), "features.gpkg")
+            result = function(*bound.args, **bound.kwargs)
+            result.report.result.pop("output", None)  # type: ignore[attr-defined]
+            vars(result)["_kept"] = store
+            return result
 
         return call
 

@@ -44,20 +44,20 @@ _GDAL = {
 }
 
 _NETWORK = {
-    # Of servers that fail for a moment, or stop sending.
+    # For servers that fail briefly or stop sending.
     "GDAL_HTTP_MAX_RETRY": "5",
     "GDAL_HTTP_RETRY_DELAY": "0.5",
     "GDAL_HTTP_CONNECTTIMEOUT": "30",
     "GDAL_HTTP_LOW_SPEED_LIMIT": "1",
     "GDAL_HTTP_LOW_SPEED_TIME": "60",
 }
-"""Unless the environment says otherwise."""
+"""Defaults that environment variables override."""
 
 _GDAL_NODATA = 42113
 """Tag of the nodata value of a TIFF file, as text."""
 
 _MASKED = 1 << 16
-"""Cells that are masked together, so that temporaries stay small."""
+"""Number of cells masked at a time, so that temporary arrays stay small."""
 
 OPEN_FILES = 32
 """Number of datasets that a thread keeps open."""
@@ -71,19 +71,19 @@ GDAL_ERRORS = (RasterioError, CPLE_BaseError, OSError)
 
 @contextmanager
 def gdal_environment() -> Iterator[None]:
-    """Run GDAL with a small block cache, which counts as memory, and exceptions, not stderr."""
+    """Run GDAL with a small block cache, which counts as memory; errors raise, not print."""
     with warnings.catch_warnings(), rasterio.Env(GDAL_CACHEMAX=GDAL_CACHE, **_settings()):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield
 
 
 def bound_cache() -> None:
-    """Bound GDAL's block cache for the rest of the process, not only in an environment."""
+    """Limit GDAL's block cache for the rest of the process, not only in an environment."""
     set_gdal_config("GDAL_CACHEMAX", GDAL_CACHE)
 
 
 def gdal_thread() -> Any:
-    """GDAL's environment in a thread of a run; without one, it prints its warnings to stderr."""
+    """GDAL's environment in a thread of a run; without one, GDAL prints warnings to stderr."""
     return rasterio.Env(**_settings())
 
 
@@ -93,7 +93,7 @@ def _settings() -> dict[str, str]:
 
 
 def _endpoint() -> dict[str, str]:
-    """GDAL options for the endpoint that other programs take from AWS_ENDPOINT_URL."""
+    """GDAL options for the endpoint in AWS_ENDPOINT_URL, which other programs use."""
     url = urlsplit(endpoint_url())
     if not url.netloc or "AWS_S3_ENDPOINT" in os.environ:
         return {}
@@ -116,21 +116,21 @@ _handles = _Handles()
 
 
 class GdalInput:
-    """One band of a raster; every thread opens a handle of its own.
+    """One band of a raster; every thread opens its own handle.
 
-    A thread keeps only a few handles open: a mosaic may have more files than a process may open.
+    A thread keeps only a few handles open: a mosaic may have more files than a process can open.
 
     Attributes
     ----------
     masked
-        Whether GDAL's mask tells the valid cells, and not the nodata value. Masked cells are read
-        as `nodata`, which a `Mosaic` chooses.
+        Whether a mask, and not the nodata value, decides which cells are valid. Masked cells are
+        read as `nodata`, which the `Mosaic` chooses.
     outranked
         The nodata value of a masked file, which GDAL ignores.
     stated
-        Whether the user chose `nodata`, so that valid cells may have it.
+        Whether the user chose `nodata`; valid cells with this value then become nodata.
     lost
-        Number of these cells that were read.
+        Number of such cells read so far.
     """
 
     outranked: float | int | None = None
@@ -157,22 +157,22 @@ class GdalInput:
             raise InputError(_ZARR.format(path))
         if data.count == 0:
             names = ", ".join(data.subdatasets[:5]) or "none"
-            raise InputError(f"{path}: has no raster band itself; name a subdataset: {names}")
+            raise InputError(f"{path}: has no raster bands itself; name a subdataset: {names}")
         if band is None and data.count > 1 and data.colorinterp[1].name != "alpha":
             raise InputError(
                 f"{path}: has {data.count} bands; choose one with --band of convert-dataset "
-                f"(convert-dataset {shlex.quote(str(path))} dem.zarr --band 1), or take it out "
+                f"(convert-dataset {shlex.quote(str(path))} dem.zarr --band 1), or extract it "
                 "(gdal_translate -b 1)"
             )
         self.band = band or 1
         if not 1 <= self.band <= data.count:
-            raise InputError(f"{path}: has no band {self.band}; its last is band {data.count}")
+            raise InputError(f"{path}: has no band {self.band}; its last band is {data.count}")
         self.driver = data.driver
         text_format = data.driver in (*ascii_grid.DRIVERS, "XYZ")
         if text_format and not os.path.isfile(path):
             log.warning(
-                "%s: its text cannot be checked where it is, and GDAL reads words and missing "
-                "values as 0, and may cut off fractions; unpack or download it first",
+                "%s: its text cannot be checked there; GDAL reads words and missing values as 0, "
+                "and may drop fractions. Unpack or download it first",
                 without_secrets(path),
             )
         elif data.driver == "XYZ":
@@ -188,7 +188,7 @@ class GdalInput:
         if "complex" in data.dtypes[k]:
             raise InputError(
                 f"{path}: its cells are complex numbers; write their real parts or absolute values "
-                "to another raster first (in a VRT, the pixel functions real and mod)"
+                "to another raster first (in a VRT, with the pixel functions real and mod)"
             )
         try:
             self.dtype = cells.layer_dtype(data.dtypes[k])
@@ -205,7 +205,7 @@ class GdalInput:
         self.units = data.units[k] or ""
         self.scale, self.offset = data.scales[k], data.offsets[k]
         self.encoding = data.tags(self.band).get(ENCODING_TAG) or None
-        # Of a band, of the dataset, alpha, or NODATA_VALUES: each outranks the nodata value.
+        # A mask of the band or dataset, alpha, or NODATA_VALUES: each outranks the nodata value.
         self.masked = data.mask_flag_enums[k] not in ([MaskFlags.all_valid], [MaskFlags.nodata])
         if self.masked:
             self.outranked, self.nodata = self.nodata, None
@@ -213,10 +213,10 @@ class GdalInput:
 
     def _decoding(self, data: Any, k: int) -> int:
         """Bytes that a thread needs to decode a chunk, including other bands stored in it."""
-        how = data.tags(ns="IMAGE_STRUCTURE")
-        if data.driver == "GTiff" and "COMPRESSION" not in how:
+        structure = data.tags(ns="IMAGE_STRUCTURE")
+        if data.driver == "GTiff" and "COMPRESSION" not in structure:
             return 0
-        bands = data.count if how.get("INTERLEAVE") == "PIXEL" else 1
+        bands = data.count if structure.get("INTERLEAVE") == "PIXEL" else 1
         decoded = math.prod(self.chunk) * bands * np.dtype(data.dtypes[k]).itemsize
         return decoded + min(decoded, sum(map(os.path.getsize, self._local(data))))
 
@@ -225,7 +225,7 @@ class GdalInput:
         return [f for f in data.files if os.path.isfile(f)]
 
     def dataset(self) -> Any:
-        """The thread's own handle, of rasterio.
+        """The rasterio dataset of the calling thread.
 
         Raises
         ------
@@ -241,7 +241,7 @@ class GdalInput:
             other._close(data)
         try:
             data = mine[self] = rasterio.open(_plain(self.path), **self._options)
-        except (RasterioError, ValueError) as error:  # of its name, too
+        except (RasterioError, ValueError) as error:  # ValueError: because of its name
             raise InputError(_not_readable(self.path, error)) from None
         with self._lock:
             self._opened.add(data)
@@ -267,7 +267,7 @@ class GdalInput:
         row0, row1, col0, col1 = window
         frame = GdalWindow(col0, row0, col1 - col0, row1 - row0)
         try:
-            # GDAL writes native words, which are the layer's little-endian dtype on all platforms.
+            # GDAL writes native byte order: little-endian, as in layers, on all platforms.
             self.dataset().read(self.band, window=frame, out=out)
             if self.masked:
                 self._mask(window, out)
@@ -275,18 +275,18 @@ class GdalInput:
             reason = error.__cause__ or error
             cause = "the file is truncated or damaged"
             if self.driver == "VRT":
-                cause = "a file or a pixel function that this VRT names cannot be used"
+                cause = "a file or a pixel function in this VRT cannot be used"
             raise InputError(
                 f"{self.path}: rows {row0} to {row1 - 1} cannot be read; {cause}: {reason}"
             ) from None
 
     def _mask(self, window: Window, out: np.ndarray) -> None:
-        """Give masked cells the nodata value, some rows at a time.
+        """Set masked cells to the nodata value, some rows at a time.
 
         Raises
         ------
         CellError
-            when a valid cell has that value, and it was not given by the user.
+            when a valid cell has that value and the user did not choose it.
         """
         assert self.nodata is not None
         row0, row1, col0, col1 = window
@@ -300,20 +300,20 @@ class GdalInput:
             if lost.any() and not self.stated:
                 r, c = np.argwhere(lost)[0]
                 raise CellError(
-                    f"{self.path}: row {row + r}, column {col0 + c}: the mask says that value "
-                    f"{self.nodata} is valid, but it would mark nodata cells; choose a value that "
-                    "no valid cell has with --nodata of convert-dataset, or make it a larger type "
-                    "first (gdal_translate -ot)"
+                    f"{self.path}: row {row + r}, column {col0 + c}: value {self.nodata} is valid "
+                    "according to the mask, but would mean nodata in the layer; choose a value "
+                    "that no valid cell has (--nodata of convert-dataset), or convert the raster "
+                    "to a larger type first (gdal_translate -ot)"
                 )
             with self._lock:
                 self.lost += int(np.count_nonzero(lost))
             part[lost | ~valid] = self.nodata
 
     def take_lost(self) -> int:
-        """`lost`, which starts again at 0."""
+        """Return `lost` and set it back to 0."""
         with self._lock:
-            found, self.lost = self.lost, 0
-        return found
+            count, self.lost = self.lost, 0
+        return count
 
     def close(self) -> None:
         _handles.open.pop(self, None)
@@ -331,7 +331,7 @@ def _is_zarr(path: str) -> bool:
 def _plain(path: str) -> str:
     """Make GDAL read an existing file as a file, even if its name looks like a connection.
 
-    In Google's and Azure's storage, rasterio would replace the settings by those that it finds.
+    For Google's and Azure's storage, rasterio would replace our settings by those that it finds.
     """
     syntax = ":" in path or path.startswith("<")
     if syntax and os.path.exists(path):
@@ -354,7 +354,7 @@ def _not_readable(path: str, error: Exception) -> str:
         return f"{path}: too many open files; raise the limit (ulimit -n)"
     if isinstance(error, UnicodeError):
         return f"{path}: its name is not UTF-8, which GDAL requires; rename it"
-    # The rest of a server's answer may contain the id of a key.
+    # The rest of a server's response may contain the id of a key.
     said = re.search(r"<Code>(\w+)</Code>", str(error))
     return f"{path}: not a raster that GDAL can read: {said[1] if said else error}"
 
@@ -390,16 +390,16 @@ def _exact_nodata(data: Any, k: int) -> int | float | None:
 
 
 def _nodata(value: float | int | None, dtype: np.dtype, data: Any) -> float | int | None:
-    """The nodata value that GDAL's mask of a band compares cells with, as a cell would hold it."""
+    """The nodata value with which GDAL compares cells, as a value of the cell type."""
     if value is None:
         return None
     name, taken = without_secrets(data.name), value
     if dtype.kind == "f" and math.isinf(value):
         text = _nodata_text(data, value)
         log.warning(
-            "%s: its nodata value is %s; cells of %s are nodata as well",
+            "%s: its nodata value is %s; cells with %s are nodata as well",
             name,
-            f"{value}, as which GDAL also reads numbers beyond float64"
+            f"{value}, to which GDAL also rounds numbers beyond float64"
             if text is None or "inf" in text.lower()
             else f"written as {text}, which GDAL reads as {value}",
             math.copysign(float(np.finfo(dtype).max), value),
@@ -407,7 +407,7 @@ def _nodata(value: float | int | None, dtype: np.dtype, data: Any) -> float | in
     elif dtype.kind != "f" and math.isfinite(value) and cells.fits(math.trunc(value), dtype):
         taken = math.trunc(value)
     if not cells.fits(taken, dtype):
-        # GDAL's drivers keep such values. No cell can have this value, so no cell is nodata.
+        # GDAL's drivers keep such values; since no cell can have this value, no cell is nodata.
         text = _nodata_text(data, value) or str(value)
         log.warning("%s: nodata value %s does not fit %s and is ignored", name, text, dtype.name)
         return None
@@ -420,21 +420,21 @@ def _nodata(value: float | int | None, dtype: np.dtype, data: Any) -> float | in
 
 
 def _nodata_text(data: Any, value: float) -> str | None:
-    """The text that a file gives its nodata value as, if it is one of text and is found."""
+    """The nodata value as text, for formats that store it as text; None if it is not found."""
     with suppress(OSError, ValueError, struct.error), open(data.name, "rb") as file:
-        found = None
+        raw = None
         if data.driver == "GTiff":
-            found = _tiff_tag(file, _GDAL_NODATA)
+            raw = _tiff_tag(file, _GDAL_NODATA)
         elif data.driver in ascii_grid.DRIVERS:
-            found = ascii_grid.stated_nodata(file)
-        text = (found or b"").strip(b"\0 ").decode("ascii")
-        if text and float(text) == value:  # a file beside it may say otherwise
+            raw = ascii_grid.stated_nodata(file)
+        text = (raw or b"").strip(b"\0 ").decode("ascii")
+        if text and float(text) == value:  # a sidecar may say otherwise
             return text
     return None
 
 
 def _tiff_tag(file: Any, wanted: int) -> bytes | None:
-    """The text of a tag of the first image of a TIFF file."""
+    """The value of a text tag in the first image of a TIFF file."""
     start = file.read(16)
     order, big = "<" if start[:2] == b"II" else ">", start[2:4] in (b"+\0", b"\0+")
     number, count, entry = ("Q", "Q", "HHQ8s") if big else ("I", "H", "HHI4s")

@@ -13,14 +13,14 @@ from ..arguments import described, refused
 
 
 class HasGeometries(Protocol):
-    """Such as a geometry of shapely or a GeoDataFrame; its CRS is in `crs`, if anywhere."""
+    """An object such as a shapely geometry or a GeoDataFrame; its CRS, if any, is in `crs`."""
 
     @property
     def __geo_interface__(self) -> Any: ...
 
 
 class HasColumns(Protocol):
-    """Such as a DataFrame with columns x and y."""
+    """An object such as a DataFrame with columns x and y."""
 
     @property
     def columns(self) -> Any: ...
@@ -30,16 +30,16 @@ class HasColumns(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class GeoObject:
-    """Features in the memory of a program, read as a GeoJSON file is.
+    """Features in memory, read in the same way as a GeoJSON file.
 
     Attributes
     ----------
     name
-        What messages call it.
+        Name in messages.
     data
         GeoJSON: a FeatureCollection, Feature or geometry.
     crs
-        Its coordinate system; that of the raster when None.
+        Coordinate system; that of the raster when None.
     """
 
     name: str
@@ -51,18 +51,19 @@ class GeoObject:
 
 
 def geo_object(name: str, given: Any) -> GeoObject | None:
-    """Features of an object that is, or contains, geometries or coordinates; None if it is not.
+    """Return the features in an object with geometries or coordinates; None for other objects.
 
-    Such are objects with a ``__geo_interface__`` (of shapely, GeoPandas and others), sequences and
-    arrays of these, and tables with columns x and y, in the raster's CRS, and id and cost if any.
+    Accepted are objects with a ``__geo_interface__`` (of shapely, GeoPandas and others), sequences
+    and arrays of these, and tables with columns x and y in the raster's CRS, optionally id and
+    cost.
 
     Raises
     ------
     InputError
-        when a table has no such columns.
+        when a table does not have the columns x and y.
     """
-    own: Any = getattr(given, "crs", None)
-    crs = CRS.from_wkt(own.to_wkt()) if hasattr(own, "to_wkt") else None
+    crs_object: Any = getattr(given, "crs", None)
+    crs = CRS.from_wkt(crs_object.to_wkt()) if hasattr(crs_object, "to_wkt") else None
     if hasattr(given, "__geo_interface__"):
         return GeoObject(name, given.__geo_interface__, crs)
     arrays = str(getattr(given, "dtype", "")) in ("object", "geometry")  # of NumPy, of GeoPandas
@@ -76,8 +77,8 @@ def geo_object(name: str, given: Any) -> GeoObject | None:
         has = ", ".join(columns)[:80] or "none"
         raise refused(
             name,
-            " {given}: a table needs the columns x and y, and has {has}; rename those of its "
-            "coordinates (.rename)",
+            " {given}: a table needs the columns x and y, but its columns are {has}; rename those "
+            "with coordinates (.rename)",
             given=described(given),
             has=has,
         )
@@ -97,7 +98,7 @@ def _collection(geometries: list[Any], columns: dict[str, list[Any]]) -> dict[st
 
 
 def file_or_object(name: str, value: Any) -> Any:
-    """Check for `arguments.checked`: a path, or what `geo_object` takes."""
+    """Check for `arguments.checked`: a path, or an object that `geo_object` accepts."""
     if isinstance(value, GeoObject):
         return value
     return geo_object(name, value) or arguments.path(name, value)

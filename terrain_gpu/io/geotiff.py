@@ -1,4 +1,4 @@
-"""Write GeoTIFFs, also cloud-optimised ones, which appear only when complete."""
+"""Write GeoTIFFs, including cloud-optimised ones, which appear only when complete."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ OUTPUT_TILE = 256
 SMALLEST_TILE = 16
 """Sides of tiles in TIFF are multiples of this."""
 OVERVIEWS_TILE = 512
-"""As GDAL's driver COG has it, whose tiles are square."""
+"""The default of GDAL's COG driver, whose tiles are square."""
 THIN = 128
 """If a raster has a side of up to this number of cells, tiles of a COG are no wider than it."""
 LONGEST_STRIP = 32 * MB
-"""A strip has to fit into GDAL's block cache; a compressed one is also held by the compressor."""
+"""A strip must fit into GDAL's block cache; the compressor holds a compressed one as well."""
 
 CODEC_BYTES = {"none": 0, "deflate": 3 * MB, "lzw": 3 * MB, "zstd": 22 * MB}
-"""Of GDAL's compressors, for each thread; measured on up to 64 threads."""
+"""Memory of GDAL's compressors for each thread; measured on up to 64 threads."""
 OVERVIEWS, OVERVIEWS_THREAD = 100 * MB, 28 * MB
-"""Of GDAL's driver COG: of the first thread and of each further one, beside its block cache."""
+"""Memory of GDAL's COG driver: first thread and each further one, without its block cache."""
 TILE_BYTES = 64
-"""Of each tile of a COG: where it and those of overviews are."""
+"""Memory for each tile of a COG: offsets of it and of the tiles of overviews."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class OutputProfile:
     threads
         Number of threads that compress.
     bands
-        Number of bands; the first axis of the data that are written, if there are several.
+        Number of bands; if there are several, they are the first axis of the data written.
     """
 
     compress: str = "none"
@@ -71,16 +71,16 @@ class OutputProfile:
 
     @property
     def plain(self) -> OutputProfile:
-        """Of the file that is written first: a COG is copied from an uncompressed one."""
+        """Profile of the file that is written first: a COG is copied from an uncompressed one."""
         return OutputProfile(threads=self.threads, bands=self.bands) if self.cog else self
 
     @property
     def writing(self) -> int:
-        """Bytes that GDAL needs beside its block cache while cells are written."""
+        """Bytes that GDAL needs in addition to its block cache while cells are written."""
         return self.threads * CODEC_BYTES[self.plain.compress]
 
     def copying(self, shape: tuple[int, int]) -> int:
-        """Bytes that GDAL needs beside its block cache to make overviews."""
+        """Bytes that GDAL needs in addition to its block cache to make overviews."""
         tiles = math.prod(ceil_div(side, overviews_tile(shape)) for side in shape)
         threads = OVERVIEWS + (self.threads - 1) * OVERVIEWS_THREAD
         return self.cog * (threads + TILE_BYTES * tiles)
@@ -111,23 +111,23 @@ def overviews_tile(shape: tuple[int, int]) -> int:
 class RasterOutput(FileWriter):
     """A GeoTIFF that appears under its name only when complete.
 
-    Use it as a context manager. Without `commit` nothing remains of the file.
+    Use it as a context manager. Without `commit`, nothing of the file remains.
 
     Parameters
     ----------
     path
         Absolute path.
     grid, dtype, nodata
-        Of the file.
+        Grid, cell type and nodata value of the file.
     profile
         Compression, and whether the file is cloud-optimised.
     attributes
         CF attributes of the cells: units, scale and offset; the encoding of flow directions; and
         whether they are coded, see `store.manage.is_coded`.
     origin
-        Where the cells come from, for messages.
+        Origin of the cells, for messages.
     blocks, part
-        The blocks of the layer that the cells come from, and the window of the layer to write.
+        The blocks of the source layer, and the window of the layer to write.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class RasterOutput(FileWriter):
         self._blocks, self._part = blocks, part
         self._dtype = dtype
         self._overviews_tile = overviews_tile(grid.shape)
-        # GDAL goes on until a level fits into a tile, and holds what a row of its tiles covers.
+        # GDAL adds levels until one fits into a tile, and holds the cells of a row of its tiles.
         levels = math.ceil(math.log2(max(grid.shape) / OVERVIEWS_TILE))
         thin = self._overviews_tile < OVERVIEWS_TILE
         self._levels = {"overview_count": levels} if thin else {}
@@ -166,8 +166,8 @@ class RasterOutput(FileWriter):
         self._data: Any = None
         self._grid, self._crs = grid, None
         self._parts = [self.output.folder / name for name in ("a.tif", "b.tif")]
-        # Tiles of nodata are written, too: GDAL 3.10 copies files that lack some into compressed
-        # strips with arbitrary cells.
+        # Tiles of nodata are written as well: GDAL 3.10 copies files without some of their tiles
+        # into compressed strips with arbitrary cells.
         options |= layout | {"bigtiff": "if_safer"}
         try:
             self._crs = coded_crs(grid) if grid.crs_wkt else None
@@ -269,7 +269,7 @@ class RasterOutput(FileWriter):
     def _keep_crs(self, path: Path) -> None:
         """Write a coordinate system that GeoTIFF cannot hold into a sidecar, as GDAL does.
 
-        GDAL itself does so for some of them; of others it loses a part without a message.
+        GDAL does so itself for some systems; from others it drops a part without a message.
         """
         side = Path(f"{path}.aux.xml")
         for last in (False, True):
@@ -278,14 +278,14 @@ class RasterOutput(FileWriter):
                     break
             if last:
                 raise OutputError(
-                    f"{self.path}: GeoTIFF cannot hold its coordinate system "
-                    f"({crs_name(self._crs)}), nor can a sidecar of GDAL; export the layer to a "
-                    f"store (.zarr), or warp it first (gdalwarp); {NOTHING}"
+                    f"{self.path}: neither GeoTIFF nor GDAL's sidecar can hold its coordinate "
+                    f"system ({crs_name(self._crs)}); export the layer to a store (.zarr), or warp "
+                    f"it first (gdalwarp); {NOTHING}"
                 )
             side.write_text(f"<PAMDataset><SRS>{escape(self._grid.crs_wkt)}</SRS></PAMDataset>")
         if side.exists():
             log.warning(
-                "%s: GeoTIFF cannot hold its coordinate system (%s), which is in %s.aux.xml; keep "
+                "%s: GeoTIFF cannot hold its coordinate system (%s), so it is in %s.aux.xml; keep "
                 "both files together",
                 self.path,
                 crs_name(self._crs),
@@ -293,17 +293,17 @@ class RasterOutput(FileWriter):
             )
 
     def _check(self, path: Path) -> None:
-        """Read everything back: on a full disk GDAL may silently leave holes in the file."""
+        """Read everything back: on a full disk, GDAL may silently leave holes in the file."""
         with rasterio.open(path, num_threads=self.profile.threads) as data:
             levels = len(data.overviews(1))
             for k in range(0, len(self._written), 5):
                 row0, row1, col0, col1, crc = self._written[k : k + 5]
-                found = 0
+                crc_read = 0
                 for row in range(row0, row1, OUTPUT_TILE):
                     size = col1 - col0, min(OUTPUT_TILE, row1 - row)
-                    found = _crc(data.read(window=GdalWindow(col0, row, *size)), found)
-                if found != crc:
-                    raise OSError(errno.EIO, "the disk holds other data than written", str(path))
+                    crc_read = _crc(data.read(window=GdalWindow(col0, row, *size)), crc_read)
+                if crc_read != crc:
+                    raise OSError(errno.EIO, "data read back differ from those written", str(path))
         for level in range(levels):
             with rasterio.open(path, overview_level=level) as data:
                 for _, window in data.block_windows(1):
@@ -326,7 +326,7 @@ def _create_exact(
     place: dict[str, Any],
     options: dict[str, Any],
 ) -> Any:
-    """Create a GeoTIFF whose nodata value is not a double, so that rasterio cannot set it."""
+    """Create a GeoTIFF with a nodata value that rasterio cannot set, as it is not a double."""
     template = (
         f'<VRTDataset rasterXSize="{grid.cols}" rasterYSize="{grid.rows}">'
         f'<VRTRasterBand dataType="{dtype.name.replace("ui", "UI").replace("i", "I")}" band="1">'

@@ -1,7 +1,7 @@
 """Read GRASS ASCII rasters in one forward pass.
 
 GDAL has a driver for them, but it reads the null marker ``*`` as 0 and degrees such as
-``84:24:49W`` as 84: silently wrong cells in a wrong place. So the text is parsed here.
+``84:24:49W`` as 84: wrong cells at wrong coordinates, without an error. So the text is parsed here.
 The format is described in the GRASS manual, r.in.ascii.
 """
 
@@ -94,7 +94,7 @@ class GrassAscii:
         self._values = np.empty(0)
 
     def read(self, window: Window, out: np.ndarray) -> None:
-        """Read a window. Reading forwards takes one pass; going back starts again at the top."""
+        """Read a window. Windows in forward order take one pass; going back restarts at the top."""
         row0, row1, col0, col1 = window
         with self._lock:
             if row0 < self._row:
@@ -105,7 +105,7 @@ class GrassAscii:
                     self._next_row()
                 for k in range(row1 - row0):
                     self._store(self._next_row()[col0:col1], out[k], row0 + k, col0)
-            except InputError:  # stopped within a row: the next read starts again at the top
+            except InputError:  # the error was within a row: the next read restarts at the top
                 self._file.close()
                 self._rewind()
                 raise
@@ -142,7 +142,7 @@ class GrassAscii:
         while not tokens:
             piece = self._file.read(_CHUNK)
             cut = max(piece.rfind(blank) for blank in (b" ", b"\n", b"\t", b"\r")) + 1
-            if piece and not cut and sum(map(len, pieces)) < _HEAD:  # longer ones are no numbers
+            if piece and not cut and sum(map(len, pieces)) < _HEAD:  # longer words are not numbers
                 pieces.append(piece)
                 continue
             cut = cut or len(piece)
@@ -177,7 +177,7 @@ class GrassAscii:
                 col = int(np.argmax(bad))
                 raise InputError(
                     f"{self.path}: row {row}, column {col0 + col}: {values[col]} is not a 32-bit "
-                    "integer, the type of the header; correct its 'type:'"
+                    "integer, the type in the header; correct its 'type:'"
                 )
             out[...] = values
         else:

@@ -21,7 +21,7 @@ SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
 
 
 def offset_bytes(files: Iterable[Any]) -> int:
-    """Bytes in which GDAL knows where the lines of open rasters of text begin."""
+    """Bytes that GDAL needs for the line offsets of open text rasters."""
     return sum(8 * one.grid.rows for one in files if one.driver in SEQUENTIAL)
 
 
@@ -45,7 +45,7 @@ def open_input(path: Any, band: int | None) -> Any:
     Raises
     ------
     InputError
-        when it cannot be read, or has no such band.
+        when it cannot be read or does not have the band.
     """
     if is_dataarray(path):
         return ArrayInput(path, band)
@@ -55,7 +55,7 @@ def open_input(path: Any, band: int | None) -> Any:
         raise InputError(f"{path}: a pipe or device; save it as a file first")
     if is_grass_ascii(path):
         if band not in (None, 1):
-            raise InputError(f"{path}: has no band {band}; its last is band 1")
+            raise InputError(f"{path}: has no band {band}; its last band is 1")
         try:
             grass = GrassAscii(path)
         except InputError as error:

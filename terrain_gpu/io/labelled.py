@@ -1,4 +1,4 @@
-"""Functions that take DataArrays and rasters where they take a store: `takes_dataarrays`."""
+"""Functions that accept DataArrays and rasters in place of a store: `takes_dataarrays`."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 HEIGHTS = "elevation"
-"""The layer that a DataArray or a raster becomes, if none is named."""
+"""Default name of the layer that a DataArray or raster is written to."""
 
 RASTERS = "friction", "barriers"
-"""Arguments that may be arrays or rasters beside the heights; they become layers of their names."""
+"""Further arguments that may be arrays or rasters; they become layers with these names."""
 
 FIT = "resample one to the cells of the other (.interp_like, or .rio.reproject_match)"
-"""What to do where they have other cells."""
+"""The remedy when their cells are different."""
 
 OF_ARRAYS = "shortest_paths, cost_matrix and minimum_spanning_tree"
 """The functions whose first argument may be an array."""
@@ -71,9 +71,9 @@ _WORKING: weakref.WeakValueDictionary[str, WorkingStore] = weakref.WeakValueDict
 
 
 class WorkingStore:
-    """A store in the folder for scratch files, removed when nothing refers to it any more.
+    """A store in the scratch folder, removed when nothing refers to it any more.
 
-    Copies, and what is pickled and read again in this process, refer to it as well.
+    Copies refer to it as well, also those unpickled in this process.
     """
 
     def __init__(self) -> None:
@@ -93,15 +93,15 @@ class WorkingStore:
 
 
 def _working(path: str) -> WorkingStore | None:
-    """The store at a path, if this process made it; another one does not own it."""
+    """The store at a path, if this process made it; other processes do not own it."""
     return _WORKING.get(path)
 
 
 class ArrayKind(Protocol):
-    """The kind of array that a function was given, which arrays of its result are, too."""
+    """The kind of the array passed to a function; arrays in its result are of the same kind."""
 
     def array(self, cells: np.ndarray, nodata: float | int | None) -> Any:
-        """Cells of the result as that kind; those of value `nodata` are absent."""
+        """Cells of the result as an array of this kind; those equal to `nodata` are absent."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ class CupyDevice:
 
     @classmethod
     def of(cls, data: Any) -> CupyDevice | None:
-        """Where an array of CuPy is; None for anything else. Does not import CuPy."""
+        """The device of a CuPy array; None for anything else. Does not import CuPy."""
         cupy = sys.modules.get("cupy")
-        there = isinstance(data, getattr(cupy, "ndarray", ()))
-        return cls(data.device.id) if there else None
+        is_cupy = isinstance(data, getattr(cupy, "ndarray", ()))
+        return cls(data.device.id) if is_cupy else None
 
     def array(self, cells: np.ndarray, nodata: float | int | None) -> Any:
         import cupy
@@ -126,7 +126,7 @@ class CupyDevice:
 
 @dataclass(frozen=True)
 class MaskedArrays:
-    """Masked arrays of NumPy; where cells of the result cannot tell, those of the input do."""
+    """NumPy's masked arrays; a result without a nodata value gets the mask of the input."""
 
     mask: np.ndarray
 
@@ -137,48 +137,48 @@ class MaskedArrays:
 
 
 def kind_of(data: Any) -> ArrayKind | None:
-    """The kind of an array that is not a plain one; None for anything else."""
+    """The kind of a masked or CuPy array; None for anything else."""
     if isinstance(data, np.ma.MaskedArray):
         return MaskedArrays(np.ma.getmaskarray(data))
     return CupyDevice.of(data)
 
 
 def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function of a store or an array also take a DataArray, a raster, or a masked array.
+    """Decorate a function of a store or array to accept DataArrays, rasters and masked arrays.
 
-    A DataArray, or the raster at a path, is written, block by block, into a working store, which
-    lives as long as the result. Layers of the result have the coordinates of the DataArray:
-    `Layer.to_xarray` is lazy. A result of an array of CuPy or a masked one knows its `_kind`.
+    A DataArray, or the raster at a path, is written block by block to a working store, which exists
+    as long as the result. Layers of the result have the coordinates of the DataArray;
+    `Layer.to_xarray` is lazy. The result for a CuPy or masked array records the kind in `_kind`.
     """
     signature = inspect.signature(function)
     first = next(iter(signature.parameters))
 
     @functools.wraps(function)
-    def call(*args: P.args, **more: P.kwargs) -> R:
-        given = with_defaults(signature.bind(*args, **more))
-        data = given.arguments.get(first)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = with_defaults(signature.bind(*args, **kwargs))
+        data = bound.arguments.get(first)
         kind = kind_of(data)
         if isinstance(data, np.ma.MaskedArray) and first == "data":
-            given.arguments |= _filled(data, given.arguments.get("nodata"))
+            bound.arguments |= _filled(data, bound.arguments.get("nodata"))
         if isinstance(data, np.ndarray) and first == "store":
-            made = f"such as {LABELLED}; arrays are for {OF_ARRAYS}"
+            made = f"such as {LABELLED}; arrays are accepted by {OF_ARRAYS}"
             raise wrong(first, data, f"a store or its path, or a DataArray, {made}")
         if variable := variable_of(data):
             raise wrong(first, data, f"one of its variables, such as {variable}")
         if not (is_dataarray(data) or is_raster(data)):
-            result = function(*given.args, **given.kwargs)
+            result = function(*bound.args, **bound.kwargs)
             if kind:
                 vars(result)["_kind"] = kind
             return result
         what = _called(data)
-        _refuse(what, given.arguments)
+        _refuse(what, bound.arguments)
         if check := getattr(function, "check", None):
-            check(given.arguments)  # before the array is written
+            check(bound.arguments)  # before the array is written
         store = WorkingStore()
-        layer = given.arguments.get("layer") or HEIGHTS
-        given.arguments |= _stored(store, first, data, given.arguments)
+        layer = bound.arguments.get("layer") or HEIGHTS
+        bound.arguments |= _stored(store, first, data, bound.arguments)
         with _named(store, layer, what):
-            result = function(*given.args, **given.kwargs)
+            result = function(*bound.args, **bound.kwargs)
         for layer in getattr(result, "layers", {}).values():
             layer.labels = _labels(store, data)
         vars(result)["_store"] = store  # links and tables may be read from it later
@@ -188,7 +188,7 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _called(data: Any) -> str:
-    """What messages call a DataArray or a raster."""
+    """The name of a DataArray or raster in messages."""
     from .array_input import called  # brings GDAL
 
     return called(data) if is_dataarray(data) else os.fspath(data)
@@ -204,15 +204,15 @@ def _labels(store: WorkingStore, data: Any) -> Labels:
 
 
 def opened_store(store: RasterLike) -> TileStore:
-    """The store of a function that `takes_dataarrays`, which has turned these into one."""
+    """Open the store in a function with `takes_dataarrays`, which has made one if necessary."""
     return store if isinstance(store, TileStore) else TileStore.open(cast("str", store))
 
 
 @contextlib.contextmanager
 def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator[None]:
-    """Let errors name what the caller gave, not the store that it was written to.
+    """Make errors name the caller's argument instead of the store that it was written to.
 
-    With `of`, what the caller gave beside that.
+    With `of`, the working store is replaced by that name, and only the layer by `what`.
     """
 
     def named(text: str) -> str:
@@ -229,29 +229,31 @@ def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator
 def _refuse(what: str, given: dict[str, Any]) -> None:
     for name in ("resume", "client"):
         if given.get(name):
-            raise refused(name, " needs a store; convert_dataset makes one of {what}", what=what)
+            raise refused(
+                name, " needs a store; make one of {what} with convert_dataset", what=what
+            )
 
 
 def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Write a DataArray or raster and those given beside it; the arguments that name them."""
+    """Write a DataArray or raster and the further ones; return the arguments that name them."""
     from .array_input import two_dimensions
     from .convert import convert_dataset  # which needs this module
 
-    how = {name: given[name] for name in ("memory_limit", "threads") if name in given}
+    limits = {name: given[name] for name in ("memory_limit", "threads") if name in given}
     nodata = given.pop("nodata", None)
     name, what = given.get("layer") or HEIGHTS, _called(data)
     with _named(store, name, what):
-        convert_dataset(data, store.path, layer=name, nodata=nodata, **how)
+        convert_dataset(data, store.path, layer=name, nodata=nodata, **limits)
     named: dict[str, Any] = {first: store.path}
     for one in RASTERS:
         array: Any = from_device(given.get(one))
         if isinstance(array, np.ndarray) and is_dataarray(data):
             plain = two_dimensions(data, None, what)
             if array.shape != plain.shape:
-                must = " must be an array of shape {shape}, like the heights"
+                must = " must be an array of shape {shape}, like the elevations"
                 raise refused(one, must, shape=plain.shape)
             array = plain.copy(data=array).rename(one)
-            array.attrs, array.encoding = {}, {}  # those of the heights do not concern it
+            array.attrs, array.encoding = {}, {}  # those of the elevations do not apply
         if is_dataarray(array):
             array = array.rename(one)
         if isinstance(array, np.ndarray):
@@ -259,13 +261,13 @@ def _stored(store: WorkingStore, first: str, data: Any, given: dict[str, Any]) -
             named[one] = one
         elif is_dataarray(array) or is_raster(array):
             with _named(store, one, _called(array), what):
-                convert_dataset(array, store.path, layer=one, **how)
+                convert_dataset(array, store.path, layer=one, **limits)
             named[one] = one
     return named
 
 
 def _write(store: str, one: str, array: np.ndarray, like: str, what: str) -> None:
-    """Write an array as a layer of the grid of another one."""
+    """Write an array as a layer on the grid of another layer."""
     heights = TileStore.open(store).layer(like)
     if array.shape != heights.grid.shape:
         must = " must be an array of shape {shape}, like the cells of {what}, not {own}"
@@ -282,12 +284,12 @@ def _write(store: str, one: str, array: np.ndarray, like: str, what: str) -> Non
 
 
 def _filled(data: np.ma.MaskedArray, nodata: Any) -> dict[str, Any]:
-    """A masked array as a plain one, and its nodata value, which no other cell has."""
+    """A masked array as a plain one, with a nodata value that no other cell has."""
     plain, mask = data.data, np.ma.getmaskarray(data)
     if plain.dtype.kind not in "iuf":
         raise wrong("data", data, "an array of numbers")
     if plain.dtype.kind == "f":
-        # NaN is absent beside any nodata value.
+        # NaN means nodata whatever the nodata value is.
         return {"data": np.where(mask, plain.dtype.type(math.nan), plain)}
     if nodata is None:
         nodata = _unused(plain[~mask], plain.dtype)
@@ -295,18 +297,18 @@ def _filled(data: np.ma.MaskedArray, nodata: Any) -> dict[str, Any]:
 
 
 def _unused(values: np.ndarray, dtype: np.dtype) -> int:
-    """An integer of a type that no value equals."""
+    """An integer of this type that is not among the values."""
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     if not len(values) or values.max() < high:
         return high
     if values.min() > low:
         return low
-    there = np.unique(values)
-    gaps = np.flatnonzero(there[:-1] + dtype.type(1) != there[1:])
+    distinct = np.unique(values)
+    gaps = np.flatnonzero(distinct[:-1] + dtype.type(1) != distinct[1:])
     if not len(gaps):
         raise ArgumentError(
-            "{data} has every value of {dtype}, so none can mark masked cells; give a larger type "
-            "(.astype)",
+            "{data} contains every value of {dtype}, so none is left for masked cells; use a "
+            "larger type (.astype)",
             dtype=dtype.name,
         )
-    return int(there[gaps[0]]) + 1
+    return int(distinct[gaps[0]]) + 1

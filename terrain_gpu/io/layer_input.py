@@ -19,7 +19,7 @@ class LayerInput:
     Attributes
     ----------
     described, recorded
-        What another layer of the same cells says of them: to all readers, and to this program.
+        Attributes for another layer with the same cells: for all readers, and for this program.
     """
 
     driver, files, masked, encoding = "layer", (), False, None
@@ -28,9 +28,9 @@ class LayerInput:
         self.layer, self.path, self.grid = layer, str(layer.path), layer.grid
         self.dtype, self.nodata = layer.dtype, layer.nodata
         self.crs = grid_crs(self.grid) if self.grid.crs_wkt else None
-        own: dict[str, Any] = layer.attributes
-        self.units, (self.scale, self.offset) = str(own.get(UNITS) or ""), scale_of(layer)
-        self.described = {name: own[name] for name in DESCRIBED if name in own}
+        attributes: dict[str, Any] = layer.attributes
+        self.units, (self.scale, self.offset) = str(attributes.get(UNITS) or ""), scale_of(layer)
+        self.described = {name: attributes[name] for name in DESCRIBED if name in attributes}
         self.recorded = {name: layer.info[name] for name in ("encoding",) if name in layer.info}
         self.chunk = TILE, TILE
         self.decoding = 4 * TILE * TILE * layer.dtype.itemsize
@@ -40,4 +40,4 @@ class LayerInput:
         self.layer.read_window(*window, out=out)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 PARQUET = ".parquet"
 
 _FINEST, _DEGREE = 3e-9, 111_320
-"""The least side of cells in GeoJSON, in degrees, and the metres of a degree."""
+"""Smallest side of a cell in GeoJSON, in degrees, and the number of metres in a degree."""
 
 _DATE = "OGR_CURRENT_DATE"
 """GDAL option that replaces the current time in files, so that equal runs write equal bytes."""
@@ -56,13 +56,13 @@ def tell_without_crs(path: str | os.PathLike[str], grid: GridSpec) -> None:
     if not grid.crs_wkt and Path(path).suffix.lower() in GEOJSON:
         log.warning(
             "%s: the raster has no coordinate system, so its own coordinates are written, with "
-            '"crs": null; readers of GeoJSON may take them for longitude and latitude',
+            '"crs": null; readers of GeoJSON may interpret them as longitude and latitude',
             path,
         )
 
 
 def refuse_too_fine(path: str | os.PathLike[str], grid: GridSpec) -> None:
-    """Refuse GeoJSON for cells so small that nine decimals of a degree blur their outlines."""
+    """Reject GeoJSON for cells too small for nine decimals of a degree."""
     if not (grid.crs_wkt and grid.transform) or Path(path).suffix.lower() not in GEOJSON:
         return
     crs = grid_crs(grid)
@@ -71,13 +71,13 @@ def refuse_too_fine(path: str | os.PathLike[str], grid: GridSpec) -> None:
     side = min(abs(grid.transform[0]), abs(grid.transform[4])) * degrees
     if side < _FINEST:
         raise InputError(
-            f"{path}: GeoJSON has nine decimals of a degree, too few for cells of {side:.1g} "
-            "degrees; write a GeoPackage (.gpkg)"
+            f"{path}: GeoJSON is written with nine decimals of a degree, too few for cells of "
+            f"{side:.1g} degrees; write a GeoPackage (.gpkg)"
         )
 
 
 def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """Check that a vector file of lines may be written here; returns its absolute path.
+    """Check that a vector file can be written at this path; return its absolute path.
 
     Raises
     ------
@@ -90,8 +90,8 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     path = Path(path)
     if path.suffix.lower() not in (*GEOJSON, GEOPACKAGE, PARQUET, FLATGEOBUF):
         raise InputError(
-            f"{path}: name the file .geojson (GeoJSON), .gpkg (GeoPackage), .parquet (GeoParquet) "
-            "or .fgb (FlatGeobuf)"
+            f"{path}: the name must end in .geojson (GeoJSON), .gpkg (GeoPackage), .parquet "
+            "(GeoParquet) or .fgb (FlatGeobuf)"
         )
     target = writable_file(path, overwrite=overwrite)
     if is_geopackage(path):
@@ -111,7 +111,7 @@ def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[Geometry
     """Lines as GeoJSON geometries in longitude and latitude, or unchanged if there is no CRS."""
     cut = False
     if crs is not None and lines:
-        # All at once: one call of PROJ costs more than a thousand positions.
+        # All at once: one call of PROJ takes longer than a thousand positions.
         lonlat = lonlat_of(np.concatenate(lines), crs)
         lines = np.split(lonlat, np.cumsum([len(line) for line in lines])[:-1])
         cut = bool(np.ptp(lonlat[:, 0]) > 180)
@@ -120,12 +120,12 @@ def geojson_lines(lines: list[np.ndarray], crs: CRS | None) -> Iterator[Geometry
 
 
 def lonlat_of(xy: np.ndarray, crs: CRS) -> np.ndarray:
-    """Positions in longitude and latitude, as GeoJSON has them: with nine decimals."""
+    """Positions in longitude and latitude with nine decimals, as written to GeoJSON."""
     lonlat = to_lonlat(xy, crs)
-    beyond = np.abs(lonlat[:, 0]) > 180  # of rasters from 0 to 360 degrees
+    beyond = np.abs(lonlat[:, 0]) > 180  # from rasters of 0 to 360 degrees
     lonlat[beyond, 0] = (lonlat[beyond, 0] + 180) % 360 - 180
-    found: np.ndarray = np.round(lonlat, 9)
-    return found
+    rounded: np.ndarray = np.round(lonlat, 9)
+    return rounded
 
 
 def geojson_line(xy: np.ndarray, *, cut: bool) -> Geometry:
@@ -151,7 +151,7 @@ def cut_line(xy: np.ndarray, west: float = -180.0, east: float = 180.0) -> list[
     x, y = xy.T
     middle, half = (west + east) / 2, (east - west) / 2
     last = np.flatnonzero(np.abs(np.diff(x)) > half)
-    if not len(last):  # as most; the rest takes a quarter of the time to write GeoJSON
+    if not len(last):  # most lines; the rest takes a quarter of the time to write GeoJSON
         return [xy]
     to_east = x[last] > middle
     before = half - np.abs(x[last] - middle)
@@ -174,10 +174,10 @@ def write_layer(
     kind: str = "LineString",
     append: bool = False,
 ) -> None:
-    """Write geometries (WKB) and their fields to a GeoPackage, without the current time in it."""
+    """Write geometries (WKB) and their fields to a GeoPackage, without the current time."""
     pyogrio = import_pyogrio(file)
     crs = grid.crs_wkt
-    if crs.startswith("BOUNDCRS"):  # given as WKT2, GDAL would store only the base CRS
+    if crs.startswith("BOUNDCRS"):  # from WKT2, GDAL would store only the base CRS
         crs = grid_crs(grid).to_wkt()
     before = pyogrio.get_gdal_config_option(_DATE)
     pyogrio.set_gdal_config_options({_DATE: "1970-01-01T00:00:00.000Z"})

@@ -20,7 +20,7 @@ from .inputs import SEQUENTIAL, open_input
 from .layer_input import LayerInput
 
 _PIECE = 1 << 16
-"""Cells that are compared together."""
+"""Number of cells compared at a time."""
 
 ALIGNMENT = 1e-3
 """Grids are aligned when they agree within this fraction of a cell."""
@@ -29,7 +29,7 @@ ALIGNMENT = 1e-3
 class Mosaic:
     """One or several aligned rasters of the same type and CRS, read as one.
 
-    Where inputs overlap, the first one in `paths` that is not nodata there wins.
+    Where inputs overlap, the first one in `paths` that is not nodata is used.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Mosaic:
     Raises
     ------
     InputError
-        when inputs do not match each other; names both files.
+        when inputs do not match; names both files.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Mosaic:
         for one in self.inputs:
             if one.crs and not equal(one.crs, crs):
                 raise InputError(
-                    f"{one.path}: is in {crs_name(one.crs)}, not in {crs_name(crs)}; leave --crs "
-                    "out, or warp it first (gdalwarp)"
+                    f"{one.path}: is in {crs_name(one.crs)}, not in {crs_name(crs)}; leave out "
+                    "--crs, or warp the raster first (gdalwarp)"
                 )
             if not one.crs:
                 one.crs, one.grid = crs, placed(one.grid, crs)
@@ -133,7 +133,7 @@ class Mosaic:
         if self.nodata is None and _has_gaps(self._places, self.grid):
             raise InputError(
                 f"{first.path} and the other inputs leave gaps between them; "
-                "choose the value of the gaps with --nodata of convert-dataset"
+                "choose a value for the gaps with --nodata of convert-dataset"
             )
 
     def _crop(self, bounds: tuple[float, float, float, float] | None) -> None:
@@ -175,23 +175,23 @@ class Mosaic:
                 np.copyto(target, piece, where=~_equals(piece, self.nodata))
 
     def _recode(self, data: np.ndarray, one: Any, window: Window) -> None:
-        """Give an input's nodata cells, in a window of it, the nodata value of the mosaic.
+        """Set the nodata cells in a window of an input to the nodata value of the mosaic.
 
         Raises
         ------
         CellError
-            when a value equals the nodata value of another input, and would become nodata.
+            when a valid cell has the nodata value of another input and would become nodata.
         """
-        target, own = self.nodata, one.nodata
+        target, nodata = self.nodata, one.nodata
         if target is None or one.masked:
             return
-        same = own is not None and _same(own, target)
+        same = nodata is not None and _same(nodata, target)
         if same and (self.dtype.kind != "f" or math.isnan(target)):
             return
         tall = max(_PIECE // data.shape[1], 1)
         for k in range(0, len(data), tall):  # temporaries stay small
             part = data[k : k + tall]
-            void = np.zeros(part.shape, bool) if own is None else cells.near(part, own)
+            void = np.zeros(part.shape, bool) if nodata is None else cells.near(part, nodata)
             if self._stated:
                 void |= cells.near(part, target)
             elif not same and (wrong := (part == target) & ~void).any():
@@ -199,18 +199,18 @@ class Mosaic:
                 other = next(other.path for other in self.inputs if other.nodata == target)
                 raise CellError(
                     f"{one.path}: row {window[0] + k + row}, column {window[2] + col}: value "
-                    f"{target} would become nodata, as it is in {other}; choose another value for "
-                    f"nodata with --nodata, or give --nodata {target} if it is nodata in all of "
+                    f"{target} would become nodata, as it is in {other}; choose another nodata "
+                    f"value with --nodata, or use --nodata {target} if it means nodata in all of "
                     "them"
                 )
             part[void & (part != target)] = target  # -0.0 stays
 
     def take_lost(self) -> int:
-        """Number of cells, read since the last call, that are valid by a mask but became nodata."""
+        """Number of cells read since the last call that are valid by a mask but became nodata."""
         return sum(one.take_lost() for one in self.inputs if one.masked)
 
     def cell_name(self, row: int, col: int) -> str:
-        """Name a cell of the mosaic for messages: its file, and row and column in this file."""
+        """The name of a cell of the mosaic in messages: its file, and row and column in it."""
         name = ""
         for one, place in zip(self.inputs, self._places, strict=True):
             part = _shift((row, row + 1, col, col + 1), place)
@@ -236,7 +236,7 @@ class Mosaic:
 
     @property
     def sequential(self) -> bool:
-        """Whether an input is a text format, to be read forwards and by one thread."""
+        """Whether an input is in a text format, which one thread must read forwards."""
         return any(i.driver in SEQUENTIAL for i in self.inputs)
 
     @property
@@ -249,22 +249,22 @@ class Mosaic:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """CF attributes of the cells: units, scale and offset, as far as the input has them."""
+        """CF attributes of the cells: units, scale and offset, if the input has them."""
         first = self.inputs[0]
         if isinstance(first, LayerInput):
             return first.described
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         if first.units:
-            found["units"] = first.units
+            attributes["units"] = first.units
         if (first.scale, first.offset) != (1.0, 0.0):
-            found |= {"scale_factor": first.scale, "add_offset": first.offset}
-        return found
+            attributes |= {"scale_factor": first.scale, "add_offset": first.offset}
+        return attributes
 
     def fingerprint(self) -> list[list[Any]]:
-        """What a resumed run compares: path, size and time of source files; digests of layers."""
-        found = [[f, os.stat(f).st_size, os.stat(f).st_mtime_ns] for f in self.files]
+        """What a resumed run compares: path, size and time of each file, digest of each layer."""
+        files = [[f, os.stat(f).st_size, os.stat(f).st_mtime_ns] for f in self.files]
         layers = [one for one in self.inputs if isinstance(one, LayerInput)]
-        return found + [["", 0, one.layer.identity] for one in layers]
+        return files + [["", 0, one.layer.identity] for one in layers]
 
 
 def _must_match(first: Any, other: Any) -> None:
@@ -281,7 +281,7 @@ def _must_match(first: Any, other: Any) -> None:
         )
     if (first.scale, first.offset) != (other.scale, other.offset):
         raise InputError(
-            f"{pair}: scale or offset of the cells differ; apply them to the cells first "
+            f"{pair}: scale or offset differ; apply them to the cells first "
             "(gdal_translate -unscale)"
         )
     a, _, c, _, e, f = first.grid.transform
@@ -291,7 +291,7 @@ def _must_match(first: Any, other: Any) -> None:
     ) * other.grid.rows > ALIGNMENT * abs(e):
         raise InputError(
             f"{pair}: cell sizes differ ({a} x {e} and {a2} x {e2}); "
-            "resample one to the cells of the other first (gdalwarp -tr -tap)"
+            "resample one to the cell size of the other first (gdalwarp -tr -tap)"
         )
     shift = (c2 - c) / a, (f2 - f) / e
     if any(abs(s - round(s)) > ALIGNMENT for s in shift):
@@ -302,7 +302,7 @@ def _must_match(first: Any, other: Any) -> None:
 
 
 def _unlikely(masked: Any) -> float | int:
-    """A nodata value for a masked raster: NaN, or the integer that cells have least often."""
+    """A nodata value for a masked raster: NaN, or an integer that cells are unlikely to have."""
     if masked.dtype.kind == "f":
         return math.nan
     info = np.iinfo(masked.dtype)

@@ -1,4 +1,4 @@
-"""NEXTXY: flow directions as the column and the row of the next cell, as CaMa-Flood has them."""
+"""NEXTXY: flow directions as the column and the row of the next cell, the form of CaMa-Flood."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from ..grid import Window
 from ..grid.neighbours import COL_STEP, ROW_STEP, encoded
 
 NEXTXY = "nextxy"
-"""Name of the encoding. Two bands: columns and rows, counted from 1 at the file's first cell."""
+"""Name of the encoding. Its two bands are columns and rows, counted from 1 in the file."""
 
 DTYPE = np.dtype(np.int32)
 NONE, MOUTH, SINK = -9999, -9, -10
 """In both bands: no direction (nodata), a river mouth, and an inland sink.
 
-Ways end at a mouth on the raster's edge, beside cells without a direction, or where the next cell
-is not in the file; an outlet in the midst of other cells is a sink.
+Flow paths end at a mouth at the raster's edge, next to cells without a direction, or where the next
+cell is not in the file. An outlet surrounded by other cells is a sink.
 """
 
 _NOWHERE = 255
 
 
 def end_outside(codes: np.ndarray, window: Window, shape: tuple[int, int]) -> None:
-    """Set codes outside of the raster to 255, of a window with one ring."""
+    """Set the codes of a window with a ring of one cell to 255 outside the raster."""
     r0, r1, c0, c1 = window
     codes[: r0 == 0] = codes[codes.shape[0] - (r1 == shape[0]) :] = _NOWHERE
     codes[:, : c0 == 0] = codes[:, codes.shape[1] - (c1 == shape[1]) :] = _NOWHERE
@@ -34,30 +34,33 @@ def next_cells(codes: np.ndarray, window: Window, part: Window) -> np.ndarray:
     Parameters
     ----------
     codes
-        Of a window, with one ring; 255 outside of the raster.
+        Codes of the window and a ring of one cell; 255 outside the raster.
     window, part
-        The window, and that of the whole file.
+        The window, and the window of the whole file.
     """
     r0, r1, c0, c1 = window
-    own = codes[1:-1, 1:-1]
+    codes_inside = codes[1:-1, 1:-1]
     row, col = np.arange(r0, r1)[:, None], np.arange(c0, c1)[None]
-    found = np.full((2, *own.shape), MOUTH, DTYPE)
-    found[:, own == _NOWHERE] = NONE
-    inland = own == 0
+    result = np.full((2, *codes_inside.shape), MOUTH, DTYPE)
+    result[:, codes_inside == _NOWHERE] = NONE
+    inland = codes_inside == 0
     for k in range(8):
         down, right = int(ROW_STEP[k]), int(COL_STEP[k])
-        there = codes[1 + down : 1 + down + own.shape[0], 1 + right : 1 + right + own.shape[1]]
-        inland &= there != _NOWHERE
+        neighbour = codes[
+            1 + down : 1 + down + codes_inside.shape[0],
+            1 + right : 1 + right + codes_inside.shape[1],
+        ]
+        inland &= neighbour != _NOWHERE
         r, c = row + down, col + right
-        leads = (own == 1 << k) & (there != _NOWHERE)
+        leads = (codes_inside == 1 << k) & (neighbour != _NOWHERE)
         leads &= (r >= part[0]) & (r < part[1]) & (c >= part[2]) & (c < part[3])
-        found[0][leads] = np.broadcast_to(c - part[2] + 1, own.shape)[leads]
-        found[1][leads] = np.broadcast_to(r - part[0] + 1, own.shape)[leads]
-    found[:, inland] = SINK
-    return found
+        result[0][leads] = np.broadcast_to(c - part[2] + 1, codes_inside.shape)[leads]
+        result[1][leads] = np.broadcast_to(r - part[0] + 1, codes_inside.shape)[leads]
+    result[:, inland] = SINK
+    return result
 
 
 def no_directions(codes: np.ndarray) -> np.ndarray:
-    """Where cells hold no code of flow directions."""
-    found: np.ndarray = encoded("esri")[codes] < 0
-    return found
+    """Where cells do not hold codes of flow directions."""
+    invalid: np.ndarray = encoded("esri")[codes] < 0
+    return invalid

@@ -43,19 +43,19 @@ from .vectors import read_features
 log = logging.getLogger(__name__)
 
 PIECE = 2048
-"""Rasters are read in squares of this side, in cells."""
+"""Side of the squares in which rasters are read, in cells."""
 
 COVERED_BYTES = 200
-"""Bytes per cell that a feature covers or a raster marks, while they are collected."""
+"""Bytes needed to collect a cell that a feature covers or a raster marks."""
 
 FAR = 2**40
-"""Rows and columns beyond this are as far away."""
+"""Rows and columns beyond this are treated as being this far away."""
 
 ON_LINE = 1e-6
-"""A position within this fraction of a cell from a line between cells counts as on the line."""
+"""A position within this fraction of a cell from a line between cells is on the line."""
 
 _AT_ONCE = 1 << 20
-"""Cells that are read together to find the values of some of them."""
+"""Number of cells read together to get the values of some of them."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,7 +63,7 @@ class Places(Described):
     """Cells with an id and a start cost, sorted by row, column, cost and id.
 
     A cell appears once for every id that it has: several targets may share a cell. As sources or
-    outlets, cells count once; see `one_per_cell`.
+    outlets, each cell is used once; see `one_per_cell`.
 
     Attributes
     ----------
@@ -74,17 +74,17 @@ class Places(Described):
     costs
         float64, finite and not negative, in units of the cost model.
     given
-        int64: which of the points or features that were given each cell is of, counted from 0; None
-        if that is not known.
+        int64: the point or feature that each cell comes from, counted from 0 in the input; None if
+        unknown.
     names
-        What ids stand for, by id, where they only number names.
+        Names by id, where ids only number names.
     file
         The vector file whose features `given` counts, for messages; "" if there is none.
     reprojected
-        Such as "EPSG:4326 to EPSG:32633", where a vector file is in another CRS.
+        For a vector file in another CRS, a text such as "EPSG:4326 to EPSG:32633".
     in_order
-        Whether tables list the places in the order of `given`, as they do those of a vector file;
-        else in the order of the ids.
+        Whether tables list the cells in the order of `given`, as for a vector file; if not, they
+        list them by id.
     """
 
     rows: np.ndarray
@@ -111,24 +111,25 @@ class Places(Described):
         Parameters
         ----------
         what
-            What the places are, "sources", for a warning that names the dropped ones. No warning
-            when empty.
+            What the cells are, such as "sources", for a warning that lists the dropped ones. No
+            warning when empty.
         """
         again = np.zeros(len(self), bool)
         again[1:] = (np.diff(self.rows) == 0) & (np.diff(self.cols) == 0)
         if not again.any():
             return self
         if what:
-            kept = np.flatnonzero(~again)[np.cumsum(~again) - 1]
+            retained = np.flatnonzero(~again)[np.cumsum(~again) - 1]
             names = named(
                 again,
                 lambda k: (
                     f"{self.called(k)} at row {self.rows[k]}, column {self.cols[k]} "
-                    f"(but {self.called(kept[k])})"
+                    f"(but {self.called(retained[k])})"
                 ),
             )
             log.warning(
-                "%d of %d %s ignored: their cell has one with a lower start cost or id: %s",
+                "%d of %d %s ignored, because another one in the same cell has a lower start cost "
+                "or id: %s",
                 again.sum(),
                 len(self),
                 what,
@@ -137,33 +138,33 @@ class Places(Described):
         return self.chosen(~again)
 
     def chosen(self, which: np.ndarray) -> Places:
-        """Those that are marked, or listed by their positions."""
+        """The entries that are marked, or listed by position."""
         given = None if self.given is None else self.given[which]
-        own = self.rows, self.cols, self.ids, self.costs
-        rows, cols, ids, costs = (a[which] for a in own)
+        columns = self.rows, self.cols, self.ids, self.costs
+        rows, cols, ids, costs = (a[which] for a in columns)
         return replace(self, rows=rows, cols=cols, ids=ids, costs=costs, given=given)
 
     def moved_to(self, cells: np.ndarray) -> Places:
-        """The same at other cells (row, col), in their order; not sorted any more."""
+        """The same entries at other cells (row, col), in their order; no longer sorted."""
         return replace(self, rows=cells[:, 0].copy(), cols=cells[:, 1].copy())
 
     def bare(self) -> Places:
-        """The same without names and where they were given."""
+        """The same entries without names and the order of the input."""
         return Places(self.rows, self.cols, self.ids, self.costs)
 
     def called(self, k: int) -> str:
-        """The name of a place, or its id."""
+        """The name of an entry, or its id if it has no name."""
         return self.names.get(int(self.ids[k]), str(self.ids[k]))
 
     def as_given(self) -> Places:
-        """The same in the order of the points or features that were given, then by rows."""
+        """The same entries in the order of the points or features of the input, then by row."""
         if self.given is None:
             return self
         return self.chosen(np.argsort(self.given, kind="stable"))
 
 
 PlacesLike = Places | Iterable[Sequence[float]] | HasGeometries | HasColumns
-"""`Places`, or (row, col) or (row, col, start cost) of each cell, or what `geo_object` takes."""
+"""`Places`, (row, col) or (row, col, start cost) of each cell, or what `geo_object` accepts."""
 
 _NONE = np.empty(0, np.int64)
 NO_PLACES: Places = Places(_NONE, _NONE, _NONE.astype(np.uint32), _NONE.astype(np.float64))
@@ -179,18 +180,18 @@ def from_xy(
     """Find the cells that contain points; ids are 1, 2, ... in the order of the points.
 
     A point on a line between cells belongs to the cell with the higher row and column; a point on
-    the lower or right edge of the raster belongs to the last cell. Longitudes of 285 and -75 are
-    the same place: a point outside the raster is looked for once round the Earth.
+    the lower or right edge of the raster belongs to the last cell. Longitudes of 285 and -75
+    degrees are equal: a point outside the raster is also tried one turn around the Earth away.
 
     Parameters
     ----------
     points
         (x, y) or (x, y, start cost), in the grid's CRS.
     outside
-        What becomes of points outside the raster: "error" refuses them, "skip" leaves them out with
-        a warning, "snap" moves them to the nearest cell of the raster, with a warning.
+        How to treat points outside the raster: "error" raises an error, "skip" leaves them out
+        with a warning, "snap" moves them to the nearest cell of the raster, with a warning.
     snap
-        Largest distance in cells to move over.
+        Largest distance to move a point, in cells.
 
     Raises
     ------
@@ -204,14 +205,14 @@ def from_xy(
     def name(k: int) -> str:
         return f"point {k + 1} (x {xy[k, 0]}, y {xy[k, 1]})"
 
-    found, kept = _inside(grid, np.floor(placed[:, ::-1]), outside, snap, "point", name)
-    if not kept.all() and outside != "skip":
+    cells, inside = _inside(grid, np.floor(placed[:, ::-1]), outside, snap, "point", name)
+    if not inside.all() and outside != "skip":
         raise OutsideError(
-            f"outside the raster, which covers {bounds(grid)}: {named(~kept, name)}",
-            beside(grid, placed[~kept][0, ::-1]),
+            f"outside the raster, which covers {bounds(grid)}: {named(~inside, name)}",
+            beside(grid, placed[~inside][0, ::-1]),
         )
     numbers = np.arange(len(xy))
-    return _places(found[kept], numbers[kept] + 1, costs[kept], numbers[kept])
+    return _places(cells[inside], numbers[inside] + 1, costs[inside], numbers[inside])
 
 
 def from_rowcol(
@@ -221,7 +222,7 @@ def from_rowcol(
     outside: Settling = "error",
     snap: int | None = None,
 ) -> Places:
-    """Cells given by row and column, counted from 0; ids are 1, 2, ... in their order.
+    """Cells by row and column, counted from 0; ids are 1, 2, ... in their order.
 
     Parameters
     ----------
@@ -246,19 +247,19 @@ def from_rowcol(
             f"rows and columns must be whole numbers: {named(broken, name)}; give coordinates as "
             "shapely points, a GeoDataFrame, or a table with columns x and y"
         )
-    found, kept = _inside(grid, places, outside, snap, "cell", name)
-    if not kept.all() and outside != "skip":
+    cells, inside = _inside(grid, places, outside, snap, "cell", name)
+    if not inside.all() and outside != "skip":
         raise OutsideError(
             f"outside the raster, which has rows 0 .. {grid.rows - 1} and columns 0 .. "
-            f"{grid.cols - 1}: {named(~kept, name)}",
-            beside(grid, places[~kept][0]),
+            f"{grid.cols - 1}: {named(~inside, name)}",
+            beside(grid, places[~inside][0]),
         )
     numbers = np.arange(len(places))
-    return _places(found[kept], numbers[kept] + 1, costs[kept], numbers[kept])
+    return _places(cells[inside], numbers[inside] + 1, costs[inside], numbers[inside])
 
 
 def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
-    """Check the cells that a caller gives, and convert them to `Places`, which may be empty.
+    """Check cells that a caller passes, and convert them to `Places`, which may be empty.
 
     Parameters
     ----------
@@ -268,10 +269,10 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
     Raises
     ------
     InputError
-        as for `from_rowcol`, or when `given` has none of the forms of `PlacesLike`.
+        as for `from_rowcol`, or when `given` is not `PlacesLike`.
     """
-    if found := geo_object(name, given):
-        return from_vector(grid, found)
+    if features := geo_object(name, given):
+        return from_vector(grid, features)
     if not isinstance(given, Places):
         if isinstance(given, str | bytes | os.PathLike):
             raise refused(
@@ -285,7 +286,7 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
             raise wrong(name, given, some)
         shape: tuple[int, ...] = getattr(given, "shape", ())
         if len(shape) == 2 and shape[1] not in (2, 3):
-            raise wrong(name, given, "(row, column) pairs; of a mask, numpy.argwhere(mask)")
+            raise wrong(name, given, "(row, column) pairs; for a mask, numpy.argwhere(mask)")
         try:
             points = given if isinstance(given, np.ndarray) and given.ndim else list(given)
         except TypeError:  # an array without dimensions
@@ -302,7 +303,7 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
         raise refused(name, ": rows, cols, ids and costs need one dimension and one length")
     for what, a in zip(("rows", "cols", "ids"), columns, strict=False):
         if a.dtype.kind not in "iu" and a.size:
-            raise refused(name, f": {what} are of type {a.dtype.name}; give integers")
+            raise refused(name, f": {what} are of type {a.dtype.name}, but must be integers")
     if not len(rows):
         return NO_PLACES
     if costs.dtype.kind not in "iuf" or not np.isfinite(costs).all():
@@ -316,10 +317,12 @@ def as_places(grid: GridSpec, given: PlacesLike, name: str) -> Places:
             f"{grid.cols - 1}: {named(outside, lambda k: f'row {rows[k]}, column {cols[k]}')}",
             beside(grid, np.array((rows[outside][0], cols[outside][0]))),
         )
-    own = None if given.given is None else np.asarray(given.given)
-    made = _places(np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), own, given.names)
-    file, how, in_order = given.file, given.reprojected, given.in_order
-    return replace(made, file=file, reprojected=how, in_order=in_order)
+    numbers = None if given.given is None else np.asarray(given.given)
+    made = _places(
+        np.stack((rows, cols), axis=1), ids, costs.astype(np.float64), numbers, given.names
+    )
+    file, reprojected, in_order = given.file, given.reprojected, given.in_order
+    return replace(made, file=file, reprojected=reprojected, in_order=in_order)
 
 
 @checked(layer=text, path=file_or_object)
@@ -338,81 +341,81 @@ def from_vector(
 ) -> Places:
     """Find the cells of the points, lines and polygons of a vector file.
 
-    A line covers all cells that it touches. A polygon covers the cells whose centre lies in it, or
-    all cells that it touches if there are none. A field ``id`` holds ids, whole numbers that
-    features may share; without it, ids are 1, 2, ... in the order of the file. A field ``cost``
+    A line covers all cells that it touches. A polygon covers the cells whose centres are in it, or
+    all cells that it touches if there are none. The field ``id`` holds ids, whole numbers that
+    features may share; without it, ids are 1, 2, ... in the order of the file. The field ``cost``
     holds start costs.
 
     Parameters
     ----------
     path, layer
-        As for `read_features`; features are reprojected to the grid's CRS. One that leaves the
-        raster is looked for once round the Earth, as a whole.
+        As for `read_features`; features are reprojected to the grid's CRS. A feature that is not
+        within the raster is also tried, as a whole, one turn around the Earth away.
     memory_limit
-        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
+        Limit on the peak resident set size of the process, in bytes; a quarter of RAM when None.
     all_touched
-        Whether a polygon covers all cells that it touches, also where centres lie in it.
+        Whether a polygon covers all cells that it touches, even if there are centres in it.
     fields
-        Whether ids and costs are read; else ids are 1, 2, ... and costs 0, and features without
+        Whether to read ids and costs; if not, ids are 1, 2, ..., costs are 0, and features without
         geometry cover no cell.
     id_field, cost_field
-        Fields in place of ``id`` and ``cost``, which must be there. Where one value of `id_field`
-        is not a whole number from 1 to 2**32 - 2, all are names: ids number these, and `Places`
-        keeps them.
+        Fields to read instead of ``id`` and ``cost``; they must exist. If any value of `id_field`
+        is not a whole number from 1 to 2**32 - 2, all values are names, which are numbered by ids
+        and kept in `Places`.
     outside
-        What becomes of features outside the raster: "error" refuses them and those that leave it,
-        "skip" leaves out what is outside unless all is, "snap" does too, and moves a feature of
-        which nothing remains to the nearest cell. Features left out, clipped or moved are named in
-        a warning.
+        How to treat features outside the raster: "error" raises an error, also for features that
+        are partly outside; "skip" leaves out the parts outside, unless everything is outside;
+        "snap" also moves a feature of which nothing remains to the nearest cell. A warning lists
+        the features that were left out, clipped or moved.
     snap
-        Largest distance in cells to move over.
+        Largest distance to move a feature, in cells.
 
     Raises
     ------
     InputError
-        when the file or a feature cannot be used, or a feature is not inside the raster.
+        when the file or a feature cannot be used, or when a feature is not inside the raster.
     PlanError
         when the memory limit is too small for the features or for the cells that they cover.
     """
     limit = limit_of(memory_limit)
     with gdal_environment():
-        own = {"fields": fields, "id_field": id_field, "cost_field": cost_field}
-        found = read_features(path, grid, layer, limit, **own)  # type: ignore[arg-type]
-        tell_shared(path, found.ids.tolist(), found.names)
-        found.xy[:], beyond = _placed(grid, _turned(grid, found.xy, found.owner))
+        field_options = {"fields": fields, "id_field": id_field, "cost_field": cost_field}
+        features = read_features(path, grid, layer, limit, **field_options)  # type: ignore[arg-type]
+        tell_shared(path, features.ids.tolist(), features.names)
+        features.xy[:], beyond = _placed(grid, _turned(grid, features.xy, features.owner))
         if beyond.any() and outside == "error":
-            those = np.isin(np.arange(len(found.parts)), found.owner[beyond])
-            refuse_outside(grid, path, those, found.xy[beyond][0, ::-1])
-        # To move features, those of their cells must be known that are outside.
+            those = np.isin(np.arange(len(features.parts)), features.owner[beyond])
+            refuse_outside(grid, path, those, features.xy[beyond][0, ::-1])
+        # To move features, their cells outside the raster are needed as well.
         shape = ANYWHERE if outside == "snap" else ((0, 0), grid.shape)
-        needed = found.nbytes + COVERED_BYTES * sum(
-            most_cells(part, shape) for parts in found.parts for part in parts
+        needed = features.nbytes + COVERED_BYTES * sum(
+            most_cells(part, shape) for parts in features.parts for part in parts
         )
         require(BASELINE + VECTOR_BYTES + needed, limit, f"for the cells that {path} covers")
         places = [
             np.concatenate([NO_CELLS, *(covered_cells(part, all_touched, shape) for part in parts)])
-            for parts in found.parts
+            for parts in features.parts
         ]
     owner = np.repeat(np.arange(len(places)), [len(place) for place in places])
-    cells, kept = np.concatenate(places), np.ones(len(owner), bool)
+    cells, inside = np.concatenate(places), np.ones(len(owner), bool)
     if beyond.any() and outside == "skip":
-        parts, covered = (np.array([*map(len, one)]) for one in (found.parts, places))
-        where = found.owner[beyond], found.xy[beyond][0, ::-1]
+        parts, covered = (np.array([*map(len, one)]) for one in (features.parts, places))
+        where = features.owner[beyond], features.xy[beyond][0, ::-1]
         tell_clipped(grid, path, parts, covered, *where)
     elif beyond.any():
 
         def name(k: int) -> str:
             return f"feature {owner[k] + 1}"
 
-        cells, kept = _inside(grid, cells, outside, snap, "feature", name, owner)
-        lost = ~np.isin(np.arange(len(places)), owner[kept]) & np.array(
+        cells, inside = _inside(grid, cells, outside, snap, "feature", name, owner)
+        lost = ~np.isin(np.arange(len(places)), owner[inside]) & np.array(
             list(map(len, places)), bool
         )
         if lost.any():
             refuse_outside(grid, path, lost, places[lost.argmax()][0])
-    owner = owner[kept]
-    made = _places(cells[kept], found.ids[owner], found.costs[owner], owner, found.names)
-    return replace(made, file=str(path), reprojected=found.reprojected, in_order=True)
+    owner = owner[inside]
+    made = _places(cells[inside], features.ids[owner], features.costs[owner], owner, features.names)
+    return replace(made, file=str(path), reprojected=features.reprojected, in_order=True)
 
 
 def _inside(
@@ -424,18 +427,18 @@ def _inside(
     name: Callable[[int], str],
     owner: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bring cells (row, col) inside, and mark those that are; warn of the others and the moved."""
+    """Move cells (row, col) inside, and mark those inside; warn of moved and left out ones."""
     if np.all((cells >= 0) & (cells < grid.shape)):
         return cells, np.ones(len(cells), bool)
     near = np.clip(cells, -FAR, FAR).astype(np.int64)
-    own = np.arange(len(cells)) if owner is None else owner
-    found = brought_inside(near, own, grid.shape, outside, snap)
-    for one, done in ((found.moved, "moved into"), (found.left, "left out, outside")):
-        if len(one) and (outside == "skip" or one is found.moved):
+    owners = np.arange(len(cells)) if owner is None else owner
+    result = brought_inside(near, owners, grid.shape, outside, snap)
+    for one, done in ((result.moved, "moved into"), (result.left, "left out, outside")):
+        if len(one) and (outside == "skip" or one is result.moved):
             names = named(np.isin(np.arange(len(cells)), one), name)
             several = "s" * (len(one) > 1)
             log.warning("%d %s%s %s the raster: %s", len(one), what, several, done, names)
-    return found.cells, found.kept
+    return result.cells, result.kept
 
 
 @checked()
@@ -449,7 +452,7 @@ def from_raster(
     Parameters
     ----------
     memory_limit
-        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
+        Limit on the peak resident set size of the process, in bytes; a quarter of RAM when None.
 
     Raises
     ------
@@ -457,9 +460,9 @@ def from_raster(
         when the raster cannot be read, is not aligned, contains a value that is not an id, or
         contains no id.
     PlanError
-        when the memory limit is too small for so many sources.
+        when the memory limit is too small for this number of cells.
     """
-    found, count, limit = [], 0, limit_of(memory_limit)
+    collected, count, limit = [], 0, limit_of(memory_limit)
     # 0 is not an id, so it can stand for nodata.
     with gdal_environment(), Mosaic([os.fspath(path)], nodata=0) as raster:
         must_match(grid, raster, path)
@@ -471,8 +474,8 @@ def from_raster(
             row0, row1, col0, col1 = window
             data = np.empty((row1 - row0, col1 - col0), raster.dtype)
             raster.read(window, data)
-            given = (data != 0) & ~cells.is_nodata(data, raster.nodata)
-            places, ids = np.argwhere(given) + np.array((row0, col0)), data[given]
+            marked = (data != 0) & ~cells.is_nodata(data, raster.nodata)
+            places, ids = np.argwhere(marked) + np.array((row0, col0)), data[marked]
             count += len(ids)
             needed = COVERED_BYTES * count + 16 * data.nbytes
             needed += max(0, raster.decoding - GDAL_CACHE)
@@ -484,15 +487,15 @@ def from_raster(
                     f"{path}: has value {ids[wrong][0]} at row {row}, column {col}; ids must be "
                     f"whole numbers from 1 to {MAX_ID}, and other cells 0 or nodata"
                 )
-            found.append((places, ids.astype(np.uint32)))
-    places, ids = (np.concatenate(column) for column in zip(*found, strict=True))
+            collected.append((places, ids.astype(np.uint32)))
+    places, ids = (np.concatenate(column) for column in zip(*collected, strict=True))
     if not len(ids):
         raise InputError(f"{path}: every cell is 0 or nodata; mark at least one cell with an id")
     return _places(places, ids, np.zeros(len(ids)))
 
 
 def merge(several: Sequence[Places]) -> Places:
-    """Combine several places. For the same cell and id, the least cost is kept.
+    """Combine several `Places`. For the same cell and id, the least cost is kept.
 
     Raises
     ------
@@ -504,36 +507,36 @@ def merge(several: Sequence[Places]) -> Places:
     if len(several) == 1:
         return several[0]
     places, ids, costs = zip(*((s.places, s.ids, s.costs) for s in several), strict=True)
-    given, last = [], 0
+    numbers, last = [], 0
     for one in several:
-        given.append(last + (np.arange(len(one)) if one.given is None else one.given))
-        last = max(last, *given[-1] + 1) if len(one) else last
+        numbers.append(last + (np.arange(len(one)) if one.given is None else one.given))
+        last = max(last, *numbers[-1] + 1) if len(one) else last
     names = {id_: name for one in several for id_, name in one.names.items()}
-    cells, own = np.concatenate(places), np.concatenate(given)
-    found = _places(cells, np.concatenate(ids), np.concatenate(costs), own, names)
+    cells, origins = np.concatenate(places), np.concatenate(numbers)
+    merged = _places(cells, np.concatenate(ids), np.concatenate(costs), origins, names)
     file = several[0]
-    return replace(found, reprojected=file.reprojected, in_order=file.in_order)
+    return replace(merged, reprojected=file.reprojected, in_order=file.in_order)
 
 
 def values_at(layer: Layer, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-    """Read single cells of a layer, and only tiles around them.
+    """Read single cells of a layer; only the tiles around them are read.
 
     Raises
     ------
     StoreError
         when the layer is damaged.
     """
-    # Some rows of a block at a time: few reads, and little memory for any block size.
+    # Strips of a block at a time: few reads, and little memory for any block size.
     high = max(_AT_ONCE // layer.block_size, TILE)
     strips = rows // high * layer.blocks.shape[1] + cols // layer.block_size
     order = np.argsort(strips, kind="stable")
-    found = np.empty(len(rows), layer.dtype)
-    for here in np.split(order, np.flatnonzero(np.diff(strips[order])) + 1):
-        r, c = rows[here], cols[here]
+    values = np.empty(len(rows), layer.dtype)
+    for members in np.split(order, np.flatnonzero(np.diff(strips[order])) + 1):
+        r, c = rows[members], cols[members]
         row, col = int(r.min()), int(c.min())
         data = layer.read_window(row, int(r.max()) + 1, col, int(c.max()) + 1)
-        found[here] = data[r - row, c - col]
-    return found
+        values[members] = data[r - row, c - col]
+    return values
 
 
 def _places(
@@ -549,16 +552,16 @@ def _places(
     rows, cols = places[order].astype(np.int64).T
     # Adding 0 turns -0.0, which files may contain, into 0.0.
     ids, costs = ids[order].astype(np.uint32), costs[order] + 0.0
-    found = Places(rows, cols, ids, costs, given[order].astype(np.int64), names or {})
+    merged = Places(rows, cols, ids, costs, given[order].astype(np.int64), names or {})
     same = (np.diff(rows) == 0) & (np.diff(cols) == 0)
     if not same.any():
-        return found
-    found = found.chosen(np.append(True, ~same | (np.diff(found.ids) != 0)))
-    return found.chosen(np.lexsort((found.ids, found.costs, found.cols, found.rows)))
+        return merged
+    merged = merged.chosen(np.append(True, ~same | (np.diff(merged.ids) != 0)))
+    return merged.chosen(np.lexsort((merged.ids, merged.costs, merged.cols, merged.rows)))
 
 
 def _turned(grid: GridSpec, xy: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """Bring features into a geographic grid that are there once round the Earth, as -75 and 285."""
+    """Move features into a geographic grid by a turn around the Earth, such as -75 to 285."""
     west, _, east, _ = grid.bounds
     slack, first = ON_LINE * abs(grid.transform[0]), np.flatnonzero(np.diff(owner, prepend=-1))
     least, most = (end.reduceat(xy[:, 0], first) for end in (np.minimum, np.maximum))
@@ -574,8 +577,8 @@ def _turned(grid: GridSpec, xy: np.ndarray, owner: np.ndarray) -> np.ndarray:
 def _placed(grid: GridSpec, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Convert positions to fractional (column, row), and mark those outside the raster.
 
-    Positions on the right and lower edges become the largest numbers below them, which lie in the
-    last cells.
+    Positions on the right and lower edges become the next smaller numbers, which are in the last
+    cells.
     """
     a, _, c, _, e, f = grid.transform
     size = np.array((grid.cols, grid.rows), np.float64)

@@ -1,4 +1,4 @@
-"""Points and cells that callers give, as arrays of numbers."""
+"""Points and cells passed by callers, as arrays of numbers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def numbers_of(
         and points.dtype.kind in "iuf"
         and points.shape[1:] in ((2,), (3,))
     ):
-        points = points.tolist()  # Python's numbers, which are converted at once
+        points = points.tolist()  # Python's numbers can be converted at once
     try:
         several = list(points)
     except TypeError:
-        raise InputError(f"{what}s {described(points)}: give {names} of each") from None
+        raise InputError(f"{what}s {described(points)}: give the {names} of each") from None
     plain = _plain_numbers(several)
     if plain is not None:
         return plain[:, :2], plain[:, 2]
@@ -49,12 +49,12 @@ def numbers_of(
         values.append((first, second, cost))
     if not values:
         raise InputError(f"no {what} given")
-    found = np.array(values)
-    return found[:, :2], found[:, 2]
+    table = np.array(values)
+    return table[:, :2], table[:, 2]
 
 
 def _plain_numbers(points: list[Sequence[float]]) -> np.ndarray | None:
-    """Convert many good pairs, or triples, of Python's numbers at once; None for all else."""
+    """Convert valid pairs or triples of Python's numbers at once; None for anything else."""
     if not set(map(type, points)) <= {tuple, list}:
         return None
     if not set(map(type, chain.from_iterable(points))) <= {int, float}:
@@ -62,8 +62,8 @@ def _plain_numbers(points: list[Sequence[float]]) -> np.ndarray | None:
     if set(map(len, points)) not in ({2}, {3}):
         return None
     try:
-        found = np.array(points, np.float64)
+        table = np.array(points, np.float64)
     except OverflowError:
         return None
-    found = np.column_stack((found, np.zeros((len(found), 3 - found.shape[1]))))
-    return found if np.isfinite(found).all() and (found[:, 2] >= 0).all() else None
+    table = np.column_stack((table, np.zeros((len(table), 3 - table.shape[1]))))
+    return table if np.isfinite(table).all() and (table[:, 2] >= 0).all() else None

@@ -16,7 +16,7 @@ from .gdal import ENCODING_TAG
 from .mosaic import Mosaic
 
 NEGATIVE = ("taudem", "saga", *DEGREES)
-"""Encodings in which 255 or -1 is no direction, whatever the nodata value is."""
+"""Encodings in which 255 or -1 means no direction, whatever the nodata value is."""
 
 
 def _cell_name(row: int, col: int) -> str:
@@ -56,7 +56,7 @@ class Recode:
         dtype, out = mosaic.dtype, mosaic.nodata
         if rounded is not None and not round_cells:
             raise ArgumentError(
-                "{name}: {dtype} is the type of rounded cells; give {round_cells}, too", name=name
+                "{name}: {dtype} is the type of rounded cells and requires {round_cells}", name=name
             )
         round_cells = round_cells and (dtype.kind == "f" or rounded is not None)
         if round_cells:
@@ -103,7 +103,7 @@ class Recode:
         values = np.rint(data) if self.round_cells and data.dtype.kind == "f" else data
         if self.clamp_min is not None:
             least = values.dtype.type(self.clamp_min)
-            # Not np.maximum: which of 0.0 and -0.0 it returns depends on the vector lanes.
+            # Not np.maximum: whether it returns 0.0 or -0.0 depends on the vector lanes.
             values = np.where(values < least, least, values)
         if self.round_cells:
             info = np.iinfo(self.dtype)
@@ -141,7 +141,7 @@ class Recode:
 
 @dataclass(frozen=True)
 class RecodeDirections:
-    """The conversion of flow directions in the encoding of another program to D8 codes of ours."""
+    """The conversion of flow directions in the encoding of another program to our D8 codes."""
 
     encoding: str
     source_nodata: float | int | None
@@ -157,37 +157,37 @@ class RecodeDirections:
         Raises
         ------
         CellError
-            naming row and column of a value that is no direction.
+            naming row and column of a value that is not a direction.
         """
         theirs, declared = ENCODINGS[self.encoding], self.source_nodata
         other = data == no_direction(self.encoding)
-        if self.encoding != "grass":  # which has negative directions where water leaves the map
+        if self.encoding != "grass":  # its directions are negative where water leaves the map
             other |= data == -1
-        known = np.isnan(data) if data.dtype.kind == "f" else np.zeros(data.shape, bool)
+        recognised = np.isnan(data) if data.dtype.kind == "f" else np.zeros(data.shape, bool)
         if declared is None or self.encoding in NEGATIVE:
-            known |= other
+            recognised |= other
         if declared is not None:
-            known |= data == declared
+            recognised |= data == declared
         if self.encoding == "esri" and declared is None and other.any():
             warn_of_sinks(self.name)
         result = np.full(data.shape, self.nodata, self.dtype)
-        open_cells = ~known
+        open_cells = ~recognised
         values = np.abs(data) if self.encoding == "grass" else data
         if self.encoding == "esri":
             if data.dtype == np.int8:
                 values = np.where(data == -128, np.int16(128), data)  # NE in a signed byte
             values = np.where(other, 0, values)  # inland sinks, where they are open
         for k, value in enumerate(theirs):
-            here = open_cells & (values == value)
-            result[here] = 1 << k & 255  # 0 at outlets
-            known |= here
-        if not known.all():
-            row, col = np.unravel_index(np.argmin(known), known.shape)
+            same = open_cells & (values == value)
+            result[same] = 1 << k & 255  # 0 at outlets
+            recognised |= same
+        if not recognised.all():
+            row, col = np.unravel_index(np.argmin(recognised), recognised.shape)
             where = self.cell_name(row0 + int(row), col0 + int(col))
             listed = ", ".join(str(value) for value in theirs[:8])
             raise CellError(
                 f"{where}: value {data[row, col]!s} is not a direction in encoding "
-                f"{self.encoding!r} ({listed}; {theirs[8]} at outlets); name the right one with "
-                f"--encoding, which takes precedence over the tag {ENCODING_TAG}"
+                f"{self.encoding!r} ({listed}; {theirs[8]} at outlets); give the right encoding "
+                f"with --encoding, which takes precedence over the tag {ENCODING_TAG}"
             )
         return result

@@ -1,4 +1,4 @@
-"""Positions in another coordinate system: the one place that transforms coordinates."""
+"""Reproject positions: the only module that transforms coordinates."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .crs import crs_name
 WGS84 = CRS.from_epsg(4326)
 
 _FARTHEST = 1e12
-"""No map reaches as far. PROJ brings longitudes back turn by turn, so that it hardly ever ends."""
+"""Beyond any map. PROJ reduces longitudes turn by turn, so larger ones would take for ever."""
 
 
 def reprojected(xy: np.ndarray, crs: CRS, target: CRS) -> np.ndarray:
-    """Positions in another coordinate system.
+    """Return positions in another coordinate system.
 
     Parameters
     ----------
     xy
-        float64 of shape (n, 2): x or longitude first, whatever the axes of the systems.
+        float64 of shape (n, 2): x or longitude first, whatever the axis order of the systems.
 
     Raises
     ------
     ReprojectionError
-        when a position has none there; whoever knows its file names it (`name_file`).
+        when a position cannot be reprojected; a caller that knows its file adds it (`name_file`).
     """
-    if (found := _transformed(xy, crs, target)) is not None:
-        return found
+    if (transformed := _transformed(xy, crs, target)) is not None:
+        return transformed
     good, bad = 0, len(xy)  # GDAL does not say which one fails
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -47,7 +47,7 @@ def reprojected(xy: np.ndarray, crs: CRS, target: CRS) -> np.ndarray:
 
 
 def to_lonlat(xy: np.ndarray, crs: CRS) -> np.ndarray:
-    """Positions in longitude and latitude, for GeoJSON.
+    """Return positions in longitude and latitude, for GeoJSON.
 
     Raises
     ------
@@ -66,13 +66,13 @@ def to_lonlat(xy: np.ndarray, crs: CRS) -> np.ndarray:
 
 
 def _transformed(xy: np.ndarray, crs: CRS, target: CRS) -> np.ndarray | None:
-    """Positions in another coordinate system; None if one of them has none there."""
+    """Return positions in another coordinate system; None if one of them cannot be reprojected."""
     if not (np.abs(xy) < _FARTHEST).all():
         return None
     try:
-        # rasterio looks at each number, which a memoryview gives faster than an array.
-        found = np.stack(warp.transform(crs, target, xy[:, 0].data, xy[:, 1].data), axis=1)
+        # rasterio iterates over the numbers, which is faster with a memoryview than with an array.
+        transformed = np.stack(warp.transform(crs, target, xy[:, 0].data, xy[:, 1].data), axis=1)
     except CPLE_BaseError:
         return None
-    # After some errors GDAL raises no more, and returns infinity.
-    return found if np.isfinite(found).all() else None
+    # After some errors, GDAL no longer raises and returns infinity.
+    return transformed if np.isfinite(transformed).all() else None

@@ -1,4 +1,4 @@
-"""What becomes of places outside the raster or on cells that cannot be used: `Misplaced`."""
+"""Treat sources, targets or outlets on cells that cannot be used: `settle`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ HINT = 100
 
 
 class Ground(NamedTuple):
-    """The layers that say which cells can be used.
+    """The layers that decide which cells can be used.
 
     Attributes
     ----------
     needed
-        Layers that must have a value.
+        Layers that must be valid.
     barriers
-        Layers in which other values than 0 are impassable.
+        Layers in which values other than 0 are impassable.
     """
 
     needed: Sequence[Layer]
@@ -40,7 +40,7 @@ class Ground(NamedTuple):
 
     @property
     def layers(self) -> list[tuple[Layer, bool]]:
-        """All of them, and whether it is one of barriers."""
+        """All layers, each with whether it is a layer of barriers."""
         return [*((one, False) for one in self.needed), *((one, True) for one in self.barriers)]
 
     def usable(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
@@ -48,9 +48,9 @@ class Ground(NamedTuple):
         return self._usable(lambda layer: values_at(layer, rows, cols))
 
     def nearest(self, row: int, col: int, most: int) -> tuple[int, int, int] | None:
-        """Squared distance, row and column of the nearest usable cell within so many cells.
+        """Squared distance, row and column of the nearest usable cell within `most` cells.
 
-        Of cells equally near, the first in row-major order.
+        Of cells at the same distance, the first in row-major order is returned.
         """
         grid, reach = self.needed[0].grid, 1
         while True:
@@ -70,7 +70,7 @@ class Ground(NamedTuple):
             reach *= 2
 
     def refuse_if_empty(self) -> None:
-        """Refuse a raster without a value, which has no place to move to."""
+        """Reject a raster without valid cells, which leaves nothing to move to."""
         for layer, barrier in self.layers:
             if not barrier:
                 layer.refuse_if_empty()
@@ -88,18 +88,18 @@ def _good(data: np.ndarray, layer: Layer, barrier: bool) -> np.ndarray:
 
 
 def refuse_unusable(places: Places, ground: Ground, *, snapped: bool = False) -> None:
-    """Check that every place lies on a cell that can be used.
+    """Check that all places are on usable cells.
 
     Parameters
     ----------
     snapped
-        Whether the command has --snap, which the message then names.
+        Whether the command has --snap, which the message then suggests.
 
     Raises
     ------
     InputError
-        when places cannot be used; names the layer, and the file and the features, or the first
-        cells, each with the nearest usable cell.
+        when places cannot be used; names the layer, the first features with their file or the
+        first cells, and the nearest usable cell of each.
     StoreError
         when a layer is damaged.
     """
@@ -122,12 +122,14 @@ def refuse_unusable(places: Places, ground: Ground, *, snapped: bool = False) ->
             f"{nearest_words(ground, *cells[k].tolist())})"
         )
 
-    own, what = layer.path or layer.name, "barriers" if barrier else "nodata"
-    start, where = (f"{places.file}: ", f" in {own}") if places.file else (f"{own}: ", "")
+    name_of_layer, what = layer.path or layer.name, "barriers" if barrier else "nodata"
+    start, where = (
+        (f"{places.file}: ", f" in {name_of_layer}") if places.file else (f"{name_of_layer}: ", "")
+    )
     raise InputError(
         f"{start}{bad.sum()} of {len(bad)} given cells are {what}{where}: {named(bad, name)}; "
-        f"move them to cells {'without barriers' if barrier else 'with a value'}"
-        + ", with --snap CELLS of the command, or leave them out, with --nodata skip"
+        f"move them to {'cells without barriers' if barrier else 'valid cells'}"
+        + " (--snap CELLS of the command), or leave them out (--nodata skip)"
         * snapped
     )
 
@@ -139,19 +141,19 @@ def settle(
     snap: int | None = None,
     what: str = "places",
 ) -> Places:
-    """Move places on cells that cannot be used, or leave them out.
+    """Move places that are on unusable cells, or leave them out.
 
-    Of a feature that has usable cells, the others are left out. One without any is moved to the
-    usable cell nearest to any of its cells.
+    If a feature has usable cells, its other cells are left out. A feature without usable cells is
+    moved to the usable cell nearest to any of its cells.
 
     Parameters
     ----------
     ground
-        The layers that say which cells can be used.
+        The layers that decide which cells can be used.
     nodata
-        "error" refuses such places, "skip" leaves them out, "snap" moves them.
+        "error" raises an error for such places, "skip" leaves them out, "snap" moves them.
     snap
-        Largest distance in cells to move over, at most `MOST_SNAP`.
+        Largest distance to move a place, in cells; at most `MOST_SNAP`.
     what
         What the places are, for messages.
 
@@ -173,37 +175,37 @@ def settle(
 
     if nodata == "error":
         raise InputError(
-            f"{_unusable(ground, cells, ~good, what)}; move them, with --snap CELLS of the command"
+            f"{_unusable(ground, cells, ~good, what)}; move them (--snap CELLS of the command)"
         )
-    found = settled(cells, owner, good, nearest)
+    result = settled(cells, owner, good, nearest)
     bad = np.zeros(len(places), bool)
-    bad[found.left] = True
+    bad[result.left] = True
     if nodata == "snap" and bad.any():
-        near = f"; none is within {counted(most, 'cell')}: move them, or skip them"
+        near = f"; no usable cell is within {counted(most, 'cell')}: move them, or skip them"
         raise InputError(_unusable(ground, cells, bad, what) + near)
-    if len(found.moved):
+    if len(result.moved):
         names = named(
-            np.isin(np.arange(len(places)), found.moved),
-            lambda k: f"{places.called(k)} from {_at(cells[k])} to {_at(found.cells[k])}",
+            np.isin(np.arange(len(places)), result.moved),
+            lambda k: f"{places.called(k)} from {_at(cells[k])} to {_at(result.cells[k])}",
         )
-        log.warning("%d of %d %s moved: %s", len(found.moved), len(places), what, names)
-    if skipped := int((~good).sum()) - len(found.moved):
-        gone = ~found.kept
+        log.warning("%d of %d %s moved: %s", len(result.moved), len(places), what, names)
+    if skipped := int((~good).sum()) - len(result.moved):
+        gone = ~result.kept
         names = named(gone, lambda k: f"{places.called(k)} at {_at(cells[k])}")
         log.warning(
-            "%d of %d %s left out, on cells without a value or impassable: %s",
+            "%d of %d %s left out (on nodata or impassable cells): %s",
             skipped,
             len(places),
             what,
             names,
         )
-    if not found.kept.any():
-        raise InputError(f"no {what} left: all lie on cells without a value, or impassable")
-    return places.moved_to(found.cells).chosen(found.kept)
+    if not result.kept.any():
+        raise InputError(f"no {what} left: all are on nodata or impassable cells")
+    return places.moved_to(result.cells).chosen(result.kept)
 
 
 def _unusable(ground: Ground, cells: np.ndarray, bad: np.ndarray, what: str) -> str:
-    """Name the first bad cells, and the nearest good one of each."""
+    """List the first unusable cells, and the nearest usable one of each."""
 
     def name(k: int) -> str:
         return f"{_at(cells[k])} ({nearest_words(ground, *cells[k].tolist())})"
@@ -211,14 +213,14 @@ def _unusable(ground: Ground, cells: np.ndarray, bad: np.ndarray, what: str) -> 
     layers = " or ".join(str(one.path) for one in ground.needed)
     blocked = "".join(f", or barriers in {one.path}" for one in ground.barriers)
     return (
-        f"{layers}: {bad.sum()} of {len(bad)} {what} have no value here{blocked}: "
+        f"{layers}: {bad.sum()} of {len(bad)} {what} are on nodata cells{blocked}: "
         f"{named(bad, name)}"
     )
 
 
 def nearest_words(ground: Ground, row: int, col: int) -> str:
-    """Name the nearest cell that can be used."""
-    usable = "usable cell" if len(ground.layers) > 1 else "cell with a value"
+    """Name the nearest usable cell."""
+    usable = "usable cell" if len(ground.layers) > 1 else "valid cell"
     near = ground.nearest(row, col, HINT)
     if near is None:
         return f"no {usable} within {HINT} cells"

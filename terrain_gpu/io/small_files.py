@@ -1,4 +1,4 @@
-"""Small files of text, read once and whole: `read_small`."""
+"""Read small text files as a whole: `read_small`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from ..engine.plan import format_size
 
 MOST = 256 << 20
-"""Bytes that a pipe or a device may have. Regular files end."""
+"""Largest number of bytes read from a pipe or device. Regular files have an end."""
 
 PATIENCE = 5.0
-"""Seconds in which a process must begin to write to a pipe."""
+"""Seconds within which a process must begin to write to a pipe."""
 
 
 def read_small(path: str | os.PathLike[str]) -> str:
-    """Read a text in UTF-8 from a regular file, or from a pipe such as ``<(command)``.
+    """Read UTF-8 text from a regular file, or from a pipe such as ``<(command)``.
 
     Raises
     ------
     OSError
-        when it cannot be read; nothing writes to the pipe; or a device has no end. Its `strerror`
-        says which.
+        when the file cannot be read, nothing writes to the pipe, or a device has no end; see its
+        `strerror`.
     UnicodeError
-        when it is not such a text.
+        when the file is not UTF-8 text.
     """
-    # To open a pipe to which nobody writes would otherwise wait for ever.
+    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         kind = os.fstat(number).st_mode
@@ -40,13 +40,13 @@ def read_small(path: str | os.PathLike[str]) -> str:
 
 
 def _parts(number: int, kind: int) -> Iterator[bytes]:
-    """The bytes of an open file of a kind (`st_mode`)."""
+    """Yield the bytes of an open file whose `st_mode` is `kind`."""
     left, until = MOST, time.monotonic() + PATIENCE
     waits = stat.S_ISFIFO(kind)
     while True:
         try:
             part = os.read(number, 1 << 20)
-        except BlockingIOError:  # from now on, there is a process that writes
+        except BlockingIOError:  # a process has opened the pipe for writing
             waits, poll = False, select.poll()
             poll.register(number, select.POLLIN)
             poll.poll()
@@ -55,10 +55,10 @@ def _parts(number: int, kind: int) -> Iterator[bytes]:
             yield part
             waits, left = False, left - len(part)
             if left < 0 and not stat.S_ISREG(kind):
-                raise OSError(errno.EFBIG, f"it has no end within {format_size(MOST)}")
+                raise OSError(errno.EFBIG, f"it is longer than {format_size(MOST)}")
         elif not waits:
             return
         elif time.monotonic() > until:
-            raise OSError(errno.ETIMEDOUT, "a pipe that no process writes to")
+            raise OSError(errno.ETIMEDOUT, "it is a pipe that no process writes to")
         else:
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Tables of rows with places, in the formats of `SUFFIXES`: `write_table`."""
+"""Write tables whose rows have boxes or points, in the formats of `SUFFIXES`: `write_table`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     Raises
     ------
     InputError
-        when it exists, has no folder or another extension, or pyarrow (Parquet) or pyogrio
-        (GeoPackage) is missing.
+        when it exists, its folder does not exist, it has another extension, or pyarrow (Parquet)
+        or pyogrio (GeoPackage) is missing.
     OutputError
         when its folder cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path}: name the table .csv, .parquet, .geojson, .gpkg or .fgb")
+        raise InputError(
+            f"{path}: the name of a table must end in .csv, .parquet, .geojson, .gpkg or .fgb"
+        )
     if path.suffix.lower() == ".parquet":
         import_parquet(path)
     if is_geopackage(path):
@@ -51,7 +53,7 @@ def checked_table(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
 
 
 def write_table(target: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
-    """Write the table in the format of its extension; it becomes visible only when complete.
+    """Write the table in the format of its extension; it appears only when complete.
 
     Parameters
     ----------
@@ -62,12 +64,12 @@ def write_table(target: Path, parts: Iterator[Columns], grid: GridSpec) -> None:
         .csv: a line of names, then numbers with all their digits. .parquet: int64 and float64.
         .geojson: boxes as polygons, or points, in longitude and latitude of WGS 84 with nine
         decimals (RFC 7946), or in map coordinates with ``"crs": null`` if the grid has no CRS.
-        .gpkg: the layer "table" of boxes or points in map coordinates. .fgb: the same.
+        .gpkg: the layer "table" of boxes or points in map coordinates. .fgb: the same layer.
 
     Raises
     ------
     InputError
-        when places cannot be reprojected to WGS 84 (.geojson).
+        when positions cannot be reprojected to WGS 84 (.geojson).
     OutputError
         when the file cannot be written.
     """
@@ -114,17 +116,17 @@ def _write_flatgeobuf(file: Path, parts: Iterator[Columns], grid: GridSpec) -> N
 
     def rows() -> Iterator[tuple[bytes, dict[str, Any]]]:
         for columns in chain([first], parts):
-            _, geometries, own = _features(columns)
-            values = zip(*(column.tolist() for column in own.values()), strict=True)
+            _, geometries, attributes = _features(columns)
+            values = zip(*(column.tolist() for column in attributes.values()), strict=True)
             for wkb, row in zip(geometries, values, strict=True):
-                yield wkb, dict(zip(own, row, strict=True))
+                yield wkb, dict(zip(attributes, row, strict=True))
 
     types = {name: column.dtype.type for name, column in fields.items()}
     write_flatgeobuf(file, rows(), grid, "table", types, kind)
 
 
 def _features(columns: Columns) -> tuple[str, list[bytes], Columns]:
-    """The kind of geometry of rows, their geometries (WKB), and the other columns."""
+    """The geometry type of rows, their geometries (WKB), and the other columns."""
     boxes = "west" in columns
     header = struct.pack("<BIII", 1, 3, 1, 5) if boxes else struct.pack("<BI", 1, 1)
     names = [name for corner in _RING for name in corner] if boxes else ["x", "y"]
@@ -164,7 +166,7 @@ _RING = (*_CORNERS, _CORNERS[0])
 
 
 def _rings(columns: Columns, grid: GridSpec) -> list[Any]:
-    """Return the boxes as polygons: lists of a closed ring."""
+    """Return the boxes as polygons: lists of one closed ring."""
     x, y = (np.stack([columns[corner[k]] for corner in _CORNERS], axis=1) for k in (0, 1))
     if grid.crs_wkt and x.size:
         x, y = _to_lonlat(x, y, grid)
@@ -181,7 +183,7 @@ def _points(columns: Columns, grid: GridSpec) -> list[Any]:
 
 def _to_lonlat(x: np.ndarray, y: np.ndarray, grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
     crs = grid_crs(grid)
-    found = to_lonlat(np.stack((x.ravel(), y.ravel()), axis=1), crs).T
-    lon, lat = (np.round(values, 9).reshape(x.shape) for values in found)
+    lonlat = to_lonlat(np.stack((x.ravel(), y.ravel()), axis=1), crs).T
+    lon, lat = (np.round(values, 9).reshape(x.shape) for values in lonlat)
     # Across the antimeridian, longitudes continue beyond 180 degrees.
     return lon if crs.is_geographic else np.unwrap(lon, period=360, axis=1), lat

@@ -1,4 +1,4 @@
-"""Small tables in text files: of classes, factors or pairs of places."""
+"""Small tables in text files: classes, factors, or pairs of ids."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from ..plurals import counted
 from .small_files import read_small
 
 ADVICE = "one separator, and decimals with a point"
-"""How to write the numbers of a table, for messages."""
+"""Advice in messages on how to write the numbers of a table."""
 
 
 def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
-    """Read the lines of a table; `what` it is of, for messages.
+    """Read the lines of a table; `what` says in messages what it is a table of.
 
     Raises
     ------
     InputError
-        when the file cannot be read, or is not text in UTF-8.
+        when the file cannot be read or is not UTF-8 text.
     """
     try:
-        # `splitlines` would also divide lines at what editors show within them, such as U+2028.
+        # `splitlines` would also split at characters that editors show within lines: U+2028.
         return read_small(path).split("\n")
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"{path}: cannot be read as a table of {what}: {reason}") from None
 
 
 def read_rows(path: str | os.PathLike[str], what: str) -> Iterator[tuple[int, list[str]]]:
-    """Read the numbers and fields of lines that are not empty.
+    """Yield the number and the fields of each line that is not empty.
 
-    The first line decides whether commas, semicolons or tabs separate fields.
+    The first line determines whether commas, semicolons or tabs separate fields.
 
     Raises
     ------
@@ -60,34 +60,34 @@ def refuse_more_fields(
     *,
     text: bool = False,
 ) -> None:
-    """Refuse a line whose decimal commas separate fields.
+    """Reject a line in which decimal commas were read as separators.
 
     Parameters
     ----------
     columns
-        Number of fields of the first line.
+        Number of fields in the first line.
     counting
-        Number of fields up to the last that counts. Numbers that follow it and are more fields than
-        the first line has are refused; fields that do not count may hold any text.
+        Number of fields up to the last one that is used. If there are numbers after it and the line
+        has more fields than the first one, it is rejected; unused fields may hold any text.
     text
-        Whether more fields with text are refused, too.
+        Whether additional fields with text are rejected as well.
 
     Raises
     ------
     InputError
-        names the line.
+        naming the line.
     """
     columns = max(columns, counting)
-    more = [field for field in fields[counting : counting + len(fields) - columns] if field]
-    if more and len(fields) > columns and (text or None not in map(number_in, more)):
+    additional = [field for field in fields[counting : counting + len(fields) - columns] if field]
+    if additional and len(fields) > columns and (text or None not in map(number_in, additional)):
         raise InputError(
-            f"{path}: line {line} has {counted(len(fields), 'field')} instead of {columns}; give "
-            "decimals with a point, and quote texts that hold the separator"
+            f"{path}: line {line} has {counted(len(fields), 'field')} instead of {columns}; use "
+            "decimal points, and quote texts that contain the separator"
         )
 
 
 def is_heading(fields: Sequence[str]) -> bool:
-    """Whether a first line holds names: its first field is no number, nor a range such as 1-3."""
+    """Whether a first line holds names: its first field is not a number or range such as 1-3."""
     if re.match(r"[-+\u2212<>=\s]*\.?\d", fields[0]):
         return False
     if fields[0].lower() not in ("", "nan", "nodata"):
@@ -96,7 +96,7 @@ def is_heading(fields: Sequence[str]) -> bool:
 
 
 def number_in(field: str) -> float | None:
-    """The finite number that a field holds; whole ones are exact."""
+    """The finite number in a field, exact if it is an integer; None if there is none."""
     try:
         value = float(field)
     except ValueError:

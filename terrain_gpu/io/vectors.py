@@ -1,4 +1,4 @@
-"""Read vector files: features that become sources, targets or outlets."""
+"""Read features from vector files, to be used as sources, targets or outlets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GEOJSON = (".geojson", ".json")
 GEOPACKAGE = ".gpkg"
 
 _HEAVY = ("geopandas", "pandas", "pyarrow", "pyproj", "shapely")
-"""Optional imports of pyogrio (117 MB) for functions that are not used here."""
+"""Optional imports of pyogrio (117 MB), for functions that are not used here."""
 
 _FEATURE_BYTES = 1300
 """Bytes per feature while it is read, in addition to its positions."""
@@ -66,9 +66,9 @@ class Features:
     costs
         float64: the field ``cost``, or 0.
     names
-        Names by id, where ids only number what the features are called.
+        Names by id, where ids only number the names of features.
     reprojected
-        Such as "EPSG:4326 to EPSG:32633"; "" if the file is in the grid's CRS.
+        A text such as "EPSG:4326 to EPSG:32633"; "" if the file is in the grid's CRS.
     """
 
     xy: np.ndarray
@@ -99,9 +99,9 @@ def read_features(
     id_field: str | None = None,
     cost_field: str | None = None,
 ) -> Features:
-    """Read points, lines and polygons of a vector file, reprojected to the grid's CRS.
+    """Read points, lines and polygons from a vector file, and reproject them to the grid's CRS.
 
-    Only vertices are reprojected: a straight line of the file stays straight. Collections are split
+    Only vertices are reprojected: a straight line in the file stays straight. Collections are split
     into their parts, and a third coordinate is ignored.
 
     Parameters
@@ -111,20 +111,20 @@ def read_features(
     layer
         Name of the layer; required when the file has several.
     memory_limit
-        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
+        Limit on the peak resident set size of the process, in bytes; a quarter of RAM when None.
     fields
-        Whether ids and costs are read; else ids are 1, 2, ... and costs 0, without `cost_field`,
-        and features without geometry are allowed: such as lines of `streams` of one cell.
+        Whether to read ids and costs. If not, ids are 1, 2, ..., costs are 0 unless `cost_field` is
+        given, and features without geometry are allowed, such as one-cell lines of `streams`.
     id_field, cost_field
-        Fields in place of ``id`` and ``cost``, which must be there. Where one value of `id_field`
-        is not a whole number from 1 to `MAX_ID`, all are names, and ids number these.
+        Fields to read instead of ``id`` and ``cost``; they must exist. If any value of `id_field`
+        is not a whole number from 1 to `MAX_ID`, all values are names, which ids number.
 
     Raises
     ------
     InputError
         when the file or a feature cannot be used; names the feature, counted from 1.
     PlanError
-        when the memory limit is too small for so many features.
+        when the memory limit is too small for this number of features.
     """
     path = path if isinstance(path, GeoObject) else Path(path)
     wanted = id_field or "id", cost_field or "cost"
@@ -155,7 +155,7 @@ def read_field(
     memory_limit: int | str | None = None,
     id_field: str | None = None,
 ) -> dict[int, float]:
-    """Read a field of positive numbers of a vector file, by the ids of its features.
+    """Read a field of positive numbers from a vector file, by the ids of its features.
 
     Parameters
     ----------
@@ -165,31 +165,31 @@ def read_field(
     Raises
     ------
     InputError
-        as `read_features`, and when a feature has no positive number there, or features share an id
-        but not the number.
+        as `read_features`, and when the field of a feature is not a positive number, or when
+        features with the same id have different numbers.
     """
     path = Path(path)
-    _, given, values, _ = _read(path, layer, limit_of(memory_limit), id_field or "id", field)
-    ids = ids_of(path, given) if id_field is None else named_ids(path, id_field, given)[0]
+    _, id_values, values, _ = _read(path, layer, limit_of(memory_limit), id_field or "id", field)
+    ids = ids_of(path, id_values) if id_field is None else named_ids(path, id_field, id_values)[0]
     if not is_used(path, field, values):
         raise InputError(f"{path}: its features have no field {field!r}; name another")
-    found: dict[int, float] = {}
+    values_by_id: dict[int, float] = {}
     for number, (id_, value) in enumerate(zip(ids, values, strict=True), 1):
         if not (is_number(value) and 0 < value < math.inf):
             raise InputError(
                 f"{path}: feature {number} has the {field} {value!r}, which is not a positive "
                 "number; correct it"
             )
-        if found.setdefault(int(id_), float(value)) != value:
+        if values_by_id.setdefault(int(id_), float(value)) != value:
             raise InputError(
-                f"{path}: feature {number} has the {field} {value!r}, but another with its id "
-                f"{id_} has {found[int(id_)]!r}; correct one, or give them different ids"
+                f"{path}: feature {number} has the {field} {value!r}, but another feature with its "
+                f"id {id_} has {values_by_id[int(id_)]!r}; correct one, or give them different ids"
             )
-    return found
+    return values_by_id
 
 
 def _refuse_or_tell_empty(path: object, geometries: list[list[Part]], *, refuse: bool) -> None:
-    """Refuse features without geometry, or warn of them, unless all are."""
+    """Reject features without geometry, or only warn about them if there are others."""
     empty = np.array([not parts for parts in geometries], bool)
     if not empty.any():
         return
@@ -198,7 +198,7 @@ def _refuse_or_tell_empty(path: object, geometries: list[list[Part]], *, refuse:
             f"{path}: feature {empty.argmax() + 1} has no geometry; add one or delete the feature"
         )
     log.warning(
-        "%s: %d of %d features without geometry, which cover no cell: %s",
+        "%s: %d of %d features have no geometry and cover no cell: %s",
         without_secrets(str(path)),
         empty.sum(),
         len(empty),
@@ -207,7 +207,7 @@ def _refuse_or_tell_empty(path: object, geometries: list[list[Part]], *, refuse:
 
 
 def _joined(geometries: list[list[Part]]) -> tuple[np.ndarray, np.ndarray, list[list[Part]]]:
-    """Collect all positions in one array; also the feature of each, and the parts as views."""
+    """Collect all positions in one array; return it, the feature of each, and parts as views."""
     counts = [sum(len(ring) for _, rings in parts for ring in rings) for parts in geometries]
     rings = [ring for parts in geometries for _, rings in parts for ring in rings]
     xy = np.concatenate(rings)
@@ -235,13 +235,13 @@ def _to_grid_crs(path: Source, features: Features, crs: CRS | None, grid: GridSp
         return
     if crs is None:
         raise InputError(
-            f"{path}: has no coordinate system but the raster has one ({_grid_name(grid)}); "
+            f"{path}: has no coordinate system, but the raster has one ({_grid_name(grid)}); "
             "assign one to the file (ogr2ogr -a_srs)"
         )
     if not grid.crs_wkt:
         raise InputError(
-            f"{path}: is in {crs_name(crs)} but the raster has no coordinate system; assign one to "
-            "the raster (gdal_edit.py -a_srs) and convert it again, or remove that of the file "
+            f"{path}: is in {crs_name(crs)}, but the raster has no coordinate system; assign one "
+            "to the raster (gdal_edit.py -a_srs) and convert it again, or remove that of the file "
             '(in GeoJSON: "crs": null) if both use the same coordinates'
         )
     target = grid_crs(grid)
@@ -255,8 +255,9 @@ def _to_grid_crs(path: Source, features: Features, crs: CRS | None, grid: GridSp
     except ReprojectionError as error:
         number = int(features.owner[error.number]) + 1
         raise InputError(
-            f"{path}: feature {number} lies where {crs_name(crs)} cannot be reprojected to the "
-            f"raster's {_grid_name(grid)}; check its coordinates and the file's coordinate system"
+            f"{path}: feature {number} cannot be reprojected from {crs_name(crs)} to "
+            f"{_grid_name(grid)} of the raster; check its coordinates and the file's coordinate "
+            "system"
         ) from None
 
 
@@ -273,7 +274,7 @@ _RINGS = {"Point": lambda c: [[c]], "LineString": lambda c: [c], "Polygon": lamb
 
 
 def _read(path: Source, layer: str | None, limit: int, *fields: str) -> Read:
-    """Read a file, with two fields: ids, and costs or what is in their place."""
+    """Read a file with two fields: ids, and costs or another field instead."""
     read: Read
     if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
         raise InputError(f"{path}: a pipe or device; save it as a file first")
@@ -282,7 +283,7 @@ def _read(path: Source, layer: str | None, limit: int, *fields: str) -> Read:
     elif path.suffix.lower() not in GEOJSON:
         read = _read_ogr(path, layer, limit, fields)
     elif layer is not None:
-        raise InputError(f"{path}: GeoJSON has no layers; leave {layer!r} out")
+        raise InputError(f"{path}: GeoJSON has no layers; leave out {layer!r}")
     else:
         read = _read_geojson(path, limit, fields)
     if not read[0]:
@@ -291,11 +292,13 @@ def _read(path: Source, layer: str | None, limit: int, *fields: str) -> Read:
 
 
 def _refuse_lack(path: Source, wanted: Iterable[str], have: Iterable[str]) -> None:
-    """Refuse fields that the caller names and no feature has."""
+    """Check that some feature has the fields that the caller names."""
     have = [*have]
     if lacks := [name for name in wanted if name not in (*have, "id", "cost")]:
-        own = f"only {', '.join(have)}" if have else "none at all"
-        raise InputError(f"{path}: its features have no field {lacks[0]!r}, {own}; name another")
+        others = f"only {', '.join(have)}" if have else "and no other fields"
+        raise InputError(
+            f"{path}: its features have no field {lacks[0]!r}, {others}; name another field"
+        )
 
 
 def _read_geojson(path: Path, limit: int, wanted: Sequence[str]) -> Read:
@@ -305,7 +308,7 @@ def _read_geojson(path: Path, limit: int, wanted: Sequence[str]) -> Read:
     try:
         may_take(2 * path.stat().st_size)
         text = path.read_bytes()
-        # The text as bytes and str, and Python's objects: dicts, lists with their arrays, numbers.
+        # The text as bytes and str, and Python objects: dicts, lists with their arrays, numbers.
         may_take(
             2 * len(text) + 300 * text.count(b"{") + 250 * text.count(b"[") + 32 * text.count(b",")
         )
@@ -361,8 +364,8 @@ def _refuse_metres(path: Path, geometries: list[list[Part]]) -> None:
             if beyond.any():
                 x, y = xy[np.argwhere(beyond)[0, 0]].tolist()
                 raise InputError(
-                    f"{path}: feature {number} is at {x}, {y}, not in longitude and latitude, as "
-                    'GeoJSON without "crs" must be; name its coordinate system ("crs": '
+                    f"{path}: feature {number} is at {x}, {y}, not in longitude and latitude as "
+                    'required for GeoJSON without "crs"; name its coordinate system ("crs": '
                     '{"type": "name", "properties": {"name": "EPSG:32633"}}, or "crs": null if the '
                     "raster has none), or reproject it (ogr2ogr -t_srs EPSG:4326)"
                 )
@@ -385,10 +388,10 @@ def _json_parts(geometry: Any) -> list[Part]:
 
 
 def _json_positions(positions: Any) -> np.ndarray:
-    found = np.array([position[:2] for position in positions])
-    if found.ndim != 2 or found.shape[1] != 2 or found.dtype.kind not in "iuf":
+    xy = np.array([position[:2] for position in positions])
+    if xy.ndim != 2 or xy.shape[1] != 2 or xy.dtype.kind not in "iuf":
         raise ValueError
-    return found.astype(np.float64)
+    return xy.astype(np.float64)
 
 
 def _json_crs(path: Path, data: dict[str, Any]) -> CRS | None:
@@ -414,8 +417,7 @@ def import_pyogrio(path: Path) -> ModuleType:
     InputError
         when pyogrio is not installed.
     """
-    # Hidden only in a process of our own: pyogrio looks for them once, and other callers of
-    # pyogrio may need them.
+    # Hidden only in our own process: pyogrio looks for them once, and other callers may need them.
     hidden = [name for name in _HEAVY if owns_process() and name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
@@ -451,11 +453,11 @@ def _read_ogr(path: Path, layer: str | None, limit: int, wanted: Sequence[str]) 
     except (RuntimeError, ValueError, OSError) as error:
         raise InputError(_not_readable(path, error)) from None
     # GDAL does not list the key column of a GeoPackage among the fields, even if it is named id.
-    found = {info["fid_column"]: fids} if info["fid_column"] else {}
-    found |= dict(zip(meta["fields"], columns, strict=True))
+    fields_read = {info["fid_column"]: fids} if info["fid_column"] else {}
+    fields_read |= dict(zip(meta["fields"], columns, strict=True))
     ids, costs = (
-        [None if is_number(v) and math.isnan(v) else v for v in found[name].tolist()]
-        if name in found
+        [None if is_number(v) and math.isnan(v) else v for v in fields_read[name].tolist()]
+        if name in fields_read
         else [None] * len(wkb)
         for name in wanted
     )
@@ -465,7 +467,7 @@ def _read_ogr(path: Path, layer: str | None, limit: int, wanted: Sequence[str]) 
             geometries.append([] if one is None else parts_of_wkb(one)[0])
         except KeyError as error:
             raise InputError(
-                f"{path}: feature {number} has a geometry of type {error} (WKB); only points, "
+                f"{path}: feature {number} has a geometry of WKB type {error}; only points, "
                 "lines, polygons and collections of them can be used"
             ) from None
     crs = meta["crs"]
@@ -479,7 +481,7 @@ def _read_ogr(path: Path, layer: str | None, limit: int, wanted: Sequence[str]) 
 
 
 def _refuse_misread(path: Path) -> None:
-    """Refuse names with characters such as !, of which pyogrio would use only a part."""
+    """Reject names with characters such as !, which pyogrio would cut off there."""
     from pyogrio.util import vsi_path
 
     name = str(path)
@@ -510,7 +512,10 @@ def _not_readable(path: Path, error: Exception) -> str:
     if path.stat().st_size == 0:
         return f"{path}: the file is empty"
     if path.suffix.lower() in (".parquet", ".geoparquet"):
-        return f"{path}: GeoParquet cannot be read here; read it with GeoPandas, or make it .gpkg"
+        return (
+            f"{path}: GeoParquet cannot be read; convert it to a GeoPackage (.gpkg), or read it "
+            "with GeoPandas"
+        )
     return f"{path}: not a vector file that can be read: {one_line(error)}"
 
 

@@ -1,4 +1,4 @@
-"""Well-known binary, the form in which OGR gives geometries."""
+"""Parse well-known binary, the form in which OGR returns geometries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import struct
 import numpy as np
 
 Part = tuple[str, list[np.ndarray]]
-"""Point, LineString or Polygon, and its positions (n, 2): one array, or one per ring."""
+"""Point, LineString or Polygon, and its positions (n, 2): one array, or one for each ring."""
 
 
 def parts_of_wkb(data: bytes, at: int = 0) -> tuple[list[Part], int]:
-    """Parse a geometry in little-endian two-dimensional WKB; returns its parts and its end.
+    """Parse a geometry in little-endian two-dimensional WKB; return its parts and its end.
 
     Raises
     ------
@@ -38,8 +38,8 @@ def parts_of_wkb(data: bytes, at: int = 0) -> tuple[list[Part], int]:
     if kind not in (4, 5, 6, 7):
         raise KeyError(kind)
     for _ in range(count):
-        more, at = parts_of_wkb(data, at)
-        parts += more
+        members, at = parts_of_wkb(data, at)
+        parts += members
     return parts, at
 
 

@@ -1,8 +1,7 @@
 """The store: a Zarr v3 group whose layers are Z-ordered tiles in shards, one shard per block.
 
 Metadata is written and read with zarr-python; cells are read from and written to the shard files
-directly.
-``docs/format.md`` specifies every byte.
+directly. ``docs/format.md`` specifies every byte.
 """
 
 from .layer import Layer

@@ -1,4 +1,4 @@
-"""Accept cells that another program changed on purpose."""
+"""Accept cells that another program has changed on purpose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .run import create_layer
 def accept_changes(store: TileStore, name: str, progress: Progress = silent) -> Layer:
     """Write a layer again from its current files, with new checksums and statistics.
 
-    Records of where the cells came from are dropped, and results computed from the old cells become
+    Records of the origin of the cells are dropped, and results computed from the old cells become
     stale.
 
     Raises
@@ -22,8 +22,8 @@ def accept_changes(store: TileStore, name: str, progress: Progress = silent) -> 
         when the disk is full.
     """
     layer = store.layer(name)
-    kept = {key: value for key, value in layer.attributes.items() if key != KEY}
-    layer.attributes = kept  # without recorded digests, reading does not compare checksums
+    attributes = {key: value for key, value in layer.attributes.items() if key != KEY}
+    layer.attributes = attributes  # without recorded digests, reading does not compare checksums
     with create_layer(
         store.path,
         name,
@@ -32,7 +32,7 @@ def accept_changes(store: TileStore, name: str, progress: Progress = silent) -> 
         nodata=layer.nodata,
         block_size=layer.block_size,
         compress=layer.compress,
-        attributes=kept,
+        attributes=attributes,
         overwrite=True,
     ) as writer:
         for at in layer.blocks.ids():

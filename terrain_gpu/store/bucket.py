@@ -1,10 +1,10 @@
 """Runs that build a layer in object storage.
 
 A run owns the object ``.incomplete/NAME/run.json``. It writes this object only on the condition
-that it has not changed since, so of two writers one is told. Shards are written under their final
-names, each with a small object that records it, for a run that resumes. The layer appears, or
+that it has not changed since, so one of two writers gets an error. Shards are written under their
+final names, each with a small object that records it for a run that resumes. The layer appears, or
 changes, with one conditional write of its zarr.json. The shards of its next version have different
-names: ``c.0.0`` after ``c/0/0``, and the other way round. Zarr supports both.
+names: ``c.0.0`` after ``c/0/0``, and vice versa. Zarr supports both.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .scratch import Scratch
 from .writer import Record
 
 SHARDS = {"/": re.compile(r"c/(\d+)/(\d+)(?:/0)?"), ".": re.compile(r"c\.(\d+)\.(\d+)(?:\.0)?")}
-"""Patterns of the names of shards, by the separator of a version; a distance index has 3 axes."""
+"""Patterns of shard names, by the separator of a version; a distance index has three axes."""
 
 ROUNDS = 16
-"""How often a shard is tried to be replaced that changes meanwhile, or cannot be replaced."""
+"""Number of attempts to replace a shard that changes meanwhile or cannot be replaced."""
 
 
 def make_group(root: ObjectPath, grid: GridSpec) -> None:
@@ -49,7 +49,7 @@ def make_group(root: ObjectPath, grid: GridSpec) -> None:
     if TileStore.open(root).grid != grid:
         raise StoreError(
             f"{root}: was created with a different grid while this run was building it; "
-            "choose another place"
+            "choose another store"
         )
     if not (root / "spatial_ref" / "zarr.json").exists():  # which is written last
         for name, data in files:
@@ -75,13 +75,13 @@ class _Claim(NamedTuple):
     writer
         Id of the process that owns the run.
     header
-        What the layer depends on.
+        The settings that the layer depends on.
     separator
         Separator in the names of its shards.
     replaces
         E-tag of the zarr.json that will be replaced; empty if there is none.
     complete
-        Whether everything but zarr.json is written; then any process may write that.
+        Whether everything except zarr.json is written; any process may then write that.
     """
 
     id: str
@@ -106,7 +106,7 @@ class LentShards(NamedTuple):
     def put_whole(self, path: Any, data: Any) -> tuple[str]:
         """Write a shard that is in memory, or delete it if there are no data."""
         if not self.temporary.is_dir():
-            raise OutputError(f"{path}: cannot be written: this worker was given up")
+            raise OutputError(f"{path}: cannot be written: the run has given up this worker")
         if data is None:
             path.delete()
         else:
@@ -120,12 +120,12 @@ class ObjectShards(NamedTuple):
     target: BucketTarget
 
     def put(self, path: Any, name: str, parts: list[Any], size: int) -> tuple[str]:
-        """Write a shard, or delete it if it has no parts; returns its e-tag."""
+        """Write a shard, or delete it if it has no parts; return its e-tag."""
         with uploads.bytes(size):
             return self.put_whole(path, b"".join(parts) if parts else None)
 
     def put_whole(self, path: Any, data: Any) -> tuple[str]:
-        """Write a shard that is in memory, or delete it if there are no data; returns its e-tag."""
+        """Write a shard that is in memory, or delete it if there are no data; return its e-tag."""
         for _ in range(ROUNDS):
             if self.target.fresh and data is not None:
                 if (tag := path.create(data)) is not None:
@@ -133,41 +133,41 @@ class ObjectShards(NamedTuple):
                 self.target.fresh = False  # a block that is written again, or a second writer
             # The shard exists, from this run or one that has taken it over. Read the e-tag
             # first, then check who owns the run, so that no later write of another is replaced.
-            found = path.head()
-            if found is not None:
+            existing = path.head()
+            if existing is not None:
                 self.target.check()
             if data is None:
-                if found is not None:
+                if existing is not None:
                     path.delete()
                 return ("",)
-            tag = path.create(data) if found is None else path.replace(data, found.tag)
+            tag = path.create(data) if existing is None else path.replace(data, existing.tag)
             if tag is None:
                 tag = _written(path, data)
             if tag is not None:
                 return (tag,)
         raise OutputError(
-            f"{path}: cannot be replaced, though this run alone writes it; is the bucket, or the "
-            "object, locked against changes?"
+            f"{path}: cannot be replaced, although no other run writes it; check whether the "
+            "bucket or the object is locked against changes"
         )
 
 
 def _written(path: ObjectPath, data: Any) -> str | None:
-    """The e-tag of an object with these data: it was written, but the response was lost.
+    """The e-tag of an object if it has these data: it was written, but the response was lost.
 
-    On Google's and Azure's servers, every write makes a new tag, also of the same data.
+    On Google's and Azure's servers, every write makes a new tag, even for the same data.
     """
-    found, data = path.head(), memoryview(data).cast("B")
-    if found is None or found.size != data.nbytes or (there := path.read()) is None:
+    existing, data = path.head(), memoryview(data).cast("B")
+    if existing is None or existing.size != data.nbytes or (content := path.read()) is None:
         return None
-    return there[1] if there[0] == data else None
+    return content[1] if content[0] == data else None
 
 
 class BucketTarget:
-    """The place in a bucket where a layer is built; see `run.Target`."""
+    """The location in a bucket where a layer is built; see `run.Target`."""
 
     replace_store = False
     what, again = "layer", "--resume"
-    """What is built, and how a run is continued, for messages."""
+    """What is built, and the option that continues a run, for messages."""
 
     def __init__(self, root: Any, name: str) -> None:
         self.root = self.base = root
@@ -178,27 +178,27 @@ class BucketTarget:
         self._run: _Claim | None = None
         self._tag = ""
         self.fresh = True
-        """Whether no shard is known to exist; then writing tries to create one at once."""
+        """Whether no shard is known to exist; writing then tries to create one at once."""
         self._scratch: Scratch | None = None
 
     # -- the run ---------------------------------------------------------------------------
 
     @cached_property
     def _found(self) -> tuple[_Claim, str] | None:
-        """`_read`, the first time: on this, `start` bases its conditional write."""
+        """The first result of `_read`, on which `start` bases its conditional write."""
         return self._read()
 
     def _read(self) -> tuple[_Claim, str] | None:
         """Read run.json and its e-tag; None if there is none."""
-        if (found := self._state.read()) is None:
+        if (content := self._state.read()) is None:
             return None
         try:
-            run = _Claim(**json.loads(found[0]))
+            run = _Claim(**json.loads(content[0]))
             if not (re.fullmatch("[0-9a-f]{32}", run.id) and run.separator in SHARDS):
                 raise ValueError(f"run {run.id!r}")
         except (ValueError, TypeError) as error:
             raise StoreError(f"{self._state}: damaged ({error}); delete it") from error
-        return run, found[1]
+        return run, content[1]
 
     def header(self) -> dict[str, Any] | None:
         """The header of an unfinished run; None if there is none."""
@@ -206,18 +206,18 @@ class BucketTarget:
 
     def is_busy(self) -> bool:
         """Whether a live process of this machine owns the run."""
-        found = self._found
-        return found is not None and Scratch(found[0].id).is_held()
+        claim = self._found
+        return claim is not None and Scratch(claim[0].id).is_held()
 
     def _hold(self, run: _Claim, before: str | None) -> None:
         """Write run.json if it still has the e-tag `before`, or does not exist if that is None."""
         data = json.dumps(run._asdict()).encode()
         tag = self._state.create(data) if before is None else self._state.replace(data, before)
         if tag is None:
-            found = self._state.read()  # it is ours if only the response was lost
-            if found is None or found[0] != data:
+            content = self._state.read()  # it is ours if only the response was lost
+            if content is None or content[0] != data:
                 raise self._lost()
-            tag = found[1]
+            tag = content[1]
         self._run, self._tag = run, tag
 
     def _lost(self) -> StoreError:
@@ -227,14 +227,14 @@ class BucketTarget:
         )
 
     def check(self) -> None:
-        """Refuse to continue if another run has taken over.
+        """Check that no other run has taken over.
 
         Raises
         ------
         StoreError
         """
-        found = self._read()
-        if found is None or found[0].writer != self._writer:
+        claim = self._read()
+        if claim is None or claim[0].writer != self._writer:
             raise self._lost()
 
     @property
@@ -255,18 +255,18 @@ class BucketTarget:
         array_json(layer)  # sets the same attributes, in the same order, as in a folder
 
     def claim(self, header: dict[str, Any], *, resumed: bool) -> str:
-        """Begin or resume the run; returns the separator in the names of its shards."""
+        """Begin or resume the run; return the separator in the names of its shards."""
         # run.json is not read again: a run that has begun since then wins.
-        found, self.fresh = self._found, not resumed
-        if resumed and found is not None:
-            run = found[0]._replace(writer=self._writer, complete=False)
+        earlier, self.fresh = self._found, not resumed
+        if resumed and earlier is not None:
+            run = earlier[0]._replace(writer=self._writer, complete=False)
         else:
             separator, replaces = self._next_version()
             run = _Claim(uuid.uuid4().hex, self._writer, header, separator, replaces)
         scratch = Scratch(run.id)
         scratch.begin()
         try:
-            self._hold(run, found and found[1])
+            self._hold(run, earlier and earlier[1])
             self._refuse_unconditional(resumed=resumed)
             if resumed:
                 self._fetch_records(scratch.manifest)
@@ -279,7 +279,7 @@ class BucketTarget:
         return run.separator
 
     def _refuse_unconditional(self, *, resumed: bool) -> None:
-        """Refuse a server without conditional writes, which detect a second writer.
+        """Reject a server without conditional writes, which detect a second writer.
 
         Raises
         ------
@@ -287,31 +287,31 @@ class BucketTarget:
         """
         if self.root.bucket in _trusted:
             return
-        # In the folder of the run, whose end deletes what a kill leaves here.
+        # In the folder of the run: at its end, a probe left by a killed process is deleted.
         wrong = _wrong_answers(self._folder / f"probe-{self._writer}")
         if wrong:
             self.check()  # another run may have deleted the probe
             if not resumed:
                 self._state.delete()
             raise OutputError(
-                f"{self.root.bucket}: the server {wrong}; use another server, or a disk"
+                f"{self.root.bucket}: the server {wrong}; use another server or a local disk"
             )
         _trusted.add(self.root.bucket)
 
     def _next_version(self) -> tuple[str, str]:
         """Separator of the next version of the layer, and e-tag of the existing one."""
-        found = (self.place / "zarr.json").read()
-        if found is None:
+        content = (self.place / "zarr.json").read()
+        if content is None:
             return "/", ""
         separator = "."
         with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: will be replaced
-            metadata = json.loads(found[0])
+            metadata = json.loads(content[0])
             if KEY not in metadata["attributes"]:
                 raise StoreError(
-                    f"{self.place}: in the way, and not a layer of this program; move it"
+                    f"{self.place}: exists and is not a layer of this program; move it"
                 )
             separator = metadata["chunk_key_encoding"]["configuration"]["separator"]
-        return ("/" if separator == "." else "."), found[1]
+        return ("/" if separator == "." else "."), content[1]
 
     def _fetch_records(self, manifest: Path) -> None:
         """Fetch the records of an unfinished run."""
@@ -319,9 +319,9 @@ class BucketTarget:
         with open(manifest, "ab") as lines:
 
             def fetch(name: str) -> None:
-                if (found := (self._records / name).read()) is not None:
+                if (content := (self._records / name).read()) is not None:
                     with lock:
-                        lines.write(found[0])
+                        lines.write(content[0])
 
             for_each(fetch, (name for name, _ in self._records.walk() if name != "zarr.json"))
 
@@ -334,7 +334,7 @@ class BucketTarget:
 
     @property
     def spill(self) -> Path:
-        """A local folder for data that the run keeps beside the layer."""
+        """A local folder for data that the run stores in addition to the layer."""
         return self._here.spill
 
     @property
@@ -358,7 +358,7 @@ class BucketTarget:
         (self._records / f"{record.at[0]}-{record.at[1]}").write(line)
 
     def look(self, layer: Sharded, *, checked: bool) -> Callable[[Record], bool]:
-        """Return a function that tells whether the shard of a record exists."""
+        """Return a function that checks whether the shard of a record exists."""
         listed: list[tuple[np.ndarray, np.ndarray]] = []
 
         def is_there(record: Record) -> bool:
@@ -391,12 +391,12 @@ class BucketTarget:
         return self._own.complete
 
     def complete_layer(self, layer: Layer, size: np.ndarray, digests: np.ndarray) -> None:
-        """Write the files of the layer besides its shards, and mark the run as complete."""
+        """Write the files of the layer other than its shards, and mark the run as complete."""
         (self.place / digests_name(layer.separator)).write(digests.astype("<u8").tobytes())
         self.complete_array(array_json(layer), layer.grid)
 
     def complete_array(self, metadata: bytes, grid: GridSpec) -> None:
-        """Keep the zarr.json of the array to publish, and mark the run as complete."""
+        """Store the zarr.json of the array to publish, and mark the run as complete."""
         (self._records / "zarr.json").write(metadata)
         make_group(self.root, grid)
         self._hold(self._own._replace(complete=True), self._tag)
@@ -412,15 +412,15 @@ class BucketTarget:
         if not self._end(self._own):
             raise StoreError(
                 f"{self.place}: another program changed this {self.what} while this run was "
-                "building it; --overwrite starts again"
+                "building it; use --overwrite to start again"
             )
         self._here.end(keep=False)
 
     def recover(self) -> None:
         """Complete a run that was killed during its commit."""
-        found = self._read()
-        if found is not None and found[0].complete and not Scratch(found[0].id).is_held():
-            self._end(found[0])
+        claim = self._read()
+        if claim is not None and claim[0].complete and not Scratch(claim[0].id).is_held():
+            self._end(claim[0])
 
     def _end(self, run: _Claim) -> bool:
         """Make the layer of a complete run visible, and delete the version that it replaces.
@@ -431,7 +431,7 @@ class BucketTarget:
         if pending is not None:
             data = pending[0]
             done = place.replace(data, run.replaces) if run.replaces else place.create(data)
-            if done is None and ((there := place.read()) is None or there[0] != data):
+            if done is None and ((content := place.read()) is None or content[0] != data):
                 return False
         group = (self.root / "zarr.json").read()
         if group and (plain := without_consolidated(group[0])) is not None:
@@ -469,8 +469,8 @@ class BucketTarget:
 
 def _block(name: str, separator: str) -> Block | None:
     """The block of the shard with this name; None for other objects."""
-    found = SHARDS[separator].fullmatch(name)
-    return (int(found[1]), int(found[2])) if found else None
+    match = SHARDS[separator].fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _inside(at: Block, shape: tuple[int, int]) -> bool:
@@ -480,8 +480,8 @@ def _inside(at: Block, shape: tuple[int, int]) -> bool:
 def _short(tag: str) -> np.uint64:
     """64-bit hash of an e-tag, without the quotation marks that some servers add; 0 if empty."""
     tag = tag.strip('"')
-    found = hashlib.blake2b(tag.encode(), digest_size=8).digest() if tag else bytes(8)
-    return np.frombuffer(found, "<u8")[0]
+    digest = hashlib.blake2b(tag.encode(), digest_size=8).digest() if tag else bytes(8)
+    return np.frombuffer(digest, "<u8")[0]
 
 
 _trusted: set[str] = set()
@@ -489,17 +489,17 @@ _trusted: set[str] = set()
 
 
 def _wrong_answers(probe: ObjectPath) -> str:
-    """What a server does wrong with the conditions of writes; empty if nothing."""
+    """How a server mishandles conditional writes; empty if it does not."""
     probe.create(b"1")
     try:
         made = probe.head()
         other = "1" if probe.bucket.startswith("gs:") else f'"{"0" * 32}"'
         if probe.create(b"2") is not None or probe.replace(b"3", other) is not None:
-            return "ignores the conditions of writes, so writers would not notice each other"
+            return "ignores conditions of writes, so two writers would not notice each other"
         if made is not None and probe.replace(b"4", made.tag) is None:
-            found = probe.read()
-            if found is None or found[0] != b"4":  # otherwise only the response was lost
-                return "refuses conditional writes although their conditions hold"
+            content = probe.read()
+            if content is None or content[0] != b"4":  # otherwise only the response was lost
+                return "rejects conditional writes although their conditions hold"
         return ""
     finally:
         probe.delete()

@@ -1,4 +1,4 @@
-"""Checksums of stored data (tiles, lines, files), and digests that identify content."""
+"""Checksums of stored data (tiles, lines, files), and digests of content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 _IN_C = google_crc32c.implementation == "c"
 _MANY = 1 << 16
-"""Bytes from which on other threads should not wait: google_crc32c keeps the lock."""
+"""For more bytes, google_crc32c would hold the interpreter's lock too long."""
 
 
 def crc32c(data: Any, crc: int = 0) -> int:
@@ -46,15 +46,15 @@ def crc_of_tiles(tiles: np.ndarray, slots: np.ndarray) -> np.ndarray:
         from .crc_kernel import kernel
 
         if kernel is not None:
-            found = np.empty(slots.size, np.uint32)
-            kernel(tiles.view(np.uint8).reshape(len(tiles), -1).view(np.uint64), slots, found)
-            return found
+            sums = np.empty(slots.size, np.uint32)
+            kernel(tiles.view(np.uint8).reshape(len(tiles), -1).view(np.uint64), slots, sums)
+            return sums
     rows = tiles.view(np.uint8).reshape(len(tiles), -1)
     return np.fromiter((crc32c(rows[k]) for k in slots), np.uint32, slots.size)
 
 
 def seal(data: bytes) -> bytes:
-    """Append the CRC-32C of the bytes to them."""
+    """Append their CRC-32C to some bytes."""
     return data + struct.pack("<I", crc32c(data))
 
 
@@ -80,12 +80,12 @@ def unsealed_line(line: bytes) -> Any:
 
 def block_digest(*parts: Any) -> int:
     """64-bit digest of the content of a block; 0 is reserved for a block without a file."""
-    found = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     for part in parts:
-        # hashlib gives up the interpreter's lock for more bytes, and waits longer for it than this.
+        # For more bytes, hashlib releases the interpreter's lock, and getting it back takes longer.
         for at in range(0, len(part), 2047):
-            found.update(part[at : at + 2047])
-    return int.from_bytes(found.digest(), "little") or 1
+            digest.update(part[at : at + 2047])
+    return int.from_bytes(digest.digest(), "little") or 1
 
 
 def layer_digest(facts: Mapping[str, Any], blocks: np.ndarray) -> str:
@@ -110,21 +110,21 @@ def crc_of_json(*values: Mapping[str, Any] | Sequence[Any]) -> str:
 
 
 _POLYNOMIAL, _ONE, _BYTE = 0x82F63B78, 1 << 31, 1 << 23
-"""That of CRC-32C, and 1 and x^8 in the same order of bits: the highest is that of x^0."""
+"""The polynomial of CRC-32C, and 1 and x^8 in the same bit order: the highest bit is x^0."""
 
 
 def _product(a: int, b: int) -> int:
     """Multiply polynomials over GF(2), modulo that of CRC-32C."""
-    found = 0
+    product = 0
     for power in range(32):
         if a & (_ONE >> power):
-            found ^= b
+            product ^= b
         b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
-    return found
+    return product
 
 
 def joined_crc(first: int, second: int, length: int) -> int:
-    """Return the CRC-32C of some bytes followed by `length` others, from the CRC-32C of both."""
+    """Return the CRC-32C of bytes followed by `length` others, from the CRC-32C of each part."""
     shift, square = _ONE, _BYTE
     while length:
         if length & 1:

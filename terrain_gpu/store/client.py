@@ -20,7 +20,7 @@ from ..plurals import counted
 from .providers import azure, google, server
 
 SERVER_RETRIES = 6
-"""How often obstore retries after status 5xx, a lost connection or a time-out."""
+"""Number of retries of obstore after status 5xx, a lost connection or a time-out."""
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
 """Seconds between attempts, doubled each time."""
@@ -35,7 +35,7 @@ KEYS = {
     "az": "AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and "
     "AZURE_STORAGE_ACCOUNT_KEY",
 }
-"""The usual means to give credentials, by scheme."""
+"""The usual ways to provide credentials, by scheme."""
 
 _NAMES = {
     "s3": {
@@ -57,7 +57,7 @@ _NAMES = {
         "region": "the endpoint (AZURE_STORAGE_ENDPOINT) of its account",
     },
 }
-"""What remedies name, by scheme."""
+"""Names that remedies use, by scheme."""
 
 
 class Truncated(Exception):
@@ -76,14 +76,14 @@ def _obstore(url: str) -> Any:
 
 
 def connected(bucket: str) -> tuple[Any, Any]:
-    """The module obstore and its client for a bucket, which all threads share."""
+    """The module obstore, and its client for a bucket, which all threads share."""
     obstore = _obstore(bucket)
     settings = _PROVIDERS[bucket.partition(":")[0]]()
     return obstore, _client(bucket, tuple(sorted(settings.items())), endpoint_url(), os.getpid())
 
 
 def _check_settings(profile: dict[str, str]) -> None:
-    """Refuse settings for S3 on which the client would fail with a message that is hard to read.
+    """Reject settings for S3 with which the client would fail with an obscure message.
 
     Raises
     ------
@@ -94,11 +94,13 @@ def _check_settings(profile: dict[str, str]) -> None:
     pair = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
     for one, other in (pair, pair[::-1]):
         if have.get(one) and not have.get(other):
-            raise InputError(f"{other} is not set, but {one} is; set both or none")
+            raise InputError(f"{other} is not set, but {one} is; set both or neither")
     named = {f"{name} of the profile": value for name, value in profile.items()}
     for name, value in ({key: have.get(key, "") for key in _SENT} | named).items():
         if not re.fullmatch("[!-~]*", value):
-            raise InputError(f"{name} contains a space, a line break or another odd character")
+            raise InputError(
+                f"{name} contains a space, a line break or another character that is not allowed"
+            )
     if endpoint := profile.get("endpoint"):
         server("endpoint_url of the profile", endpoint)
 
@@ -134,7 +136,7 @@ def _client(bucket: str, settings: tuple[tuple[str, str], ...], endpoint: str, _
         if endpoint:
             config["endpoint"] = endpoint
     plain = any(config.get(key, "").startswith("http:") for key in ("endpoint", "base_url"))
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "client_options": {
             "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT),
             "read_timeout": timedelta(seconds=READ_TIMEOUT),
@@ -151,7 +153,9 @@ def _client(bucket: str, settings: tuple[tuple[str, str], ...], endpoint: str, _
             "retry_timeout": timedelta(seconds=180),
         },
     }
-    return _obstore(bucket).store.from_url(bucket, **how, **({"config": config} if config else {}))
+    return _obstore(bucket).store.from_url(
+        bucket, **options, **({"config": config} if config else {})
+    )
 
 
 def _profile() -> dict[str, str]:
@@ -169,20 +173,20 @@ def _profile() -> dict[str, str]:
             ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
         )
     )
-    found = dict(_sections(files, name or "default", *(_changed(file) for file in files)))
-    if name and "aws_access_key_id" not in found:
+    settings = dict(_sections(files, name or "default", *(_changed(file) for file in files)))
+    if name and "aws_access_key_id" not in settings:
         raise InputError(
             f"AWS_PROFILE {name}: {files[1]} has no keys for it; set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY (aws configure export-credentials --format env)"
         )
     regions = ("AWS_REGION", "AWS_DEFAULT_REGION")
     if any(os.environ.get(variable) for variable in regions):
-        found.pop("region", None)
-    return found
+        settings.pop("region", None)
+    return settings
 
 
 _PROVIDERS = {"s3": _profile, "gs": google, "az": azure}
-"""What finds the settings that obstore does not, by scheme."""
+"""Functions that find settings which obstore does not, by scheme."""
 
 
 def _changed(file: str) -> int:
@@ -201,15 +205,15 @@ def _sections(files: tuple[str, ...], name: str, *_: int) -> dict[str, str]:
         "region": "region",
         "endpoint_url": "endpoint",
     }
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for file in files:
         parser = configparser.RawConfigParser(strict=False)
         with contextlib.suppress(OSError, configparser.Error, UnicodeError):
             parser.read(file, encoding="utf-8")
         for section in (name, f"profile {name}"):
             if parser.has_section(section):
-                found |= {keys[k]: v for k, v in parser.items(section) if k in keys and v}
-    return found
+                settings |= {keys[k]: v for k, v in parser.items(section) if k in keys and v}
+    return settings
 
 
 # -- messages -----------------------------------------------------------------------------------
@@ -237,14 +241,14 @@ def explained(path: Any, done: str, kind: type[StoreError | OutputError]) -> Ite
 
 
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
-"""How servers say that there is no such bucket."""
+"""Codes with which servers report that a bucket does not exist."""
 
 RESUMES = "; --resume continues a run"
-"""The end of a remedy, where a run may have begun."""
+"""The end of a remedy if a run may have begun."""
 _AGAIN = f"try again later{RESUMES}"
 _CHECK = "check {endpoint}, {place} and bucket"
 _SAID = (
-    (NO_BUCKET.pattern, "no such bucket", "create it, or name another"),
+    (NO_BUCKET.pattern, "no such bucket", "create it, or name another one"),
     (
         "ExpiredToken|InvalidToken|TokenRefreshRequired",
         "the credentials have expired",
@@ -266,10 +270,14 @@ _SAID = (
         "access denied",
         "check the credentials ({keys}) and their permissions for the bucket",
     ),
-    ("^501|NotImplemented", "the server does not support this", "use another server, or a disk"),
+    (
+        "^501|NotImplemented",
+        "the server does not support this",
+        "use another server or a local disk",
+    ),
     ("^4(?!08|29)", "", _CHECK),
 )
-"""Pattern of a server's response or of the type of error; its meaning; the remedy."""
+"""Pattern of a server's response or of an error type; its meaning; the remedy."""
 
 _NO_CREDENTIALS = (
     r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google|MissingAccount|OpenCredentials",
@@ -303,8 +311,8 @@ _HAPPENED = (
 
 def status_of(error: BaseException) -> str:
     """HTTP status in the text of an error of obstore: "503 Service Unavailable"."""
-    found = re.search(r"status code: (\d{3}(?: [A-Z][A-Za-z]+)*)", str(error))
-    return found[1] if found else ""
+    match = re.search(r"status code: (\d{3}(?: [A-Z][A-Za-z]+)*)", str(error))
+    return match[1] if match else ""
 
 
 def _reason(error: BaseException) -> tuple[str, str]:
@@ -313,7 +321,7 @@ def _reason(error: BaseException) -> tuple[str, str]:
     status, retried = status_of(error), re.search(r"after (\d+) retries", text)
     code = re.search(r"<Code>(\w{1,60})</Code>", text)
     said = ", ".join(filter(None, (status, code and code[1])))
-    if re.search(_NO_CREDENTIALS[0], text):  # whatever the server for credentials said
+    if re.search(_NO_CREDENTIALS[0], text):  # whatever the credentials server responded
         said = ""
     rows = [row for row in _SAID if said and re.search(row[0], f"{said} {kind}")]
     rows += [row for row in _HAPPENED if not said and re.search(row[0], text)]

@@ -1,4 +1,4 @@
-"""Codecs of tiles: how cells become the bytes of a shard, and cells again."""
+"""Codecs of tiles: encode cells to the bytes of a shard, and decode them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .checksums import crc32c
 NAMES = ("blosc-lz4", "blosc-zstd", "zstd")
 ZSTD_LEVEL, BLOSC_LEVEL = 3, 1
 
-# As zarr-python sets it. Blosc's own threads share a lock; without them any thread may code,
+# The same as in zarr-python. Blosc's own threads share a lock; without them, any thread may encode
 # outside the interpreter's lock.
 numcodecs.blosc.use_threads = False
 
@@ -33,12 +33,12 @@ def shuffle_of(dtype: np.dtype) -> str:
 
 
 def most_bytes(tile_bytes: int) -> int:
-    """The most bytes of a coded tile; a multiple of 32."""
+    """Largest size of an encoded tile in bytes; a multiple of 32."""
     return tile_bytes + tile_bytes // 128 + 64
 
 
 def encoder(name: str, dtype: np.dtype) -> Callable[[np.ndarray], bytes]:
-    """A function that codes a tile; thread-safe, and outside the interpreter's lock.
+    """A function that encodes a tile; thread-safe, and outside the interpreter's lock.
 
     Parameters
     ----------
@@ -53,9 +53,10 @@ def encoder(name: str, dtype: np.dtype) -> Callable[[np.ndarray], bytes]:
 
 
 def together(name: str | None) -> Any:
-    """The module `codec_kernel`, which codes many tiles at once; None where that cannot be.
+    """The module `codec_kernel`, which encodes many tiles at once; None where it cannot be used.
 
-    It needs numba, which takes longer to import than most layers to code: only where it is loaded.
+    It needs numba, which takes longer to import than most layers to encode, so it is used only if
+    numba is loaded.
     """
     if name is None or "numba" not in sys.modules:
         return None
@@ -65,9 +66,9 @@ def together(name: str | None) -> Any:
 
 
 def saves_at_once(compress: str | None) -> Any:
-    """The module `save_kernel`, which writes a shard in one call; None where it cannot.
+    """The module `save_kernel`, which writes a shard in one call; None where it cannot be used.
 
-    As `together`: only where numba is loaded.
+    Like `together`, it is used only if numba is loaded.
     """
     if "numba" not in sys.modules:
         return None
@@ -79,9 +80,9 @@ def saves_at_once(compress: str | None) -> Any:
 def code_tiles(
     name: str, tiles: np.ndarray, slots: np.ndarray, room: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Code the tiles at `slots` one after another into `room`.
+    """Encode the tiles at `slots` one after another into `room`.
 
-    Tiles may lie in `room`, if what is coded never reaches the next of them.
+    Tiles may be in `room` themselves, if the encoded bytes never reach the next tile.
 
     Returns
     -------
@@ -89,8 +90,8 @@ def code_tiles(
         int64 and uint32: length and CRC-32C of each tile's bytes.
     """
     if (kernels := together(name)) is not None:
-        found: tuple[np.ndarray, np.ndarray] = kernels.code_tiles(name, tiles, slots, room)
-        return found
+        coded: tuple[np.ndarray, np.ndarray] = kernels.code_tiles(name, tiles, slots, room)
+        return coded
     code, end = encoder(name, tiles.dtype), 0
     lengths, sums = np.zeros(slots.size, np.int64), np.zeros(slots.size, np.uint32)
     for n, k in enumerate(slots):
@@ -109,7 +110,7 @@ def decode_tiles(
     sums: np.ndarray,
     tiles: np.ndarray,
 ) -> bool:
-    """Inverse of `code_tiles`; returns whether the bytes match their checksums and decode."""
+    """Inverse of `code_tiles`; return whether the bytes match their checksums and decode."""
     if (kernels := together(name)) is not None:
         if (kernels.crc_of_parts(data, starts, lengths) != sums).any():
             return False
@@ -129,7 +130,7 @@ def decode_tiles(
 def decode(name: str | None, stored: Any, out: np.ndarray) -> None:
     """Decode the bytes of a tile into `out`, which is contiguous.
 
-    Sizes are compared first, so that damaged or hostile bytes never take more memory than a tile.
+    Sizes are compared first, so that damaged or malicious bytes never take more memory than a tile.
 
     Raises
     ------
@@ -143,10 +144,10 @@ def decode(name: str | None, stored: Any, out: np.ndarray) -> None:
         out.reshape(-1).view(np.uint8)[...] = np.frombuffer(stored, np.uint8)
         return
     if len(stored) > most_bytes(size):
-        raise ValueError(f"takes {counted(len(stored), 'byte')}, too many for {size} decoded ones")
-    told = _zstd_size(stored) if name == "zstd" else _blosc_size(stored)
-    if told not in (None, size):
-        raise ValueError(f"holds {counted(told or 0, 'byte')}, not {size:,}")
+        raise ValueError(f"takes {counted(len(stored), 'byte')}, too many for {size} when decoded")
+    decoded_size = _zstd_size(stored) if name == "zstd" else _blosc_size(stored)
+    if decoded_size not in (None, size):
+        raise ValueError(f"holds {counted(decoded_size or 0, 'byte')}, not {size:,}")
     module = numcodecs.zstd if name == "zstd" else numcodecs.blosc
     try:
         module.decompress(stored, out)
@@ -155,19 +156,19 @@ def decode(name: str | None, stored: Any, out: np.ndarray) -> None:
 
 
 def _zstd_size(stored: Any) -> int | None:
-    """The size that a zstd frame says it has; None if it does not say it."""
+    """The decoded size in the header of a zstd frame; None if the header has none."""
     head = bytes(stored[:18])
     if len(head) < 6 or head[:4] != _ZSTD_MAGIC:
         raise ValueError("does not decompress: not a zstd frame")
     code, single, dictionary = head[4] >> 6, head[4] >> 5 & 1, head[4] & 3
     at = 6 - single + (0, 1, 2, 4)[dictionary]
     width = (single, 2, 4, 8)[code]
-    told = int.from_bytes(head[at : at + width], "little") + 256 * (code == 1)
-    return told if width else None
+    size = int.from_bytes(head[at : at + width], "little") + 256 * (code == 1)
+    return size if width else None
 
 
 def _blosc_size(stored: Any) -> int:
-    """The size that a blosc frame says it has, after checks of its header."""
+    """The decoded size in the header of a blosc frame, after checks of the header."""
     if len(stored) < _BLOSC_HEADER.size:
         raise ValueError("does not decompress: not a blosc frame")
     version, _, _, width, size, block, coded = _BLOSC_HEADER.unpack(stored[: _BLOSC_HEADER.size])

@@ -1,7 +1,7 @@
-"""What other programs read of a store besides cells: coordinate arrays, and attributes.
+"""Coordinate arrays and attributes of a store, which other programs read in addition to cells.
 
-All of it follows from the grid and the records of layers, which have checksums, so it is compared
-with what this program would write.
+They follow from the grid and the records of layers, which have checksums, so they are compared with
+those that this program would write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .nodes import attributes_of, find_array, open_group
 from .objects import ObjectPath
 
 COORDINATES = 1 << 18
-"""Coordinates in a chunk of x or y, so that a long side does not have to fit in memory."""
+"""Number of coordinates in a chunk of x or y: a long side need not fit in memory."""
 
 
 ARRAYS = ("x", "y", "spatial_ref")
@@ -43,18 +43,18 @@ def write_group(path: Path, grid: GridSpec) -> None:
 def group_files(grid: GridSpec) -> Iterator[tuple[str, bytes]]:
     """Yield names and contents of the files of a group without layers.
 
-    The group's metadata comes first, then the coordinate arrays that xarray, rioxarray and GDAL
-    look for.
+    The metadata of the group comes first, then the coordinate arrays that xarray, rioxarray and
+    GDAL look for.
     """
-    own: dict[str, Any] = {
+    attributes_of_package: dict[str, Any] = {
         "format": FORMAT,
         "shape": list(grid.shape),
         "transform": [float(v) for v in grid.transform],
         "crs_wkt": grid.crs_wkt,
         "crs_code": grid.crs_code,
     }
-    own["checksum"] = crc_of_json(own)
-    attributes = {KEY: own, **group_attributes(grid)}
+    attributes_of_package["checksum"] = crc_of_json(attributes_of_package)
+    attributes = {KEY: attributes_of_package, **group_attributes(grid)}
     yield "zarr.json", node_json(zarr.create_group({}, attributes=attributes))
     yield from coordinate_files(grid)
 
@@ -116,14 +116,14 @@ def check_coordinates(store: TileStore, progress: Progress = silent) -> None:
     for name in ARRAYS:
         path, remedy = store.path / name, f"--accept-changes {name}"
         wanted = reference_array(store.grid) if name == ARRAYS[2] else axis_array(store.grid, name)
-        if (found := find_array(path)) is None:
+        if (array := find_array(path)) is None:
             raise StoreError(f"{path}: missing (an incomplete copy?); {_again(store.path, remedy)}")
         # Older stores have all coordinates in one chunk.
-        _compare_arrays(path, found, wanted, remedy, but="chunk_grid")
-        _compare(path, attributes_of(found), attributes_of(wanted), remedy)
+        _compare_arrays(path, array, wanted, remedy, but="chunk_grid")
+        _compare(path, attributes_of(array), attributes_of(wanted), remedy)
         if name != ARRAYS[2]:
             try:
-                shape = found.shape[0], found.chunks[0]
+                shape = array.shape[0], array.chunks[0]
                 _compare_centres(path, store.grid, *shape, remedy, progress)
             except OSError as error:
                 if isinstance(error, StoreError):
@@ -132,7 +132,7 @@ def check_coordinates(store: TileStore, progress: Progress = silent) -> None:
 
 
 def check_attributes(layer: Layer) -> None:
-    """Compare what other programs read in the metadata of a layer with its own records.
+    """Compare the metadata of a layer that other programs read with its own records.
 
     Raises
     ------
@@ -140,9 +140,9 @@ def check_attributes(layer: Layer) -> None:
         when something is missing or differs.
     """
     remedy = f"--accept-changes {layer.name}"
-    found = find_array(layer.path)
-    # Levels of compression may differ; what matters of codecs is checked when a layer is opened.
-    _compare_arrays(layer.path, found, plain_array(layer), remedy, but="codecs")
+    array = find_array(layer.path)
+    # Compression levels may differ; the rest of the codecs is checked when a layer is opened.
+    _compare_arrays(layer.path, array, plain_array(layer), remedy, but="codecs")
     _compare(layer.path, layer.attributes, layer_attributes(layer), remedy)
 
 
@@ -162,23 +162,23 @@ def write_coordinates(store: TileStore, name: str) -> None:
 
 
 def _compare_arrays(path: Any, found: Any, wanted: Any, remedy: str, *, but: str) -> None:
-    """Compare the metadata of arrays, without attributes and one more."""
+    """Compare the metadata of arrays, except for attributes and the key `but`."""
     have, want = (one.metadata.to_dict() for one in (found, wanted))
     for key in want.keys() - {"attributes", "storage_transformers", but}:
         _same(path, key, have.get(key), want[key], remedy)
 
 
 def _compare(path: Any, found: dict[str, Any], wanted: dict[str, Any], remedy: str) -> None:
-    """Compare attributes; further ones are the business of other programs."""
+    """Compare attributes; additional ones belong to other programs."""
     for key, value in wanted.items():
         have = found.get(key)
         if key == "zarr_conventions" and isinstance(have, list):
-            have = [one for one in have if one in value]  # others may be declared, too
+            have = [one for one in have if one in value]  # others may be declared as well
         _same(path, key, have, value, remedy)
 
 
 def _same(path: Any, key: str, found: Any, wanted: Any, remedy: str) -> None:
-    # By their texts, because NaN is to equal NaN.
+    # Also as text, in which NaN equals NaN.
     if found != wanted and repr(found) != repr(wanted):
         raise StoreError(
             f"{path}/zarr.json: damaged: {key} is {_short(found)}, not {_short(wanted)}; "
@@ -194,14 +194,14 @@ def _compare_centres(
         if (wrong := np.flatnonzero(have != want)).size:
             k = int(wrong[0])
             raise StoreError(
-                f"{path}: damaged: number {start + k} is {have[k]}, not {want[k]}, the centre of "
-                f"its cells; {_again(path.parent, remedy)}"
+                f"{path}: damaged: coordinate {start + k} is {have[k]}, not {want[k]}, the centre "
+                f"of its cells; {_again(path.parent, remedy)}"
             )
         progress(len(have), grid.rows + grid.cols)
 
 
 def _centres(path: Any, side: int, chunk: int, remedy: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the values of an array x or y, piece by piece, and the number of the first of each."""
+    """Yield the values of an array x or y piece by piece, each after its first index."""
     for first in range(0, side, chunk):
         file, end = path / f"c/{first // chunk}", min(side, first + chunk)
         size = _size(file)
@@ -219,10 +219,10 @@ def _centres(path: Any, side: int, chunk: int, remedy: str) -> Iterator[tuple[in
 
 
 def _size(file: Any) -> int | None:
-    """Bytes of a chunk; None if there is none."""
+    """Size of a chunk in bytes; None if it does not exist."""
     if isinstance(file, ObjectPath):
-        found = file.head()
-        return None if found is None else found.size
+        meta = file.head()
+        return None if meta is None else meta.size
     return os.stat(file).st_size if file.exists() else None
 
 

@@ -1,4 +1,4 @@
-"""Decode the tiles of a shard: together where that can be, else one by one."""
+"""Decode the tiles of a shard: together if possible, otherwise one by one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .codecs import decode, together
 from .shard import Shard
 
 BATCH = 1 << 20
-"""Bytes of coded tiles that are read and decoded at once, for each thread."""
+"""Number of bytes of encoded tiles that a thread reads and decodes at once."""
 
 
 def shards_at_once(compress: str | None) -> Any:
-    """The module `shard_kernel`, which reads a shard in one call; None where it cannot.
+    """The module `shard_kernel`, which reads a shard in one call; None where it cannot be used.
 
-    As `together`: only where numba is loaded.
+    Like `together`, it is used only if numba is loaded.
     """
     if "numba" not in sys.modules:
         return None
@@ -42,12 +42,12 @@ def decode_tiles(
     Parameters
     ----------
     buffer
-        Gives so many bytes of memory, at most `BATCH`.
+        Returns a buffer of this number of bytes, at most `BATCH`.
 
     Returns
     -------
     int or None
-        The rank of a tile that differs from its checksum; the rest is not decoded then.
+        The rank of a tile that differs from its checksum; the other tiles are then not decoded.
 
     Raises
     ------

@@ -18,12 +18,12 @@ from .swap import refuse_inside
 
 
 def writable_file(path: Path, *, overwrite: bool) -> Path:
-    """Check that a file may be written here; returns its absolute path.
+    """Check that a file can be written at this path; return its absolute path.
 
     Raises
     ------
     InputError
-        when it exists, or its folder does not.
+        when it exists, or when its folder does not exist.
     OutputError
         when its folder is not writable.
     """
@@ -32,33 +32,33 @@ def writable_file(path: Path, *, overwrite: bool) -> Path:
         folder = path.absolute().parent
         if not path.exists() and folder.is_dir() and os.access(folder, os.W_OK):
             clean_up(path.absolute())
-        there = path.exists()
+        exists = path.exists()
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if path.is_dir():
         raise InputError(f"{path}: is a folder")
-    if there and not (path.is_file() or path.is_symlink()):
+    if exists and not (path.is_file() or path.is_symlink()):
         raise InputError(f"{path}: a pipe or device, not a file")
-    if there and not overwrite:
+    if exists and not overwrite:
         raise InputError(f"{path}: exists; --overwrite replaces it")
-    if not there and (beside := sidecars(path)):
+    if not exists and (beside := sidecars(path)):
         raise InputError(
-            f"{beside[0]}: left of another {path.name}, and would be read with the new one; "
-            "remove it, or choose another name"
+            f"{beside[0]}: belongs to an earlier {path.name} and would be read together with the "
+            "new one; remove it, or choose another name"
         )
     folder = path.absolute().parent
     if not folder.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
     refuse_inside(path)
     if not os.access(folder, os.W_OK):
-        raise OutputError(f"{path}: its folder cannot be written")
+        raise OutputError(f"{path}: its folder is not writable")
     return path.absolute()
 
 
 class FileWriter:
     """A file that an operation writes; it replaces an older one at `commit`, when complete.
 
-    It has the interface of a `LayerWriter`. Without `commit` nothing remains of the file, so a run
+    It has the interface of a `LayerWriter`. Without `commit`, nothing of the file remains, so a run
     that ends early cannot be resumed.
 
     Parameters
@@ -90,19 +90,19 @@ class FileWriter:
 
     @property
     def part(self) -> Path:
-        """The path to write the file at."""
+        """The temporary path at which the file is written."""
         return self.output.folder / ("part" + self.path.suffix.lower())
 
     @property
     def spill(self) -> Path:
-        """A folder beside the file, which is removed at the end of the run."""
+        """A folder next to the file, which is removed at the end of the run."""
         return self.output.beside
 
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Turn an `OSError` in the body into an `OutputError`; both name the file.
 
-        Those about the temporary folder would name what the user does not know.
+        Without this, errors would name the temporary folder, which the user does not know.
         """
         with output_errors(self.path):
             try:
@@ -113,5 +113,5 @@ class FileWriter:
                 raise output_error(self.path, error.__cause__ or error) from error
 
     def commit(self, attributes: Mapping[str, Any] | None = None) -> None:
-        """Move the file into place; it replaces any older one."""
+        """Move the file into place, replacing any older one."""
         self.output.publish(self.part)

@@ -17,7 +17,7 @@ from .checksums import seal, unseal
 from .outputs import sync_folder
 
 RESUME = "free some and --resume"
-"""What to do when the disk is full."""
+"""The remedy when the disk is full."""
 
 
 @contextlib.contextmanager
@@ -62,19 +62,19 @@ def new_file(
 
 
 def settle(temporary: Path, path: Path) -> None:
-    """Rename a complete file to its place; its folder is made for the first one.
+    """Rename a complete file to its final path; its folder is made for the first file.
 
     Raises
     ------
     OutputError
-        when that fails; the temporary file is removed.
+        when this fails; the temporary file is removed.
     """
     with output_errors(path), removed_on_error(temporary):
         try:
             os.rename(temporary, path)
         except FileNotFoundError:  # the first file of its folder
             if not temporary.exists():
-                raise  # `withdraw` took it: the folder may be that of a finished run
+                raise  # `withdraw` removed it: the folder may belong to a finished run
             path.parent.mkdir(parents=True, exist_ok=True)
             os.rename(temporary, path)
 
@@ -110,7 +110,7 @@ def write_parts(file: Any, parts: Iterable[Any]) -> None:
 
 
 def remove_file(path: Path, temporary: Path) -> None:
-    """Remove a file if it exists, through a temporary folder; fails if that has been removed."""
+    """Remove a file if it exists, through a temporary folder; fail if that has been removed."""
     with output_errors(path):
         try:
             os.rename(path, temporary)
@@ -127,7 +127,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_sealed(path: Path, data: bytes) -> None:
-    """Write a file with a checksum, by which `read_sealed` detects damage, also by a power cut.
+    """Write a file with a checksum, by which `read_sealed` detects damage, even by a power cut.
 
     Several processes may write the file at the same time if they write the same data.
     """
@@ -162,7 +162,7 @@ def sync_files(paths: Iterable[Path]) -> None:
 
     left = iter(paths)
     with ThreadPoolExecutor(16) as pool:
-        # All at once would take a kilobyte for each.
+        # Submitting all at once would take a kilobyte for each.
         while some := list(islice(left, 1024)):
             for _ in pool.map(sync, some):
                 pass

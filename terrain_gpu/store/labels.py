@@ -1,4 +1,4 @@
-"""What layers have to do with xarray, which is imported only when used."""
+"""The connection of layers to xarray, which is imported only when used."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ CHUNK = 1024
 """Side of the Dask chunks of a layer, in cells."""
 
 DESCRIBED = "units", "long_name", "standard_name", "scale_factor", "add_offset"
-"""Attributes of a layer that its DataArray has, too, and a copy of it."""
+"""Attributes of a layer that its DataArray and copies of the layer have as well."""
 
 
 class Labels(NamedTuple):
-    """What a layer has of the DataArray or raster that it was computed from.
+    """Properties that a layer takes from the DataArray or raster that it was computed from.
 
     Attributes
     ----------
     store
-        What must live as long as the layer: its temporary store.
+        The temporary store of the layer, which must exist as long as the layer.
     coords, dims
         Coordinates and dimensions of the DataArray, rows first; None for those of the grid.
     mapping
-        Name of the coordinate that tells the coordinate system.
+        Name of the coordinate that holds the coordinate system.
     """
 
     store: Any
@@ -40,7 +40,7 @@ class Layered(Described):
     """A result with `layers` by name."""
 
     def to_xarray(self, chunks: int | None = CHUNK, *, masked: bool = True) -> xarray.Dataset:
-        """The layers of the result as an `xarray.Dataset`, whose cells are read when needed.
+        """Return the layers of the result as an `xarray.Dataset`, whose cells are read when needed.
 
         They have the coordinates of the DataArray that they were computed from, if any.
 
@@ -56,12 +56,12 @@ class Layered(Described):
         """
         layers: list[Any] = list(getattr(self, "layers", {}).values())
         if not layers:
-            raise InputError("computed from arrays, so the result has no layer of a store")
+            raise InputError("the result was computed from arrays, so it has no layers in a store")
         return import_lazy().to_dataset(layers, chunks, masked=masked)
 
 
 def import_lazy() -> Any:
-    """Import what needs xarray.
+    """Import the module that needs xarray.
 
     Raises
     ------

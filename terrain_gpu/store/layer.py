@@ -1,4 +1,4 @@
-"""Read a layer: cells come directly from the shard files."""
+"""Read a layer; cells are read directly from the shard files."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ KEY = "terrain_gpu"
 Number = float | int
 
 AT_ONCE = 16
-"""Most blocks that are read without a look at Ctrl-C; a block with its rim lies in nine."""
+"""Largest number of blocks read between checks for Ctrl-C; a block with its rim is in nine."""
 
 
 class Layer(Described):
     """One raster of a store, open for reading. All methods are thread-safe.
 
-    It can be pickled: another process opens it by its path. Blocks that do not have the digests
-    recorded here are refused there, too.
+    It can be pickled: another process opens it by its path, and also rejects blocks whose digests
+    differ from those recorded here.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Layer(Described):
     dtype
         Cell type, little-endian.
     nodata
-        The value of cells without a value, or None.
+        The nodata value, or None.
     attributes
         All Zarr attributes of the array.
     labels
@@ -107,7 +107,7 @@ class Layer(Described):
         self._reader: Any = None
 
     def _facts(self) -> tuple[Any, ...]:
-        """What `Layer` is made of."""
+        """The arguments of `Layer`."""
         facts = (self.path, self.grid, self.dtype, self.block_size, self.nodata, self.compress)
         return *facts, self.attributes, self.separator
 
@@ -124,7 +124,7 @@ class Layer(Described):
         }
 
     def to_xarray(self, chunks: int | None = CHUNK, *, masked: bool = True) -> xarray.DataArray:
-        """The layer as a DataArray, whose cells are read when needed.
+        """Return the layer as a DataArray, whose cells are read when needed.
 
         Parameters
         ----------
@@ -148,8 +148,8 @@ class Layer(Described):
     @property
     def info(self) -> dict[str, Any]:
         """This package's own attributes: statistics, sources, settings."""
-        own = self.attributes.get(KEY)
-        return own if isinstance(own, dict) else {}
+        attributes_of_package = self.attributes.get(KEY)
+        return attributes_of_package if isinstance(attributes_of_package, dict) else {}
 
     @property
     def is_sealed(self) -> bool:
@@ -160,12 +160,12 @@ class Layer(Described):
     def identity(self) -> str:
         """Digest of the content: equal for equal cells with the same meaning.
 
-        It is recorded with the layer. For a layer that another program wrote, all cells are read.
+        It is recorded in the layer. For a layer that another program wrote, all cells are read.
 
         Raises
         ------
         StoreError
-            when cells must be read and this fails.
+            when cells must be read and cannot be.
         """
         if self.is_sealed:
             return str(self.info["digest"])
@@ -176,7 +176,7 @@ class Layer(Described):
 
     @property
     def emptiness(self) -> str:
-        """What to say if no cell has a value, so that all that follows is empty; else ""."""
+        """The message if no cell is valid, so that all results will be empty; else ""."""
         if self.info.get("valid_cells") != 0:
             return ""
         what = ["NaN", "infinite"] * (self.dtype.kind == "f")
@@ -184,22 +184,22 @@ class Layer(Described):
         settings = self.info.get("settings")
         computed = isinstance(settings, dict) and "of" in settings
         of_raster = "the nodata value, band and bounds of the raster"
-        remedy = "what it was computed from" if computed else of_raster
-        return f"no cell has a value, all are {' or '.join(what)}; check {remedy}"
+        remedy = "the layers it was computed from" if computed else of_raster
+        return f"has no valid cells, all are {' or '.join(what)}; check {remedy}"
 
     def warn_if_empty(self, name: str | None = None) -> None:
-        """Warn if no cell has a value.
+        """Warn if no cell is valid.
 
         Parameters
         ----------
         name
-            What the message calls the layer, such as its raster; its path when None.
+            Name of the layer in the message, such as its raster; its path when None.
         """
         if self.emptiness:
             log.warning("%s: %s", name or self.path, self.emptiness)
 
     def refuse_if_empty(self) -> None:
-        """Refuse a layer without a value, where a message about places or limits would mislead.
+        """Reject a layer without valid cells, for which later messages would be misleading.
 
         Raises
         ------
@@ -248,7 +248,7 @@ class Layer(Described):
         }
 
     def shard_path(self, i: int, j: int) -> Path:
-        """File of block (i, j), which does not exist if the block is all fill."""
+        """File of block (i, j), which does not exist if all its cells are fill."""
         return self.path / self.separator.join(("c", str(i), str(j)))
 
     @property
@@ -273,8 +273,8 @@ class Layer(Described):
             Buffer of this layer's dtype, at least as large as the result; the result is its upper
             left corner.
         halo
-            Number of rings of neighbouring cells around the block; outside the raster these hold
-            the fill value.
+            Number of rings of neighbouring cells around the block; outside the raster they have the
+            fill value.
 
         Returns
         -------
@@ -290,7 +290,7 @@ class Layer(Described):
     def read_ring(
         self, window: Window, out: np.ndarray | None = None, *, halo: int = 1
     ) -> np.ndarray:
-        """Read a window inside the raster with `halo` rings around it, as `read_block`."""
+        """Read a window inside the raster with `halo` rings around it; see `read_block`."""
         halo, (r0, r1, c0, c1) = arguments.whole("halo", halo, 0), window
         shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
         result = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
@@ -306,13 +306,15 @@ class Layer(Described):
         Raises
         ------
         InputError
-            when the window is empty or leaves the raster, or `out` has a wrong shape or dtype.
+            when the window is empty or not inside the raster, or `out` has a wrong shape or dtype.
         StoreError
             when a shard is damaged or cannot be read.
         """
         window = (row0, row1, col0, col1)
         if is_empty(window) or clip(window, self.grid.window) != window:
-            raise InputError(f"window {window} is empty or leaves the raster of {self.grid.shape}")
+            raise InputError(
+                f"window {window} is empty or not inside the raster of {self.grid.shape}"
+            )
         shape = row1 - row0, col1 - col0
         result = np.empty(shape, self.dtype) if out is None else out
         check_buffer(result, shape, self.dtype, f"a window of {shape}")
@@ -330,12 +332,12 @@ class Layer(Described):
         Raises
         ------
         InputError, StoreError
-            when `out` is another array; when the shard is damaged or cannot be read.
+            when `out` is not such an array; when the shard is damaged or cannot be read.
         """
         count = self._ranks.size
         check_buffer(out, (count, TILE, TILE), self.dtype, counted(count, "tile"))
         if not out.flags.c_contiguous:
-            raise InputError("buffer with gaps; give a C-contiguous array")
+            raise InputError("the buffer is not contiguous; use a C-contiguous array")
         self._window(i, j)
         digests = self._digests_for_kernel()
         if digests is not None and self._reader.read_tiles(digests, i, j, out):
@@ -356,9 +358,9 @@ class Layer(Described):
                 out[shard.offsets == ABSENT] = self.fill
                 return
             tiles, slots = self._tiles(shard, np.arange(count))
-            here = slots != ABSENT
-            out[here] = tiles[slots[here]]
-            out[~here] = self.fill
+            present_slots = slots != ABSENT
+            out[present_slots] = tiles[slots[present_slots]]
+            out[~present_slots] = self.fill
 
     def map_tiles(self, i: int, j: int, row: int = 0, col: int = 0, side: int = 0) -> np.ndarray:
         """Map the tiles of an aligned power-of-two sub-block into memory, without a copy.
@@ -401,10 +403,10 @@ class Layer(Described):
                     "use read_window"
                 )
             data = shard.map()[offsets[0] : offsets[-1] + self._tile_bytes]
-            found = data.view(self.dtype).reshape(-1, TILE, TILE)
+            mapped = data.view(self.dtype).reshape(-1, TILE, TILE)
             ranks = first + np.flatnonzero(shard.offsets[first : first + side * side] != ABSENT)
-            self._check(shard, found, ranks, np.arange(len(found)))
-            return found
+            self._check(shard, mapped, ranks, np.arange(len(mapped)))
+            return mapped
 
     def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
         """Whether the shard of block (i, j) has this digest; a `small` shard is checked in full."""
@@ -417,12 +419,12 @@ class Layer(Described):
             return False
 
     def check_block(self, i: int, j: int) -> int:
-        """Compare all tiles of block (i, j) with their checksums; returns their number.
+        """Compare all tiles of block (i, j) with their checksums; return their number.
 
         Raises
         ------
         StoreError
-            when tiles differ; names the first of them.
+            when tiles differ; names the first one.
         """
         with self._shard(i, j, whole=True, full=True) as shard:
             if shard is None:
@@ -469,7 +471,7 @@ class Layer(Described):
             arrange(*self._tiles(shard, ranks), self._ranks, inner, out, self.fill)
 
     def _digests_for_kernel(self) -> np.ndarray | None:
-        """The digests for `_reader`, a `ShardReader`; None where that cannot read the layer."""
+        """The digests for `_reader`, a `ShardReader`; None if it cannot read the layer."""
         if not isinstance(self.path, Path):
             return None
         if (digests := self._recorded()) is None:
@@ -477,8 +479,8 @@ class Layer(Described):
         if (kernels := shards_at_once(self.compress)) is None:
             return None
         if self._reader is None:
-            given = self._order, self.block_size, self.compress, self.fill
-            self._reader = kernels.ShardReader(str(self.path / "c"), self.separator, *given)
+            options = self._order, self.block_size, self.compress, self.fill
+            self._reader = kernels.ShardReader(str(self.path / "c"), self.separator, *options)
         return digests
 
     def _tiles(self, shard: Shard, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -549,7 +551,7 @@ class Layer(Described):
         whole, full
             Whether most, or all, of it will be read; an object is then read with one request.
         kept
-            Whether what was read of an object before may be used.
+            Whether data cached from an earlier read of the object may be used.
         """
         self._window(i, j)
         path, expected = self.shard_path(i, j), self._expected(i, j)
@@ -561,8 +563,8 @@ class Layer(Described):
         try:
             with unless_replaced(self), contextlib.ExitStack() as stack:
                 try:
-                    found = opened(path, end, whole=whole, full=full, layer=key)
-                    source = stack.enter_context(found)
+                    source_bytes = opened(path, end, whole=whole, full=full, layer=key)
+                    source = stack.enter_context(source_bytes)
                 except FileNotFoundError:
                     if sealed and expected:
                         raise StoreError(
@@ -571,8 +573,8 @@ class Layer(Described):
                         ) from None
                     yield None
                     return
-                how = path, self.path, self._order, self._tile_bytes, expected
-                yield Shard(source, *how, compress=self.compress)
+                options = path, self.path, self._order, self._tile_bytes, expected
+                yield Shard(source, *options, compress=self.compress)
         except TerrainError:
             if isinstance(path, ObjectPath) and recent.forget(key, path):
                 with self._shard(i, j, kept=False):  # fails if the layer was replaced
@@ -582,7 +584,7 @@ class Layer(Described):
             raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
     def _expected(self, i: int, j: int) -> int | None:
-        """The recorded digest of a block, 0 if it has no file; None if none is recorded."""
+        """The recorded digest of a block, 0 if it has no file; None without recorded digests."""
         if (digests := self._recorded()) is None:
             return None
         return int(digests[i, j]) if digests.size else ANY_DIGEST
@@ -608,13 +610,13 @@ class Layer(Described):
             raise StoreError(
                 f"{path}: cannot be read: {error.strerror}; copy or convert the layer again"
             ) from error
-        found = np.frombuffer(data, "<u8") if len(data) == size else np.zeros(0, "<u8")
-        if layer_digest(self.facts, found) != self.identity:
+        digests = np.frombuffer(data, "<u8") if len(data) == size else np.zeros(0, "<u8")
+        if layer_digest(self.facts, digests) != self.identity:
             raise StoreError(
                 f"{path}: not the digests that {self.path}/zarr.json records (an incomplete copy, "
                 f"or damaged); {again(self.path)}"
             )
-        return found.reshape(self.blocks.shape).astype(np.uint64)  # kernels write to no others
+        return digests.reshape(self.blocks.shape).astype(np.uint64)  # kernels require uint64
 
     def _window(self, i: int, j: int) -> Window:
         """Cells of block (i, j), which must exist."""
@@ -624,7 +626,7 @@ class Layer(Described):
         return self.blocks.window(i, j)
 
     def _scratch(self, size: int, name: str = "cells") -> np.ndarray:
-        """A byte buffer of this thread, reused from call to call."""
+        """A byte buffer of this thread, reused by later calls."""
         have = getattr(self._local, name, None)
         if have is None or have.size < size:
             have = np.empty(size, np.uint8)

@@ -1,4 +1,4 @@
-"""Layers as DataArrays of xarray, which read cells when asked: `to_dataarray`."""
+"""Layers as DataArrays of xarray, which read cells when needed: `to_dataarray`."""
 
 from __future__ import annotations
 
@@ -35,54 +35,54 @@ class LayerArray(BackendArray):
         steps: list[Any] = []
         for one, size in zip(key, self.shape, strict=True):
             if isinstance(one, slice):
-                there = range(size)[one]
-                if not there:
+                indices = range(size)[one]
+                if not indices:
                     shape = [
                         len(range(n)[k])
                         for k, n in zip(key, self.shape, strict=True)
                         if isinstance(k, slice)
                     ]
                     return np.empty(shape, self.dtype)
-                window += [min(there[0], there[-1]), max(there[0], there[-1]) + 1]
-                steps.append(slice(None, None, there.step))
+                window += [min(indices[0], indices[-1]), max(indices[0], indices[-1]) + 1]
+                steps.append(slice(None, None, indices.step))
             else:
                 at = int(one) % size
                 window += [at, at + 1]
                 steps.append(0)
-        found = self.layer.read_window(*window)
-        return found[tuple(steps)]
+        cells = self.layer.read_window(*window)
+        return cells[tuple(steps)]
 
 
 def to_dataarray(layer: Layer, chunks: int | None, *, masked: bool) -> xarray.DataArray:
     """A layer as a DataArray; see `Layer.to_xarray`."""
     coords, dims, mapping = coordinates(layer.grid), ("y", "x"), "spatial_ref"
     if layer.labels is not None and layer.labels.coords is not None:
-        own = dict(layer.labels.coords)
+        given_coords = dict(layer.labels.coords)
         mapping, dims = layer.labels.mapping, layer.labels.dims
         reference = coords["spatial_ref"]
-        if mapping in own:  # that of a slice is of the whole
-            reference.attrs = {**own[mapping].attrs, **reference.attrs}
-        coords = own | {mapping: reference} if {*dims} <= {*own} else own
+        if mapping in given_coords:  # in a slice, it describes the whole array
+            reference.attrs = {**given_coords[mapping].attrs, **reference.attrs}
+        coords = given_coords | {mapping: reference} if {*dims} <= {*given_coords} else given_coords
     attributes = {name: layer.attributes[name] for name in DESCRIBED if name in layer.attributes}
     if layer.nodata is not None:
         attributes["_FillValue"] = layer.dtype.type(layer.nodata)
     cells = xarray.Variable(dims, indexing.LazilyIndexedArray(LayerArray(layer)), attributes)
-    # Floats of 64 bits do not hold all integers of 64 bits.
+    # Not all 64-bit integers can be stored as 64-bit floats.
     if masked and layer.dtype.name not in ("int64", "uint64"):
         plain = {"decode_times": False, "decode_timedelta": False}  # hours stay numbers
         cells = xarray.conventions.decode_cf_variable(layer.name, cells, **plain)
-    found = xarray.DataArray(cells, coords=coords, name=layer.name)
-    found.encoding = {**cells.encoding, "grid_mapping": mapping}
+    array = xarray.DataArray(cells, coords=coords, name=layer.name)
+    array.encoding = {**cells.encoding, "grid_mapping": mapping}
     if chunks is not None and find_spec("dask") is not None:
         sides = {dim: chunks for dim in dims}
-        found = found.chunk(
+        array = array.chunk(
             sides, name_prefix=f"{layer.name}-", token=_token(layer, chunks, masked)
         )
-    return found
+    return array
 
 
 def _token(layer: Layer, *how: Any) -> str:
-    """What names the chunks: equal for equal cells."""
+    """The token in the names of chunks: equal for equal cells."""
     from dask.base import tokenize
 
     return str(tokenize(str(layer.path), layer.info.get("digest") or uuid4().hex, *how))
@@ -90,7 +90,7 @@ def _token(layer: Layer, *how: Any) -> str:
 
 def coordinates(grid: GridSpec) -> dict[str, Any]:
     """The coordinates of a grid: centres of cells, and the CF grid mapping `spatial_ref`."""
-    found: dict[str, Any] = {}
+    coords: dict[str, Any] = {}
     for axis, values, where in (
         ("y", grid.y_centres(), "north"),
         ("x", grid.x_centres(), "east"),
@@ -101,15 +101,15 @@ def coordinates(grid: GridSpec) -> dict[str, Any]:
                 "standard_name": {"y": "latitude", "x": "longitude"}[axis],
                 "units": f"degrees_{where}",
             }
-        found[axis] = xarray.Variable((axis,), values, about)
+        coords[axis] = xarray.Variable((axis,), values, about)
     a, b, c, d, e, f = grid.transform
     about = {"GeoTransform": " ".join(repr(v) for v in (c, a, b, f, d, e))}
     if grid.crs_wkt:
         about |= {"crs_wkt": grid.crs_wkt, "spatial_ref": grid.crs_wkt}
-    return found | {"spatial_ref": xarray.Variable((), 0, about)}
+    return coords | {"spatial_ref": xarray.Variable((), 0, about)}
 
 
 def to_dataset(layers: Iterable[Layer], chunks: int | None, *, masked: bool) -> xarray.Dataset:
     """Layers of a store as a Dataset."""
-    found = {one.name: to_dataarray(one, chunks, masked=masked) for one in layers}
-    return xarray.Dataset(found, attrs={"Conventions": "CF-1.11"})
+    arrays = {one.name: to_dataarray(one, chunks, masked=masked) for one in layers}
+    return xarray.Dataset(arrays, attrs={"Conventions": "CF-1.11"})

@@ -1,7 +1,7 @@
 """Overviews: coarser levels of a store, each a store of its own in the folder ``overviews``.
 
-``STORE/overviews/2`` has cells twice as wide and high as those of STORE, ``STORE/overviews/4`` four
-times. The group of STORE lists them according to the convention "multiscales".
+Cells of ``STORE/overviews/2`` are twice as wide and high as those of STORE, and so on for 4, 8, ...
+The group of STORE lists the levels according to the convention "multiscales".
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .objects import ObjectPath
 from .swap import beside, exclusive, is_locked, is_marked, is_ours
 
 SMALLEST = 256
-"""The coarsest level has at most so many rows and columns."""
+"""The coarsest level has at most this number of rows and columns."""
 
 
 def factors_of(grid: GridSpec) -> list[int]:
-    """How many cells of a grid lie along a side of a cell of each level: 2, 4, 8, ..."""
-    found: list[int] = []
+    """The number of cells of a grid along a side of a cell of each level: 2, 4, 8, ..."""
+    factors: list[int] = []
     side = max(grid.shape)
     while side > SMALLEST:
-        found.append(2 ** (len(found) + 1))
+        factors.append(2 ** (len(factors) + 1))
         side = -(-side // 2)
-    return found
+    return factors
 
 
 def coarser(grid: GridSpec) -> GridSpec:
@@ -69,12 +69,12 @@ def levels_of(store: TileStore) -> Iterator[tuple[int, TileStore]]:
 
 
 def overviews_of(store: TileStore, name: str) -> tuple[list[int], list[int]]:
-    """Factors of the overviews of a layer: those of its present cells, and others."""
+    """Factors of the overviews of a layer: those made from its current cells, and others."""
     return fresh_of(store.layer(name), levels_of(store))
 
 
 def fresh_of(layer: Layer, levels: Iterable[tuple[int, TileStore]]) -> tuple[list[int], list[int]]:
-    """As `overviews_of`, for these levels of its store."""
+    """The same as `overviews_of`, for these levels of its store."""
     fresh: list[int] = []
     other: list[int] = []
     identity = layer.identity
@@ -91,8 +91,8 @@ def fresh_of(layer: Layer, levels: Iterable[tuple[int, TileStore]]) -> tuple[lis
 def made_from(level: TileStore, name: str) -> str | None:
     """Digest of the layer that an overview was made from, "" if damaged; None for others."""
     with contextlib.suppress(StoreError):
-        found = level.find(name)
-        settings = found.info.get("settings") if found else None
+        layer = level.find(name)
+        settings = layer.info.get("settings") if layer else None
         if not isinstance(settings, dict) or "overview_of" not in settings:
             return None
         return str(settings.get("finer"))
@@ -114,8 +114,8 @@ def begin_level(root: Any, factor: int, grid: GridSpec) -> None:
             return
         if is_marked(folder):
             raise StoreError(
-                f"{folder}: a layer of this name is in the way; rename its folder, for the name is "
-                "reserved now"
+                f"{folder}: is a layer, but this name is now reserved for overviews; rename its "
+                "folder"
             )
         if not (folder / "zarr.json").exists():
             folder.mkdir(exist_ok=True)
@@ -131,9 +131,9 @@ def list_levels(store: TileStore) -> None:
     """List the levels in the metadata of the group, for other programs."""
     file = store.path / "zarr.json"
     if isinstance(file, ObjectPath):
-        while found := file.read():
-            if file.replace(_with_levels(store, found[0]), found[1]) is not None:
-                return  # else another program has changed it meanwhile
+        while content := file.read():
+            if file.replace(_with_levels(store, content[0]), content[1]) is not None:
+                return  # if not, another program has changed it meanwhile
         return
     with output_errors(store.path), exclusive(store.path):
         write_whole(file, _with_levels(store, file.read_bytes()))
@@ -142,23 +142,23 @@ def list_levels(store: TileStore) -> None:
 
 def _with_levels(store: TileStore, metadata: bytes) -> bytes:
     """The metadata of the group, with the levels that exist."""
-    found = json.loads(without_consolidated(metadata) or metadata)
-    own = found["attributes"]
+    group = json.loads(without_consolidated(metadata) or metadata)
+    attributes = group["attributes"]
     conventions = [
-        one for one in own.get("zarr_conventions", []) if one["uuid"] != MULTISCALES["uuid"]
+        one for one in attributes.get("zarr_conventions", []) if one["uuid"] != MULTISCALES["uuid"]
     ]
-    own.pop("multiscales", None)
+    attributes.pop("multiscales", None)
     layout = [_listed(".", store.grid)]
     for factor, level in levels_of(store):
         # From corner to corner of cells; the corner of the raster is that of all levels.
         step = {"scale": [2.0, 2.0], "translation": [0.0, 0.0]}
-        more = {"derived_from": layout[-1]["asset"], "transform": step}
-        layout.append(_listed(f"{FOLDER_OF_LEVELS}/{factor}", level.grid) | more)
+        derivation = {"derived_from": layout[-1]["asset"], "transform": step}
+        layout.append(_listed(f"{FOLDER_OF_LEVELS}/{factor}", level.grid) | derivation)
     if len(layout) > 1:
         conventions.append(MULTISCALES)
-        own["multiscales"] = {"layout": layout}
-    own["zarr_conventions"] = conventions
-    return json.dumps(found, indent=2).encode()
+        attributes["multiscales"] = {"layout": layout}
+    attributes["zarr_conventions"] = conventions
+    return json.dumps(group, indent=2).encode()
 
 
 def _listed(asset: str, grid: GridSpec) -> dict[str, Any]:
@@ -188,10 +188,13 @@ def remove_overviews(store: TileStore, names: Iterable[str] | None = None) -> li
     """
     if names is not None:
         names = list(names)
-        known = {*store.layers, *(name for _, level in levels_of(store) for name in level.layers)}
+        existing = {
+            *store.layers,
+            *(name for _, level in levels_of(store) for name in level.layers),
+        }
         for name in names:
-            if name not in known:
-                store.layer(name)  # which says what there is
+            if name not in existing:
+                store.layer(name)  # raises an error that lists the layers
         return _remove_from_levels(store, names)
     had = {name for _, level in levels_of(store) for name in level.layers}
     folder = store.path / FOLDER_OF_LEVELS
@@ -213,20 +216,22 @@ def _remove_from_levels(store: TileStore, names: list[str]) -> list[str]:
     had: set[str] = set()
     for _, level in levels_of(store):
         # Others were computed in the level itself.
-        if found := [n for n in level.layers if n in names and made_from(level, n) is not None]:
-            remove_layers(level, found, force=True)
-        had |= set(found)
+        if names_found := [
+            n for n in level.layers if n in names and made_from(level, n) is not None
+        ]:
+            remove_layers(level, names_found, force=True)
+        had |= set(names_found)
     return sorted(had)
 
 
 def _remove_levels(folder: Path) -> None:
-    """Remove levels, the coarsest first, so that a removal that is interrupted leaves others."""
-    found = [path for path in folder.glob("[0-9]*") if path.name.split(".")[0].isdecimal()]
-    for path in found:
+    """Remove levels, the coarsest first, so that an interrupted removal leaves valid levels."""
+    paths = [path for path in folder.glob("[0-9]*") if path.name.split(".")[0].isdecimal()]
+    for path in paths:
         for manifest in path.glob(".incomplete/*.jsonl"):
             if is_locked(manifest):
-                raise StoreError(f"{path}: a run is writing {manifest.stem!r}; wait for its end")
-    for path in sorted(found, key=lambda path: -int(path.name.split(".")[0])):
+                raise StoreError(f"{path}: a run is writing {manifest.stem!r}; wait until it ends")
+    for path in sorted(paths, key=lambda path: -int(path.name.split(".")[0])):
         if is_ours(path) or path.suffix == ".removed":
             gone = beside(path, "removed")
             shutil.rmtree(gone, ignore_errors=True)

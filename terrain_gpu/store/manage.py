@@ -1,4 +1,4 @@
-"""List, rename and remove layers of a store, and tell what depends on them."""
+"""List, rename and remove layers of a store, and find the layers that depend on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .run import Target, check_layer_name
 from .swap import exclusive
 
 HEIGHTS = "elevation"
-"""The layer that is not removed by accident."""
+"""The layer that is not removed without `force`."""
 
 _MAKERS = {
     "cost": "compute-sssp",
@@ -35,26 +35,28 @@ _MAKERS = {
     "flats": "flow-direction",
     "inputs": "convert-dataset",
 }
-"""The commands that make layers, by a setting that only theirs have; the first that is found."""
+"""The commands that make layers, by a setting that only their layers have; the first match."""
 
 
 @cache
 def makers() -> dict[str, str]:
-    """The command that makes layers, by a setting that only theirs have."""
-    found = _MAKERS | {tool_of(command).mark: command for command in TOOLS}
-    # Others record outlets, too.
-    return dict(sorted(found.items(), key=lambda one: one[1] == "accumulate"))
+    """The commands that make layers, by a setting that only their layers have."""
+    commands = _MAKERS | {tool_of(command).mark: command for command in TOOLS}
+    # Layers of other commands record outlets, too.
+    return dict(sorted(commands.items(), key=lambda item: item[1] == "accumulate"))
 
 
 def made_by(layer: Layer) -> str | None:
-    """The command that made a layer; None if that is not known."""
+    """The command that made a layer; None if unknown."""
     settings = layer.info.get("settings")
     if not isinstance(settings, dict):
         return None
-    found = next((maker for mark, maker in makers().items() if mark in settings), None)
-    if found == "accumulate" and "encoding" in layer.info:  # its directions have the same settings
+    command = next((maker for mark, maker in makers().items() if mark in settings), None)
+    if (
+        command == "accumulate" and "encoding" in layer.info
+    ):  # its directions have the same settings
         return "flow-direction"
-    return found
+    return command
 
 
 _CODED = ("label-components", "basins", "watershed", "compute-mst", "flow-direction")
@@ -63,7 +65,7 @@ _CODED = ("label-components", "basins", "watershed", "compute-mst", "flow-direct
 def is_coded(layer: Layer) -> bool:
     """Whether cells hold codes, labels, ranks or directions: an average of them means nothing."""
     maker, info = made_by(layer), layer.info
-    if maker == "overviews":  # whose levels record less
+    if maker == "overviews":  # overviews record less
         with contextlib.suppress(StoreError):
             return is_coded(TileStore.open(root_of(layer.path.parent)[0]).layer(layer.name))
     if info.get("encoding") or info.get("holds") in ("aspect", "pour points"):
@@ -72,17 +74,17 @@ def is_coded(layer: Layer) -> bool:
     if maker == "compute-sssp":  # ids of sources, and ties; unreached distances are the largest
         return whole and layer.nodata != np.iinfo(layer.dtype).max
     if maker == "depressions":
-        return "holds" not in info  # conditioned heights
+        return "holds" not in info  # conditioned elevations
     if maker == "streams":
         return info["settings"].get("order") != "shreve"  # a number of springs
     return maker in _CODED
 
 
 def inputs_of(layer: Layer) -> list[str]:
-    """Names of the layers of which a layer records that it was computed from them."""
+    """Names of the layers that a layer was computed from, as it records."""
     settings, beside = layer.info.get("settings"), layer.info.get("beside")
-    found = settings.get("of") if isinstance(settings, dict) else None
-    return [*(found if isinstance(found, dict) else ()), *_names(beside)]
+    of = settings.get("of") if isinstance(settings, dict) else None
+    return [*(of if isinstance(of, dict) else ()), *_names(beside)]
 
 
 def dependants(store: TileStore, name: str) -> list[str]:
@@ -91,7 +93,7 @@ def dependants(store: TileStore, name: str) -> list[str]:
 
 
 def _inputs(store: TileStore) -> dict[str, list[str]]:
-    """What each readable layer was computed from."""
+    """The layers that each readable layer was computed from."""
     return {name: inputs_of(one) for name, one in store.each() if isinstance(one, Layer)}
 
 
@@ -104,7 +106,7 @@ StoreLike = str | os.PathLike[str] | TileStore
 
 @checked()
 def list_layers(store: StoreLike) -> dict[str, dict[str, Any]]:
-    """Tell of each layer of a store what made it, and what it depends on.
+    """List the layers of a store, with the commands that made them and the layers they depend on.
 
     Parameters
     ----------
@@ -114,9 +116,9 @@ def list_layers(store: StoreLike) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict
-        By name: "dtype", "stored_bytes", "made_by" (the command; None if that is not known), "from"
-        (the layers that it was computed from) and "stale" (those that have changed since). Of a
-        damaged layer only "unreadable", the reason.
+        By name: "dtype", "stored_bytes", "made_by" (the command; None if unknown), "from" (the
+        layers that it was computed from) and "stale" (those that have changed since). For a damaged
+        layer only "unreadable", the reason.
 
     Raises
     ------
@@ -129,38 +131,39 @@ def list_layers(store: StoreLike) -> dict[str, dict[str, Any]]:
     ['elevation']
     """
     store = TileStore.open(store)
-    found: dict[str, dict[str, Any]] = {}
+    listed: dict[str, dict[str, Any]] = {}
     for name, layer in store.each():
         if isinstance(layer, StoreError):
-            found[name] = {"unreadable": str(layer)}
+            listed[name] = {"unreadable": str(layer)}
             continue
-        found[name] = {
+        listed[name] = {
             "dtype": layer.dtype.name,
             "stored_bytes": layer.info.get("stored_bytes"),
             "made_by": made_by(layer),
             "from": inputs_of(layer),
             "stale": store.stale(layer),
         }
-    return found
+    return listed
 
 
 @checked(names=name_list, force=flag)
 def remove_layers(store: StoreLike, names: Sequence[str], *, force: bool = False) -> None:
-    """Remove layers of a store; each disappears at once, and its files then.
+    """Remove layers of a store. Each one disappears at once; its files are deleted afterwards.
 
     Parameters
     ----------
     store
         A store, or its path.
     names
-        Layers, also damaged ones.
+        Names of layers, which may be damaged.
     force
-        Also remove `HEIGHTS`, and layers that others were computed from, which become stale.
+        Also remove the layer "elevation", and layers that others were computed from; those become
+        stale.
 
     Raises
     ------
     InputError
-        without `force`, for these layers.
+        for such layers without `force`.
     StoreError
         when there is no such layer, or a run is writing it.
     OutputError
@@ -178,12 +181,12 @@ def remove_layers(store: StoreLike, names: Sequence[str], *, force: bool = False
             continue
         if others := [one for one in _made_of(inputs, name) if one not in names]:
             raise InputError(
-                f"{store.path}: {_were(others)} computed from {name!r}, and "
-                "could not be verified without it; remove them too, or force it (--force)"
+                f"{store.path}: {_were(others)} computed from {name!r} and could not be verified "
+                "without it; remove the dependent layers as well, or use --force"
             )
         if name == HEIGHTS:
             raise InputError(
-                f"{store.path}: {name!r} is what the store was made for; --force removes it"
+                f"{store.path}: {name!r} is the main layer of the store; use --force to remove it"
             )
     with _changing(store, names):
         for name in names:
@@ -206,16 +209,16 @@ def remove_layers(store: StoreLike, names: Sequence[str], *, force: bool = False
 
 @checked(old=text, new=text, force=flag)
 def rename_layer(store: StoreLike, old: str, new: str, *, force: bool = False) -> list[str]:
-    """Rename a layer; backlinks and allocation of a layer of distances are renamed with it.
+    """Rename a layer; the backlinks and allocation of a layer of distances are renamed with it.
 
     Parameters
     ----------
     store
         A store, or its path.
     old, new
-        The present name, and the one that it gets.
+        The current name, and the new one.
     force
-        Also rename a layer that others were computed from, which become stale.
+        Also rename a layer that others were computed from; those become stale.
 
     Returns
     -------
@@ -225,7 +228,7 @@ def rename_layer(store: StoreLike, old: str, new: str, *, force: bool = False) -
     Raises
     ------
     InputError
-        for a name that no layer can have, and without `force`, for layers that others need.
+        for an invalid layer name, and without `force` for layers that others were computed from.
     StoreError
         when there is no layer `old`, there is a layer `new`, a run is writing them, or the store is
         in object storage.
@@ -248,16 +251,18 @@ def rename_layer(store: StoreLike, old: str, new: str, *, force: bool = False) -
     for name in renamed.values():
         check_layer_name(store.path, name)
         if os.path.lexists(store.path / name):
-            raise StoreError(f"{store.path}: {name!r} exists; remove it first, or choose another")
+            raise StoreError(
+                f"{store.path}: {name!r} exists; remove it first, or choose another name"
+            )
     inputs = _inputs(store)
     others = [one for name in renamed for one in _made_of(inputs, name) if one not in renamed]
     if others and not force:
         raise InputError(
-            f"{store.path}: {_were(others)} computed from {old!r}, and could not be verified "
-            "without this name; --force renames it nevertheless"
+            f"{store.path}: {_were(others)} computed from {old!r} and could not be verified "
+            "after it is renamed; use --force to rename it anyway"
         )
     with _changing(store, [*renamed, *renamed.values()]):
-        # The distances last: a second try then finds what a killed one has left.
+        # The distances last: a second attempt then finds what a killed one has left.
         for name, other in renamed.items():
             if name != old:
                 _rename_beside(store, name, old, new)
@@ -267,12 +272,12 @@ def rename_layer(store: StoreLike, old: str, new: str, *, force: bool = False) -
 
 
 def _partners(store: TileStore, name: str) -> list[str]:
-    """Names of the layers that were computed in the same run, beside this one."""
-    found = []
+    """Names of the layers that were computed together with this one, in the same run."""
+    partners = []
     for other in dependants(store, name):
         if name in _names(store.layer(other).info.get("beside")):
-            found.append(other)
-    return found
+            partners.append(other)
+    return partners
 
 
 def _renamed(name: str, old: str, new: str) -> str:
@@ -280,10 +285,10 @@ def _renamed(name: str, old: str, new: str) -> str:
 
 
 def _rename_beside(store: TileStore, name: str, old: str, new: str) -> None:
-    """Record the new name of the distances with a layer computed beside them."""
+    """Record the new name of the distances in a layer computed together with them."""
     layer = store.layer(name)
-    own = layer.info["beside"]
-    layer.info["beside"] = {new if key == old else key: value for key, value in own.items()}
+    digests = layer.info["beside"]
+    layer.info["beside"] = {new if key == old else key: value for key, value in digests.items()}
     folder = Target(store.path, name, replace_store=False).folder
     temporary = folder / f"{name}.tmp"
     temporary.mkdir(parents=True, exist_ok=True)
@@ -305,7 +310,7 @@ def _changing(store: TileStore, names: Iterable[str]) -> Any:
     with output_errors(store.path), exclusive(store.path):
         for name in names:
             if Target(store.path, name, replace_store=False).is_busy():
-                raise StoreError(f"{store.path}: a run is writing {name!r}; wait for its end")
+                raise StoreError(f"{store.path}: a run is writing {name!r}; wait until it ends")
         yield
         drop_consolidated(store.path)
     for name in names:

@@ -35,7 +35,7 @@ READABLE = (1, 2)
 """Formats that can be read; format 1 had no checksums of cells."""
 
 LONGEST_NAME = 64
-"""Characters of the name of a layer."""
+"""Largest number of characters in the name of a layer."""
 
 NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}")
 DIGEST = re.compile("[0-9a-f]{32}")
@@ -62,14 +62,14 @@ MULTISCALES = {
 }
 FOLDER_OF_LEVELS = "overviews"
 _BLOSC = {"lz4": "blosc-lz4", "lz4hc": "blosc-lz4", "zstd": "blosc-zstd"}
-"""What blosc calls its compressors; all of them decode in the same way."""
+"""Our names by the names of blosc's compressors; lz4 and lz4hc decode in the same way."""
 
 RESERVED = ("x", "y", "spatial_ref", "distance_index", FOLDER_OF_LEVELS)
 """Names in a store that are not layers."""
 
 
 def plain_group() -> bytes:
-    """The zarr.json of a group that only holds others."""
+    """The zarr.json of a group that only contains other nodes."""
     return node_json(zarr.create_group({}))
 
 
@@ -80,12 +80,12 @@ def node_json(node: Any) -> bytes:
 
 def json_of(metadata: Any) -> bytes:
     """The zarr.json of these metadata."""
-    found: bytes = metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
-    return found
+    data: bytes = metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"].to_bytes()
+    return data
 
 
 def write_json(path: Path, data: bytes, temporary: Path) -> None:
-    """Write the zarr.json of an array or group, through a folder for temporary files."""
+    """Write the zarr.json of an array or group through a folder for temporary files."""
     path.mkdir(exist_ok=True)
     with new_file(path / "zarr.json", temporary / "zarr.json.partial") as out:
         out.write(data)
@@ -123,7 +123,7 @@ def conventions(grid: GridSpec) -> dict[str, Any]:
 
 
 def drop_consolidated(path: Path) -> None:
-    """Remove the consolidated metadata that other programs leave in a group: it is now stale."""
+    """Remove consolidated metadata that another program wrote to a group, because it is stale."""
     if (plain := without_consolidated((path / "zarr.json").read_bytes())) is not None:
         write_whole(path / "zarr.json", plain)
         sync_folder(path)
@@ -131,14 +131,14 @@ def drop_consolidated(path: Path) -> None:
 
 def without_consolidated(metadata: bytes) -> bytes | None:
     """The metadata of a group without the consolidated metadata; None if it has none."""
-    found = json.loads(metadata)
-    if found.pop("consolidated_metadata", None) is None:
+    group = json.loads(metadata)
+    if group.pop("consolidated_metadata", None) is None:
         return None
-    return json.dumps(found, indent=2).encode()
+    return json.dumps(group, indent=2).encode()
 
 
 def write_array(layer: Layer, temporary: Path) -> None:
-    """Write the Zarr metadata of a layer again, through a folder for temporary files."""
+    """Rewrite the Zarr metadata of a layer through a folder for temporary files."""
     write_json(layer.path, array_json(layer), temporary)
 
 
@@ -165,7 +165,7 @@ def _plain_array(
     fill: bytes,
     separator: str,
 ) -> Any:
-    """A Zarr array in memory without attributes; like `parsed`, it saves time."""
+    """A Zarr array in memory without attributes; cached to save time, like `parsed`."""
     return zarr.create_array(
         {},
         shape=shape,
@@ -184,34 +184,34 @@ def _compressor(compress: str | None, dtype: np.dtype[Any]) -> BloscCodec | Zstd
     """The codec of tiles, after `bytes`."""
     if compress in (None, "zstd"):
         return ZstdCodec(level=ZSTD_LEVEL) if compress else None
-    how: Any = {"cname": compress.removeprefix("blosc-"), "shuffle": shuffle_of(dtype)}
-    return BloscCodec(typesize=dtype.itemsize, clevel=BLOSC_LEVEL, **how)
+    options: Any = {"cname": compress.removeprefix("blosc-"), "shuffle": shuffle_of(dtype)}
+    return BloscCodec(typesize=dtype.itemsize, clevel=BLOSC_LEVEL, **options)
 
 
 def _compression(codecs: Sequence[Any]) -> str | None:
-    """The name of the compression that the codecs of tiles make, as in `codecs.NAMES`."""
-    first, *more = codecs
-    if isinstance(first, BytesCodec) and not more:
+    """The name in `codecs.NAMES` of the compression by these tile codecs."""
+    first, *others = codecs
+    if isinstance(first, BytesCodec) and not others:
         return None
-    if isinstance(first, BytesCodec) and len(more) == 1:
-        if isinstance(more[0], ZstdCodec):
+    if isinstance(first, BytesCodec) and len(others) == 1:
+        if isinstance(others[0], ZstdCodec):
             return "zstd"
-        if isinstance(more[0], BloscCodec) and (kind := _word(more[0].cname)) in _BLOSC:
+        if isinstance(others[0], BloscCodec) and (kind := _word(others[0].cname)) in _BLOSC:
             return _BLOSC[kind]
     names = [
         f"blosc {_word(c.cname)}" if isinstance(c, BloscCodec) else type(c).__name__ for c in codecs
     ]
     raise InputError(
-        f"tile codecs {names} are not bytes, bytes and zstd, or bytes and blosc of "
-        f"{', '.join(_BLOSC)}"
+        f"tile codecs {names} are not supported, only bytes, bytes and zstd, or bytes and blosc "
+        f"with {', '.join(_BLOSC)}"
     )
 
 
 def _checksum(layer: Layer) -> str:
-    """Checksum of those records of a layer that results depend on."""
-    own = {key: value for key, value in layer.info.items() if key != "checksum"}
+    """Checksum of the records of a layer that results depend on."""
+    records = {key: value for key, value in layer.info.items() if key != "checksum"}
     meaning = {key: layer.attributes.get(key) for key in ("units", "scale_factor", "add_offset")}
-    return crc_of_json(layer.facts, own, meaning)
+    return crc_of_json(layer.facts, records, meaning)
 
 
 def _xarray_fill(nodata: Number) -> Number | str:
@@ -256,33 +256,37 @@ class TileStore(Described):
         Raises
         ------
         StoreError
-            when there is none at `path`, or its metadata is damaged.
+            when there is no store at `path`, or its metadata is damaged.
         InputError
-            when `path` is not a path.
+            when `path` has the wrong type.
         """
         root = absolute(arguments.store("store", path))
         if not isinstance(root, ObjectPath):
             recover(beside(root, "incomplete"), root, beside(root, "replaced"))
             _complete_swaps(root)
         attributes = attributes_of(open_group(root))
-        own = attributes.get(KEY)
-        if not isinstance(own, dict):
+        recorded_grid = attributes.get(KEY)
+        if not isinstance(recorded_grid, dict):
             raise StoreError(
                 f"{root}: a Zarr group, but not a store of this program; choose another path"
             )
-        if own.get("format") not in READABLE:
+        if recorded_grid.get("format") not in READABLE:
             raise StoreError(
-                f"{root}: store format {own.get('format')!r}; this program reads "
+                f"{root}: store format {recorded_grid.get('format')!r}; this program reads "
                 f"{' and '.join(map(str, READABLE))}; convert again"
             )
         try:
-            rows, cols = own["shape"]
-            a, b, c, d, e, f = map(float, own["transform"])
+            rows, cols = recorded_grid["shape"]
+            a, b, c, d, e, f = map(float, recorded_grid["transform"])
             grid = GridSpec(
-                _whole(rows), _whole(cols), (a, b, c, d, e, f), str(own["crs_wkt"]), own["crs_code"]
+                _whole(rows),
+                _whole(cols),
+                (a, b, c, d, e, f),
+                str(recorded_grid["crs_wkt"]),
+                recorded_grid["crs_code"],
             )
-            recorded = own.pop("checksum", None)
-            now = crc_of_json(own)
+            recorded = recorded_grid.pop("checksum", None)
+            now = crc_of_json(recorded_grid)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else error
             raise StoreError(
@@ -300,7 +304,7 @@ class TileStore(Described):
         return [name for name in self._names() if name in self]
 
     def _names(self) -> list[str]:
-        """Names of all folders, sorted."""
+        """Names of all folders in the store, sorted."""
         try:
             return sorted(folder_names(self.path))
         except OSError as error:
@@ -309,11 +313,11 @@ class TileStore(Described):
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
 
     def __contains__(self, name: str) -> bool:
-        """Whether there is such a layer; in object storage one request, not one for each layer."""
+        """Whether a layer exists; in object storage with one request, not one for each layer."""
         return _may_be_layer(name) and is_there(self.path / name / "zarr.json")
 
     def refuse_foreign(self, name: str, setting: str, holds: str, what: str) -> None:
-        """Refuse to replace a layer without this setting, which another command made.
+        """Reject replacing a layer without this setting, which another command made.
 
         Damaged layers may be replaced.
 
@@ -323,13 +327,13 @@ class TileStore(Described):
             with the remedy.
         """
         with contextlib.suppress(StoreError):
-            if (found := self.find(name)) is None:
+            if (layer := self.find(name)) is None:
                 return
-            settings = found.info.get("settings")
+            settings = layer.info.get("settings")
             if isinstance(settings, dict) and setting in settings:
                 return
             raise InputError(
-                f"{self.path}: layer {name!r} does not hold {holds} that a run computed here; "
+                f"{self.path}: layer {name!r} does not hold {holds} that this program computed; "
                 f"rename or remove it (terrain-gpu layers {self.path} remove {name}), or choose "
                 f"another name for the {what} if the command has an option for it"
             )
@@ -373,7 +377,7 @@ class TileStore(Described):
     def stale(self, layer: Layer) -> list[str]:
         """Names of the layers that a result was computed from and that have changed since.
 
-        Layers without a recorded digest are omitted, because it is not known whether they changed.
+        Layers without a recorded digest are omitted, because changes cannot be detected.
         """
         settings, beside = layer.info.get("settings"), layer.info.get("beside")
         of = settings.get("of") if isinstance(settings, dict) else None
@@ -381,17 +385,17 @@ class TileStore(Described):
             **(of if isinstance(of, dict) else {}),
             **(beside if isinstance(beside, dict) else {}),
         }
-        found = {name: self.find(name) for name in of}
+        inputs = {name: self.find(name) for name in of}
         return [
             name
-            for name, layer in found.items()
+            for name, layer in inputs.items()
             if layer is None or (layer.is_sealed and layer.identity != of[name])
         ]
 
     def holds(self, name: str, identity: Any) -> bool:
         """Whether there is a layer with this name and this `Layer.identity`."""
-        found = self.find(name)
-        return found is not None and found.identity == identity
+        layer = self.find(name)
+        return layer is not None and layer.identity == identity
 
     def layer(self, name: str) -> Layer:
         """Open a layer.
@@ -401,13 +405,13 @@ class TileStore(Described):
         StoreError
             when there is no such layer or its metadata is damaged.
         """
-        if (found := self.find(name)) is not None:
-            return found
+        if (layer := self.find(name)) is not None:
+            return layer
         have = ", ".join(self.layers) or "none"
-        file = f"; the file becomes one with convert-dataset {name} STORE --layer NAME"
-        missing = "; there is no such file, either"
-        more = "" if "." not in name else file if os.path.isfile(name) else missing
-        raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}{more}")
+        file = f"; to make a layer of this file: convert-dataset {name} STORE --layer NAME"
+        missing = "; there is no such file either"
+        hint = "" if "." not in name else file if os.path.isfile(name) else missing
+        raise StoreError(f"{self.path}: no layer {name!r}; it has: {have}{hint}")
 
     def find(self, name: str) -> Layer | None:
         """Open a layer; None if there is no such layer.
@@ -437,19 +441,19 @@ class TileStore(Described):
             ) from error
 
     def each(self) -> Iterator[tuple[str, Layer | StoreError]]:
-        """Yield the names of all layers, sorted, and each layer, or what is wrong with it."""
+        """Yield the names of all layers, sorted, each with the layer or the error in opening it."""
         for name in self._names() if isinstance(self.path, ObjectPath) else self.layers:
             try:
-                found: Layer | StoreError | None = self.find(name)
+                layer: Layer | StoreError | None = self.find(name)
             except StoreError as error:
-                found = error
-            if found is not None:
-                yield name, found
+                layer = error
+            if layer is not None:
+                yield name, layer
 
 
 def _complete_swaps(root: Path) -> None:
     """Complete replacements of layers that were interrupted, or are seen in progress."""
-    with contextlib.suppress(FileNotFoundError):  # the folder goes with the last run
+    with contextlib.suppress(FileNotFoundError):  # the last run removes the folder
         for old in root.glob(".incomplete/*.replaced"):
             recover(old.with_suffix(""), root / old.stem, old)
 
@@ -465,23 +469,23 @@ def _whole(value: Any) -> int:
 
 
 def _check_recorded(attributes: dict[str, Any]) -> None:
-    """Refuse recorded statistics of a wrong type, because callers compute with them."""
+    """Reject recorded statistics of a wrong type, because callers compute with them."""
     json.dumps(attributes, allow_nan=False)
-    own = attributes.get(KEY, {})
-    if not isinstance(own, dict):
+    records = attributes.get(KEY, {})
+    if not isinstance(records, dict):
         raise InputError(f"attribute {KEY} is not a JSON object")
     for key in ("valid_cells", "stored_bytes"):
-        if own.get(key) is not None and _whole(own[key]) < 0:
-            raise InputError(f"attribute {KEY}.{key} is {own[key]}")
+        if records.get(key) is not None and _whole(records[key]) < 0:
+            raise InputError(f"attribute {KEY}.{key} is {records[key]}")
     for key in ("min", "max"):
-        cells.from_json(own.get(key))
-    digest = own.get("digest")
+        cells.from_json(records.get(key))
+    digest = records.get("digest")
     if digest is not None and not (isinstance(digest, str) and DIGEST.fullmatch(digest)):
         raise InputError(f"attribute {KEY}.digest is {digest!r}")
 
 
 def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
-    """Check metadata as docs/format.md, section 3, requires, and return the `Layer`."""
+    """Check metadata as required by docs/format.md, section 3, and return the `Layer`."""
     metadata = array.metadata
     if array.shape != grid.shape:
         raise InputError(f"shape {array.shape} differs from the store's {grid.shape}")
@@ -506,9 +510,9 @@ def _checked_layer(path: Path, grid: GridSpec, array: Any) -> Layer:
     separator = separator_of(path, metadata)
     dtype = cells.layer_dtype(array.dtype)
     attributes = attributes_of(array)
-    own = attributes.get(KEY)
+    records = attributes.get(KEY)
     _check_recorded(attributes)
-    nodata = cells.from_json(own.get("nodata") if isinstance(own, dict) else None)
+    nodata = cells.from_json(records.get("nodata") if isinstance(records, dict) else None)
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)
     layer = Layer(path, grid, dtype, block, nodata, compress, attributes, separator)
@@ -532,11 +536,11 @@ def separator_of(path: Path, metadata: Any) -> str:
         unless it is a slash, or in object storage a dot.
     """
     keys = metadata.chunk_key_encoding
-    found = _word(getattr(keys, "separator", None))
-    # In a bucket, the files of the next version have other names, so that one write replaces it.
-    if keys.name != "default" or found not in "/."[: 1 + isinstance(path, ObjectPath)]:
+    separator = _word(getattr(keys, "separator", None))
+    # In a bucket, files of the next version have other names, so that one write replaces the layer.
+    if keys.name != "default" or separator not in "/."[: 1 + isinstance(path, ObjectPath)]:
         raise InputError("shard files are not named c/ROW/COLUMN")
-    return str(found)
+    return str(separator)
 
 
 def _word(value: Any) -> Any:

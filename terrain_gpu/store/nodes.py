@@ -19,14 +19,14 @@ from .objects import ObjectPath
 def metadata_at(path: Path) -> bytes | None:
     """The zarr.json of the array or group at a path; None if it is missing in object storage."""
     if isinstance(path, ObjectPath):
-        found = (path / "zarr.json").read()
-        return None if found is None else found[0]
+        content = (path / "zarr.json").read()
+        return None if content is None else content[0]
     return (path / "zarr.json").read_bytes()
 
 
 @functools.lru_cache(256)
 def parsed(opener: Any, metadata: bytes) -> Any:
-    """The array or group of these metadata, which zarr checks; what it holds is shared.
+    """The array or group with these metadata, checked by zarr; its content is shared.
 
     zarr takes a millisecond and several threads to open one, and each command opens dozens.
     """
@@ -35,7 +35,7 @@ def parsed(opener: Any, metadata: bytes) -> Any:
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
-    """The attributes of an array or group, of which nothing is shared."""
+    """A copy of the attributes of an array or group."""
     return copy.deepcopy(node.attrs.asdict())
 
 
@@ -54,7 +54,7 @@ def open_group(path: Path) -> Any:
             raise StoreError(f"{path}: no such store; convert-dataset makes one")
     elif not path.exists():
         if path.suffix not in ("", ".zarr"):
-            raise StoreError(f"{path}: no such file; name a raster, or a store")
+            raise StoreError(f"{path}: no such file; name a raster or a store")
         raise StoreError(f"{path}: no such store; convert-dataset makes one")
     elif not path.is_dir():
         raise StoreError(
@@ -83,7 +83,7 @@ def find_array(path: Path) -> Any:
     try:
         return _open(path, zarr.open_array, metadata)
     except StoreError as error:
-        # Gone since: another process is replacing it.
+        # It has disappeared since: another process is replacing it.
         if isinstance(error.__cause__, FileNotFoundError):
             return None
         raise
@@ -103,7 +103,7 @@ def _open(path: Path, opener: Any, metadata: bytes | None) -> Any:
 
 
 def _has_metadata(path: Path) -> bool:
-    """Whether a folder has a zarr.json, or may have one that we are not permitted to see."""
+    """Whether a folder has a zarr.json, or may have one that this user is not allowed to see."""
     try:
         os.stat(path / "zarr.json")
     except PermissionError:

@@ -1,4 +1,4 @@
-"""The bytes of shards in object storage, and those that were read last."""
+"""The bytes of shards in object storage, and a cache of those read last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .objects import LAST, RECENT, ObjectPath
 class ObjectBytes:
     """The bytes of an object: all read at once, or first the end and then parts on demand.
 
-    If the object is small, its end is all of it.
+    The end of a small object is the whole object.
     """
 
     def __init__(self, path: ObjectPath, size: int, data: np.ndarray | None, end: bytes) -> None:
@@ -25,14 +25,14 @@ class ObjectBytes:
 
     @classmethod
     def open(cls, path: ObjectPath, end: int, whole: bool) -> ObjectBytes:
-        """Read all of an object if `whole`, or else its last bytes."""
+        """Read all of an object if `whole`, otherwise its last bytes."""
         if whole:
             data = path.read_into(lambda size: np.empty(size, np.uint8))
             if data is not None:
                 data.flags.writeable = False
                 return cls(path, data.size, data, b"")
-        elif found := path.tail(max(end, LAST)):
-            last, (size, _) = found
+        elif response := path.tail(max(end, LAST)):
+            last, (size, _) = response
             if size == len(last):
                 return cls(path, size, np.frombuffer(last, np.uint8), b"")
             return cls(path, size, None, last[-end:])
@@ -63,7 +63,7 @@ class ObjectBytes:
         return (data[a : a + n] for a, n in zip(starts, lengths, strict=True))
 
     def worth_keeping(self, end: int) -> tuple[ObjectBytes, int]:
-        """All of it if that is small, or else its end; and the number of these bytes."""
+        """The bytes to cache, all or only the end if it is large; and their number."""
         if self._data is None:
             return self, len(self._end)
         if self.size <= LAST:
@@ -72,7 +72,7 @@ class ObjectBytes:
 
 
 class Recent:
-    """Small shards, and the ends of others, that were read last from open layers.
+    """A cache of small shards, and of the ends of others, read last from open layers.
 
     A block is read with the rims of its neighbours, so each shard is needed nine times within a
     short time. All layers of a process share the memory.
@@ -88,42 +88,42 @@ class Recent:
     def open(
         self, layer: object, path: ObjectPath, end: int, *, whole: bool, full: bool
     ) -> ObjectBytes:
-        """Open a shard of a layer whose digests are recorded, as `ObjectBytes.open`.
+        """Open a shard of a layer with recorded digests, like `ObjectBytes.open`.
 
         Parameters
         ----------
         layer
-            Something that only this open layer has: another one reads anew.
+            An object unique to this open layer; other layers do not use its cached bytes.
         full
-            Whether all cells of the block are read. What was read for that is not used for that
-            again, so that who reads a layer repeatedly notices that it was replaced.
+            Whether all cells of the block are read. Bytes cached by a full read are not used for
+            another full read, so that repeated reading of a layer notices a replacement.
         """
         key = layer, path
         with self._lock:
-            found, size, used = self._kept.get(key, (None, 0, False))
-            if found is not None and (found.held or not whole) and not (full and used):
-                self._kept[key] = found, size, used or full
+            cached, size, used = self._kept.get(key, (None, 0, False))
+            if cached is not None and (cached.held or not whole) and not (full and used):
+                self._kept[key] = cached, size, used or full
                 self._kept.move_to_end(key)
-                return found
+                return cached
         opened = ObjectBytes.open(path, end, whole)
-        kept = *opened.worth_keeping(end), full
+        entry = *opened.worth_keeping(end), full
         with self._lock:
             self._drop(key)
-            self._kept[key] = kept
-            self._used += kept[1]
+            self._kept[key] = entry
+            self._used += entry[1]
             while self._used > self._most:
                 self._drop(next(iter(self._kept)))
         return opened
 
     def forget(self, layer: object, path: ObjectPath) -> bool:
-        """Forget what is kept of a shard, if anything; whether it was."""
+        """Drop the cached bytes of a shard; return whether there were any."""
         with self._lock:
             return self._drop((layer, path))
 
     def _drop(self, key: tuple[object, ObjectPath]) -> bool:
-        _, size, _ = found = self._kept.pop(key, (None, 0, False))
+        _, size, _ = entry = self._kept.pop(key, (None, 0, False))
         self._used -= size
-        return found[0] is not None
+        return entry[0] is not None
 
 
 recent = Recent(RECENT)

@@ -43,19 +43,19 @@ _OTHERS = (
     (r"https://storage\.(?:googleapis|cloud\.google)\.com/([^/]+)/([^?]+).*", "gs"),
     (r"s3[an]://([^/]+)/(.+)", "s3"),
 )
-"""What other programs call the same places: pattern of the URL, and the scheme here."""
+"""URLs of other programs for the same storage: pattern of the URL, and our scheme."""
 
 AT_ONCE = 16
-"""Most concurrent requests."""
+"""Largest number of concurrent requests."""
 
 HELD = 64 * 10**6
-"""Most bytes that uploads hold together, unless a single object is larger."""
+"""Largest total number of bytes in uploads, unless a single object is larger."""
 
 LAST = 1 << 17
-"""Bytes of the end of a shard that a request reads: of a small one, this is everything."""
+"""Number of bytes read from the end of a shard in one request: all bytes of a small shard."""
 
 RECENT = 8 * 10**6
-"""Most bytes that are kept of shards that were read; see `object_bytes.Recent`."""
+"""Size of the cache of shards in bytes; see `object_bytes.Recent`."""
 
 CLIENT_BYTES = 24 * 10**6
 """Memory of the library with its connections, in bytes."""
@@ -64,15 +64,15 @@ ATTEMPTS = 4
 """Number of attempts if a transfer is interrupted."""
 
 DELETED_AT_ONCE = 1000
-"""Most objects that one request deletes, which is as many as S3 permits."""
+"""Largest number of objects that one request deletes: the limit of S3."""
 
 LARGEST = 5 * 10**9
-"""Bytes of the largest object that one request can write, on Amazon's and Azure's servers."""
+"""Size in bytes of the largest object that one request can write to Amazon or Azure."""
 
 _CHUNK = 1 << 20
 
 _PART = 16 << 20
-"""Bytes of a large object that one request reads, while others read other parts."""
+"""Size in bytes of the parts of a large object that concurrent requests read."""
 
 _unquoted: set[str] = set()
 """Buckets whose server expects e-tags in conditions without quotation marks."""
@@ -88,14 +88,14 @@ class Meta(NamedTuple):
 
 
 class Held:
-    """Counts bytes in use and bounds them; a single request may exceed the bound."""
+    """Counts bytes in use and limits them; a single request may exceed the limit."""
 
     def __init__(self, most: int) -> None:
         self._most, self._used, self._changed = most, 0, threading.Condition()
 
     @contextlib.contextmanager
     def bytes(self, size: int) -> Iterator[None]:
-        """Reserve bytes in the body; waits until they are available."""
+        """Reserve bytes in the body; wait until they are available."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + size <= self._most)
             self._used += size
@@ -118,7 +118,7 @@ def is_url(path: Any) -> bool:
 
 
 def refuse_url(path: Any, what: str = "an output file") -> None:
-    """Refuse a URL in object storage for something that must be on disk.
+    """Reject a URL in object storage for something that must be on disk.
 
     Raises
     ------
@@ -151,13 +151,13 @@ class ObjectPath:
             raise InputError(f"{url}: not a URL in object storage, such as s3://bucket/name")
         if set("@:") & set(parts[2]):  # not repeated: it may be a secret
             raise InputError(
-                f"{parts[1]}://...: the name of a bucket has no @ and no colon; give credentials "
-                f"in the environment ({KEYS[parts[1]]}), not in a URL"
+                f"{parts[1]}://...: the name of a bucket cannot contain @ or a colon; set "
+                f"credentials in the environment ({KEYS[parts[1]]}), not in a URL"
             )
         if _SIGNED.search(f"{parts[2]}/{parts[3]}"):
             raise InputError(
-                f"{parts[1]}://...: the URL of a store has no signature; give credentials in the "
-                f"environment ({KEYS[parts[1]]})"
+                f"{parts[1]}://...: the URL of a store cannot contain a signature; set credentials "
+                f"in the environment ({KEYS[parts[1]]})"
             )
         names = [name for name in parts[3].split("/") if name]
         if {".", ".."} & set(names) or "\\" in parts[3] or not parts[3].isprintable():
@@ -183,7 +183,7 @@ class ObjectPath:
 
     @property
     def name(self) -> str:
-        """The last part of the name."""
+        """The last part of the path."""
         return self.key.rpartition("/")[2]
 
     @property
@@ -212,9 +212,9 @@ class ObjectPath:
         """Read a small object and its e-tag; None if there is none."""
 
         def get(o: Any, store: Any) -> tuple[bytes, str]:
-            found = o.get(store, self.key)
-            data = bytes(found.bytes())
-            return _whole(data, found.meta["size"]), self._meta(found.meta).tag
+            response = o.get(store, self.key)
+            data = bytes(response.bytes())
+            return _whole(data, response.meta["size"]), self._meta(response.meta).tag
 
         return self._read(get)
 
@@ -227,8 +227,8 @@ class ObjectPath:
             if self.bucket.startswith("az:"):  # Azure does not support ranges from the end
                 end = o.head(store, self.key)["size"]
                 part = max(end - size, 0), end
-            found = o.get(store, self.key, options={"range": part})
-            meta, data = self._meta(found.meta), bytes(found.bytes())
+            response = o.get(store, self.key, options={"range": part})
+            meta, data = self._meta(response.meta), bytes(response.bytes())
             if end is not None and meta.size != end:
                 raise Truncated("the object was replaced meanwhile")
             # Some servers send all of an object that is shorter than the range.
@@ -237,11 +237,11 @@ class ObjectPath:
         return self._read(get)
 
     def read_into(self, room: Callable[[int], np.ndarray]) -> np.ndarray | None:
-        """Read all bytes into the array that `room` returns for their number; None if missing."""
+        """Read all bytes into an array that `room` returns for their number; None if missing."""
 
         def get(o: Any, store: Any) -> np.ndarray:
-            found = o.get(store, self.key)
-            return _filled(room(found.meta["size"]), found)
+            response = o.get(store, self.key)
+            return _filled(room(response.meta["size"]), response)
 
         return self._read(get)
 
@@ -253,7 +253,7 @@ class ObjectPath:
             return _filled(buffer, o.get(store, self.key, options=options))
 
         if buffer.size and self._read(get) is None:
-            raise StoreError(f"{self}: is gone, replaced or deleted by another program")
+            raise StoreError(f"{self}: was replaced or deleted by another program")
 
     def download(self, file: int, size: int) -> None:
         """Write the first `size` bytes to a file on disk, in several requests at once."""
@@ -272,7 +272,7 @@ class ObjectPath:
                 return True
 
             if not self._read(get):
-                raise StoreError(f"{self}: is gone, replaced or deleted by another program")
+                raise StoreError(f"{self}: was replaced or deleted by another program")
 
         for_each(fetch, range(0, size, _PART))
 
@@ -280,23 +280,23 @@ class ObjectPath:
         """Read parts of an object; parts that are close together share a request."""
 
         def get(o: Any, store: Any) -> list[np.ndarray]:
-            found = o.get_ranges(store, self.key, starts=starts, lengths=lengths)
+            parts = o.get_ranges(store, self.key, starts=starts, lengths=lengths)
             return [
                 np.frombuffer(_whole(part, size), np.uint8)
-                for part, size in zip(found, lengths, strict=True)
+                for part, size in zip(parts, lengths, strict=True)
             ]
 
-        found = self._read(get)
-        if found is None:
-            raise StoreError(f"{self}: is gone, replaced or deleted by another program")
-        return found
+        parts = self._read(get)
+        if parts is None:
+            raise StoreError(f"{self}: was replaced or deleted by another program")
+        return parts
 
     def folders(self) -> list[str]:
         """Names of the folders directly below, sorted."""
 
         def listed(o: Any, store: Any) -> list[str]:
-            found = o.list_with_delimiter(store, self.key or None)
-            return sorted(prefix.rpartition("/")[2] for prefix in found["common_prefixes"])
+            listing = o.list_with_delimiter(store, self.key or None)
+            return sorted(prefix.rpartition("/")[2] for prefix in listing["common_prefixes"])
 
         return self._read(listed) or []
 
@@ -309,9 +309,9 @@ class ObjectPath:
             while True:
                 try:
                     for page in o.list(store, self.key or None, offset=last, chunk_size=1000):
-                        for found in page:
-                            yield found["path"][start:], self._meta(found)
-                            last, failures = found["path"], 0
+                        for entry in page:
+                            yield entry["path"][start:], self._meta(entry)
+                            last, failures = entry["path"], 0
                     return
                 except o.exceptions.GenericError as error:  # interrupted: continue from there
                     failures += 1
@@ -322,17 +322,17 @@ class ObjectPath:
     # -- writing ---------------------------------------------------------------------------
 
     def write(self, data: Any) -> str:
-        """Write an object, replacing any older one; returns its e-tag."""
-        found = self._write(data, "overwrite")
-        assert found is not None
-        return found
+        """Write an object, replacing any older one; return its e-tag."""
+        tag = self._write(data, "overwrite")
+        assert tag is not None
+        return tag
 
     def create(self, data: Any) -> str | None:
-        """Write an object if there is none; returns its e-tag, or None if one exists."""
+        """Write an object if there is none; return its e-tag, or None if one exists."""
         return self._write(data, "create")
 
     def replace(self, data: Any, tag: str) -> str | None:
-        """Replace the version with this e-tag; returns the new e-tag, or None if it has changed."""
+        """Replace the version with this e-tag; return the new e-tag, or None if it has changed."""
         if self.bucket not in _unquoted:
             done = self._write(data, {self._version: tag})
             if done is not None or not tag.startswith('"'):
@@ -366,15 +366,15 @@ class ObjectPath:
     def _delete(self, keys: list[str]) -> None:
         self._tried(lambda o, store: o.delete(store, keys))
 
-    # -- both ------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------
 
     @property
     def _version(self) -> str:
         """Key of the metadata that identifies a version."""
         return "version" if self.bucket.startswith("gs:") else "e_tag"
 
-    def _meta(self, found: Any) -> Meta:
-        return Meta(found["size"], found[self._version] or "")
+    def _meta(self, entry: Any) -> Meta:
+        return Meta(entry["size"], entry[self._version] or "")
 
     def _read(self, get: Callable[[Any, Any], Found]) -> Found | None:
         """Return what `get` returns, or None if there is no such object."""
@@ -387,9 +387,9 @@ class ObjectPath:
                 return None
 
     def _write(self, data: Any, mode: Any) -> str | None:
-        """Write an object; returns its e-tag, or None if the condition does not hold.
+        """Write an object; return its e-tag, or None if the condition does not hold.
 
-        It also does not hold if the response of a successful write was lost and it was retried.
+        It does not hold either if a successful write was retried because its response was lost.
         """
 
         def put(o: Any, store: Any) -> str | None:
@@ -455,10 +455,10 @@ def place(path: str | os.PathLike[str]) -> Any:
 
     The result is typed as Any because the code of stores accepts both kinds of paths.
     """
-    found = path if isinstance(path, ObjectPath) else ObjectPath(path)
-    if not found.key:
-        raise InputError(f"{found}: names a whole bucket; add a name, such as {found}/dem.zarr")
-    return found
+    url = path if isinstance(path, ObjectPath) else ObjectPath(path)
+    if not url.key:
+        raise InputError(f"{url}: names a whole bucket; add a name, such as {url}/dem.zarr")
+    return url
 
 
 def named(path: str | os.PathLike[str]) -> Any:
@@ -472,10 +472,10 @@ def named(path: str | os.PathLike[str]) -> Any:
     if is_url(path):
         return place(path)
     if re.match("[A-Za-z][A-Za-z0-9+.-]*://", os.fspath(path)):
-        known = [(re.fullmatch(shape, os.fspath(path)), scheme) for shape, scheme in _OTHERS]
-        ours = [f"; write {to}://{found[1]}/{found[2]}" for found, to in known if found]
+        matches = [(re.fullmatch(shape, os.fspath(path)), scheme) for shape, scheme in _OTHERS]
+        ours = [f"; write {to}://{match[1]}/{match[2]}" for match, to in matches if match]
         raise InputError(
-            f"{os.fspath(path)}: a store is a folder, or at a URL such as s3://bucket/dem.zarr "
+            f"{os.fspath(path)}: a store is a folder, or a URL such as s3://bucket/dem.zarr "
             f"({', '.join(SCHEMES)}){''.join(ours)}"
         )
     return Path(path)
@@ -487,7 +487,7 @@ def has_store(path: Any) -> bool:
 
 
 def is_there(path: Any) -> bool:
-    """Whether there is a file, folder or object that we may access."""
+    """Whether there is a file, folder or object that this user may access."""
     return path.exists() if isinstance(path, ObjectPath) else os.path.exists(path)
 
 
@@ -507,10 +507,10 @@ def read_small(path: Any, most: int = -1) -> bytes:
     if not isinstance(path, ObjectPath):
         with open(path, "rb") as file:
             return file.read(most)
-    found = path.read()
-    if found is None:
+    content = path.read()
+    if content is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    return found[0]
+    return content[0]
 
 
 def _whole(data: Any, size: int) -> Any:
@@ -519,10 +519,10 @@ def _whole(data: Any, size: int) -> Any:
     return data
 
 
-def _filled(buffer: np.ndarray, found: Any) -> np.ndarray:
+def _filled(buffer: np.ndarray, response: Any) -> np.ndarray:
     """Stream the body of a response into a buffer of its size."""
     done = 0
-    for piece in found.stream(min_chunk_size=_CHUNK):
+    for piece in response.stream(min_chunk_size=_CHUNK):
         size = len(piece)
         if done + size <= buffer.size:
             buffer[done : done + size] = np.frombuffer(piece, np.uint8)
@@ -534,7 +534,7 @@ def _filled(buffer: np.ndarray, found: Any) -> np.ndarray:
 def bytes_held(block: int) -> int:
     """Memory for object storage in bytes, with blocks of this side.
 
-    It counts the library with its connections, shards being uploaded, and the ends of shards that
-    were read or are being read, twice. Other downloads go into buffers of the plan.
+    It includes the library with its connections, shards being uploaded, the cache, and the ends of
+    shards being read, twice. Other downloads use buffers of the plan.
     """
     return CLIENT_BYTES + max(HELD, 8 * block * block) + RECENT + 2 * AT_ONCE * LAST

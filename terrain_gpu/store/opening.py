@@ -36,12 +36,12 @@ def open(
     layers
         Names of layers; all when None.
     chunks
-        Side of the Dask chunks in cells. Without Dask, or with None, cells are read when indexed,
-        into memory.
+        Side of the Dask chunks in cells. Without Dask, or with None, cells are read into memory
+        when indexed.
     masked
-        Whether nodata is NaN, which makes integers floats, as `xarray.open_zarr` does. Integers of
-        64 bits, which floats cannot hold, and all cells with False stay as they are stored; nodata
-        is then the attribute ``_FillValue``.
+        Whether nodata becomes NaN, which converts integers to floats, as in `xarray.open_zarr`.
+        With False, and for 64-bit integers, which floats cannot hold, cells stay as they are stored
+        and nodata is the attribute ``_FillValue``.
 
     Returns
     -------

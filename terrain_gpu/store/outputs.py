@@ -1,9 +1,9 @@
 """Output files that appear under their names only when complete.
 
-A file is written in a hidden folder beside its target and renamed into place. The writer holds a
-lock on the folder. Folders that killed writers left are removed by the next writer of a file with
-the same name. Files that belong `together` are renamed when all of them are complete. Sidecars,
-which GDAL reads with a file, are published and replaced with it.
+A file is written in a hidden folder next to its target and renamed into place. The writer holds a
+lock on the folder. Folders left by killed writers are removed by the next writer of a file with the
+same name. Files that belong `together` are renamed when all of them are complete. Sidecars, which
+GDAL reads with a file, are published and replaced with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .temporary import left_folders, locked_folder, remove_temporary
 log = logging.getLogger(__name__)
 
 NOTHING = "nothing was replaced"
-"""What an error says of older files, if nothing else is known."""
+"""The note about older files in an error message, if no results are complete."""
 
 _SIDECARS = {
     ".tif": (".aux.xml", ".ovr", ".msk"),
@@ -39,27 +39,27 @@ _SIDECARS = {
 def sidecars(target: Path) -> list[Path]:
     """Existing files that would be read together with a file of this name."""
     endings = _SIDECARS.get(target.suffix.lower(), ())
-    # A suffix may exceed the limit of names; then os.path.isfile returns False.
+    # With its suffix, a name may be too long; os.path.isfile then returns False.
     return [path for end in endings if os.path.isfile(path := Path(f"{target}{end}"))]
 
 
 class Output:
-    """A file to write, in a folder of its own until it is published.
+    """A file that is written in its own folder until it is published.
 
-    Use it as a context manager. Without `publish` nothing remains of the file.
+    Use it as a context manager. Without `publish`, nothing of the file remains.
 
     Parameters
     ----------
     target
         Absolute path of the file.
     alone
-        Whether `publish` moves the file at once, also within `together`.
+        Whether `publish` moves the file at once, even within `together`.
 
     Attributes
     ----------
     folder
         Folder to write in, under any names. Its path has no characters that a library could
-        misinterpret, whatever those of `target`, and is valid only in this process.
+        misinterpret, even if `target` has, and is valid only in this process.
     beside
         The same folder, under the path that other processes see.
 
@@ -86,9 +86,9 @@ class Output:
         self.close()
 
     def publish(self, part: Path) -> None:
-        """Sync a file of the folder and move it to the target; it replaces any older file.
+        """Sync a file in the folder and move it to the target, replacing any older file.
 
-        So are its sidecars. Within `together` they are moved at the end of that.
+        Its sidecars are moved as well. Within `together`, all are moved at its end.
         """
         group = None if self._alone else _GROUP.get()
         with output_errors(self.target):
@@ -104,9 +104,9 @@ class Output:
     def move(self, part: Path) -> None:
         """Move a file that is complete and synced to the target, and its sidecars.
 
-        They cannot all be moved at once. So that no file is ever read with the sidecars of another,
-        an older file goes first, with its own; the file itself comes last. After a kill in between
-        there is no file, and `clean_up` puts the older one back.
+        They cannot all be moved at once. So that no file is ever read with the sidecars of another
+        one, an older file is set aside first, with its sidecars; the new file is moved last. After
+        a kill in between there is no file, and `clean_up` restores the older one.
         """
         self._held = False
         with output_errors(self.target):
@@ -135,17 +135,17 @@ class Output:
             raise
 
     def close(self) -> None:
-        """Remove the folder, with anything not published, unless its file waits to be moved."""
+        """Remove the folder with everything not published, unless its file is yet to be moved."""
         if self._held or self._lock < 0:
             return
         shutil.rmtree(self.beside, ignore_errors=True)
-        # Once only: another thread may have a file of this number by then.
+        # Only once: another thread may get a file with this descriptor.
         lock, self._lock = self._lock, -1
         os.close(lock)
 
 
 _ASIDE, _ALL_ASIDE = "aside", "all-aside"
-"""Folder of an older file and its sidecars, within that of the new one; and once all are there."""
+"""Folder with an older file and its sidecars, in that of the new one; its name when complete."""
 
 
 def _stem(target: Path) -> str:
@@ -153,11 +153,11 @@ def _stem(target: Path) -> str:
 
 
 def clean_up(target: Path) -> None:
-    """Remove folders that dead writers of a file left, and put back the older file."""
+    """Remove folders left by killed writers of a file, and restore the older file."""
     for folder in left_folders(target.parent, _stem(target)):
         if _put_back(folder, target):
-            log.warning("%s: put back, the process that was replacing it was killed", target)
-        log.info("%s: removed, the process that wrote it has ended", folder)
+            log.warning("%s: restored, because the process replacing it was killed", target)
+        log.info("%s: removed, because the process that wrote it has ended", folder)
 
 
 def _put_back(folder: Path, target: Path) -> bool:
@@ -174,14 +174,14 @@ def _put_back(folder: Path, target: Path) -> bool:
 
 
 class Together:
-    """The files of one step that are moved into place at its end, see `together`.
+    """The files of one step, which are moved into place at its end; see `together`.
 
     Parameters
     ----------
     again
-        How to go on when only some results are complete, for the message; "" if not at all.
+        How to continue when only some results are complete, for the message; "" if impossible.
     passing
-        A folder that is removed at the end; what is in it is no result. None if there is none.
+        A folder that is removed at the end, so its content is not a result. None if there is none.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ class Together:
         self._again, self.passing = again, passing
 
     def add(self, result: str | os.PathLike[str]) -> None:
-        """Take note of a result that is in place."""
+        """Register a result that is in place."""
         if self.passing is None or self.passing not in Path(os.path.realpath(result)).parents:
             self.complete.append(os.fspath(result))
 
@@ -214,12 +214,12 @@ class Together:
             output.close()
 
     def explained(self, error: OutputError) -> OutputError:
-        """The error, which also says what is in place."""
+        """The error, with the results that are in place added to its message."""
         names = list(dict.fromkeys(self.complete))
         if not names or not str(error).endswith(NOTHING):
             return error
         verb = "are" if len(names) > 1 else "is"
-        again = f"; {self._again}" if self._again else ", other files are unchanged"
+        again = f"; {self._again}" if self._again else "; other files are unchanged"
         said = f"{', '.join(names)} {verb} complete{again}"
         return OutputError(str(error).removesuffix(NOTHING) + said)
 
@@ -233,18 +233,18 @@ def together(
 ) -> Iterator[None]:
     """Move the files that the body publishes into place at its end, when all are complete.
 
-    When one fails, none is moved. Within another, the files are moved at the end of that one,
-    unless they are to be moved `apart` with a layer, and that is not in a folder which is removed.
+    If one fails, none is moved. Within an outer `together`, the files are moved at the end of the
+    outer one, unless they are to be moved `apart`, with a layer that is not in a `passing` folder.
 
     Parameters
     ----------
     again, passing
-        Of `Together`.
+        As for `Together`.
 
     Raises
     ------
     OutputError
-        when a file cannot be moved, or of the body; it says which results are complete.
+        when a file cannot be moved, or from the body; the message lists the complete results.
     """
     outer = _GROUP.get()
     if outer is not None and not (apart and outer.passing is None):
@@ -257,7 +257,7 @@ def together(
         group.move()
     except OutputError as error:
         if outer is not None:
-            raise  # which explains it
+            raise  # the outer one explains it
         raise group.explained(error) from error.__cause__
     finally:
         _GROUP.reset(token)
@@ -267,14 +267,14 @@ def together(
 
 
 def complete_file(target: Path) -> Path:
-    """Where a file is that has been published: `together` may not have moved it yet."""
+    """The current path of a published file, which `together` may not have moved yet."""
     group = _GROUP.get()
     waiting = {} if group is None else {output.target: part for output, part in group.held}
     return waiting.get(target, target)
 
 
 def tell_complete(result: str | os.PathLike[str]) -> None:
-    """Let `together` know of a result that is in place."""
+    """Register with `together` a result that is in place."""
     if (group := _GROUP.get()) is not None:
         group.add(result)
 
@@ -283,7 +283,7 @@ def tell_complete(result: str | os.PathLike[str]) -> None:
 def whole_file(target: Path, *, alone: bool = False) -> Iterator[Path]:
     """Temporary path for a file that is moved to `target` when complete.
 
-    Its extension is that of `target`, in lower case. A file that is `alone` is moved at once, also
+    Its extension is that of `target`, in lower case. A file that is `alone` is moved at once, even
     within `together`.
 
     Raises
@@ -313,7 +313,7 @@ def output_errors(target: Path) -> Iterator[None]:
 
 
 def output_error(target: Path, error: BaseException) -> OutputError:
-    """The `OutputError` for a file whose older version, if any, is kept."""
+    """The `OutputError` for a file; any older version is unchanged."""
     reason = re.sub(r"\s+", " ", str(error.__cause__ or error))
     reason = getattr(error, "strerror", None) or reason
     full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in reason
@@ -325,9 +325,9 @@ def output_error(target: Path, error: BaseException) -> OutputError:
 
 
 def free_space(path: Path) -> int:
-    """Bytes free on the disk of `path`."""
-    found = os.statvfs(path.parent)
-    return found.f_bavail * found.f_frsize
+    """Free space on the disk of `path`, in bytes."""
+    disk = os.statvfs(path.parent)
+    return disk.f_bavail * disk.f_frsize
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Settings of Google's and Azure's storage, from the variables that their own tools read.
 
-obstore reads some of them itself; here are those that it does not know, and checks of those on
-which it would fail with a message that is hard to read. GDAL has names of its own for all.
+obstore reads some of them itself. Here are those that it does not know, and checks of those with
+which it would fail with an obscure message. GDAL has its own names for all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EMULATED = {
     "account_key": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/"
     "KBHBeksoGMGw==",
 }
-"""What every emulator of Azure accepts: this key is public, and no secret."""
+"""The account of every Azure emulator: this key is public, not a secret."""
 
 _AZURE = {
     "account_name": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"),
@@ -32,7 +32,7 @@ _AZURE = {
     "sas_key": ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
     "endpoint": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
-"""Variables by the name of the setting, the first that is set counts."""
+"""Variables for each setting; the first one that is set is used."""
 
 _TEXT = "AZURE_STORAGE_CONNECTION_STRING"
 
@@ -43,7 +43,7 @@ def server(name: str, url: str) -> str:
     Raises
     ------
     InputError
-        when it is not one.
+        when it is not a URL.
     """
     if re.fullmatch(r"https?://[^/\s@?]+(/[^\s?]*)?", url) and _has_host(url):
         return url
@@ -54,7 +54,7 @@ def server(name: str, url: str) -> str:
 
 
 def _has_host(url: str) -> bool:
-    """Whether a URL names a host that clients can parse, which some end the process for."""
+    """Whether a URL names a host that clients can parse; some clients crash if they cannot."""
     try:
         parts = urlsplit(url)
         return bool(parts.hostname) and parts.port != 0 and url.isascii()
@@ -63,7 +63,7 @@ def _has_host(url: str) -> bool:
 
 
 def is_set(name: str) -> bool:
-    """Whether a variable is set to something that means yes."""
+    """Whether a variable is set to a word that means yes."""
     return os.environ.get(name, "").lower() in ("1", "true", "on", "yes", "y")
 
 
@@ -79,7 +79,7 @@ def google() -> dict[str, str]:
         return {"base_url": server("GOOGLE_BASE_URL", url).rstrip("/")}
     if url := os.environ.get("STORAGE_EMULATOR_HOST"):
         full = url if "://" in url else f"http://{url}"
-        # An emulator gets no credentials. obstore would ask for some before it writes.
+        # An emulator needs no credentials, but obstore requires some for writing.
         return {
             "base_url": server("STORAGE_EMULATOR_HOST", full).rstrip("/"),
             "bearer_token": "emulator",
@@ -99,17 +99,17 @@ def azure() -> dict[str, str]:
         return _connection(text)
     if is_set("AZURE_STORAGE_USE_EMULATOR"):
         return _emulator()
-    found = {}
+    settings = {}
     for setting, names in _AZURE.items():
         if name := next((name for name in names if os.environ.get(name)), ""):
-            found[setting] = os.environ[name]
+            settings[setting] = os.environ[name]
             if setting == "endpoint":
-                server(name, found[setting])
+                server(name, settings[setting])
             elif setting == "account_key":
-                _check_key(name, found[setting])
-            elif setting == "sas_key" and "sig=" not in found[setting]:
+                _check_key(name, settings[setting])
+            elif setting == "sas_key" and "sig=" not in settings[setting]:
                 raise InputError(f"{name}: not a shared access signature, which contains 'sig='")
-    return found
+    return settings
 
 
 def _emulator() -> dict[str, str]:
@@ -121,57 +121,57 @@ def _emulator() -> dict[str, str]:
 def _check_key(name: str, key: str) -> None:
     try:
         base64.b64decode(key, validate=True)
-    except ValueError:  # also of letters beyond ASCII
+    except ValueError:  # also raised for letters beyond ASCII
         raise InputError(f"{name}: not the key of an account, which is in base64") from None
 
 
 def _connection(text: str) -> dict[str, str]:
     """The settings in a connection string, which take precedence over all others."""
     parts = dict(part.partition("=")[::2] for part in text.strip().split(";") if "=" in part)
-    given = {name.strip().lower(): value.strip() for name, value in parts.items()}
-    if given.get("usedevelopmentstorage", "").lower() == "true":
+    fields = {name.strip().lower(): value.strip() for name, value in parts.items()}
+    if fields.get("usedevelopmentstorage", "").lower() == "true":
         return _emulator()
-    name, endpoint = given.get("accountname", ""), given.get("blobendpoint", "")
+    name, endpoint = fields.get("accountname", ""), fields.get("blobendpoint", "")
     if endpoint:
         url = urlsplit(server(f"BlobEndpoint of {_TEXT}", endpoint))
         name = name or url.path.strip("/") or url.netloc.partition(".")[0]
     elif name:
-        protocol = given.get("defaultendpointsprotocol", "https")
-        suffix = given.get("endpointsuffix", "core.windows.net")
+        protocol = fields.get("defaultendpointsprotocol", "https")
+        suffix = fields.get("endpointsuffix", "core.windows.net")
         endpoint = server(_TEXT, f"{protocol}://{name}.blob.{suffix}")
     else:
         raise InputError(
             f"{_TEXT}: has no AccountName or BlobEndpoint; copy it from the access keys of the "
             "storage account"
         )
-    found = {"account_name": name, "endpoint": endpoint.rstrip("/")}
-    if key := given.get("accountkey"):
+    settings = {"account_name": name, "endpoint": endpoint.rstrip("/")}
+    if key := fields.get("accountkey"):
         _check_key(f"AccountKey of {_TEXT}", key)
-        found["account_key"] = key
-    elif signature := given.get("sharedaccesssignature"):
-        found["sas_key"] = signature
-    return found
+        settings["account_key"] = key
+    elif signature := fields.get("sharedaccesssignature"):
+        settings["sas_key"] = signature
+    return settings
 
 
 def gdal_settings() -> dict[str, str]:
-    """The same for GDAL, whose own variables take precedence.
+    """The same settings for GDAL, whose own variables take precedence.
 
-    What cannot be used is left out: it may not concern this run.
+    Settings that cannot be used are left out: they may not concern this run.
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for settings in (_gdal_google, _gdal_azure):
         with contextlib.suppress(InputError):
-            found |= settings()
-    return found
+            options |= settings()
+    return options
 
 
 def _gdal_google() -> dict[str, str]:
-    found, settings = {}, google()
+    options, settings = {}, google()
     if "base_url" in settings and not os.environ.get("CPL_GS_ENDPOINT"):
-        found["CPL_GS_ENDPOINT"] = f"{settings['base_url']}/"
+        options["CPL_GS_ENDPOINT"] = f"{settings['base_url']}/"
     if "bearer_token" in settings or is_set("GOOGLE_SKIP_SIGNATURE"):
-        found["GS_NO_SIGN_REQUEST"] = "YES"
-    return found
+        options["GS_NO_SIGN_REQUEST"] = "YES"
+    return options
 
 
 def _gdal_azure() -> dict[str, str]:
@@ -179,14 +179,14 @@ def _gdal_azure() -> dict[str, str]:
     if "account_name" not in settings or os.environ.get("AZURE_NO_SIGN_REQUEST"):
         return {}
     if is_set("AZURE_SKIP_SIGNATURE"):
-        found = {"AZURE_NO_SIGN_REQUEST": "YES"}
+        options = {"AZURE_NO_SIGN_REQUEST": "YES"}
     elif "account_key" in settings:
-        found = {"AZURE_STORAGE_ACCESS_KEY": settings["account_key"]}
+        options = {"AZURE_STORAGE_ACCESS_KEY": settings["account_key"]}
     elif "sas_key" in settings:
-        found = {"AZURE_STORAGE_SAS_TOKEN": settings["sas_key"].lstrip("?")}
+        options = {"AZURE_STORAGE_SAS_TOKEN": settings["sas_key"].lstrip("?")}
     else:
-        found = {}
-    found["AZURE_STORAGE_ACCOUNT"] = settings["account_name"]
+        options = {}
+    options["AZURE_STORAGE_ACCOUNT"] = settings["account_name"]
     if "endpoint" in settings:
         words = {
             "AccountName": settings["account_name"],
@@ -194,5 +194,5 @@ def _gdal_azure() -> dict[str, str]:
             "SharedAccessSignature": settings.get("sas_key", "").lstrip("?"),
             "BlobEndpoint": settings["endpoint"],
         }
-        found[_TEXT] = ";".join(f"{name}={value}" for name, value in words.items() if value)
-    return found
+        options[_TEXT] = ";".join(f"{name}={value}" for name, value in words.items() if value)
+    return options

@@ -1,4 +1,4 @@
-"""Runs that build a layer: where it is built, what is resumed, what is replaced."""
+"""Runs that build a layer: where it is built, and what is resumed or replaced."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ DEFAULT_BLOCK = 1024
 
 
 class Target:
-    """The folders in which a layer is built and its final place; does all renames of a run."""
+    """The folders in which a layer is built, and its final one; does all renames of a run."""
 
     def __init__(self, root: Path, name: str, *, replace_store: bool) -> None:
         self.root = root
         self.replace_store = replace_store
-        """Whether the whole store is new; it is then built beside its final name."""
+        """Whether the whole store is new; it is then built next to its final path."""
         self.base = beside(root, "incomplete") if replace_store else root
         self.folder = self.base / ".incomplete"
         self.work = self.folder / name
@@ -73,20 +73,20 @@ class Target:
         self._was_there = root.exists()
 
     def refuse_links(self) -> None:
-        """Refuse links where a run writes, because they lead out of the store.
+        """Reject links where a run writes, because they point out of the store.
 
         Raises
         ------
         StoreError
         """
-        found = [self.folder, self.manifest, self.work, self.temporary, self.spill]
-        for top in found[2:]:
+        paths = [self.folder, self.manifest, self.work, self.temporary, self.spill]
+        for top in paths[2:]:
             for folder, folders, files in os.walk(top):
                 # Shards are replaced, not written into.
-                found += [Path(folder, n) for n in (*folders, *(files if top != self.work else ()))]
-        for path in found:
+                paths += [Path(folder, n) for n in (*folders, *(files if top != self.work else ()))]
+        for path in paths:
             if path.is_symlink():
-                raise StoreError(f"{path}: is a link, and runs write here; delete it")
+                raise StoreError(f"{path}: is a link where runs write; delete it")
 
     def begin(self, grid: GridSpec, header: dict[str, Any]) -> None:
         """Start from scratch: a new store folder if needed, and an empty manifest."""
@@ -103,7 +103,7 @@ class Target:
             write_group(self.base, grid)
         self.clear()
         self.folder.mkdir(exist_ok=True)
-        # Deleted files must not reappear beside the new manifest after a power cut.
+        # After a power cut, deleted files must not reappear next to the new manifest.
         sync_folder(self.folder)
         self.temporary.mkdir()
         with new_file(self.manifest, self.temporary / self.manifest.name) as file:
@@ -116,7 +116,7 @@ class Target:
         return FileShards(self.temporary)
 
     def shards_by(self, temporary: Path) -> FileShards:
-        """Writes shards from another process, through a temporary folder of its own."""
+        """Writes shards from another process, through its own temporary folder."""
         return FileShards(temporary)
 
     def is_busy(self) -> bool:
@@ -135,12 +135,12 @@ class Target:
         """Called for each line appended to the manifest; does nothing here."""
 
     def look(self, layer: Layer, *, checked: bool) -> Callable[[Record], bool]:
-        """Return a function that tells whether the shard of a record exists.
+        """Return a function that checks whether the shard of a record exists.
 
         Parameters
         ----------
         checked
-            Whether to read its checksums too, because another run wrote it.
+            Whether to read its checksums as well, because another run wrote it.
         """
 
         def is_there(record: Record) -> bool:
@@ -161,7 +161,7 @@ class Target:
         return not self.manifest.exists()
 
     def complete_layer(self, layer: Layer, size: np.ndarray, digests: np.ndarray) -> None:
-        """Write the files of the layer besides its shards, which have these sizes and digests."""
+        """Write the files of the layer other than its shards, of these sizes and digests."""
         small = np.argwhere((size > 0) & (size < SMALL))
         sync_files(layer.shard_path(int(i), int(j)) for i, j in small)
         with new_file(layer.path / DIGESTS, self.temporary / DIGESTS) as file:
@@ -171,7 +171,7 @@ class Target:
 
     def header(self) -> dict[str, Any] | None:
         """First line of the manifest of an unfinished run; None if there is none."""
-        if not self.work.exists():  # a kill before the first or after the last step
+        if not self.work.exists():  # killed before the first or after the last step
             return None
         try:
             with open(self.manifest, "rb") as lines:
@@ -181,7 +181,7 @@ class Target:
         return header if isinstance(header, dict) else None
 
     def lock(self) -> None:
-        """Lock the run; a StoreError if another process holds it."""
+        """Lock the run; raise StoreError if another process holds it."""
         try:
             self._lock = os.open(self.manifest, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,7 +193,7 @@ class Target:
             withdraw(folder)
 
     def publish(self, *, finished: bool) -> Layer:
-        """Move the layer into place, unless it was `finished` before; remove what is left over."""
+        """Move the layer into place, unless it was `finished` before; remove other files."""
         with exclusive(self.root):
             self._publish(finished=finished)
             return TileStore.open(self.root).layer(self.place.name)
@@ -222,13 +222,13 @@ class Target:
         self._unlock()
 
     def tidy(self) -> None:
-        """Remove what kills between the last steps of runs of other layers have left."""
+        """Remove files left by runs of other layers that were killed between their last steps."""
         left = [
             path for path in self.folder.glob("*.*") if path.suffix in (".jsonl", ".tmp", ".spill")
         ]
         for name in {path.stem for path in left} - {self.place.name}:
             other = Target(self.root, name, replace_store=False)
-            # Without its folder, nothing of a run can be resumed.
+            # A run without its folder cannot be resumed.
             if not other.work.exists() and not other.is_busy():
                 other.clear()
 
@@ -263,7 +263,7 @@ def create_layer(
     """Begin a layer in a new or existing store.
 
     The layer appears under its name, complete, when the writer's `commit` is called. A new store is
-    built beside its final name and appears with its first layer.
+    built next to its final path and appears with its first layer.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def create_layer(
         The store, which may not exist yet. An existing store must have the same grid; if it holds
         only the layer to overwrite, it may also be replaced by a store with a different grid.
     nodata
-        Value of cells without a value; also the value of absent tiles.
+        The nodata value; also the value of absent tiles.
     block_size
         Side of a block, a power of two from 64 to 8192.
     compress
@@ -279,14 +279,14 @@ def create_layer(
     attributes
         Zarr attributes of the array, such as "units".
     settings
-        What the cells depend on (JSON). A run is resumed only with equal settings.
+        Settings that the cells depend on (JSON). A run is resumed only with equal settings.
     overwrite
         Replace an existing layer, or discard an unfinished run.
     resume
-        Continue an unfinished run, if there is one. With `overwrite`, one of other settings is
+        Continue an unfinished run, if there is one. With `overwrite`, a run with other settings is
         discarded.
     origin
-        Where the cells come from, for messages.
+        Origin of the cells, for messages.
 
     Raises
     ------
@@ -305,9 +305,9 @@ def create_layer(
     if nodata is not None:
         nodata = cells.as_scalar(nodata, dtype)
     header = _header(grid, dtype, nodata, block_size, compress, settings or {})
-    own = {"nodata": cells.to_json(nodata), "settings": header["settings"]}
+    records = {"nodata": cells.to_json(nodata), "settings": header["settings"]}
     layer = Layer(
-        root / name, grid, dtype, block_size, nodata, compress, {**(attributes or {}), KEY: own}
+        root / name, grid, dtype, block_size, nodata, compress, {**(attributes or {}), KEY: records}
     )
     for suffix in ("incomplete", "replaced"):
         if root.name.endswith(f".{suffix}"):
@@ -317,10 +317,10 @@ def create_layer(
         target = place(root, layer, origin, resume=resume, overwrite=overwrite)
         resumed = _resume_or_clear(target, header, resume=resume, overwrite=overwrite)
         if resumed == "finished":
-            there = TileStore.open(target.base).layer(name)
-            return LayerWriter(target, there, finished=True)
+            existing = TileStore.open(target.base).layer(name)
+            return LayerWriter(target, existing, finished=True)
         if resumed and (target.base / "zarr.json").exists():
-            layer.grid = TileStore.open(target.base).grid  # with the same text of its CRS
+            layer.grid = TileStore.open(target.base).grid  # with the same CRS text
         try:
             target.start(layer, header, resumed=bool(resumed))
             return LayerWriter(target, layer, finished=False)
@@ -374,7 +374,7 @@ def _in_bucket(
 
 
 def unfinished_inputs(path: str | os.PathLike[str], name: str) -> list[str] | None:
-    """Layers that an unfinished run of a layer reads; None if there is no such run."""
+    """The layers that an unfinished run of a layer reads; None if there is no such run."""
     if not (header := _unfinished(path, name)):
         return None
     of = (header.get("settings") or {}).get("of")
@@ -394,32 +394,32 @@ def begun_dtype(path: str | os.PathLike[str], name: str, settings: Mapping[str, 
     """
     if header := _unfinished(path, name):
         return header.get("dtype")
-    if (there := TileStore.open(path).find(name)) is None:
+    if (existing := TileStore.open(path).find(name)) is None:
         return None
-    return there.dtype.name if _same_settings(there, settings) else None
+    return existing.dtype.name if _same_settings(existing, settings) else None
 
 
 def begun_compression(
     path: str | os.PathLike[str], name: str, settings: Mapping[str, Any]
 ) -> tuple[str | None, ...]:
-    """As `begun_dtype`, the compression; empty if there is no such run."""
+    """The compression of the same run as for `begun_dtype`; empty if there is no such run."""
     if header := _unfinished(path, name):
         return (header.get("compress"),)
     with contextlib.suppress(StoreError):
-        there = TileStore.open(path).find(name)
-        if there and _same_settings(there, settings):
-            return (there.compress,)
+        existing = TileStore.open(path).find(name)
+        if existing and _same_settings(existing, settings):
+            return (existing.compress,)
     return ()
 
 
 def _compared(settings: Any) -> dict[str, Any]:
-    """The settings that two runs must agree on; a CRS is that of the grid, and compared there."""
-    found: dict[str, Any] = json.loads(json.dumps(dict(settings or {})))
-    return {name: value for name, value in found.items() if name != "crs"}
+    """The settings that two runs must agree on, except the CRS, which is compared with the grid."""
+    plain: dict[str, Any] = json.loads(json.dumps(dict(settings or {})))
+    return {name: value for name, value in plain.items() if name != "crs"}
 
 
-def _same_settings(there: Layer, settings: Mapping[str, Any]) -> bool:
-    return _compared(there.info.get("settings")) == _compared(settings)
+def _same_settings(layer: Layer, settings: Mapping[str, Any]) -> bool:
+    return _compared(layer.info.get("settings")) == _compared(settings)
 
 
 def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
@@ -433,21 +433,21 @@ def _unfinished(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
 
 def _same_grid(root: Any, grid: GridSpec, origin: str) -> GridSpec:
     """The exact grid of a store in a bucket, which must be the same as `grid`."""
-    there = TileStore.open(root).grid
-    if _is_same(there, grid):
-        return there
-    raise StoreError(f"{_other_grid(root, there, grid, origin)} (or delete it first)")
+    existing = TileStore.open(root).grid
+    if _is_same(existing, grid):
+        return existing
+    raise StoreError(f"{_other_grid(root, existing, grid, origin)} (or delete it first)")
 
 
-def _is_same(there: GridSpec, grid: GridSpec) -> bool:
-    known = bool(there.crs_wkt) or not grid.crs_wkt
-    return known and there.same_place(grid) and same_crs(there.crs_wkt, grid.crs_wkt)
+def _is_same(existing: GridSpec, grid: GridSpec) -> bool:
+    comparable = bool(existing.crs_wkt) or not grid.crs_wkt
+    return comparable and existing.same_place(grid) and same_crs(existing.crs_wkt, grid.crs_wkt)
 
 
-def _other_grid(root: Path, there: GridSpec, grid: GridSpec, origin: str) -> str:
-    command = there.warp_command(origin) if os.path.isfile(origin) else None
+def _other_grid(root: Path, existing: GridSpec, grid: GridSpec, origin: str) -> str:
+    command = existing.warp_command(origin) if os.path.isfile(origin) else None
     return (
-        f"{root}: has a different grid ({_describe(there)}) than {origin} ({_describe(grid)}); "
+        f"{root}: has a different grid ({_describe(existing)}) than {origin} ({_describe(grid)}); "
         + (f"warp it to fit ({command}), or " if command else "")
         + "choose another store"
     )
@@ -459,13 +459,13 @@ def _replaces(root: Path, name: str, grid: GridSpec, origin: str, *, overwrite: 
     if _is_same(store.grid, grid):
         return False
     ours = {"zarr.json", *RESERVED, ".incomplete", name, f"{name}.jsonl", f"{name}.tmp"}
-    found = {p.name for p in (*root.iterdir(), *root.glob(".incomplete/*"))} - ours
-    if overwrite and not found:
+    others = {p.name for p in (*root.iterdir(), *root.glob(".incomplete/*"))} - ours
+    if overwrite and not others:
         return True
     raise StoreError(
         _other_grid(root, store.grid, grid, origin)
-        + ("" if found else " or --overwrite")
-        + (f" (--overwrite would lose {min(found)!r})" if overwrite else "")
+        + ("" if others else " or --overwrite")
+        + (f" (--overwrite would lose {min(others)!r})" if overwrite else "")
     )
 
 
@@ -497,21 +497,21 @@ def _header(
 
 
 def unfinished_run(root: Any, name: str) -> str:
-    """The message where a run neither continues an unfinished one nor replaces it."""
+    """The message when neither resume nor overwrite is set and there is an unfinished run."""
     return (
-        f"{root}: an unfinished run of layer {name!r} is there; --resume continues it, "
+        f"{root}: has an unfinished run of layer {name!r}; --resume continues it, "
         "--overwrite starts again"
     )
 
 
 def _is_writing(root: Any, name: str) -> str:
-    return f"{root}: another run is writing {name!r}; wait for its end"
+    return f"{root}: another run is writing {name!r}; wait until it ends"
 
 
 def _resume_or_clear(
     target: Target | BucketTarget, header: dict[str, Any], *, resume: bool, overwrite: bool
 ) -> str | None:
-    """Decide what to do with what exists: "resume", "finished", or None to start again."""
+    """Decide how to treat existing files: "resume", "finished", or None to start again."""
     if target.is_busy():
         raise StoreError(_is_writing(target.root, target.place.name))
     unfinished = target.header()
@@ -525,17 +525,18 @@ def _resume_or_clear(
         raise StoreError(unfinished_run(target.root, target.place.name))
     in_folder = isinstance(target, Target) and not target.replace_store
     if in_folder and target.place.exists() and not is_layer(target.place):
-        raise StoreError(f"{target.place}: in the way, and not a layer of this program; move it")
+        raise StoreError(f"{target.place}: exists and is not a layer of this program; move it")
     if (target.place / "zarr.json").exists():
         if resume:
-            there = TileStore.open(target.base).layer(target.place.name)
+            existing = TileStore.open(target.base).layer(target.place.name)
             same = (
-                _same_settings(there, header["settings"])
-                and cells.to_json(there.nodata) == header["nodata"]
-                and (there.dtype.name, there.compress) == (header["dtype"], header["compress"])
+                _same_settings(existing, header["settings"])
+                and cells.to_json(existing.nodata) == header["nodata"]
+                and (existing.dtype.name, existing.compress)
+                == (header["dtype"], header["compress"])
             )
-            # Also with --overwrite, a run killed after its last rename is finished: the settings
-            # agree.
+            # Even with --overwrite, a run killed after its last rename is finished, since the
+            # settings agree.
             if same and (target.replace_store or not overwrite or header["settings"]):
                 return "finished"
         if not overwrite and not target.replace_store:
@@ -546,11 +547,11 @@ def _resume_or_clear(
 
 
 def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
-    """Say why a run with these settings cannot continue an unfinished one; "" if it can."""
+    """The reason why a run with these settings cannot continue an unfinished one; "" if it can."""
     pairs = [(was, now), (_compared(was.get("settings")), _compared(now["settings"]))]
     for old, new in pairs:
         keys = sorted((old.keys() | new.keys()) - {"settings"})
-        # First an option that was given, last what follows from it: which layers are read.
+        # First an option that the user set, last its consequences: which layers are read.
         inputs = [None, *(old.get("of") or ()), *(new.get("of") or ())]
         layers = {key for key in keys if old.get(key) in inputs and new.get(key) in inputs}
         for key in sorted(
@@ -578,7 +579,7 @@ def _difference(root: Path, was: dict[str, Any], now: dict[str, Any]) -> str:
                 before, after = names if names[0] != names[1] else (before, after)
             return (
                 f"{root}: cannot resume: {key} was {before!r} and is now {after!r}; "
-                "use the same, or --overwrite to start again"
+                "use the same value, or --overwrite to start again"
             )
     return ""
 
@@ -594,8 +595,8 @@ def _mean_same(old: dict[str, Any], new: dict[str, Any]) -> bool:
 def check_layer_name(root: Path, name: str) -> None:
     if len(name) > LONGEST_NAME:
         raise InputError(
-            f"{root}: layer name {name!r} has {len(name)} characters; give one that makes it "
-            f"at most {LONGEST_NAME} long"
+            f"{root}: layer name {name!r} has {len(name)} characters, but at most {LONGEST_NAME} "
+            "are allowed; choose a shorter name"
         )
     if not NAME.fullmatch(name) or name in RESERVED:
         raise InputError(

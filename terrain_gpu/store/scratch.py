@@ -13,11 +13,11 @@ from ..errors import InputError, OutputError, StoreError
 from .swap import withdraw
 
 VARIABLE = "TERRAIN_GPU_SCRATCH"
-"""Environment variable with the folder; --scratch sets it."""
+"""Environment variable that names the folder; --scratch sets it."""
 
 
 def scratch_folder() -> Path:
-    """The folder in which each run creates a folder of its own.
+    """The folder in which each run creates its own folder.
 
     Raises
     ------
@@ -28,7 +28,8 @@ def scratch_folder() -> Path:
     folder = Path(named or tempfile.gettempdir()).absolute()
     if not folder.is_dir():
         raise InputError(
-            f"{folder}: no such folder for scratch files; create it, or set --scratch or {VARIABLE}"
+            f"{folder}: the scratch folder does not exist; create it, or set --scratch or "
+            f"{VARIABLE}"
         )
     return folder
 
@@ -78,7 +79,7 @@ class Scratch:
             for lent in self.spill.glob("lent-*"):
                 withdraw(lent)
             self.temporary.mkdir(exist_ok=True)
-            self.manifest.write_bytes(b"\n")  # in place of a header
+            self.manifest.write_bytes(b"\n")  # instead of a header
         except BlockingIOError:
             raise StoreError(
                 f"{self.folder}: another run is using this folder; wait until it ends"
@@ -88,7 +89,7 @@ class Scratch:
             raise OutputError(f"{self.folder}: cannot be written: {error.strerror}") from error
 
     def end(self, *, keep: bool) -> None:
-        """Remove the folder; with `keep`, only what a later run does not need."""
+        """Remove the folder; with `keep`, remove only files that a later run does not need."""
         shutil.rmtree(self.temporary, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.manifest.unlink(missing_ok=True)
@@ -99,16 +100,16 @@ class Scratch:
         self._let_go()
 
     def _hold(self) -> None:
-        """Lock the folder; an OSError if it cannot be locked or belongs to another user."""
-        found = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        """Lock the folder; raise OSError if it cannot be locked or belongs to another user."""
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            if os.fstat(found).st_uid != os.getuid():
+            if os.fstat(descriptor).st_uid != os.getuid():
                 raise PermissionError(0, "it belongs to another user")
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
-            os.close(found)
+            os.close(descriptor)
             raise
-        self._lock = found
+        self._lock = descriptor
 
     def _let_go(self) -> None:
         if self._lock >= 0:

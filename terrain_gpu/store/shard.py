@@ -21,23 +21,23 @@ from .tiles import ABSENT
 
 MISSING = np.uint64(2**64 - 1)
 GAP = 1 << 14
-"""Bytes between tiles that are read rather than skipped: another request takes as long."""
+"""A gap between tiles of up to this number of bytes is read: another request takes longer."""
 ANY_DIGEST = -1
 ANY_DIGESTS = np.empty((0, 0), np.uint64)
-"""Those of a layer that is being written."""
+"""The digests of a layer that is being written."""
 
 
 def again(layer: Any) -> str:
     """The remedy for a layer whose files were changed."""
     return (
-        "copy or convert the layer again, or take it as it is: "
+        "copy or convert the layer again, or accept it as it is: "
         f"terrain-gpu verify {layer.parent} --accept-changes {layer.name}"
     )
 
 
 @contextlib.contextmanager
 def unless_replaced(layer: Any) -> Iterator[None]:
-    """Where reading a layer fails, say so if another run has replaced it, or just does.
+    """If reading a layer fails because another run has replaced it or is doing so, say that.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def unless_replaced(layer: Any) -> Iterator[None]:
 
 
 def _is_other(layer: Any) -> bool:
-    """Whether a layer of this path is, or will be, another one than that which was opened."""
+    """Whether the layer at this path is no longer, or soon will not be, the one that was opened."""
     from .layer import KEY
 
     try:
@@ -89,10 +89,10 @@ class ShardBytes(Protocol):
         """All bytes, read-only."""
 
     def read(self, buffer: np.ndarray) -> np.ndarray:
-        """Read the first bytes, as many as fit `buffer`."""
+        """Read the first bytes, as many as fit in `buffer`."""
 
     def near(self, start: int, buffer: np.ndarray) -> np.ndarray:
-        """As many bytes from `start` on as `buffer` has, in it or elsewhere in memory."""
+        """As many bytes from `start` as `buffer` has, in `buffer` or elsewhere in memory."""
 
     def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Yield parts of the bytes, in the given order."""
@@ -125,7 +125,7 @@ class FileBytes:
         return buffer
 
     def parts(self, starts: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        # Not mapped: pages of a map count as memory of the process.
+        # Not mapped: mapped pages count as memory of the process.
         for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
             data = os.pread(self._fd, length, start)
             if len(data) != length:
@@ -146,12 +146,12 @@ def opened(
     whole
         Whether most of the shard will be read.
     full, layer
-        For an object, as for `Recent.open`; None if nothing is to be kept of it.
+        For an object, as for `Recent.open`; with None, nothing is cached.
 
     Raises
     ------
     OSError
-        when it cannot be opened; FileNotFoundError when it is not there.
+        when it cannot be opened; FileNotFoundError when it does not exist.
     """
     if isinstance(path, ObjectPath):
         if layer is None:
@@ -183,10 +183,10 @@ class Shard:
     tile_bytes
         Size of a tile that is not compressed.
     compress
-        The compression of tiles, whose sizes vary then.
+        The compression of tiles; sizes of compressed tiles vary.
     digest
-        The recorded digest of the block; `ANY_DIGEST` for a block that is being written; None if
-        none is recorded and tiles have no checksums.
+        The recorded digest of the block; `ANY_DIGEST` for a block that is being written; None if no
+        digest is recorded and tiles have no checksums.
 
     Attributes
     ----------
@@ -224,14 +224,14 @@ class Shard:
             sums = unseal(tail[:-index_bytes])
             if self.data_bytes < 0 or sums is None:
                 raise StoreError(
-                    f"{path}: its checksums are damaged, or another program wrote it; "
+                    f"{path}: its checksums are damaged, or it was written by another program; "
                     f"{again(layer)}"
                 )
             self.sums = np.frombuffer(sums, "<u4")[order]
             self.digest = block_digest(sums, raw)
             if digest not in (ANY_DIGEST, self.digest):
                 raise StoreError(
-                    f"{path}: not the block that was recorded (an older copy?); {again(layer)}"
+                    f"{path}: is not the recorded block (an older copy?); {again(layer)}"
                 )
         if self.data_bytes < 0:
             raise StoreError(f"{path}: truncated: no room for its index; convert it again")
@@ -248,19 +248,19 @@ class Shard:
         longest = pairs[~absent, 1].max(initial=0)
         if compress and longest > most_bytes(tile_bytes):
             raise StoreError(
-                f"{path}: a tile takes {longest} bytes, and none of {tile_bytes} does when it is "
-                "compressed; copy or convert the layer again"
+                f"{path}: a compressed tile has {longest} bytes, too many for {tile_bytes} bytes "
+                "of cells; copy or convert the layer again"
             )
         self.offsets = np.where(absent, np.uint64(0), pairs[:, 0]).astype(np.int64)
         self.offsets[absent] = ABSENT
         self.lengths = pairs[:, 1].astype(np.int64)
 
     def map(self) -> np.ndarray:
-        """The tiles' bytes, memory-mapped read-only where they are in a file."""
+        """The bytes of tiles; if they are in a file, memory-mapped and read-only."""
         return self.source.map()[: self.data_bytes]
 
     def read(self, buffer: np.ndarray) -> np.ndarray:
-        """The tiles' bytes, read into `buffer`."""
+        """The bytes of tiles, read into `buffer`."""
         return self.source.read(buffer)
 
     def tiles(self, ranks: np.ndarray) -> Iterator[np.ndarray]:
@@ -275,12 +275,12 @@ class Shard:
         Parameters
         ----------
         buffer
-            Bytes, at least as many as the longest tile has.
+            Buffer of bytes, at least as long as the longest tile.
 
         Yields
         ------
         some, data, starts, lengths
-            Positions in `ranks`; bytes; where the tiles at these positions lie in them.
+            Positions in `ranks`; bytes; starts and lengths in them of the tiles at these positions.
         """
         order = np.argsort(self.offsets[ranks], kind="stable")
         starts, lengths = self.offsets[ranks[order]], self.lengths[ranks[order]]

@@ -1,11 +1,11 @@
 """Slots for arrays that are rewritten repeatedly, from which a killed run can resume.
 
-`Slots` are parts of one file. The file NAME.saved beside NAME holds a record of 8 bytes for each
+`Slots` are parts of one file. The file NAME.saved next to NAME holds a record of 8 bytes for each
 slot: 1, and the CRC-32C of the saved data. A slot that was only partly written, or lost in a power
-cut, does not match its record and counts as empty. `CodedSlots` are compressed, and `HeldSlots`
-stay in memory, too.
+cut, does not match its record and is treated as empty. `CodedSlots` are compressed, and `HeldSlots`
+are also held in memory.
 
-`SlotFiles` are files, for the processes of a cluster.
+`SlotFiles` are separate files, for the processes of a cluster.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Slots:
         if resume and path.exists() and self._records.exists():
             with output_errors(path):
                 self._files = os.open(path, os.O_RDWR), os.open(self._records, os.O_RDWR)
-                found = self._records.read_bytes()[: count * _RECORD.size]
-            known = np.frombuffer(found[: len(found) // 8 * 8], "<u4").reshape(-1, 2)
-            self.sums = {int(k): int(known[k, 1]) for k in np.flatnonzero(known[:, 0] == 1)}
+                saved = self._records.read_bytes()[: count * _RECORD.size]
+            records = np.frombuffer(saved[: len(saved) // 8 * 8], "<u4").reshape(-1, 2)
+            self.sums = {int(k): int(records[k, 1]) for k in np.flatnonzero(records[:, 0] == 1)}
 
     def __iter__(self) -> Iterator[int]:
         return iter(list(self.sums))
@@ -70,8 +70,8 @@ class Slots:
         with self._lock:
             if self._files is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                how = os.O_RDWR | os.O_CREAT | os.O_TRUNC
-                self._files = os.open(self.path, how, 0o666), os.open(self._records, how, 0o666)
+                flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+                self._files = os.open(self.path, flags, 0o666), os.open(self._records, flags, 0o666)
             return self._files
 
     def save(self, slot: int, array: np.ndarray) -> None:
@@ -113,7 +113,7 @@ class Slots:
             )
 
     def is_whole(self, slot: int, array: np.ndarray) -> bool:
-        """As `load`, but returns whether the slot matches its checksum; if not, it is emptied."""
+        """Like `load`, but return whether the slot matches its checksum; if not, empty it."""
         whole = self._get(slot, array.reshape(-1).view(np.uint8))
         if not whole:
             self.sums.pop(slot, None)
@@ -123,7 +123,7 @@ class Slots:
         return self._read(slot, 0, data) and crc32c(data) == self.sums.get(slot)
 
     def _read(self, slot: int, start: int, data: np.ndarray) -> bool:
-        """Fill an array with bytes of a slot from `start` on; return whether there are so many."""
+        """Fill an array with bytes of a slot from `start`; return whether there are enough."""
         rest, offset = memoryview(data.data), slot * self._slot_bytes + start
         with output_errors(self.path):
             while rest:
@@ -134,7 +134,7 @@ class Slots:
         return True
 
     def sync(self) -> None:
-        """Sync everything saved to the disk, so that it survives a power cut."""
+        """Sync all saved arrays to the disk, so that they survive a power cut."""
         if self._files is None:
             return
         with output_errors(self.path):
@@ -154,16 +154,16 @@ class Slots:
 
 
 PART = 1 << 20
-"""Bytes of an array that `CodedSlots` codes at a time."""
+"""Number of bytes of an array that `CodedSlots` encodes at a time."""
 
 _CODEC, _PIECES = "blosc-lz4", 4
 
 
 def _pieces(cells: np.ndarray, count: int = _PIECES) -> Iterator[tuple[slice, np.ndarray]]:
-    """Some parts of equal length each, and the rest: their numbers, and a row of cells for each.
+    """Yield pieces of several parts of equal length, and the rest: part numbers and rows of cells.
 
-    Of floats, blosc reorders bytes; of integers, bits, which takes 1.6 times as long and leaves no
-    less of distances.
+    Cells are viewed as floats: blosc then reorders bytes instead of bits, which would take 1.6
+    times as long and compress distances no better.
     """
     cells = cells.view(f"f{cells.itemsize}")
     step = PART // cells.itemsize
@@ -179,15 +179,15 @@ def _pieces(cells: np.ndarray, count: int = _PIECES) -> Iterator[tuple[slice, np
 class CodedSlots(Slots):
     """Slots for arrays that are compressed with blosc-lz4.
 
-    The file has holes: it takes as much of the disk as was saved. A slot holds the length and the
-    CRC-32C of each coded part (uint32), then the parts. The checksum of its record is that of the
-    former. Saving and loading take the memory of one more array at most, which is kept for the
-    next.
+    The file is sparse: it takes only the disk space of the saved data. A slot holds the length and
+    the CRC-32C of each encoded part (uint32), then the parts. The checksum in its record is that of
+    the lengths and checksums. Saving and loading take the memory of at most one more array, which
+    is reused.
 
     Parameters
     ----------
     threads
-        Number of threads that code pieces of arrays, for all threads that save and load.
+        Number of threads that encode pieces of arrays, for all threads that save and load.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class CodedSlots(Slots):
 
     @contextmanager
     def _room(self) -> Iterator[np.ndarray]:
-        """Bytes for coded parts, as many as threads ask for at once."""
+        """A buffer for encoded parts; there are as many as threads need at the same time."""
         try:
             room = self._rooms.pop()
         except IndexError:
@@ -217,7 +217,7 @@ class CodedSlots(Slots):
         self._rooms.append(room)
 
     def save(self, slot: int, array: np.ndarray, *, alone: bool = False) -> None:
-        """As `Slots.save`; `alone` codes in the caller's thread."""
+        """Like `Slots.save`; with `alone`, encode in the caller's thread."""
         table = np.empty((ceil_div(array.nbytes, PART), 2), "<u4")
         with self._room() as room:
 
@@ -266,17 +266,17 @@ def _cells_of(buffer: np.ndarray, array: np.ndarray) -> np.ndarray:
 class HeldSlots:
     """Slots whose arrays stay in memory while there is room, and are saved in the background.
 
-    An array that is saved again before its turn is written once. Errors of writing are raised by
-    later calls, by `sync` at the latest; none waits for a buffer then.
+    An array that is saved again before it is written is written once. Write errors are raised by
+    later calls, at the latest by `sync`; no call waits for a buffer after an error.
 
     Parameters
     ----------
     slots
         Where arrays are saved. Only one thread at a time may save or load a slot.
     most_bytes
-        Bytes of the largest array.
+        Size of the largest array in bytes.
     room
-        How many arrays are held; with 0 of them, saving waits for the file.
+        Number of arrays held in memory; with 0, saving waits for the file.
     threads
         Number of threads that save.
     """
@@ -285,12 +285,12 @@ class HeldSlots:
         self._slots, self._most_bytes = slots, most_bytes
         self._holds, self._unused = room > 0, room
         self._held: dict[int, tuple[np.ndarray, Future[None]]] = {}
-        """Buffers that no thread is using; the one that waited longest comes first."""
+        """Buffers that no thread is using, least recently used first."""
         self._changed = threading.Condition()
         self._pool = ThreadPoolExecutor(threads)
 
     def save(self, slot: int, array: np.ndarray) -> None:
-        """Copy a contiguous array; it will be written."""
+        """Copy a contiguous array, to be written later."""
         if not self._holds:
             self._slots.save(slot, array)
             return
@@ -304,7 +304,7 @@ class HeldSlots:
             cells[...] = array
             saving = self._pool.submit(self._slots.save, slot, cells, alone=True)
         except BaseException as error:
-            if buffer is not None:  # others may be waiting for a buffer: they fail, too
+            if buffer is not None:  # others may be waiting for a buffer: they fail as well
                 saving = Future()
                 saving.set_exception(error)
                 self._put_back(slot, buffer, saving)
@@ -313,7 +313,7 @@ class HeldSlots:
         saving.add_done_callback(self._tell)
 
     def load(self, slot: int, array: np.ndarray) -> None:
-        """As `Slots.load`."""
+        """See `Slots.load`."""
         buffer, saving = self._take(slot)
         if saving is None:
             self._slots.load(slot, array)
@@ -335,7 +335,7 @@ class HeldSlots:
             self._changed.notify_all()
 
     def _free_buffer(self) -> np.ndarray:
-        """A new buffer, or that of a slot that is in the file."""
+        """A new buffer, or the buffer of a slot that has been written."""
         with self._changed:
             while not self._unused:
                 for slot, (buffer, saving) in self._held.items():
@@ -349,7 +349,7 @@ class HeldSlots:
             return buffer
 
     def sync(self) -> None:
-        """Write everything saved, and sync it to the disk, also if a slot could not be written."""
+        """Write all saved arrays and sync them to the disk, even if a slot cannot be written."""
         savings = [saving for _, saving in self._held.values()]
         wait(savings)
         self._slots.sync()
@@ -374,16 +374,16 @@ def _matches_checksum(path: Path) -> bool:
 
 
 class SlotFiles:
-    """Numbered slots for arrays, which several processes save.
+    """Numbered slots for arrays that several processes save.
 
-    Every array that is saved is a new file, with its checksum, and counts once the process that
-    keeps the list of `names` has heard of it. So a process that was given up, and saves late,
+    Every saved array is a new file, with its checksum. It becomes the content of the slot when the
+    process with the list of `names` registers it, so a process that was given up and saves late
     changes nothing.
 
     Parameters
     ----------
     folder
-        Other processes do not make it.
+        Folder of the files; other processes do not create it.
     names
         Names of the files, by slot.
     """
@@ -393,32 +393,32 @@ class SlotFiles:
 
     @classmethod
     def beside(cls, path: Path) -> SlotFiles:
-        """Those of a new folder beside `path`, which is made when needed: see `begin`."""
+        """Slots in a new folder next to `path`, which is created by `begin`."""
         return cls(path.with_name(f"{path.name}-{uuid.uuid4().hex}"))
 
     @classmethod
     def left(cls, path: Path) -> SlotFiles:
-        """Those that an earlier run has left beside `path`, in a new folder.
+        """Slots that an earlier run left next to `path`, moved to a new folder.
 
-        Late processes of that run know the old folder only. Of several files for a slot, all but
-        one may be torn: those of processes that were killed.
+        Late processes of that run know only the old folder. If there are several files for a slot,
+        all but one may be incomplete, from processes that were killed.
         """
-        found = cls.beside(path)
-        with output_errors(found.folder):
+        slots = cls.beside(path)
+        with output_errors(slots.folder):
             for old in path.parent.glob(f"{path.name}-*"):
-                found.begin()
+                slots.begin()
                 for file in old.iterdir():
                     if not (name := _SLOT_FILE.fullmatch(file.name)):
-                        continue  # not ours: of a network file system, say
+                        continue  # not ours: from a network file system, for example
                     slot = int(name[1])
-                    if slot not in found or _matches_checksum(file):
-                        os.rename(file, found.folder / file.name)
-                        found.rename(slot, file.name)
+                    if slot not in slots or _matches_checksum(file):
+                        os.rename(file, slots.folder / file.name)
+                        slots.rename(slot, file.name)
                 withdraw(old)
-        return found
+        return slots
 
     def begin(self) -> None:
-        """Make the folder, before others save there."""
+        """Create the folder, before other processes save there."""
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def __iter__(self) -> Iterator[int]:
@@ -428,7 +428,7 @@ class SlotFiles:
         return slot in self.names
 
     def save(self, slot: int, array: np.ndarray) -> None:
-        """Write a contiguous array to a new file, which is the slot from now on.
+        """Write a contiguous array to a new file, which becomes the content of the slot.
 
         Raises
         ------
@@ -461,7 +461,7 @@ class SlotFiles:
             raise StoreError(f"{path}: damaged; compute again with --overwrite")
 
     def is_whole(self, slot: int, array: np.ndarray) -> bool:
-        """As `load`, but returns whether the slot matches its checksum; if not, it is emptied."""
+        """Like `load`, but return whether the slot matches its checksum; if not, empty it."""
         data, path = array.reshape(-1).view(np.uint8), self.folder / self.names[slot]
         with output_errors(path), open(path, "rb") as file:
             whole = file.readinto(data.data) == len(data)
@@ -471,7 +471,7 @@ class SlotFiles:
         return whole
 
     def rename(self, slot: int, name: str) -> None:
-        """Take the file that another process has saved for a slot, and remove the one before."""
+        """Use the file that another process has saved for a slot, and remove the previous one."""
         before, self.names[slot] = self.names.get(slot, name), name
         if before != name:
             with suppress(OSError):
@@ -483,9 +483,9 @@ class SlotFiles:
             os.unlink(self.folder / self.names.pop(slot))
 
     def sync(self) -> None:
-        """Nothing: a file that a power cut loses does not match its checksum."""
+        """Do nothing: a file lost in a power cut does not match its checksum."""
 
     def close(self, *, keep: bool = True) -> None:
-        """Remove the files unless `keep`; who saves late fails."""
+        """Remove the files unless `keep`; processes that save later fail."""
         if not keep:
             withdraw(self.folder)

@@ -19,10 +19,10 @@ from .objects import ObjectPath, named, read_small
 
 
 def absolute(path: str | os.PathLike[str]) -> Any:
-    """The path without ``..`` and links: its last part is a name, to derive other names from."""
-    found = named(path)
-    if isinstance(found, ObjectPath):
-        return found
+    """The path without ``..`` and links, so that other names can be derived from its last part."""
+    url = named(path)
+    if isinstance(url, ObjectPath):
+        return url
     root = Path(os.path.realpath(path))
     if not root.name:
         raise InputError(f"{os.fspath(path)}: not the path of a store; name a folder below it")
@@ -65,7 +65,7 @@ def lent_folder(spill: Path) -> Path:
 
 
 def withdraw(folder: Path) -> None:
-    """Remove a temporary folder, also while processes use it: their renames out of it then fail."""
+    """Remove a temporary folder, even while processes use it: their renames from it then fail."""
     gone = folder.with_name(f"gone-{folder.name}")
     with contextlib.suppress(OSError):
         os.rename(folder, gone)
@@ -73,7 +73,7 @@ def withdraw(folder: Path) -> None:
 
 
 def swap(new: Path, place: Path, old: Path) -> None:
-    """Move `new`, which is complete, to `place`; what was there is deleted last.
+    """Move `new`, which is complete, to `place`; the folder previously there is deleted last.
 
     `recover` completes an interrupted swap.
     """
@@ -102,14 +102,14 @@ def recover(new: Path, place: Path, old: Path) -> None:
         return
     for source in (new, old):
         if not place.exists() and (source / "zarr.json").exists():
-            with contextlib.suppress(OSError):  # the writer was faster, or we may only read
+            with contextlib.suppress(OSError):  # the writer was faster, or this user may only read
                 os.rename(source, place)
     if place.exists():
         _remove(old)
 
 
 def _remove(path: Path) -> None:
-    """Delete a folder of ours, its zarr.json last, so that after a kill it is still recognised."""
+    """Delete a folder of ours, zarr.json last, so that it is still recognised after a kill."""
     with contextlib.suppress(OSError):
         for inner in path.iterdir():
             if inner.is_dir():
@@ -135,7 +135,7 @@ def is_marked(path: Path) -> bool:
 
 
 def refuse_inside(path: Path) -> None:
-    """Refuse a path inside a store, where replacing a layer would delete it.
+    """Reject a path inside a store, where replacing a layer would delete it.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def refuse_inside(path: Path) -> None:
     """
     stores = [folder for folder in absolute(path).parents if is_marked(folder)]
     if stores:
-        raise InputError(f"{path}: lies inside the store {stores[-1]}; name a place outside")
+        raise InputError(f"{path}: is inside the store {stores[-1]}; choose a path outside it")
 
 
 def is_layer(path: Path) -> bool:
@@ -157,11 +157,11 @@ def is_layer(path: Path) -> bool:
 
 def must_be_ours(path: Path) -> None:
     if os.path.lexists(path) and not is_ours(path):
-        raise StoreError(f"{path}: in the way, and not a store of this program; move it")
+        raise StoreError(f"{path}: exists and is not a store of this program; move it")
 
 
 def remove_ours(path: Path) -> None:
     must_be_ours(path)
     _remove(path)
     if path.exists():
-        raise StoreError(f"{path}: in the way, and cannot be deleted; delete it")
+        raise StoreError(f"{path}: must be removed but cannot be; delete it yourself")

@@ -1,6 +1,6 @@
-"""Temporary folders. What a killed process leaves, the next one there removes.
+"""Temporary folders. Those left by a killed process are removed by the next process there.
 
-A process holds a lock on each of its folders, which ends with it.
+A process holds a lock on each of its folders; the lock ends with the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class TemporaryFolder:
-    """A folder that is removed at the end; also a context manager, of its path.
+    """A folder that is removed at the end; as a context manager, it returns its path.
 
     Parameters
     ----------
@@ -59,11 +59,11 @@ class TemporaryFolder:
 def remove_temporary(place: Path) -> None:
     """Remove the temporary folders that killed processes left in a folder, and warn of each."""
     for folder in left_folders(place, _stem()):
-        log.warning("%s: removed this temporary folder, which a killed run had left", folder)
+        log.warning("%s: removed this temporary folder, left by a killed run", folder)
 
 
 def _stem() -> str:
-    """The first part of their names. Locks of other machines are not always seen here."""
+    """The first part of folder names; with the host name, as locks of others may be invisible."""
     return f".terrain-gpu-{hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]}"
 
 
@@ -74,7 +74,7 @@ def locked_folder(place: Path, stem: str) -> tuple[Path, int]:
         try:
             folder.mkdir(mode=0o700)
             lock = _lock(folder)
-        except BaseException:  # such as an interrupt: nothing else knows of the folder yet
+        except BaseException:  # such as an interrupt: nothing else would remove the folder
             with contextlib.suppress(OSError):
                 folder.rmdir()
             raise
@@ -83,7 +83,7 @@ def locked_folder(place: Path, stem: str) -> tuple[Path, int]:
 
 
 def left_folders(place: Path, stem: str) -> Iterator[Path]:
-    """Yield the folders of dead processes; each is locked meanwhile, and then removed."""
+    """Yield the folders of ended processes; each is locked in the meantime, and then removed."""
     ours = re.compile(re.escape(stem) + "-[0-9a-f]{8}")
     with os.scandir(place) as entries:
         left = [Path(entry.path) for entry in entries if ours.fullmatch(entry.name)]
@@ -101,23 +101,23 @@ def _lock(folder: Path, *, must: bool = False) -> int | None:
     Parameters
     ----------
     must
-        Return None also on file systems without locks, where the lock cannot be taken.
+        Also return None on file systems without locks, where the lock cannot be taken.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     try:
-        found = os.open(folder, flags)
+        descriptor = os.open(folder, flags)
     except OSError:
         return None
     try:
         try:
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if must or error.errno in (errno.EAGAIN, errno.EACCES):
                 raise
-        # Between mkdir and flock, another process may have removed it as left over.
-        if os.path.samestat(os.fstat(found), os.stat(folder)):
-            return found
+        # Between mkdir and flock, another process may have removed it as a leftover.
+        if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+            return descriptor
     except OSError:
         pass
-    os.close(found)
+    os.close(descriptor)
     return None

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..grid import TILE, Window
 
 ABSENT = -1
-"""The slot of a tile that is all fill."""
+"""The slot of a tile whose cells are all fill."""
 
 
 def untile(tiles: np.ndarray) -> np.ndarray:
@@ -25,7 +25,7 @@ def split_bits(block: np.ndarray) -> np.ndarray:
     """A (side, side) block as a view with one axis per bit of the tile row and column."""
     bits = (len(block) // TILE).bit_length() - 1
     view = block.reshape(((2,) * bits + (TILE,)) * 2)
-    assert np.may_share_memory(view, block)  # splitting axes needs no copy
+    assert np.may_share_memory(view, block)  # splitting axes does not copy
     return view
 
 
@@ -49,9 +49,9 @@ def arrange(
     Parameters
     ----------
     slots
-        For each tile row and column of the window; `ABSENT` for tiles that are all `fill`.
+        Slot for each tile row and column of the window; `ABSENT` for tiles that are all `fill`.
     ranks
-        Those of all tiles of a block.
+        Ranks of all tiles of a block.
     """
     if "numba" in sys.modules and out.strides[1] == out.itemsize:  # a kernel, without the lock
         from .shard_kernel import place
@@ -82,14 +82,14 @@ def part_of(array: np.ndarray, window: Window, part: Window) -> np.ndarray:
 
 
 def check_buffer(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, what: str) -> None:
-    """Refuse a buffer for `what` that has another shape or dtype, or is read-only.
+    """Check that a buffer for `what` has this shape and dtype and is writable.
 
     Raises
     ------
     InputError
-        kernels write by address, also into a mapped file, which would end the process.
+        if not: kernels write by address, and writing to a read-only map would end the process.
     """
     if out.shape != shape or out.dtype != dtype:
         raise InputError(f"buffer of {out.shape} {out.dtype} for {what}")
     if not out.flags.writeable:
-        raise InputError("buffer is read-only; give one that can be written")
+        raise InputError("the buffer is read-only; use a writable one")

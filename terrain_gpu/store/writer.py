@@ -51,12 +51,12 @@ class FileShards(NamedTuple):
 
     def put(self, path: Path, name: str, parts: list[Any], size: int) -> tuple[()]:
         """Write a shard, or delete it if it has no parts."""
-        own = self.own(name)
+        temporary = self.own(name)
         if parts:
-            with new_file(path, own, sync=size >= SMALL, buffered=False) as file:
+            with new_file(path, temporary, sync=size >= SMALL, buffered=False) as file:
                 write_parts(file, parts)
         else:
-            remove_file(path, own)
+            remove_file(path, temporary)
         return ()
 
 
@@ -90,9 +90,9 @@ class Record(NamedTuple):
 class BlockWriter(Layer):
     """Writes blocks of a layer: each under a temporary name, renamed when complete.
 
-    It can be pickled and used by any process that can open the store. Its blocks count once the
-    `LayerWriter` that lent it has taken the `lines` that record them. After the temporary folder is
-    removed, writing fails, so a process that was given up cannot write late.
+    It can be pickled and used by any process that can open the store. Its blocks are part of the
+    layer once the `LayerWriter` that lent it has received the `lines` that record them. After the
+    temporary folder is removed, writing fails, so a process that was given up cannot write late.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class BlockWriter(Layer):
     def write_block(self, i: int, j: int, data: np.ndarray) -> int:
         """Write block (i, j): temporary file, fsync (small shards later), rename, record.
 
-        A block that is all fill has no file.
+        A block whose cells are all fill has no file.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class BlockWriter(Layer):
         Raises
         ------
         InputError
-            when shape or dtype are wrong: nothing is cast silently.
+            when shape or dtype is wrong: nothing is cast silently.
         OutputError
             when the disk is full or the folder is not writable.
         """
@@ -140,7 +140,7 @@ class BlockWriter(Layer):
         return self._save(i, j, np.ascontiguousarray(data), lambda: self._tiled(data))
 
     def write_tiles(self, i: int, j: int, tiles: np.ndarray) -> int:
-        """As `write_block`, with all tiles of a block in Z-order, shape (tiles, 64, 64).
+        """Like `write_block`, with all tiles of a block in Z-order, shape (tiles, 64, 64).
 
         Cells outside the raster are ignored.
         """
@@ -164,43 +164,43 @@ class BlockWriter(Layer):
         Parameters
         ----------
         data
-            The block, or its tiles one below another; C-contiguous.
+            The block, or its tiles stacked vertically; C-contiguous.
         tiled
             Returns tiles in Z-order and their ranks.
         """
         tag: tuple[str, ...] = ()
         if (saved := self._saved_at_once(i, j, data)) is not None:
-            size, digest, found = saved
+            size, digest, stats = saved
         else:
-            found = cells.stats(data, self.nodata)
+            stats = cells.stats(data, self.nodata)
             parts, digest = self._shard_of(*tiled())
             size = sum(memoryview(part).nbytes for part in parts)
             tag = self._shards.put(self.shard_path(i, j), f"{i}-{j}", parts, size)
-        low, high = cells.to_json(found.low), cells.to_json(found.high)
-        self.record(sealed_line((i, j, size, found.valid, low, high, f"{digest:016x}", *tag)))
+        low, high = cells.to_json(stats.low), cells.to_json(stats.high)
+        self.record(sealed_line((i, j, size, stats.valid, low, high, f"{digest:016x}", *tag)))
         return size
 
     def _saved_at_once(self, i: int, j: int, data: np.ndarray) -> Any:
-        """Write a shard in one call; return size, digest and `Stats`, None where that cannot be."""
+        """Write a shard in one call; return size, digest and `Stats`, or None if impossible."""
         if not isinstance(self._shards, FileShards):
             return None
         if (kernels := saves_at_once(self.compress)) is None:
             return None
         if (cuts := self._saves.get(data.shape)) is None:
             self._saves[data.shape] = cuts = kernels.TileCuts.of(data.shape, self._order, self.fill)
-        path, own = self.shard_path(i, j), self._shards.own(f"{i}-{j}")
-        given = data, cuts, self.compress, SMALL
-        saved = kernels.write_shard(str(path), str(own), *given, self._scratch)
+        path, temporary = self.shard_path(i, j), self._shards.own(f"{i}-{j}")
+        options = data, cuts, self.compress, SMALL
+        saved = kernels.write_shard(str(path), str(temporary), *options, self._scratch)
         if saved.state == kernels.WRITTEN:
-            settle(own, path)
+            settle(temporary, path)
         elif saved.state == kernels.EMPTY:
-            remove_file(path, own)
+            remove_file(path, temporary)
         elif saved.state != kernels.SAVED:
             return None
         return saved.size, saved.digest, kernels.stats(data, self.nodata, saved.ends)
 
     def record(self, line: bytes) -> None:
-        """Keep the record of a written block; the process that lent this writer collects it."""
+        """Store the record of a written block, for the process that lent this writer."""
         self.lines.append(line)
 
     def patch_block(self, i: int, j: int, row: np.ndarray, col: np.ndarray, bits: Any) -> None:
@@ -224,9 +224,9 @@ class BlockWriter(Layer):
         return ANY_DIGESTS
 
     def _tiled(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The tiles of a block in Z-order, those that have cells, and their ranks.
+        """The tiles of a block that have cells, in Z-order, and their ranks.
 
-        For buckets, and where a shard cannot be written in one call.
+        Used for buckets, and where a shard cannot be written in one call.
         """
         if data.shape == (self.block_size, self.block_size):
             whole = self._room(self._ranks.size)[1].view(self.dtype).reshape(-1, TILE, TILE)
@@ -267,15 +267,15 @@ class BlockWriter(Layer):
         return [*body, *map(seal, tail)], block_digest(*tail)
 
     def _room(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """A byte buffer of this thread for `count` coded tiles, and its end for the tiles."""
+        """A byte buffer of this thread for `count` encoded tiles, and its end for the tiles."""
         most = most_bytes(self._tile_bytes) if self.compress else self._tile_bytes
         room = self._scratch(count * most)
         return room, room[count * (most - self._tile_bytes) :]
 
     def _coded(self, tiles: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Code tiles: the bytes of all of them, and the length and CRC-32C of each.
+        """Encode tiles; return the bytes of all of them, and the length and CRC-32C of each.
 
-        Tiles in this thread's buffer are overwritten: what is coded never reaches the next of them.
+        Tiles in this thread's buffer are overwritten: encoded bytes never reach the next tile.
         """
         room = self._room(len(tiles))[0]
         lengths, sums = code_tiles(str(self.compress), tiles, present, room)
@@ -294,7 +294,7 @@ class BlockWriter(Layer):
 
 
 def _lent(*facts: Any) -> BlockWriter:
-    """A writer in another process. Two of them may write the same block at the same time."""
+    """A writer in another process. Two such writers may write the same block at the same time."""
     *layer, shards = facts
     return BlockWriter(Layer(*layer), shards._replace(suffix=f"-{uuid.uuid4().hex}"))
 
@@ -307,13 +307,13 @@ class WrittenBlocks(Layer):
 
 
 class LayerWriter(BlockWriter):
-    """A layer being written, in a folder of its own until `commit` moves it into place.
+    """A layer being written, in its own folder until `commit` moves it into place.
 
     Blocks may be written from any thread or forked process, but each block only by one at a time.
     Every block is committed by a rename and recorded in the manifest of the run, so a killed run
-    can be resumed. Finished blocks can be read (`read_block`). Use it as a context manager: leaving
-    it without `commit` keeps the finished blocks for ``resume=True``, or removes the folder if
-    there are none.
+    can be resumed. Finished blocks can be read (`read_block`). Use it as a context manager: without
+    `commit`, finished blocks are kept for ``resume=True``; if there are none, the folder is
+    removed.
     """
 
     def __init__(self, target: Target | BucketTarget, layer: Layer, *, finished: bool) -> None:
@@ -332,10 +332,10 @@ class LayerWriter(BlockWriter):
             self.done[...] = True
             return
         self._log = os.open(target.manifest, os.O_WRONLY | os.O_APPEND)
-        # Ends a last line that a kill or a full disk left incomplete.
+        # Terminates a last line that is incomplete after a kill or on a full disk.
         os.write(self._log, b"\n")
-        for found in self._records(checked=True):
-            self.done[found.at] = True
+        for record in self._records(checked=True):
+            self.done[record.at] = True
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WrittenBlocks, self._facts()
@@ -353,13 +353,13 @@ class LayerWriter(BlockWriter):
             self._target.release(keep=complete or (self.keep and self._worth_keeping()))
 
     def _close(self) -> None:
-        """Close the manifest, once: another thread may have a file of this number by then."""
+        """Close the manifest, only once: another thread may get a file with this descriptor."""
         if self._log >= 0:
             log, self._log = self._log, -1
             os.close(log)
 
     def record(self, line: bytes) -> None:
-        """Record a block as written, by its line in the manifest."""
+        """Record a block as written with a line in the manifest."""
         with output_errors(self._target.manifest):
             # One small O_APPEND write: concurrent writers need no lock.
             if os.write(self._log, line) != len(line):
@@ -367,12 +367,12 @@ class LayerWriter(BlockWriter):
         self._target.recorded(line)
 
     def lent(self, temporary: Path) -> BlockWriter:
-        """A writer for other processes, with a temporary folder of its own."""
+        """A writer for other processes, with its own temporary folder."""
         return BlockWriter(self, self._target.shards_by(temporary))
 
     @property
     def spill(self) -> Path:
-        """A folder for data that the run keeps beside the layer; removed at the end of the run."""
+        """A folder for further data of the run; removed at the end of the run."""
         return self._target.spill
 
     def errors(self) -> AbstractContextManager[None]:
@@ -415,29 +415,29 @@ class LayerWriter(BlockWriter):
         return layer
 
     def ranges(self) -> Iterator[tuple[tuple[int, int], Any, Any]]:
-        """Yield the finished blocks that have valid cells, and the range of these."""
-        for found in self._records():
-            if found.low is not None and found.high is not None:
-                yield found.at, found.low, found.high
+        """Yield the finished blocks that have valid cells, with the range of these cells."""
+        for record in self._records():
+            if record.low is not None and record.high is not None:
+                yield record.at, record.low, record.high
 
     def statistics(self) -> dict[str, Any]:
         """Statistics of the finished blocks, as `commit` records them."""
         return self._tally()[2]
 
     def _tally(self) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        """Bytes and digests of all blocks, and statistics."""
+        """Sizes in bytes and digests of all blocks, and statistics."""
         shape = self.blocks.shape
         seen = np.zeros(shape, bool)
         size, valid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         low, high = np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)
         digests = np.zeros(shape, np.uint64)
         # If a killed run wrote a block twice, its line may be newer than the file.
-        for found in self._records(checked=bool(self.done.any())):
-            at = found.at
-            seen[at], size[at], valid[at] = True, found.size, found.valid
-            digests[at] = found.digest
-            if found.low is not None and found.high is not None:
-                low[at], high[at] = found.low, found.high
+        for record in self._records(checked=bool(self.done.any())):
+            at = record.at
+            seen[at], size[at], valid[at] = True, record.size, record.valid
+            digests[at] = record.digest
+            if record.low is not None and record.high is not None:
+                low[at], high[at] = record.low, record.high
         if not seen.all():
             missing = counted((~seen).sum(), "block was", "blocks were")
             raise StoreError(f"{self.path}: {missing} never written")
@@ -454,14 +454,14 @@ class LayerWriter(BlockWriter):
 
     def _complete(self, attributes: Mapping[str, Any]) -> None:
         size, digests, statistics = self._tally()
-        own = {
+        records = {
             **self.info,
             **attributes,
             **statistics,
             "stored_bytes": int(size.sum()),
             "digest": layer_digest(self.facts, digests),
         }
-        self.attributes[KEY] = own
+        self.attributes[KEY] = records
         self._target.complete_layer(self, size, digests)
 
     def _records(self, *, checked: bool = False) -> Iterator[Record]:
@@ -477,9 +477,9 @@ class LayerWriter(BlockWriter):
         with open(self._target.manifest, "rb") as lines:
             next(lines, None)
             for line in lines:
-                # A killed run may leave the last line incomplete; its block is done again.
-                if (found := Record.read(line)) is None:
+                # A killed run may leave the last line incomplete; its block is written again.
+                if (record := Record.read(line)) is None:
                     continue
-                i, j = found.at
-                if i in range(down) and j in range(across) and is_there(found):
-                    yield found
+                i, j = record.at
+                if i in range(down) and j in range(across) and is_there(record):
+                    yield record

@@ -480,7 +480,10 @@ def test_scale_and_offset_are_told(world, capfd, caplog):
     with rasterio.open("dm.tif", "r+") as file:
         file.scales, file.offsets = (0.1,), (-5.0,)
     assert call(capfd, "convert-dataset dm.tif s.zarr")[0] == 0
-    assert "dm.tif: its values are cells x 0.1 + -5.0, but what is computed" in caplog.text
+    assert (
+        "dm.tif: its values are stored as cells with scale 0.1 and offset -5.0, which"
+        in caplog.text
+    )
     out = call(capfd, "info s.zarr --json report.json")[1]
     assert "values  3570 .. 3570, nodata None, 0.0% of the cells, stored: x 0.1 + -5" in out
     layer = json.loads(Path("report.json").read_text())["result"]["layers"]["elevation"]

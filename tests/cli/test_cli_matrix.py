@@ -288,7 +288,7 @@ def test_features_of_one_name_are_told(places, capfd, caplog):
         capfd, "cost-matrix s.zarr --sources towns.geojson --id-field called -o t.csv"
     )
     assert (code, "2 sources" in out) == (0, True)
-    told = "share a name are one place: 2 are called 'b', 2 are called 'c'; rename some to keep"
+    told = "share a name are treated as one: 2 are called 'b', 2 are called 'c'; rename them to"
     assert f"towns.geojson: features that {told}" in caplog.text
     caplog.clear()
     write_points("apart.geojson", HUTS, called=["b", "c", "a"])

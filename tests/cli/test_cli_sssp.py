@@ -500,7 +500,7 @@ def test_several_results_in_one_store(world, capfd):
         ("friction", "does not hold distances"),
         ("backlink", "this layer holds other results"),
         ("no/name", "layer name 'no/name'"),
-        ("a" * 60, "_backlink' has 69 characters; give one that makes it at most 64 long"),
+        ("a" * 60, "_backlink' has 69 characters, but at most 64 are allowed"),
     ):
         code, _, err = call(
             capfd, f"compute-sssp s.zarr --source-rowcol 30,40 --into {name} --backlink x.tif"
@@ -597,7 +597,7 @@ def test_places_on_barriers(world, capfd, program, end):
     assert f"s.zarr/walls: feature 3 at row {three[0]}, column {three[1]} (" in err
     assert f"nearest usable cell: row {three[0] - 1}, column {three[1]}, 1 cell away), " in err
     assert f", feature 2 at row {two[0]}, column {two[1]} (" in err
-    assert "with --snap CELLS of the command, or leave them out, with --nodata skip" in err
+    assert "(--snap CELLS of the command), or leave them out (--nodata skip)" in err
     code, out, err = run("void")
     assert (code, out) == (2, "")
     assert "void.geojson: 1 of 2 given cells are nodata in " in err
@@ -614,8 +614,8 @@ def test_sources_in_one_cell_are_told(world):
     )
     assert done.returncode == 0
     assert done.stderr == (
-        "WARNING: 2 of 4 sources ignored: their cell has one with a lower start cost or id: "
-        "3 at row 30, column 40 (but 2), 1 at row 30, column 40 (but 2)\n"
+        "WARNING: 2 of 4 sources ignored, because another one in the same cell has a lower start "
+        "cost or id: 3 at row 30, column 40 (but 2), 1 at row 30, column 40 (but 2)\n"
     )
     assert set(np.unique(read_tif("a.tif"))) == {0, 2, 4}
     assert layer("distance")[30, 40] == 2
@@ -909,7 +909,7 @@ WRONG = (
     Wrong(
         f"s.zarr {HERE} --targets nix.shp --path p.geojson", ("--targets: nix.shp: no such file",)
     ),
-    Wrong(f"s.zarr {HERE} -o d.png", ("--output: d.png: name the output .tif",)),
+    Wrong(f"s.zarr {HERE} -o d.png", ("--output: d.png: the name of the output must end in .tif",)),
     Wrong(f"s.zarr {HERE} -o dem.tif", ("--output: dem.tif: exists; --overwrite replaces it",)),
     Wrong(f"s.zarr {HERE} -o nix/d.tif", ("--output: nix/d.tif: its folder does not exist",)),
     Wrong(f"s.zarr {HERE} --backlink dem.tif", ("--backlink: dem.tif: exists; --overwrite",)),

@@ -261,10 +261,10 @@ def test_rasters_whose_rows_count_northwards(world, capfd):
     words = "compute-sssp {} --friction {} --cost friction --source-rowcol 5,6 -o x.tif"
     code, _, err = call(capfd, words.format("dem.tif", "turned.tif"))
     assert code == 2
-    assert "turned.tif: counts its rows or columns in the other direction; warp it" in err
+    assert "turned.tif: has its rows or columns in the opposite order; warp it" in err
     code, _, err = call(capfd, words.format("turned.tif", "walls.tif"))
     assert code == 2
-    assert "walls.tif: counts its rows or columns in the other direction; rows of the raster" in err
+    assert "walls.tif: has its rows or columns in the opposite order; the rows of the raster" in err
     assert call(capfd, words.format("turned.tif", "turned.tif"))[0] == 0
 
 
@@ -276,7 +276,7 @@ def test_a_raster_that_covers_less_and_has_no_nodata_value(world, capfd):
             with rasterio.open(name, "w", **file.profile | size) as less:
                 less.write(file.read()[:, :-3])
     words = "compute-sssp dem.tif --friction {} --cost friction --source-rowcol 5,6 -o x.tif"
-    told = "cells that it does not cover become 0 (-dstnodata"
+    told = "cells that it does not cover become 0 (use -dstnodata"
     assert told in call(capfd, words.format("bare.tif"))[2]
     assert told not in call(capfd, words.format("told.tif"))[2]
 

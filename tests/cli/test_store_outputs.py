@@ -67,7 +67,10 @@ def test_commands_write_them(world, capfd):
     assert call(capfd, "slope dem.tif -o dem.zarr")[0] == 0
     assert call(capfd, "slope dem.tif -o slope.tif")[0] == 0
     code, _, said = call(capfd, "flow-direction dem.tif -o dem.zarr")
-    assert (code, said) == (2, "Error: dem.zarr: exists; --overwrite puts the layer into it\n")
+    assert (code, said) == (
+        2,
+        "Error: dem.zarr: exists; --overwrite puts the layer into it\n",
+    )
     assert call(capfd, "flow-direction dem.tif -o dem.zarr --overwrite --compress zstd")[0] == 0
     assert sorted(os.listdir()) == ["dem.tif", "dem.zarr", "part.tif", "slope.tif"]
     made = TileStore.open("dem.zarr")
@@ -123,21 +126,24 @@ def test_a_second_run_replaces_the_first(world, capfd, command):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("slope dem.tif -o x.zarr --cog", "x.zarr: cog is for GeoTIFF; leave it out, or name the"),
-        ("slope dem.tif -o x.zarr --compress lzw", "x.zarr: compress lzw is for GeoTIFF"),
+        ("slope dem.tif -o x.zarr --cog", "x.zarr: cog applies only to GeoTIFF; leave it out, or"),
+        ("slope dem.tif -o x.zarr --compress lzw", "x.zarr: compress lzw applies only to GeoTIFF"),
         (
             "compute-sssp dem.tif --source-rowcol 80,90 -o x.zarr --dtype float32",
-            "dtype float32 is",
+            "dtype float32 applies only",
         ),
         (
             "slope part.tif -o dem.zarr --overwrite",
-            "dem.zarr: exists with another grid, of 90 x 110",
+            "dem.zarr: is a store with another grid, of 90 x 110",
         ),
         ("slope dem.zarr -o dem.zarr --overwrite", "STORE already names this file"),
-        ("export dem.zarr x.zarr --encoding grass", "x.zarr: encoding grass is for GeoTIFF"),
+        (
+            "export dem.zarr x.zarr --encoding grass",
+            "x.zarr: encoding grass applies only to GeoTIFF",
+        ),
         ("export dem.zarr no/x.zarr", "no/x.zarr: its folder no does not exist; make it first"),
         ("export dem.zarr dem.tif/x.zarr", "its folder dem.tif does not exist"),
-        ("export dem.zarr dem.zarr/x.zarr", "lies inside the store"),
+        ("export dem.zarr dem.zarr/x.zarr", "is inside the store"),
         ("export dem.zarr folder.zarr", "folder.zarr: is a folder, but not a store"),
     ],
 )
@@ -197,7 +203,7 @@ def test_a_stopped_export_of_something_else(world, capfd, monkeypatch):
     west, south, east, north = grid.bounds
     half = f"{west} {south} {(west + east) / 2} {north}"
     code, _, said = call(capfd, f"export dem.zarr x.zarr --bounds {half} --overwrite")
-    assert (code, "exists with another grid" in said) == (2, True)
+    assert (code, "is a store with another grid" in said) == (2, True)
     assert TileStore.open("x.zarr").grid == grid
 
 

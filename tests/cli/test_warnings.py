@@ -53,7 +53,7 @@ FILES = {"contours", "network", "polygons"}
 FAIL = {"burn", "corridor", "cost-matrix", "least-cost-network", "streams", "watershed"}
 """Those that need a cell with a value."""
 
-WORDS = "no cell has a value, all are nodata (-9999); check the nodata value, band and bounds of"
+WORDS = "has no valid cells, all are nodata (-9999); check the nodata value, band and bounds of"
 
 
 def write(path, cells, crs="EPSG:32617", top=4_000_000.0):
@@ -145,7 +145,7 @@ def test_it_says_what_the_cells_are(tmp_path, caplog, dtype, nodata, words):
         file.write(cells, 1)
     with caplog.at_level(logging.WARNING):
         convert_dataset([tmp_path / "e.tif"] * 2, tmp_path / "s.zarr")
-    assert f"e.tif and 1 more: no cell has a value, {words}" in caplog.text
+    assert f"e.tif and 1 more: has no valid cells, {words}" in caplog.text
 
 
 MEASURED = {
@@ -190,7 +190,7 @@ def test_what_mercator_distorts(tmp_path, monkeypatch, caplog, line, crs):
     told = "\n".join(one for one in caplog.messages if "Mercator" in one)
     wrong = MEASURED[line].split() if crs == "EPSG:3857" else []
     assert {one for one in SAYS if SAYS[one] in told} == set(wrong)
-    assert ("reproject the raster, for instance to UTM" in told) == bool(wrong)
+    assert ("reproject the raster, for example to UTM" in told) == bool(wrong)
 
 
 @pytest.mark.parametrize(

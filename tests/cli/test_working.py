@@ -232,7 +232,7 @@ def test_the_next_run_removes_what_a_killed_one_left(world, capfd, caplog):
             left = kill()
             assert call(capfd, words)[0] == 0
             assert set(world.glob(".terrain-gpu-*")) == {alive.parent, theirs}
-            assert f"{left}: removed this temporary folder, which a killed run" in caplog.text
+            assert f"{left}: removed this temporary folder, left by a killed run" in caplog.text
             assert call(capfd, "convert-dataset dem.tif s.zarr --overwrite")[0] == 0
 
 

@@ -246,7 +246,7 @@ def test_refusals(store, tmp_path):
             accumulate(store, overwrite=True, **names)
     shortest_paths(store, [(0, 0)], backlink=True)
     for names, message in (
-        ({"into": "distance"}, "'distance' does not hold sums that a run"),
+        ({"into": "distance"}, "'distance' does not hold sums that this program"),
         ({"directions": "backlink"}, "'backlink' does not hold drainage directions that"),
     ):
         with pytest.raises(InputError, match=message):
@@ -307,8 +307,8 @@ def test_outlets_in_one_cell_count_once(store, caplog):
     found = accumulate(store, from_rowcol(grid, [(5, 6), (5, 6), (9, 9)]))
     assert (found.outlets, found.reached) == (2, 60_000)
     assert [m for m in caplog.messages if "outlets" in m] == [
-        "1 of 3 outlets ignored: their cell has one with a lower start cost or id: 2 at "
-        "row 5, column 6 (but 1)"
+        "1 of 3 outlets ignored, because another one in the same cell has a lower start cost or id:"
+        " 2 at row 5, column 6 (but 1)"
     ]
 
 

@@ -105,7 +105,8 @@ def test_tables_of_other_kinds(dem, tmp_path, capsys):
     assert call("basins s.zarr --table t.geojson --overwrite -o t.geojson") == 2
     assert call("basins s.zarr --table t.txt --overwrite") == 2
     assert (
-        "t.txt: name the table .csv, .parquet, .geojson, .gpkg or .fgb" in capsys.readouterr().err
+        "t.txt: the name of a table must end in .csv, .parquet, .geojson, .gpkg or .fgb"
+        in capsys.readouterr().err
     )
     (tmp_path / "t.geojson").unlink()
     assert call("basins s.zarr --table t.geojson --resume") == 2

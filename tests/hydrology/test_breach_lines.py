@@ -227,7 +227,7 @@ def test_from_a_raster_without_another_output(dem, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--lines l.shp", "l.shp: name the file .geojson"),
+        ("--lines l.shp", "l.shp: the name must end in .geojson"),
         ("--lines no/l.gpkg", "its folder does not exist"),
         ("--lines s.zarr", "s.zarr: STORE already names this file"),
         ("--lines there.gpkg", "there.gpkg: exists; --overwrite replaces it"),

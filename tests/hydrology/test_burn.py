@@ -229,7 +229,7 @@ def test_what_cannot_be_burned(place, capsys, words, told):
 def test_streams_that_cannot_be_read(place, capsys):
     vector(place / "far.geojson", ("LineString", [[0, 0], [1, 1]]))
     for file, told in (
-        ("far.geojson", "--streams: far.geojson: 1 of 1 features not inside the raster"),
+        ("far.geojson", "--streams: far.geojson: 1 of 1 features are not inside the raster"),
         ("no.gpkg", "no.gpkg"),
         ("r.csv", "a table, not a vector file"),
     ):
@@ -240,7 +240,7 @@ def test_streams_that_cannot_be_read(place, capsys):
     with pytest.raises(InputError, match="streams"):
         burn("s.zarr", [], depth=1)
     for other, message in (
-        (-1, "no cell has a value, all are nodata"),
+        (-1, "has no valid cells, all are nodata"),
         (7, "all cells of the stre"),
     ):
         cells = np.where(np.eye(3) == 1, -1, other).astype(np.int16)

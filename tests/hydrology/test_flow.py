@@ -574,7 +574,7 @@ def test_directions_in_a_wrong_encoding_are_named(tmp_path, monkeypatch, capsys,
     raster_of(codes, "n.tif", tag="nextxy")
     assert "n.tif: encoding 'nextxy' has two bands" in refused("n.tif t.zarr")
     assert call("convert-dataset x.tif l.zarr --layer codes --encoding ldd --verify") == 0
-    assert caplog.text.count("its tag FLOW_DIRECTION_ENCODING says grass; taken as ldd") == 1
+    assert caplog.text.count("its tag FLOW_DIRECTION_ENCODING says grass; it is read as ldd") == 1
     assert set(np.unique(whole(TileStore.open("l.zarr").layer("codes")))) == {1, 128}
 
 
@@ -622,7 +622,7 @@ def test_dataarrays_tell_the_encoding_of_directions(tmp_path):
 def test_only_directions_have_an_encoding(dem, capsys):
     make_store(Path("s.zarr"), dem, None, 64)
     assert call("export s.zarr x.tif --encoding grass") == 2
-    assert "'elevation' does not hold flow directions; leave out" in capsys.readouterr().err
+    assert "'elevation' does not hold flow directions, so" in capsys.readouterr().err
     codes = np.full((70, 80), 1, np.uint8)
     codes[3, 4] = 7
     store_of_codes(Path("t.zarr"), codes)

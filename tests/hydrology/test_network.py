@@ -434,7 +434,7 @@ def test_refusals(store, tmp_path):
     for wrong in (-1.0, math.nan, math.inf):
         with pytest.raises(InputError, match=f"min_length {wrong} is not a finite number"):
             extract_network(store, target, min_length=wrong)
-    with pytest.raises(InputError, match=r"name the file \.geojson"):
+    with pytest.raises(InputError, match=r"must end in \.geojson"):
         extract_network(store, tmp_path / "a.shp", min_length=1)
     with pytest.raises(PlanError, match="too small to extract the network of 200 x 300"):
         extract_network(store, target, min_length=1, memory_limit=300 * 10**6)
@@ -680,11 +680,11 @@ MUTATIONS = {
     "joined": (joined, "a node lies between its ends"),
     "a cell twice": (
         lambda f, g: f[1]["geometry"]["coordinates"].insert(1, f[1]["geometry"]["coordinates"][1]),
-        "not beside each other",
+        "not neighbours",
     ),
     "one cell": (
         lambda f, g: f[1]["geometry"].update(coordinates=f[1]["geometry"]["coordinates"][:1]),
-        "has less than two cells",
+        "has fewer than two cells",
     ),
     "another attribute": (lambda f, g: f[0]["properties"].update(colour=1), "other attributes"),
     "an attribute less": (lambda f, g: f[0]["properties"].pop("cells"), "cells is None"),

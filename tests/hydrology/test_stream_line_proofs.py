@@ -177,7 +177,7 @@ def change(features, name):
         own[name] = float(np.nextafter(old, np.inf))
 
 
-APART = "its cells are not beside each other|follow the directions|no channel|no link does"
+APART = "successive cells are not neighbours|follow the directions|no channel|no link does"
 MUTATIONS = {
     "dropped": (lambda f: f.pop(3), r"row \d+, column \d+: is on a channel and on no line"),
     "the last dropped": (lambda f: f.pop(), "is on a channel and on no line"),
@@ -203,7 +203,7 @@ MUTATIONS = {
         "line .* ends where no link does",
     ),
     "turned": (lambda f: points(f, long(f)).reverse(), APART + "|row-major order"),
-    "one cell": (lambda f: points(f, long(f)).__delitem__(slice(1, None)), "less than two cells"),
+    "one cell": (lambda f: points(f, long(f)).__delitem__(slice(1, None)), "fewer than two cells"),
     "undrawn": (undrawn, "line .*: ends where no link does"),
     "drawn": (drawn, "row-major order|another line"),
     "moved": (partial(moved, start=-1), "line .*: start is -1, no cell"),

@@ -669,13 +669,13 @@ def test_sums_of_nothing(tmp_path):
     add_layer(store, "sums", np.zeros((3, 3), np.int64), 64, nodata=0)
     add_layer(store, "nothing", np.zeros((3, 3), np.int64), 64)
     for sums, message in (
-        ("sums", r"sums: no cell has a value, all are nodata \(0\); check"),
+        ("sums", r"sums: has no valid cells, all are nodata \(0\); check"),
         ("nothing", "nothing: no sum is above 0, so there are no channels; check"),
     ):
         for find in streams, hand:
             with pytest.raises(InputError, match=message):
                 find(store, 1, directions="codes", accumulation=sums)
-    with pytest.raises(InputError, match=r"elevation: no cell has a value, all are nodata \(-1\)"):
+    with pytest.raises(InputError, match=r"elevation: has no valid cells, all are nodata \(-1\)"):
         shortest_paths(store, [(0, 0)])
 
 
@@ -764,7 +764,7 @@ def test_elevations_are_needed_only_for_lines(tmp_path):
     write(store, "elevation", heights, -9.0, 64, GridSpec(1, 4))
     with pytest.raises(InputError, match="row 0, column 0 is on a channel and has no value"):
         streams(store, 1, lines=tmp_path / "l.geojson", overwrite=True)
-    with pytest.raises(InputError, match=r"name the file .geojson"):
+    with pytest.raises(InputError, match=r"must end in .geojson"):
         streams(store, 1, lines=tmp_path / "l.shp", overwrite=True)
     assert not (tmp_path / "l.geojson").exists()
 

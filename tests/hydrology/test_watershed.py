@@ -329,7 +329,7 @@ def test_points_are_snapped_to_areas_of_their_own(dem, capsys, unit):
     points[1]["properties"] = {"id": 10, "size": 1}
     write()
     assert call(f"{words} --snap-area size") == 2
-    assert "but another with its id 10 has" in capsys.readouterr().err
+    assert "but another feature with its id 10 has" in capsys.readouterr().err
     assert call("watershed s.zarr --pour-point-rowcol 5,5 --snap 9 --snap-area a --overwrite") == 2
     assert "a field needs --pour-points" in capsys.readouterr().err
 
@@ -474,7 +474,7 @@ def test_commands_that_cannot_be(dem, capsys):
         ("--pour-points p.gpkg", "p.gpkg"),
         (
             "--pour-point-rowcol 5,5 --table t.txt",
-            "name the table .csv, .parquet, .geojson, .gpkg or .fgb",
+            "the name of a table must end in .csv, .parquet, .geojson, .gpkg or .fgb",
         ),
         ("--pour-point-rowcol 5,5 --table no/t.csv", "no/t.csv: its folder does not exist"),
         ("--pour-points t.csv --table t.csv", "--pour-points already names this file"),

@@ -180,7 +180,7 @@ SOURCE = "<SimpleSource><SourceFilename>{}</SourceFilename></SimpleSource>"
 )
 def test_a_vrt_that_names_what_is_not_there(tmp_path, band, message):
     (tmp_path / "a.vrt").write_text(vrt(band))
-    with pytest.raises(InputError, match=f"a file or a pixel function that .* {message}"):
+    with pytest.raises(InputError, match=f"a file or a pixel function in .* {message}"):
         convert_dataset([tmp_path / "a.vrt"], tmp_path / "s.zarr")
 
 

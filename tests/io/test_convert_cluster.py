@@ -90,7 +90,7 @@ def test_a_finished_run_is_left_as_it_is(strips, cluster):
     ("raster", "message"),
     [
         ("/no/such/r.tif", "cannot read its input .*/no/such/r.tif: no such file.; inputs must"),
-        ("east.tif", "sees other files under the names of the inputs; inputs must lie where"),
+        ("east.tif", "sees different files at the paths of the inputs; inputs must be visible"),
     ],
 )
 def test_a_worker_that_sees_other_files(strips, cluster, monkeypatch, raster, message):
@@ -118,7 +118,7 @@ def test_what_a_worker_has_opened_is_closed(strips):
 
 def test_text_is_read_by_one_process(strips, cluster):
     (strips / "r.asc").write_text("ncols 2\nnrows 1\nxllcorner 0\nyllcorner 0\ncellsize 1\n1 2\n")
-    with pytest.raises(InputError, match=r"r.asc: a text format, .*; leave out the cluster, or"):
+    with pytest.raises(InputError, match=r"r.asc: a text format .*; convert without a cluster, or"):
         convert_dataset("r.asc", "s.zarr", client=cluster)
 
 

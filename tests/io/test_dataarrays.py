@@ -75,7 +75,7 @@ def test_a_crs_of_parameters_is_not_lost(monkeypatch):
         crs=((), 0, {"grid_mapping_name": "transverse_mercator", "false_easting": 5e5})
     )
     given.encoding["grid_mapping"] = "crs"
-    with pytest.raises(InputError, match="told by parameters; import rioxarray"):
+    with pytest.raises(InputError, match="CF grid-mapping parameters; import rioxarray"):
         grid_of(given)
 
 
@@ -110,7 +110,7 @@ def test_latitudes_without_units_are_degrees(caplog):
     assert grid_of(given).crs_wkt == ""  # these are metres
     degrees = given.assign_coords(lat=40 - 0.01 * np.arange(ROWS), lon=7 + 0.01 * np.arange(COLS))
     assert grid_of(degrees).crs_code == "EPSG:4326"
-    assert "lat and lon are taken as degrees of WGS 84" in caplog.text
+    assert "lat and lon are interpreted as degrees in WGS 84" in caplog.text
 
 
 def test_attributes_of_an_array_that_cannot_be_read():
@@ -162,7 +162,7 @@ def test_warnings_are_seen(monkeypatch, capsys):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     side = np.arange(4.0)
     grid_of(xarray.DataArray(np.zeros((4, 4)), coords={"lat": -side, "lon": side}))
-    assert "lat and lon are taken as degrees of WGS 84" in capsys.readouterr().err
+    assert "lat and lon are interpreted as degrees in WGS 84" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["_FillValue", "missing_value", "fill_value", "nodata"])
@@ -225,7 +225,7 @@ def test_a_slice_lies_where_its_coordinates_are():
         (lambda a: a.rename(y="row"), "has the dimensions row, x"),
         (lambda a: a.assign_coords(y=np.arange(float(ROWS)) ** 2), "y are not evenly spaced"),
         (lambda a: a.drop_vars("y"), "no coordinates along y"),
-        (lambda a: a[:1], "one cell along y, whose size"),
+        (lambda a: a[:1], "one cell along y, so its cell size"),
         (lambda a: a.expand_dims(band=2), "2 entries along band"),
         (lambda a: a.assign_coords(spatial_ref=((), 0, {"crs_wkt": "no"})), "cannot parse"),
     ],
@@ -322,7 +322,7 @@ def test_geometries_and_tables_are_places():
     table = pandas.DataFrame(xy, columns=["x", "y"]).assign(id=[9, 7], cost=[0.5, 2])
     found = as_places(grid, table, "sources")
     assert (found.ids.tolist(), found.costs.tolist()) == ([9, 7], [0.5, 2.0])
-    with pytest.raises(InputError, match="columns x and y, and has y, id, cost; rename"):
+    with pytest.raises(InputError, match="columns x and y, but its columns are y, id, cost"):
         as_places(grid, table.drop(columns="x"), "sources")
 
 
@@ -336,7 +336,9 @@ def test_which_functions_take_arrays():
     taking = {name for name, one in firsts.items() if one.annotation == "RasterLike"}
     assert set(OF_ARRAYS.replace(" and", ",").split(", ")) == taking
     cells = np.ma.masked_invalid(HEIGHTS)
-    with pytest.raises(InputError, match=r"DataArray\(array, dims=.*; arrays are for shortest_pa"):
+    with pytest.raises(
+        InputError, match=r"DataArray\(array, dims=.*; arrays are accepted by shortest_pa"
+    ):
         terrain_gpu.slope(cells)
     found = terrain_gpu.slope(xarray.DataArray(cells, dims=("y", "x"))).to_xarray()["slope"]
     assert found.isnull().values[np.isnan(HEIGHTS)].all()
@@ -519,7 +521,7 @@ def test_results_have_their_units():
 def test_units_of_heights_follow_them(tmp_path, caplog):
     scaled = array().assign_attrs(units="hours", scale_factor=0.5)
     terrain_gpu.convert_dataset(scaled, tmp_path / "s.zarr")
-    assert "DataArray: its values are cells x 0.5 + 0" in caplog.text
+    assert "DataArray: its values are stored as cells with scale 0.5 and offset 0" in caplog.text
     filled = terrain_gpu.fill(tmp_path / "s.zarr").layers["filled"]
     assert filled.attributes["scale_factor"] == 0.5
     found = filled.to_xarray()

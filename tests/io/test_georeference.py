@@ -406,7 +406,7 @@ def test_even_latitudes_are_taken(tmp_path):
 
 def test_without_any_georeference_is_told(tmp_path, caplog):
     convert_dataset(write(tmp_path / "a.tif", place=None), tmp_path / "s.zarr")
-    assert "a.tif: has no georeference: cells are taken as 1 x 1" in caplog.text
+    assert "a.tif: has no georeference: cells are treated as 1 x 1" in caplog.text
     caplog.clear()
     convert_dataset(write(tmp_path / "b.tif"), tmp_path / "t.zarr")
     assert not caplog.records
@@ -437,7 +437,7 @@ def test_a_system_that_cannot_be_read_is_told(tmp_path, caplog, kind, text):
     with rasterio.open(path) as data:
         assert not data.crs
     convert_dataset(path, tmp_path / "s.zarr")
-    assert "its coordinate system cannot be read, and is ignored" in caplog.text
+    assert "its coordinate system cannot be read and is ignored" in caplog.text
     assert text[:40] in caplog.text
     caplog.clear()
     convert_dataset(path, tmp_path / "t.zarr", crs="EPSG:32633")

@@ -143,6 +143,6 @@ def test_what_cannot_be_written(tmp_path, monkeypatch, capsys):
     store_of("s.zarr", codes)
     assert call("export s.zarr x.tif --layer codes --encoding nextxy -q") == 2
     assert "codes: 7 at row 65, column 4 is not a flow direction" in capsys.readouterr().err
-    with pytest.raises(InputError, match="leave out dtype"):
+    with pytest.raises(InputError, match="cannot be combined with dtype"):
         export_layer("s.zarr", "x.tif", layer="codes", encoding="nextxy", dtype="float32")
     assert not (tmp_path / "x.tif").exists()

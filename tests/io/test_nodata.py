@@ -177,9 +177,9 @@ def test_a_tag_that_overflows_masks_the_largest_numbers(tmp_path, caplog, text, 
     assert (layer.nodata, layer.info["valid_cells"]) == (-np.inf, 2)
     says = {
         "-1.8e308": "written as -1.8e308, which GDAL reads as -inf",
-        "-inf": "-inf, as which GDAL also reads numbers beyond float64",
+        "-inf": "-inf, to which GDAL also rounds numbers beyond float64",
     }
-    assert f"a.tif: its nodata value is {says[text]}; cells of -1.797" in caplog.text
+    assert f"a.tif: its nodata value is {says[text]}; cells with -1.797" in caplog.text
 
 
 def test_messages_name_nodata_as_the_file_does(tmp_path, caplog):
@@ -206,7 +206,9 @@ def test_a_fill_value_that_is_not_declared_is_counted(tmp_path, caplog, value, d
     says = [one.getMessage() for one in caplog.records]
     assert len(says) == 1
     assert "a.tif: 5 cells have the value" in says[0]
-    command = shlex.split(says[0].split("no value: ", 1)[1].replace("dem.zarr", f"{tmp_path}/t"))
+    command = shlex.split(
+        says[0].split("means nodata: ", 1)[1].replace("dem.zarr", f"{tmp_path}/t")
+    )
     assert command[:3] == ["terrain-gpu", "convert-dataset", str(path)]
     caplog.clear()
     group.main(command[1:], "terrain-gpu", standalone_mode=False)
@@ -242,7 +244,7 @@ def test_each_fill_value_is_counted_alone(tmp_path, caplog, fills, spikes, block
     assert all(range_ in one for one in says[: len(fills)])
     assert len(says) == len(fills) + (len(fills) > 1)
     if len(fills) > 1:
-        *words, option, name = shlex.split(says[-1].split("all of them: ", 1)[1])
+        *words, option, name = shlex.split(says[-1].split("all of them to nodata: ", 1)[1])
         assert (words[:3], option, name) == (["terrain-gpu", "calc", "dem.zarr"], "--into", "NAME")
         calc(tmp_path / "s", words[3], into="rest")
         layer = TileStore.open(tmp_path / "s").layer("rest")
@@ -294,7 +296,7 @@ def test_export_counts_valid_cells_that_gdal_takes_for_nodata(tmp_path, caplog):
     export_layer(tmp_path / "s", tmp_path / "o.tif")
     with rasterio.open(tmp_path / "o.tif") as file:
         assert file.read_masks(1).tolist() == [[255, 0, 0, 255]]
-    assert "o.tif: 1 valid cells are so near the nodata value -9999.0" in caplog.text
+    assert "o.tif: 1 valid cells are so close to the nodata value -9999.0" in caplog.text
 
 
 def test_text_that_cannot_be_checked_is_told(tmp_path, caplog):
@@ -303,7 +305,7 @@ def test_text_that_cannot_be_checked_is_told(tmp_path, caplog):
         file.writestr("a.asc", f"{header}1 2 3\n")
     convert_dataset([f"/vsizip/{tmp_path}/a.zip/a.asc"], tmp_path / "s")
     assert stored(tmp_path / "s")[0].tolist() == [[1, 2, 3]]
-    assert "a.asc: its text cannot be checked where it is" in caplog.text
+    assert "a.asc: its text cannot be checked there" in caplog.text
 
 
 @pytest.mark.parametrize("piece", [1, 1 << 20])

@@ -225,7 +225,7 @@ def test_a_damaged_value_is_told_as_such(tmp_path):
     with rasterio.open(path, "r+") as file:
         file.write(np.full((1, 1), 7.0), 1, window=Window(5, 66, 1, 1))
     error = refused(verified, path, layer, layer.grid.window, "float64")
-    assert str(error).startswith(f"{path}: row 66, column 5: 7.0 where 2.5 is right;")
+    assert str(error).startswith(f"{path}: row 66, column 5: 7.0 instead of 2.5;")
 
 
 # -- conversions ---------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ def test_a_file_is_proven_later(tmp_path, dtype):
     save(path, data, -1, transform=PLACE @ rasterio.Affine.translation(0, 300))
     code, found = verify(tmp_path / "s", "--file", str(path))
     assert (code, found["error"]) == (
-        1, f"{path}: does not lie where the layer does; export it again"
+        1, f"{path}: does not overlap the layer; export it again"
     )  # fmt: skip
     path.write_text("nothing")
     assert verify(tmp_path / "s", "--file", str(path))[0] == 2
@@ -453,7 +453,7 @@ def test_wrong_statistics_are_refused(converted, name, by):
     file.write_text(json.dumps(recorded))
     code, found = verify(store)
     assert (code, found["verified"]) == (1, False)
-    assert f"wrong totals: {name} is {right}, not {own[name]};" in found["error"]
+    assert f"wrong totals: {name} is recorded as {own[name]}, but is {right};" in found["error"]
 
 
 def test_wrong_statistics_are_refused_before_they_are_written(converted, monkeypatch, tmp_path):
@@ -496,7 +496,7 @@ def test_sources_that_are_not_there_leave_a_layer_unproven(converted):
     path.unlink()
     code, found = verify(store)
     assert (code, found["verified"]) == (0, False)
-    assert found["unproven"] == f"its source {path} is not there any more"
+    assert found["unproven"] == f"its source {path} no longer exists"
 
 
 def test_recorded_nonsense_is_told(converted):

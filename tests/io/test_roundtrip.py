@@ -439,7 +439,7 @@ def test_one_band_of_several(tmp_path, band):
         file.write(bands)
     with pytest.raises(InputError, match=r"a\.tif: has 3 bands; choose one with --band"):
         convert_dataset([source], tmp_path / "s")
-    with pytest.raises(InputError, match=r"a\.tif: has no band 4; its last is band 3"):
+    with pytest.raises(InputError, match=r"a\.tif: has no band 4; its last band is 3"):
         convert_dataset([source], tmp_path / "s", band=4)
     convert_dataset([source], tmp_path / "s", band=band)
     assert same_bits(stored(tmp_path / "s")[0], bands[band - 1])
@@ -469,7 +469,10 @@ def test_masked_cells_become_nodata(tmp_path, kind, caplog):
     assert layer.nodata == 0
     assert same_bits(found, np.where(mask == 0, 0, data).astype(np.uint8))
     lost = np.count_nonzero((mask != 0) & (data == 0))
-    assert f"{lost:,} cells that its mask says are valid have the value 0" in caplog.text
+    assert (
+        f"{lost:,} cells that are valid according to its mask have the nodata value 0"
+        in caplog.text
+    )
 
 
 # -- mosaics -------------------------------------------------------------------------------
@@ -485,7 +488,7 @@ def test_a_value_that_is_nodata_in_another_input_is_refused(tmp_path, own):
         with pytest.raises(
             InputError,
             match=r"east\.tif: row 1, column 1: value 0 would become nodata, as it is in .*west"
-            r"\.tif; choose another value .* --nodata, or give --nodata 0 if it is nodata in all",
+            r"\.tif; choose another value .* --nodata, or use --nodata 0 if it means nodata in all",
         ):
             convert_dataset(order, tmp_path / "s")
     assert not (tmp_path / "s").exists()

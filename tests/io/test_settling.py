@@ -91,7 +91,9 @@ def test_the_nearest_usable_cells(tmp_path_factory, problem):
     places = from_rowcol(store.grid, cells)
     places = replace(places, given=own[places.given])
     if not good.any():
-        with pytest.raises(InputError, match=r"none is within 500 cells|no cell has a value"):
+        with pytest.raises(
+            InputError, match=r"no usable cell is within 500 cells|has no valid cells"
+        ):
             settle(places, ground, "snap", 500)
         return
     found = settle(places, ground, "snap", 500)
@@ -100,7 +102,7 @@ def test_the_nearest_usable_cells(tmp_path_factory, problem):
     if wanted:
         assert sorted(rows_of(settle(places, ground, "skip"))) == wanted
     else:
-        with pytest.raises(InputError, match=r"no places left: all lie on cells without a value"):
+        with pytest.raises(InputError, match=r"no places left: all are on nodata"):
             settle(places, ground, "skip")
 
 
@@ -112,15 +114,17 @@ def test_words_about_places_on_nodata(tmp_path, no_fsync, caplog):
     places = replace(from_rowcol(store.grid, [(4, 5), (0, 0), (5, 5)]), names={1: "hut"})
     with pytest.raises(
         InputError,
-        match=r"elevation: 2 of 3 huts have no value here: row 4, column 5 \(nearest cell with a "
-        r"value: row 3, column 5, 1 cell away\), row 5, column 5 \(nearest .* row 3, column 5, 2",
+        match=r"elevation: 2 of 3 huts are on nodata cells: row 4, column 5 \(nearest valid "
+        r"cell: row 3, column 5, 1 cell away\), row 5, column 5 \(nearest .* row 3, column 5, 2",
     ):
         settle(places, ground, what="huts")
-    with pytest.raises(InputError, match=r"1 of 3 .*; none is within 1 cell: move them, or skip"):
+    with pytest.raises(
+        InputError, match=r"1 of 3 .*; no usable cell is within 1 cell: move them, or"
+    ):
         settle(places, ground, "snap", 1)
     assert rows_of(settle(places, ground, "skip", what="huts")) == [(0, 0, 2, 0.0)]
     assert caplog.messages == [
-        "2 of 3 huts left out, on cells without a value or impassable: hut at row 4, column 5, 3 "
+        "2 of 3 huts left out (on nodata or impassable cells): hut at row 4, column 5, 3 "
         "at row 5, column 5"
     ]
     caplog.clear()
@@ -166,21 +170,19 @@ def test_features_outside(tmp_path, kind, caplog):
         line((14.5, 12.5), (20.5, 12.5)),
     ]
     path = save(kind, tmp_path, *shapes)
-    with pytest.raises(InputError, match=r"4 of 5 features not inside .*-clipdst"):
+    with pytest.raises(InputError, match=r"4 of 5 features are not inside .*-clipdst"):
         from_vector(GRID, path, outside="error")
     inside = {(2, 2, 1), (1, 0, 3), (1, 1, 3), (8, 10, 4), (8, 11, 4), (9, 10, 4), (9, 11, 4)}
     found = from_vector(GRID, path)
     assert {one[:3] for one in rows_of(found)} == inside
-    assert "2 features left out, outside the raster: feature 2, feature 5" in caplog.text
-    assert (
-        "2 features clipped, which reached beyond the raster: feature 3, feature 4" in caplog.text
-    )
+    assert "2 features left out (outside the raster): feature 2, feature 5" in caplog.text
+    assert "2 features clipped to the raster: feature 3, feature 4" in caplog.text
     found = from_vector(GRID, path, outside="snap", snap=5)
     assert {one[:3] for one in rows_of(found)} == inside | {(4, 0, 2), (9, 11, 5)}
-    with pytest.raises(InputError, match=r"1 of 5 features not inside .*: feature 5; clip"):
+    with pytest.raises(InputError, match=r"1 of 5 features are not inside .*: feature 5; clip"):
         from_vector(GRID, path, outside="snap", snap=4)
     (tmp_path / "away").mkdir()
-    with pytest.raises(InputError, match=r"2 of 2 features not inside .*; correct its CRS"):
+    with pytest.raises(InputError, match=r"2 of 2 features are not inside .*; correct its CRS"):
         from_vector(GRID, save(kind, tmp_path / "away", shapes[1], shapes[4]))
 
 

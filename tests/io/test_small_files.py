@@ -85,7 +85,7 @@ def test_a_pipe_is_read_to_its_end(folder, monkeypatch, pause):
 
 ODD = {
     "pipe": "a pipe that no process writes to",
-    "/dev/zero": "it has no end within 1.05 MB",
+    "/dev/zero": "it is longer than 1.05 MB",
     ".": "Is a directory",
     "none.csv": "o such file",
 }

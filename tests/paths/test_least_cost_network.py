@@ -307,7 +307,7 @@ MUTATIONS = {
     "longer": (lambda lines: lines[0]["properties"].update(length=1.0), "length is 1.0"),
     "climbing": (lambda lines: lines[0]["properties"].update(climb=1.0), "climb is 1.0"),
     "crossed": (cross, "area of one place|greater id"),
-    "bent": (bend, "follow the backlinks|beside each other|area of one place|costs"),
+    "bent": (bend, "follow the backlinks|not neighbours|area of one place|costs"),
     "short": (lambda lines: lines[0]["geometry"]["coordinates"].pop(), "follow the backlinks"),
     "fewer": (lambda lines: lines.pop(0), "less than what joins"),
     "twice": (lambda lines: lines.insert(0, lines[0]), "not in the order"),

@@ -247,7 +247,7 @@ def test_ties_and_encodings_are_refused(stored):
     with pytest.raises(InputError, match="tied-steps takes steps to 4 or 8 neighbours"):
         tied_steps(stored)
     for encoding in ("taudem", "esri-degrees", "nextxy"):
-        with pytest.raises(InputError, match=r"16 neighbours, and encoding .* take 'r.cost'"):
+        with pytest.raises(InputError, match=r"16 neighbours, for which encoding .* use 'r.cost'"):
             export_layer(stored, stored.parent / "b.tif", layer="backlink", encoding=encoding)
 
 

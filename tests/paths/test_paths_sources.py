@@ -189,8 +189,8 @@ def test_points_in_one_cell_are_all_kept_and_as_sources_the_cheapest_then_the_le
     assert not caplog.messages
     assert rows_of(found.one_per_cell("sources")) == one
     assert caplog.messages == [
-        "2 of 5 sources ignored: their cell has one with a lower start cost or id: 3 at "
-        "row 1, column 1 (but 2), 1 at row 1, column 1 (but 2)"
+        "2 of 5 sources ignored, because another one in the same cell has a lower start cost or id:"
+        " 3 at row 1, column 1 (but 2), 1 at row 1, column 1 (but 2)"
     ]
     assert len(sources.NO_PLACES.one_per_cell("sources")) == 0
 
@@ -246,10 +246,10 @@ def test_cells_on_nodata_are_refused(tmp_path, no_fsync):
         refuse_unusable(from_rowcol(GRID, [(0, 0), (4, 11), (4, 5)]), Ground([layer]), snapped=True)
     assert str(error.value) == (
         f"{tmp_path}/s/elevation: 2 of 3 given cells are nodata: row 4, column 5 (x 500165.0, "
-        "y 4999865.0; nearest cell with a value: row 3, column 5, 1 cell away), row 4, column 11 "
-        "(x 500345.0, y 4999865.0; nearest cell with a value: row 3, column 11, 1 cell away); move "
-        "them to cells with a value, with --snap CELLS of the command, or leave them out, with "
-        "--nodata skip"
+        "y 4999865.0; nearest valid cell: row 3, column 5, 1 cell away), row 4, column 11 "
+        "(x 500345.0, y 4999865.0; nearest valid cell: row 3, column 11, 1 cell away); move "
+        "them to valid cells (--snap CELLS of the command), or leave them out "
+        "(--nodata skip)"
     )
 
 
@@ -518,7 +518,7 @@ def test_ids_and_costs(tmp_path, kind):
 
 def test_geoparquet_is_named(tmp_path):
     (tmp_path / "f.parquet").write_bytes(b"PAR1")
-    with pytest.raises(InputError, match=r"f\.parquet: GeoParquet cannot be read here; read it"):
+    with pytest.raises(InputError, match=r"f\.parquet: GeoParquet cannot be read; convert it"):
         from_vector(GRID, tmp_path / "f.parquet")
 
 
@@ -592,7 +592,7 @@ def test_features_that_leave_the_raster_are_named(tmp_path, kind):
     with pytest.raises(InputError) as error:
         from_vector(GRID, save(kind, tmp_path, *shapes), outside="error")
     assert str(error.value) == (
-        f"{tmp_path}/f.{kind}: 3 of 5 features not inside the raster, which covers "
+        f"{tmp_path}/f.{kind}: 3 of 5 features are not inside the raster, which covers "
         "x 500000.0 .. 500360.0, y 4999700.0 .. 5000000.0: feature 2, feature 3, feature 4; "
         "clip the file to the raster first (ogr2ogr -clipdst)"
     )
@@ -622,10 +622,10 @@ def test_features_without_geometry_cover_nothing(tmp_path, kind, caplog):
     found = from_vector(GRID, path, fields=False, outside="skip")
     assert found.given.tolist() == [1]
     assert (
-        f"f.{kind}: 2 of 4 features without geometry, which cover no cell: feature 1, feature 3"
+        f"f.{kind}: 2 of 4 features have no geometry and cover no cell: feature 1, feature 3"
         in (caplog.text)
     )
-    with pytest.raises(InputError, match=r"1 of 4 features not inside .*: feature 4; clip"):
+    with pytest.raises(InputError, match=r"1 of 4 features are not inside .*: feature 4; clip"):
         from_vector(GRID, path, fields=False, outside="snap", snap=1)
     with pytest.raises(InputError, match="feature 1 has no geometry"):
         from_vector(GRID, save(kind, tmp_path, None, None), fields=False)
@@ -767,7 +767,7 @@ def test_curves_are_linearised_and_surfaces_refused(tmp_path):
     found = cells_of(from_vector(GRID, written(arc)))
     assert {(5, 1), (3, 3), (5, 5), (4, 2), (4, 4)} - found <= {(4, 2), (4, 4)}
     assert {(5, 1), (3, 3), (5, 5)} <= found
-    with pytest.raises(InputError, match=r"c.gpkg: feature 1 has a geometry of type 17 \(WKB\)"):
+    with pytest.raises(InputError, match=r"c.gpkg: feature 1 has a geometry of WKB type 17"):
         from_vector(GRID, written(triangle))
 
 
@@ -860,12 +860,12 @@ def test_a_feature_that_cannot_be_reprojected_is_named(tmp_path):
     save_json(path, collection(*map(feature, shapes), crs=named))
     with pytest.raises(
         InputError,
-        match="feature 5 lies where EPSG:4326 cannot be reprojected to the raster's EPSG:32633",
+        match="feature 5 cannot be reprojected from EPSG:4326 to EPSG:32633 of the raster",
     ):
         from_vector(GRID, path)
     # Wrong, but finite: metres taken for degrees.
     save_json(path, collection(feature(point(1, 1)), crs=named))
-    with pytest.raises(InputError, match="feature 1 lies where"):
+    with pytest.raises(InputError, match="feature 1 cannot be reprojected"):
         from_vector(GRID, path)
 
 
@@ -896,14 +896,14 @@ def test_geojson_without_a_crs_is_told(tmp_path, caplog):
     write_paths(tmp_path / "q.json", paths_of(STEPS), replace(GRID, crs_wkt="", crs_code=None))
     assert caplog.messages == [
         f"{tmp_path}/q.json: the raster has no coordinate system, so its own coordinates are "
-        'written, with "crs": null; readers of GeoJSON may take them for longitude and latitude'
+        'written, with "crs": null; readers of GeoJSON may interpret them as longitude and latitude'
     ]
 
 
 def test_one_side_without_a_crs(tmp_path):
     bare = save_json(tmp_path / "bare.geojson", collection(feature(point(1, 1)), crs=None))
     with pytest.raises(
-        InputError, match=r"bare.geojson: has no coordinate system but the raster has one"
+        InputError, match=r"bare.geojson: has no coordinate system, but the raster has one"
     ):
         from_vector(GRID, bare)
     plain = save_json(tmp_path / "plain.geojson", feature(geometry("Point", [1.5, -2.5])))
@@ -913,7 +913,7 @@ def test_one_side_without_a_crs(tmp_path):
         from_vector(BARE, plain)
     with pytest.warns(UserWarning, match="crs"):
         bare = save_gpkg(tmp_path / "bare.gpkg", geometry("Point", [1.5, -2.5]), crs=None)
-    with pytest.raises(InputError, match=r"bare.gpkg: has no coordinate system but"):
+    with pytest.raises(InputError, match=r"bare.gpkg: has no coordinate system, but"):
         from_vector(GRID, bare)
 
 
@@ -1379,8 +1379,8 @@ def test_an_existing_file_is_replaced_only_when_asked(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("p.shp", "p.shp: name the file .geojson"),
-        ("p", "p: name the file .geojson"),
+        ("p.shp", "p.shp: the name must end in .geojson"),
+        ("p", "p: the name must end in .geojson"),
         ("no/p.geojson", "no/p.geojson: its folder does not exist; make it first"),
         ("folder.gpkg", "folder.gpkg: is a folder"),
     ],
@@ -1475,5 +1475,5 @@ def test_an_array_without_a_value_is_named():
     ):
         terrain_gpu.shortest_paths(cells, [(1, 2)])
     cells[3, 3] = 1
-    with pytest.raises(InputError, match="nearest cell with a value: row 3, column 3"):
+    with pytest.raises(InputError, match="nearest valid cell: row 3, column 3"):
         terrain_gpu.shortest_paths(cells, [(1, 2)])

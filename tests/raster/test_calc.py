@@ -456,7 +456,7 @@ def test_tables_as_programs_write_them(tmp_path):
         (tmp_path / "t.csv").write_text(lines, encoding="utf-8")
         assert read_classes(tmp_path / "t.csv") == ((-3.0, 0.0), (1.0, 2.5))
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe1")
-    with pytest.raises(InputError, match="it is not text in UTF-8"):
+    with pytest.raises(InputError, match="it is not UTF-8 text"):
         read_classes(tmp_path / "t.csv")
     with pytest.raises(InputError, match=r"none\.csv: cannot be read as a table of classes: No"):
         read_classes(tmp_path / "none.csv")

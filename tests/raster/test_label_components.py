@@ -450,7 +450,7 @@ def test_an_unfinished_run_over_a_finished_one_goes_on(tmp_path):
 def test_only_labels_are_replaced(tmp_path):
     store = make_store(tmp_path / "s.zarr", np.eye(70, dtype=np.uint8), None, 64)
     make_layer(store, "other", np.ones((70, 70), np.uint8))
-    with pytest.raises(InputError, match="'elevation' does not hold components that a run comp"):
+    with pytest.raises(InputError, match="'elevation' does not hold components that this"):
         label_components(store, "other == 1", into="elevation", overwrite=True)
     assert TileStore.open(store).layer("elevation").dtype == np.uint8
     for where in ("other == 1", "elevation == 1"):
@@ -586,11 +586,11 @@ def test_plan_command(world, capfd):
         ("--where 'elevation > 0' --into x", "layer name 'x'"),
         (
             "--where 'elevation > 0' --table t.xlsx",
-            "name the table .csv, .parquet, .geojson, .gpkg or .fgb",
+            "the name of a table must end in .csv, .parquet, .geojson, .gpkg or .fgb",
         ),
         ("--where 'elevation > 0' --table no/t.csv", "its folder does not exist"),
         ("--where 'elevation > 0' --table old.csv", "exists; --overwrite replaces it"),
-        ("--where 'elevation > 0' -o l.png", "name the output .tif"),
+        ("--where 'elevation > 0' -o l.png", "the name of the output must end in .tif"),
         ("--where 'elevation > 0' -o ''", "--output: the name of the file is empty"),
         ("--where 'elevation > 0' --table ''", "--table '' is not the name of a file"),
         (

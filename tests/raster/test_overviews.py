@@ -322,7 +322,7 @@ def test_only_levels_are_removed(store):
     folder = store / "overviews"
     slope(store, into="overviews_")
     (store / "overviews_").rename(folder)  # as an earlier version called a layer
-    with pytest.raises(StoreError, match="a layer of this name is in the way"):
+    with pytest.raises(StoreError, match="is a layer, but this name is now reserved"):
         build_overviews(store)
     assert remove_overviews(TileStore.open(store)) == []
     assert (folder / "zarr.json").exists()

@@ -249,8 +249,8 @@ MUTATIONS = [
         touching,
         "feature 5: the corner above row .*: the ring meets a corner twice",
     ),
-    (valued("cells", 3), "feature 4: cells is 3 where 6 is right"),
-    (valued("area", 3.0), "feature 4: area is 3.0 where 24.0 is right"),
+    (valued("cells", 3), "feature 4: cells is 3 instead of 6"),
+    (valued("area", 3.0), "feature 4: area is 3.0 instead of 24.0"),
     (valued("more", 3), "feature 4: has other attributes"),
     (valued("label", 1), "feature 4: its class is none that follows"),
     (valued("label", "x"), "feature 4: its class is none that follows"),
@@ -319,7 +319,7 @@ def test_bands_of_other_levels(drawn, tmp_path):
     layer = TileStore.open(drawn / "s.zarr").layer("labels")
     of = polygon_file(file, file, layer.grid, "contours", ("lower", "upper", "cells", "area"))
     PolygonProof(of, layer, BandClasses(ContourLevels((2.0, 5.0)))).run(Limits())
-    with pytest.raises(VerificationError, match=r"lower is None where 1\.0 is right"):
+    with pytest.raises(VerificationError, match=r"lower is None instead of 1\.0"):
         PolygonProof(of, layer, BandClasses(ContourLevels((1.0, 2.0, 5.0)))).run(Limits())
 
 

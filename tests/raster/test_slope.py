@@ -97,6 +97,6 @@ def test_names(tmp_path):
     with pytest.raises(InputError, match="layer 'other' does not hold components"):
         terrain_gpu.label_components(store, "elevation > 0", into="other", overwrite=True)
     terrain_gpu.label_components(store, "elevation > 0")
-    with pytest.raises(InputError, match="'components' does not hold slopes that a run computed"):
+    with pytest.raises(InputError, match="'components' does not hold slopes that this program"):
         slope(store, into="components", overwrite=True)
     assert TileStore.open(store).layers == ["components", "elevation", "other"]

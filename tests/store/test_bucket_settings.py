@@ -142,7 +142,7 @@ def test_who_may_only_read_is_told_so(store, proxy):
 
 @pytest.mark.parametrize("url", ["gcs://a/b", "S3://a/b", "https://a/b", "s3://", "file:///a"])
 def test_other_urls_are_no_stores(url):
-    message = f"{url}: a store is a folder, or at a URL such as"
+    message = f"{url}: a store is a folder, or a URL such as"
     with pytest.raises(InputError, match=message):
         TileStore.open(url)
     with pytest.raises(InputError, match=message):

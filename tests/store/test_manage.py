@@ -95,7 +95,7 @@ def test_a_layer_is_removed(store):
     with pytest.raises(InputError, match="were computed from 'elevation'"):
         remove_layers(store, ["elevation"])
     remove_layers(store, ["backlink", "allocation", "distance"])
-    with pytest.raises(InputError, match="'elevation' is what the store was made for"):
+    with pytest.raises(InputError, match="'elevation' is the main layer of the store"):
         remove_layers(store, ["elevation"])
     remove_layers(store, ["elevation"], force=True)
     assert TileStore.open(store.path).layers == []
@@ -157,7 +157,7 @@ def test_a_killed_renaming_is_finished_by_the_next(store, monkeypatch, capfd):
 
 
 def test_renaming_that_is_refused(store):
-    with pytest.raises(InputError, match=r"'slope' were computed from 'elevation', and could not"):
+    with pytest.raises(InputError, match=r"'slope' were computed from 'elevation' and could not"):
         rename_layer(store, "elevation", "dem")
     for name in ("x", "a b", "", "../up"):
         with pytest.raises(InputError, match=f"layer name {name!r}: use letters.* none of x, y,"):

@@ -266,7 +266,7 @@ def test_an_error_says_which_files_are_complete(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", replace)
     begin = re.escape(f"{named[2]}: cannot be written: Input/output error; {named[0]}, {named[1]}")
-    with pytest.raises(OutputError, match=f"^{begin} are complete, other files are unchanged$"):
+    with pytest.raises(OutputError, match=f"^{begin} are complete; other files are unchanged$"):
         write_all()
     assert [file.read_text() for file in named] == ["new", "new", "old"]
     with pytest.raises(OutputError, match=f"^{begin} are complete; start again$"):
@@ -310,7 +310,7 @@ def test_what_belongs_to_an_older_file_is_not_read_with_the_new(store, capfd, ki
     for end in endings:
         Path(f"{path}{end}").write_text("of another file")
         assert call(*words_of(kind, str(path))) == 2
-        assert f"{path}{end}: left of another {path}" in capfd.readouterr().err
+        assert f"{path}{end}: belongs to an earlier {path}" in capfd.readouterr().err
         assert not path.exists()
         Path(f"{path}{end}").unlink()
     path.write_text("old")

@@ -1,1 +1,1 @@
-"""Proofs of conversions and exports; they share no code with what they check."""
+"""Proofs of conversions and exports; they share no code with the programs that they check."""

@@ -1,8 +1,8 @@
 """Proof that a layer holds the cells of its sources: `verify_conversion`.
 
-The sources are opened anew and placed on the layer's own grid. Each window is put together from
-them and compared with the layer. Of `io/gdal.py` and `io/grass_ascii.py` only the description of a
-file is used; rounding, clamping, nodata and the order of a mosaic are written down here again.
+The sources are opened again and placed on the layer's grid. Each window is assembled from them and
+compared with the layer. From `io/gdal.py` and `io/grass_ascii.py`, only the description of a file
+is used; rounding, clamping, nodata and the order of a mosaic are implemented here a second time.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Conversion(NamedTuple):
 
     @classmethod
     def of(cls, problem: Any) -> Conversion:
-        """Of anything with these attributes."""
+        """Take the attributes of these names from an object."""
         return cls(*(getattr(problem, name) for name in cls._fields))
 
     @classmethod
     def recorded(cls, settings: dict[str, Any]) -> Conversion:
-        """From what a layer records."""
+        """Restore from the settings recorded in a layer."""
         bounds = settings["bounds"]
         return cls(
             settings["rasters"],
@@ -84,14 +84,14 @@ class Conversion(NamedTuple):
 def plan_conversion(
     files: Sequence[Any], grid: GridSpec, dtype: np.dtype, block: int, limits: Limits
 ) -> StreamPlan:
-    """How windows stream through `verify_conversion`.
+    """Plan how windows stream through `verify_conversion`.
 
     Parameters
     ----------
     files
         The opened sources.
     grid, dtype, block
-        Of the layer, which need not exist yet.
+        Grid, type and block size of the layer, which need not exist yet.
     """
     source = {
         "chunk": tuple(max(one.chunk[k] for one in files) for k in range(2)),
@@ -99,19 +99,19 @@ def plan_conversion(
         "sequential": any(one.driver in SEQUENTIAL for one in files),
         "decoding": max(one.decoding for one in files),
         "beside": 2 * offset_bytes(files),  # they are still open for the conversion
-        # A mask; of a mosaic also the cells of a source, and which cells are still without a value.
+        # A mask; for a mosaic also the cells of a source, and which cells are still nodata.
         "extra": 1 + (len(files) > 1),
     }
     return plan_windows(grid, files[0].dtype, dtype, block, limits, **source)
 
 
-def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, Any]:
-    """Check all cells of a layer, its type, nodata value, place, attributes and statistics.
+def verify_conversion(layer: Any, conversion: Conversion, limits: Limits) -> dict[str, Any]:
+    """Check all cells of a layer, its type, nodata value, position, attributes and statistics.
 
     Returns
     -------
     dict
-        "cells", those compared, and "sources", the number of rasters.
+        "cells", the number of cells compared, and "sources", the number of rasters.
 
     Raises
     ------
@@ -124,11 +124,11 @@ def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, 
     StoreError
         when the layer is damaged.
     """
-    statistics, checker = _Statistics(), _ConversionChecker(layer, how)
+    statistics, checker = _Statistics(), _ConversionChecker(layer, conversion)
     try:
         rule, sources = checker.opened
         files = sources.files
-        _check_header(layer, files, rule, sources.whole, how.bounds)
+        _check_header(layer, files, rule, sources.whole, conversion.bounds)
         if any(one.driver in SEQUENTIAL for one in files):
             limits = limits.here()
         plan = plan_conversion(files, layer.grid, layer.dtype, layer.block_size, limits)
@@ -141,14 +141,16 @@ def verify_conversion(layer: Any, how: Conversion, limits: Limits) -> dict[str, 
     for name, right in statistics.found.items():
         if recorded[name] != right:
             raise _refused(
-                layer, f"wrong totals: {name} is {right}, not {recorded[name]}", "totals"
+                layer,
+                f"wrong totals: {name} is recorded as {recorded[name]}, but is {right}",
+                "totals",
             )
-    return {"cells": layer.grid.cells, "sources": len(how.rasters)}
+    return {"cells": layer.grid.cells, "sources": len(conversion.rasters)}
 
 
 @dataclass(frozen=True)
 class _ConversionChecker:
-    """Compares windows of a layer with its sources, which it opens; can be sent to workers."""
+    """Opens the sources of a layer and compares windows with them; can be sent to workers."""
 
     layer: Any
     how: Conversion
@@ -164,15 +166,15 @@ class _ConversionChecker:
 
     @cached_property
     def opened(self) -> tuple[_Rule, _Sources]:
-        """How cells change, and the sources."""
-        how, files = self.how, list[Any]()
+        """The rule by which cells change, and the sources."""
+        conversion, files = self.how, list[Any]()
         with gdal_environment():
-            for path in how.rasters:
-                files.append(open_input(path, how.band))
-                if how.crs is not None and not files[-1].crs:
-                    files[-1].grid = placed(files[-1].grid, read_crs(how.crs))
-        rule = _Rule.of(how, files)
-        return rule, _Sources(files, self.layer.grid, rule.nodata, how.nodata is not None)
+            for path in conversion.rasters:
+                files.append(open_input(path, conversion.band))
+                if conversion.crs is not None and not files[-1].crs:
+                    files[-1].grid = placed(files[-1].grid, read_crs(conversion.crs))
+        rule = _Rule.of(conversion, files)
+        return rule, _Sources(files, self.layer.grid, rule.nodata, conversion.nodata is not None)
 
     def check(self, window: Window, data: np.ndarray, found: np.ndarray) -> list[cells.Stats]:
         """Compare a window; return its statistics."""
@@ -180,15 +182,15 @@ class _ConversionChecker:
         sources.read(window, data)
         layer.read_window(*window, out=found)
         seen = []
-        for here in pieces(*found.shape):
-            bad = rule.broken(data[here], found[here])
+        for piece in pieces(*found.shape):
+            bad = rule.broken(data[piece], found[piece])
             if bad.any():
                 row, col = np.argwhere(bad)[0]
-                right = rule.right(data[here])[0][row, col]
-                what = f"{found[here][row, col]!s} where {right!s} is right"
-                row, col = window[0] + here[0].start + row, window[2] + here[1].start + col
+                right = rule.right(data[piece])[0][row, col]
+                what = f"{found[piece][row, col]!s} instead of {right!s}"
+                row, col = window[0] + piece[0].start + row, window[2] + piece[1].start + col
                 wrong(layer, what, "cells", int(row), int(col))
-            seen.append(cells.stats(found[here], layer.nodata))
+            seen.append(cells.stats(found[piece], layer.nodata))
         return seen
 
     def close(self) -> None:
@@ -199,19 +201,19 @@ class _ConversionChecker:
 
 
 def verify_stored_conversion(layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_conversion` from what is recorded with a layer.
+    """Run `verify_conversion` with the settings recorded in a layer.
 
     Returns
     -------
     dict
-        As `verify_conversion`; if the sources are not there as they were, "verified" (False) and
+        As `verify_conversion`; if the sources are missing or have changed, "verified" (False) and
         "unproven", the reason.
     """
     settings = layer.info["settings"]
     try:
-        how = Conversion.recorded(settings)
+        conversion = Conversion.recorded(settings)
         sums = {one["path"]: one["crc32c"] for one in layer.info.get("sources", [])}
-        why = "" if None not in how.rasters else "a source is not a file"
+        why = "" if None not in conversion.rasters else "a source is not a file"
         for path, size, changed in settings["inputs"]:
             why = why or _changed(path, size, changed, sums.get(path))
     except (KeyError, TypeError, ValueError) as error:
@@ -221,22 +223,22 @@ def verify_stored_conversion(layer: Layer, limits: Limits) -> dict[str, Any]:
     if why:
         return {"verified": False, "unproven": why}
     with gdal_environment():
-        return verify_conversion(layer, how, limits)
+        return verify_conversion(layer, conversion, limits)
 
 
 def _changed(path: str, size: int, changed: int, crc: str | None) -> str:
-    """Why a source is no longer what it was; empty if it is."""
+    """How a source has changed; empty if it has not."""
     try:
         now = os.stat(path)
         if now.st_size == size and (now.st_mtime_ns == changed or checksum(path) == crc):
             return ""
     except OSError:
-        return f"its source {path} is not there any more"
-    return f"its source {path} has changed since"
+        return f"its source {path} no longer exists"
+    return f"its source {path} has changed since the conversion"
 
 
 class _Statistics:
-    """Cells with a value, and their range, as a layer records them."""
+    """The number of valid cells and their range, as a layer records them."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {"valid_cells": 0, "min": None, "max": None}
@@ -251,18 +253,18 @@ class _Statistics:
 
 
 class _Rule(NamedTuple):
-    """What becomes of a cell.
+    """The rule by which cells are converted.
 
     Attributes
     ----------
     source, result
         Types of the cells before and after.
     nodata, void
-        Nodata values of the sources together, and of the layer.
+        The common nodata value of the sources, and that of the layer.
     rounds, least
         Whether cells are rounded, and the value that lower ones are raised to.
     codes
-        For flow directions, what other programs write for our codes 1, 2, 4 to 128, and 0.
+        For flow directions, the codes of the other program for our codes 1, 2, 4 to 128, and 0.
     """
 
     source: np.dtype
@@ -300,48 +302,48 @@ class _Rule(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether values change; then infinities and NaN become nodata, too."""
+        """Whether values change; if so, infinities and NaN become nodata as well."""
         return self.rounds or self.least is not None
 
     def right(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What cells must become (as float64 where they are rounded), and which have no value."""
+        """The expected cells (float64 if they are rounded), and which of them are nodata."""
         void = equals(data, self.nodata)
         if self.codes:
             return self._codes(data, void)
         if self.changes and data.dtype.kind == "f":
             void |= ~np.isfinite(data)
-        found = np.rint(data.astype(np.float64)) if self.rounds else data
+        expected = np.rint(data.astype(np.float64)) if self.rounds else data
         if self.least is not None:
-            low = (found < self.least) & ~void
-            found = np.where(low, found.dtype.type(self.least), found)
+            low = (expected < self.least) & ~void
+            expected = np.where(low, expected.dtype.type(self.least), expected)
         if self.void is not None:
-            found = np.where(void, found.dtype.type(self.void), found)
-        return found, void
+            expected = np.where(void, expected.dtype.type(self.void), expected)
+        return expected, void
 
     def _codes(self, data: np.ndarray, void: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Our codes of flow directions; what is not a direction has none."""
+        """Our codes of flow directions, and which cells have no direction."""
         value = np.abs(data) if self.codes == ENCODINGS["grass"] else data
-        found = np.full(data.shape, 255, np.uint8)
+        codes = np.full(data.shape, 255, np.uint8)
         for code, theirs in zip((1, 2, 4, 8, 16, 32, 64, 128, 0), self.codes, strict=True):
-            np.copyto(found, np.uint8(code), where=(value == theirs) & ~void & (data != 255))
+            np.copyto(codes, np.uint8(code), where=(value == theirs) & ~void & (data != 255))
         if self.codes == ENCODINGS["esri"] and data.dtype == np.int8:
-            found[(data == -128) & ~void] = 128
+            codes[(data == -128) & ~void] = 128
         if self.codes == ENCODINGS["esri"] and self.nodata is not None:
-            found[((data == 255) | (data == -1)) & ~void] = 0  # inland sinks
-        return found, found == 255
+            codes[((data == 255) | (data == -1)) & ~void] = 0  # inland sinks
+        return codes, codes == 255
 
     def broken(self, data: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """Which cells of a layer are not what the sources' cells must become."""
+        """Which cells of a layer differ from those expected from the sources."""
         right, void = self.right(data)
         bad = found != right if self.rounds else differ(found, right)
         if self.void is None:
             return bad
-        # A value must not become nodata; all bit patterns that mean nodata are as good.
+        # A value must not become nodata; any bit pattern that means nodata is correct.
         return np.where(void, ~equals(found, self.void), bad | equals(found, self.void))
 
 
 def _rare(info: Any, declared: float | int | None) -> int:
-    """The value of masked cells: the end of the type that is rare, and not the declared one."""
+    """The value of masked cells: the rarer end of the type's range that is not declared."""
     low, high = int(info.min), int(info.max)
     if low == 0:
         return high - 1 if declared == high else high
@@ -356,7 +358,7 @@ class _Sources:
     whole
         The grid that they cover together.
     nodata, given
-        Their nodata value together, and whether the user gave it.
+        Their common nodata value, and whether the user chose it.
     """
 
     def __init__(
@@ -378,7 +380,7 @@ class _Sources:
         }
 
     def read(self, window: Window, out: np.ndarray) -> None:
-        """Read a window; of several rasters, a cell is that of the first one with a value there."""
+        """Read a window; with several rasters, from the first one that is valid in each cell."""
         alone = len(self.files) == 1
         if self.nodata is not None:
             out[...] = self.nodata
@@ -394,23 +396,27 @@ class _Sources:
             frame = part[0] - place[0], part[1] - place[0], part[2] - place[2], part[3] - place[2]
             mask = self._read(one, frame, piece)
             open_cells = left[down : down + rows, right : right + cols]
-            for here in pieces(rows, cols):
+            for part_of_piece in pieces(rows, cols):
                 # A mask outranks the nodata value.
-                void = near(piece[here], one.nodata) if mask is None else mask[here] == 0
-                same = (near if self.given else equals)(piece[here], self.nodata)
+                void = (
+                    near(piece[part_of_piece], one.nodata)
+                    if mask is None
+                    else mask[part_of_piece] == 0
+                )
+                same = (near if self.given else equals)(piece[part_of_piece], self.nodata)
                 if not self.given and self.nodata == self.nodata and (same & ~void).any():
                     what = f"{one.path}: valid cells have the nodata value {self.nodata}"
-                    raise VerificationError(f"{what}; convert it again", "nodata")
+                    raise VerificationError(f"{what}; convert the raster again", "nodata")
                 void |= same
                 if alone and void.any():
-                    np.copyto(piece[here], out.dtype.type(self.nodata), where=void)
+                    np.copyto(piece[part_of_piece], out.dtype.type(self.nodata), where=void)
                 elif not alone:
-                    taken = open_cells[here] & ~void
-                    np.copyto(target[here], piece[here], where=taken)
-                    open_cells[here] &= void
+                    taken = open_cells[part_of_piece] & ~void
+                    np.copyto(target[part_of_piece], piece[part_of_piece], where=taken)
+                    open_cells[part_of_piece] &= void
 
     def _read(self, one: Any, window: Window, out: np.ndarray) -> np.ndarray | None:
-        """Read cells as they are in a file; returns its mask, if it has one."""
+        """Read cells as they are in a file; return its mask, if it has one."""
         if isinstance(one, LayerInput):
             one.layer.read_window(*window, out=out)
             return None
@@ -432,7 +438,7 @@ def _check_header(
     whole: GridSpec,
     bounds: tuple[float, float, float, float] | None,
 ) -> None:
-    """Refuse a layer whose description is not that of its sources."""
+    """Check that the description of a layer agrees with its sources."""
     first = files[0]
     facts: list[tuple[str, Any, Any]] = [
         ("type", layer.dtype.name, rule.result.name),
@@ -441,9 +447,9 @@ def _check_header(
         ("offset", layer.attributes.get("add_offset", 0.0), first.offset),
     ]
     facts += [("source's type", one.dtype.name, rule.source.name) for one in files]
-    for name, found, right in facts:
-        if found != right:
-            is_, should = (one if one != "" else "none" for one in (found, right))
+    for name, actual, right in facts:
+        if actual != right:
+            is_, should = (one if one != "" else "none" for one in (actual, right))
             raise _refused(layer, f"its {name}: {is_}, not {should}", name)
     if not same_value(layer.nodata, rule.void):
         raise _refused(layer, f"its nodata value is {layer.nodata}, not {rule.void}", "nodata")

@@ -1,4 +1,4 @@
-"""Read lines and polygons back from FlatGeobuf files, without the code that wrote them."""
+"""Read lines and polygons from FlatGeobuf files, without the code that wrote them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 LINE, POLYGON, LINES, POLYGONS = 2, 3, 5, 6
-"""Types of geometries."""
+"""Geometry types."""
 
 _FORMS = ("b", "B", "?", "h", "H", "i", "I", "q", "Q", "f", "d")
 _TEXT = 11
-"""Types of attributes: numbers by their formats, and text."""
+"""Data types of attributes: the formats of numbers, and text."""
 
 
 class _Fields:
-    """A table in a FlatBuffer: its fields by their numbers."""
+    """A table in a FlatBuffer: its fields by number."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data, self._at = data, at
@@ -31,7 +31,7 @@ class _Fields:
         return way and self._at + way
 
     def value(self, number: int, form: str, other: int) -> int:
-        """A number, or `other` where the field is left out."""
+        """A number, or `other` if the field is omitted."""
         at = self._place(number)
         return int(struct.unpack_from("<" + form, self._data, at)[0]) if at else other
 
@@ -44,13 +44,13 @@ class _Fields:
         return _Fields(self._data, at) if at else None
 
     def bytes(self, number: int, size: int = 1) -> bytes:
-        """The bytes of a vector of elements of a size; none where it is left out."""
+        """The bytes of a vector of elements of `size` bytes; empty if it is omitted."""
         at = self._target(number)
         if not at:
             return b""
         end = at + 4 + size * int(struct.unpack_from("<I", self._data, at)[0])
         if end > len(self._data):
-            raise ValueError("a vector ends behind its feature")
+            raise ValueError("a vector extends beyond the end of its feature")
         return self._data[at + 4 : end]
 
     def tables(self, number: int) -> list[_Fields]:
@@ -67,12 +67,12 @@ def read_flatgeobuf(
     Parameters
     ----------
     room
-        Is called with the bytes that a feature takes in memory.
+        Called with the number of bytes that a feature takes in memory.
 
     Raises
     ------
     ValueError, struct.error
-        when it is no FlatGeobuf file without index, or its header counts other features.
+        when it is not a FlatGeobuf file without index, or its header has another feature count.
     """
     with open(file, "rb") as source:
         if source.read(8)[:7] != b"fgb\x03fgb":
@@ -88,11 +88,11 @@ def read_flatgeobuf(
             count += 1
             yield _attributes(feature.bytes(1), columns), _shape(feature.table(0), kind)
         if count != header.value(8, "Q", 0):
-            raise ValueError(f"its header counts other features than {count:,}")
+            raise ValueError(f"it has {count:,} features, a different number than in its header")
 
 
 def count_features(file: Path) -> int:
-    """The number of features in the header; 0 if it has none."""
+    """The number of features according to the header; 0 without a header."""
     with open(file, "rb") as source:
         source.seek(8)
         header = _next(source, lambda size: None)
@@ -113,18 +113,18 @@ def _next(source: BinaryIO, room: Callable[[int], None]) -> _Fields | None:
 
 
 def _attributes(data: bytes, columns: list[tuple[str, int]]) -> dict[str, Any]:
-    found: dict[str, Any] = {name: None for name, _ in columns}
+    attributes: dict[str, Any] = {name: None for name, _ in columns}
     at = 0
     while at < len(data):
         name, kind = columns[int.from_bytes(data[at : at + 2], "little")]
         if kind == _TEXT:
             end = at + 6 + int.from_bytes(data[at + 2 : at + 6], "little")
-            found[name] = data[at + 6 : end].decode()
+            attributes[name] = data[at + 6 : end].decode()
         else:
             end = at + 2 + struct.calcsize(_FORMS[kind])
-            found[name] = struct.unpack("<" + _FORMS[kind], data[at + 2 : end])[0]
+            attributes[name] = struct.unpack("<" + _FORMS[kind], data[at + 2 : end])[0]
         at = end
-    return found
+    return attributes
 
 
 def _shape(geometry: _Fields | None, kind: int) -> bytes | None:
@@ -138,8 +138,8 @@ def _shape(geometry: _Fields | None, kind: int) -> bytes | None:
         return struct.pack("<BII", 1, LINE, len(xy) // 16) + xy
     data = geometry.bytes(0, 4)
     ends = struct.unpack(f"<{len(data) // 4}I", data) or (len(xy) // 16,)
-    found = struct.pack("<BII", 1, kind, len(ends))
+    wkb = struct.pack("<BII", 1, kind, len(ends))
     for begin, end in zip((0, *ends[:-1]), ends, strict=True):
         head = ("<BII", 1, LINE) if kind == LINES else ("<I",)
-        found += struct.pack(*head, end - begin) + xy[16 * begin : 16 * end]
-    return found
+        wkb += struct.pack(*head, end - begin) + xy[16 * begin : 16 * end]
+    return wkb

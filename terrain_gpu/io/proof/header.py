@@ -1,4 +1,4 @@
-"""The description of a raster file, as proofs require it."""
+"""Check the description of a raster file in proofs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def check_header(
     dtype: np.dtype,
     nodata: float | int | None,
 ) -> None:
-    """Refuse a file whose description is not that of the cells."""
+    """Check that the description of a file is that of the cells."""
     units = layer.attributes.get("units") or ""
     if not units and _VERTICAL_UNIT.findall(grid.crs_wkt) == [file.units]:
-        units = file.units  # GDAL's, of a band that has none
+        units = file.units  # GDAL reports this for a band without units
     facts: list[tuple[str, Any, Any]] = [
         ("shape", file.grid.shape, grid.shape),
         ("type", file.dtype.name, dtype.name),
@@ -41,9 +41,9 @@ def check_header(
         ("scale", file.scale, layer.attributes.get("scale_factor", 1.0)),
         ("offset", file.offset, layer.attributes.get("add_offset", 0.0)),
     ]
-    for name, found, right in facts:
-        if found != right:
-            is_, should = (one if one != "" else "none" for one in (found, right))
+    for name, actual, right in facts:
+        if actual != right:
+            is_, should = (one if one != "" else "none" for one in (actual, right))
             raise refused(path, f"its {name}: {is_}, not {should}", name)
     if not same_value(file.nodata, nodata):
         raise refused(path, f"its nodata value is {file.nodata}, not {nodata}", "nodata")

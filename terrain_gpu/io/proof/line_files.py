@@ -1,4 +1,4 @@
-"""Read lines back from their file, as cells: `read_lines`."""
+"""Read lines from their file as cells: `read_lines`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from .flatgeobuf import count_features, read_flatgeobuf
 
 _BATCH = 1 << 16
 _ROWS = 1 << 10
-"""Rows of GeoParquet that become Python objects at a time."""
+"""Number of rows of GeoParquet converted to Python objects at a time."""
 _ENVELOPES = (0, 32, 48, 48, 64)
-"""Bytes of the envelope in the header of a GeoPackage's geometry, by its kind."""
+"""Size in bytes of the envelope in the header of a GeoPackage geometry, by envelope type."""
 PARSED, COLUMNAR = 18, 4
-"""Bytes in memory for each of a line in its file: 10 measured for GeoPackage, 17 for GeoJSON; and
-of a row group of GeoParquet before that."""
+"""Bytes in memory for each byte of a line in its file (measured: 10 for GeoPackage, 17 for
+GeoJSON), and for each byte of a row group of GeoParquet before that."""
 
 _PART = np.dtype([("before", "<i8"), ("first", "<i8"), ("count", "<i8")])
-"""A part of the records of a block: the part before it, or -1, its first record, and how many."""
+"""A part of the records of a block: the previous part or -1, its first record, and their number."""
 
 Room = Callable[[int], None]
-"""Is called with the bytes that a line takes in memory; refuses those that it has no room for."""
+"""Called with the bytes that a line takes in memory; raises an error when there is no room."""
 
 Line = tuple[dict[str, Any], Any, np.ndarray]
 """Attributes, geometry as GeoJSON or well-known binary, and positions."""
@@ -51,15 +51,15 @@ class LineFile(NamedTuple):
     Attributes
     ----------
     file, path
-        Where it is, and its final path, for messages.
+        Its current path, and its final path, for messages.
     grid
-        The raster that it belongs to.
+        The grid of the raster that it belongs to.
     layer, fields
-        The name of its layer, and of the attributes.
+        The name of its layer, and the names of its attributes.
     gaps
         Whether lines may have no geometry.
     wraps
-        Whether the raster goes round the Earth: lines may be cut at its sides.
+        Whether the raster goes around the Earth, so that lines may be cut at its sides.
     """
 
     file: Path
@@ -72,7 +72,7 @@ class LineFile(NamedTuple):
 
     @property
     def lonlat(self) -> bool:
-        """Whether its positions are in longitude and latitude, whatever the raster's are."""
+        """Whether its positions are in longitude and latitude, whatever the raster's CRS is."""
         return not self.is_binary and bool(self.grid.crs_wkt)
 
     @property
@@ -87,9 +87,9 @@ class Batch(NamedTuple):
     Attributes
     ----------
     number
-        Of the first line, from 1.
+        Number of the first line, counted from 1.
     attributes
-        Of each line.
+        Attributes of each line.
     cells
         int64, the ids of the cells of all lines.
     starts
@@ -102,7 +102,7 @@ class Batch(NamedTuple):
     starts: np.ndarray
 
     def without_repeats(self) -> Batch:
-        """The same with one cell where a line of one cell repeats its position."""
+        """The same lines with one cell where a line of one cell repeats its position."""
         counts, first = np.diff(self.starts), self.starts[:-1]
         second = self.cells[np.minimum(first + 1, len(self.cells) - 1)]
         again = (counts == 2) & (self.cells[first] == second)
@@ -112,19 +112,19 @@ class Batch(NamedTuple):
         return self._replace(cells=self.cells[keep], starts=starts)
 
     def steps(self, path: Path, cols: int, *, wraps: bool = False, ways: int = 8) -> np.ndarray:
-        """The neighbour that each cell's line goes on to, `ways` at its end.
+        """The direction of the next cell of the line, for each cell; `ways` at the end.
 
         Parameters
         ----------
         wraps
-            Whether the last column lies beside the first one.
+            Whether the last column is next to the first one.
         ways
             Number of neighbours, 8 or 16.
 
         Raises
         ------
         VerificationError
-            when cells of a line are not beside each other.
+            when successive cells of a line are not neighbours.
         """
         row, col = np.divmod(self.cells, cols)
         down, right, reach = np.diff(row), np.diff(col), ways // 8
@@ -139,7 +139,7 @@ class Batch(NamedTuple):
         apart = np.flatnonzero(between & (step == ways))
         if len(apart):
             line = int(np.searchsorted(self.starts, apart[0], side="right")) - 1
-            wrong_line(path, self.number + line, "its cells are not beside each other")
+            wrong_line(path, self.number + line, "successive cells are not neighbours")
         end = np.full(min(len(row), 1), ways)
         return np.append(np.where(between, step, ways), end).astype(np.uint8)
 
@@ -154,19 +154,19 @@ def wrong_line(
 
 
 def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
-    """Yield the lines of a file in batches of about 65 536 cells; no line is shared by two.
+    """Yield the lines of a file in batches of about 65 536 cells; no line is split.
 
     Raises
     ------
     VerificationError
-        when positions are not exactly those of cells of the raster.
+        when positions are not exactly the centres of cells of the raster.
     """
     number, gathered = 1, 0
     held: list[Line] = []
-    for found in _rows(of, room):
-        held.append(found)
+    for line in _rows(of, room):
+        held.append(line)
         # An attribute takes no more memory than a cell.
-        gathered += len(found[2]) + len(of.fields)
+        gathered += len(line[2]) + len(of.fields)
         if gathered > _BATCH:
             yield _located(of, number, held)
             number, gathered, held = number + len(held), 0, []
@@ -175,24 +175,24 @@ def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
 
 
 def read_positions(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
-    """Yield the attributes of each line of a file, and its positions: any, as the file has them.
+    """Yield the attributes of each line of a file, and its positions as they are in the file.
 
     Raises
     ------
     VerificationError
-        when a line is not cut where it crosses the antimeridian, and only there.
+        when a line is not cut exactly where it crosses the antimeridian.
     """
     for number, (attributes, geometry, xy) in enumerate(_rows(of, room), 1):
         if of.lonlat and listed(geojson_line(xy, cut=True)) != geometry:
-            wrong_line(of.path, number, "is not cut at the antimeridian as it should be")
+            wrong_line(of.path, number, "is not cut correctly at the antimeridian")
         yield attributes, xy
 
 
 def projected(grid: GridSpec, lonlat: np.ndarray) -> np.ndarray:
     """Longitudes and latitudes in the raster's CRS.
 
-    Rasters may reach past 180 degrees, or lie from 0 to 360: positions beyond their sides are
-    brought back by whole turns round the Earth.
+    Rasters may extend past 180 degrees, or from 0 to 360: positions beyond their sides are moved
+    inside by whole turns around the Earth.
     """
     crs, (a, _, c, *_) = grid_crs(grid), grid.transform
     xy = reprojected(lonlat, WGS84, crs)
@@ -206,12 +206,12 @@ def projected(grid: GridSpec, lonlat: np.ndarray) -> np.ndarray:
     if crs.is_geographic:
         turn = 2 * math.pi / crs.units_factor[1]
     else:
-        # Along a parallel, x grows evenly but for one jump: of three quarters, two have none.
+        # Along a parallel, x grows evenly except for one jump, in one of three quarters.
         quarters = np.repeat(lonlat[beyond], 4, axis=0)
         quarters[:, 0] += np.tile((0.0, 90.0, 180.0, 270.0), len(quarters) // 4)
         try:
             x = reprojected(quarters, WGS84, crs)[:, 0].reshape(-1, 4)
-        except ReprojectionError:  # no projection that goes round the Earth
+        except ReprojectionError:  # not a projection around the Earth
             return xy
         with np.errstate(all="ignore"):
             turn = 4 * np.median(np.diff(x), axis=1)
@@ -221,7 +221,7 @@ def projected(grid: GridSpec, lonlat: np.ndarray) -> np.ndarray:
 
 
 def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
-    """Find the cells of positions, and compare these with the centres of the cells."""
+    """Find the cells at positions, and check that the positions are their centres."""
     attributes, geometries, lines = zip(*held, strict=True)
     starts, grid = np.cumsum([0, *map(len, lines)]), of.grid
     xy = np.concatenate(lines)
@@ -236,17 +236,17 @@ def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
         col, row = ((xy - (c, f)) / (a, e)).T - 0.5
         inside = (row > -0.5) & (row < grid.rows - 0.5) & (col > -0.5) & (col < grid.cols - 0.5)
     places = np.rint(np.where(inside, (row, col), 0)).astype(np.int64).T
-    there = [k for k, line in enumerate(lines) if len(line)]
+    with_geometry = [k for k, line in enumerate(lines) if len(line)]
     centres = np.split(cell_centres(grid, places), starts[1:-1])
     if of.lonlat:
-        right = geojson_lines([centres[k] for k in there], grid_crs(grid))
-        same = [listed(one) == geometries[k] for k, one in zip(there, right, strict=True)]
+        right = geojson_lines([centres[k] for k in with_geometry], grid_crs(grid))
+        same = [listed(one) == geometries[k] for k, one in zip(with_geometry, right, strict=True)]
     elif of.wraps:
         shape = lines_across(grid)
-        same = [shape.wkb(centres[k]) == geometries[k] for k in there]
+        same = [shape.wkb(centres[k]) == geometries[k] for k in with_geometry]
     else:
-        same = [centres[k].tobytes() == lines[k].tobytes() for k in there]
-    for k, good in zip(there, same, strict=True):
+        same = [centres[k].tobytes() == lines[k].tobytes() for k in with_geometry]
+    for k, good in zip(with_geometry, same, strict=True):
         if not (good and inside[starts[k] : starts[k + 1]].all()):
             wrong_line(of.path, number + k, "positions are not the centres of cells")
     return Batch(number, list(attributes), places[:, 0] * grid.cols + places[:, 1], starts)
@@ -280,7 +280,7 @@ def _geojson(of: LineFile, room: Room) -> Iterator[Line]:
 
 def geojson_rows(of: LineFile, room: Room) -> Iterator[tuple[int, dict[str, Any], Any]]:
     """Yield the number, the attributes and the geometry of each feature of a GeoJSON file."""
-    frame, number, more, crs = [], 0, True, bool(of.grid.crs_wkt)
+    frame, number, expects_more, crs = [], 0, True, bool(of.grid.crs_wkt)
     with open(of.file, encoding="utf-8") as text:
         for line in text:
             if not line.startswith('{"type": "Feature",'):
@@ -293,24 +293,24 @@ def geojson_rows(of: LineFile, room: Room) -> Iterator[tuple[int, dict[str, Any]
                 geometry, attributes = feature["geometry"], feature["properties"]
             except (ValueError, KeyError, TypeError):
                 wrong_line(of.path, number, "cannot be read")
-            if not more or len(frame) < 2:
+            if not expects_more or len(frame) < 2:
                 wrong_line(of.path, number, "is not written as this program does")
-            more = line.endswith(",\n")
+            expects_more = line.endswith(",\n")
             yield number, attributes, geometry
     head = ['{"type": "FeatureCollection",', *([] if crs else ['"crs": null,']), '"features": [']
-    if frame != [*head, "]}"] or (number and more):
+    if frame != [*head, "]}"] or (number and expects_more):
         what = "the file around the lines is not written as this program does"
         wrong_line(of.path, number, what)
 
 
 def _refuse_short(of: LineFile, number: int, geometry: Any, xy: np.ndarray) -> None:
     if geometry is not None and len(xy) < 2:
-        wrong_line(of.path, number, "has less than two cells")
+        wrong_line(of.path, number, "has fewer than two cells")
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn what libraries say of a file that they cannot read into a `VerificationError`."""
+    """Turn the errors of libraries that cannot read a file into a `VerificationError`."""
     try:
         yield
     except TerrainError:
@@ -322,7 +322,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def _database(file: Path) -> closing[sqlite3.Connection]:
-    """A GeoPackage to read; without the mode, SQLite makes one that is missing."""
+    """Open a GeoPackage read-only; without the mode, SQLite would create a missing file."""
     address = f"{file.absolute().as_uri()}?immutable=1&mode=ro"
     return closing(sqlite3.connect(address, uri=True))
 
@@ -330,49 +330,49 @@ def _database(file: Path) -> closing[sqlite3.Connection]:
 def read_geopackage(
     file: Path, path: Path, layer: str, fields: tuple[str, ...]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the geometry and fields of each row of a layer, without GDAL, which has written it."""
+    """Yield the geometry and fields of each row of a layer, without GDAL, which wrote it."""
     names = ", ".join(f'"{name}"' for name in fields)
     with _database(file) as base, readable(path):
         ((column,),) = base.execute(
             "SELECT column_name FROM gpkg_geometry_columns WHERE table_name = ?", (layer,)
         )
-        # SQLite has no NaN, and its infinities are plain numbers.
+        # SQLite has no NaN; infinities are ordinary numbers.
         yield from base.execute(f'SELECT "{column}", {names} FROM "{layer}" ORDER BY rowid')
 
 
 def fields_of(file: Path, layer: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the known attributes that a GeoPackage has; for other files, all."""
+    """The attributes of `known` that a GeoPackage has; for other files, all."""
     if not is_geopackage(file):
         return known
     with _database(file) as base, readable(file):
         rows = base.execute("SELECT name FROM pragma_table_info(?)", (layer,)).fetchall()
-    there = {name for (name,) in rows}
-    return tuple(name for name in known if name in there)
+    existing = {name for (name,) in rows}
+    return tuple(name for name in known if name in existing)
 
 
 def attribute_rows(of: LineFile, room: Room) -> Iterator[dict[str, Any]]:
-    """Yield the attributes of each feature of a file, whatever it is."""
+    """Yield the attributes of each feature of a file in any of the formats."""
     with readable(of.path):
         if of.is_binary:
-            yield from (found for found, _ in binary_rows(of, room))
+            yield from (attributes for attributes, _ in binary_rows(of, room))
         else:
-            yield from (found for _, found, _ in geojson_rows(of, room))
+            yield from (attributes for _, attributes, _ in geojson_rows(of, room))
 
 
 def count_lines(of: LineFile) -> int:
-    """The number of features that a file says it has, for progress; 0 if it is damaged."""
+    """The number of features according to a file, for progress; 0 if the file is damaged."""
     with suppress(VerificationError, OSError), readable(of.path):
         if is_geopackage(of.file):
             with _database(of.file) as base:
-                ((found,),) = base.execute(f'SELECT count(*) FROM "{of.layer}"')
+                ((count,),) = base.execute(f'SELECT count(*) FROM "{of.layer}"')
         elif not of.is_binary:
             with open(of.file, "rb") as text:
-                found = sum(line.startswith(b'{"type": "Feature",') for line in text)
+                count = sum(line.startswith(b'{"type": "Feature",') for line in text)
         elif of.file.suffix.lower() == FLATGEOBUF:
-            found = count_features(of.file)
+            count = count_features(of.file)
         else:
-            found = import_parquet(of.path)[1].read_metadata(of.file).num_rows
-        return int(found)
+            count = import_parquet(of.path)[1].read_metadata(of.file).num_rows
+        return int(count)
     return 0
 
 
@@ -383,44 +383,44 @@ def attributes_of(file: Path, grid: GridSpec) -> set[str]:
             of = LineFile(file, file, grid, "", ())
             return set(next(attribute_rows(of, lambda size: None), ()))
         with _database(file) as base:
-            found = base.execute(
+            names = base.execute(
                 "SELECT name FROM gpkg_geometry_columns, pragma_table_info(table_name) "
                 "WHERE NOT pk AND name <> column_name"
             )
-            return {name for (name,) in found}
+            return {name for (name,) in names}
     return set()
 
 
 def in_parts(of: LineFile) -> bool:
-    """Whether the geometries of a binary file are lines in parts, as its first one is."""
+    """Whether the geometries of a binary file are lines in parts, judged by the first one."""
     if not of.is_binary:
         return False
     with readable(of.path):
-        found = next((wkb for _, wkb in binary_rows(of, lambda size: None) if wkb), b"")
-    return found[1:5] == b"\x05\x00\x00\x00"
+        first = next((wkb for _, wkb in binary_rows(of, lambda size: None) if wkb), b"")
+    return first[1:5] == b"\x05\x00\x00\x00"
 
 
 def well_known(blob: bytes) -> bytes:
-    """The well-known binary in a geometry of a GeoPackage; none in other bytes."""
+    """The well-known binary in a geometry of a GeoPackage; empty for other bytes."""
     return blob[8 + _ENVELOPES[blob[3] >> 1 & 7] :] if blob[:2] == b"GP" else b""
 
 
 def _positions(of: LineFile, number: int, wkb: bytes) -> np.ndarray:
-    """The positions of the cells of a line, without the ends that a cut adds."""
+    """The positions of the cells of a line, without the end points added by a cut."""
     if not of.wraps:
         return _positions_of_one(of, number, wkb)
     if wkb[:5] != b"\x01\x05\x00\x00\x00":
         wrong_line(of.path, number, "is not a line in parts")
-    found, first = [], 9
+    parts, first = [], 9
     while first < len(wkb):
         last = first + 9 + 16 * int.from_bytes(wkb[first + 5 : first + 9], "little")
-        found.append(_positions_of_one(of, number, wkb[first:last]))
+        parts.append(_positions_of_one(of, number, wkb[first:last]))
         first = last
-    return np.concatenate(_joined(found or [np.empty((0, 2))]))
+    return np.concatenate(_joined(parts or [np.empty((0, 2))]))
 
 
 def _joined(parts: list[np.ndarray]) -> list[np.ndarray]:
-    """The parts of a line without the ends that a cut adds."""
+    """The parts of a line without the end points added by a cut."""
     for k in range(len(parts) - 1):
         parts[k], parts[k + 1] = parts[k][:-1], parts[k + 1][1:]
     return parts
@@ -441,8 +441,8 @@ def binary_rows(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], byte
     if is_geopackage(of.file):
         for blob, *values in read_geopackage(of.file, of.path, of.layer, of.fields):
             room(PARSED * len(blob or b""))
-            own = dict(zip(of.fields, values, strict=True))
-            yield own, None if blob is None else well_known(blob)
+            attributes = dict(zip(of.fields, values, strict=True))
+            yield attributes, None if blob is None else well_known(blob)
     elif of.file.suffix.lower() == FLATGEOBUF:
         yield from read_flatgeobuf(of.file, room)
     else:
@@ -455,8 +455,8 @@ def _binary(of: LineFile, room: Room) -> Iterator[Line]:
             if wkb is None and of.gaps:
                 yield attributes, None, np.empty((0, 2))
                 continue
-            found = wkb or b""
-            yield attributes, found, _positions(of, number, found)
+            blob = wkb or b""
+            yield attributes, blob, _positions(of, number, blob)
 
 
 def _parquet(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], bytes | None]]:
@@ -477,15 +477,15 @@ def _parquet(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], bytes |
 
 
 class BlockRecords:
-    """Records of the cells of lines on disk, batch by batch, in each of these sorted by blocks.
+    """Records of the cells of lines on disk, batch by batch; each batch is sorted by block.
 
-    A batch has a part for each block that it meets. Where the parts of a block are is a chain from
-    the last one to the first, on disk too: memory holds 8 bytes for each block.
+    A batch has a part for each block that it touches. The parts of a block are linked from the last
+    to the first, on disk as well: memory holds 8 bytes for each block.
 
     Parameters
     ----------
     files
-        For the records, and for the chains.
+        Descriptors of the files for the records and for the links.
 
     Attributes
     ----------
@@ -500,31 +500,31 @@ class BlockRecords:
         self.total = self._parts = 0
 
     def order(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The order in which records of cells are kept, and their blocks by number."""
+        """The order in which records of cells are stored, and the number of their blocks."""
         row, col = np.divmod(cells, self.blocks.cols)
         owner = row // self.blocks.block * self.blocks.shape[1] + col // self.blocks.block
         order = np.argsort(owner, kind="stable")
         return order, owner[order]
 
-    def put(self, found: np.ndarray) -> None:
-        """Keep the records of a batch, which have a field "cell"."""
-        order, owner = self.order(found["cell"])
-        write_records(self._file, found[order], self.total)
+    def put(self, records: np.ndarray) -> None:
+        """Store the records of a batch, which have a field "cell"."""
+        order, owner = self.order(records["cell"])
+        write_records(self._file, records[order], self.total)
         block, first, count = np.unique(owner, return_index=True, return_counts=True)
         parts = np.empty(len(block), _PART)
         parts["before"], parts["first"], parts["count"] = self._last[block], first, count
         parts["first"] += self.total
         write_records(self._chains, parts, self._parts)
         self._last[block] = self._parts + np.arange(len(block))
-        self.total, self._parts = self.total + len(found), self._parts + len(block)
+        self.total, self._parts = self.total + len(records), self._parts + len(block)
 
     def parts(self, at: Block) -> list[tuple[int, int]]:
-        """Where the records of a block are: the number of the first, and how many."""
-        found, part = [], int(self._last[at[0] * self.blocks.shape[1] + at[1]])
+        """The parts of a block: the number of the first record, and the number of records."""
+        parts, part = [], int(self._last[at[0] * self.blocks.shape[1] + at[1]])
         while part >= 0:
             part, first, count = read_records(self._chains, _PART, part, 1)[0].tolist()
-            found.append((first, count))
-        return found[::-1]
+            parts.append((first, count))
+        return parts[::-1]
 
     def of(self, at: Block) -> np.ndarray:
         """The records of a block."""
@@ -532,7 +532,7 @@ class BlockRecords:
         return np.concatenate([np.empty(0, self.kind), *parts])
 
     def some(self, at: Block, most: int) -> Iterator[np.ndarray]:
-        """Yield the records of a block, at most so many at a time."""
+        """Yield the records of a block, at most `most` at a time."""
         for first, count in self.parts(at):
             for k in range(0, count, most):
                 yield read_records(self._file, self.kind, first + k, min(most, count - k))
@@ -553,7 +553,7 @@ def read_records(file: int, kind: np.dtype, first: int, count: int) -> np.ndarra
 
 
 def same_value(found: Any, right: float | int | str) -> bool:
-    """Whether an attribute has the right type and the same bits; for NaN, none is as good."""
+    """Whether an attribute has the right type and the same bits; None is accepted for NaN."""
     if type(right) is not float:
         return type(found) is type(right) and found == right
     if math.isnan(right):
@@ -568,7 +568,7 @@ def same_value(found: Any, right: float | int | str) -> bool:
 def check_attributes(
     path: Path,
     number: int,
-    own: dict[str, Any],
+    actual: dict[str, Any],
     right: dict[str, float | int | str],
     *,
     of: str = "line",
@@ -580,8 +580,8 @@ def check_attributes(
     VerificationError
     """
     for name, value in right.items():
-        if name not in own or not same_value(own[name], value):
-            why = f"{name} is {own.get(name)!r} where {value!r} is right"
+        if name not in actual or not same_value(actual[name], value):
+            why = f"{name} is {actual.get(name)!r} instead of {value!r}"
             wrong_line(path, number, why, "attribute", what=of)
-    if own.keys() != right.keys():
+    if actual.keys() != right.keys():
         wrong_line(path, number, "has other attributes", "attribute", what=of)

@@ -1,6 +1,6 @@
 """Proof that a GeoTIFF holds the next cells of a layer of flow directions: `verify_next_cells`.
 
-The code that leads to the cell that the file names must be that of the layer.
+The flow direction towards the cell in the file must be that of the layer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .header import check_header, refused
 from .windows import check_windows, plan_windows
 
 PLANNED = np.dtype(np.int64)
-"""As large as a cell of both bands."""
+"""A type as large as a cell of both bands."""
 
 _NONE, _MOUTH, _SINK = -9999, -9, -10
 _CHUNK = 512
@@ -32,7 +32,7 @@ _TEMPORARIES = 64
 
 
 def plan_next_cells(layer: Any, part: Window, limits: Limits) -> Any:
-    """How windows stream through `verify_next_cells`; the file need not exist yet."""
+    """Plan how windows stream through `verify_next_cells`; the file need not exist yet."""
     stored = layer.info.get("stored_bytes") or 0
     file: dict[str, Any] = {"chunk": (_CHUNK, _CHUNK), "source_bytes": stored}
     extra = _TEMPORARIES // (PLANNED.itemsize + 1) + 1
@@ -48,7 +48,7 @@ def verify_next_cells(
     *,
     name: str | os.PathLike[str] = "",
 ) -> dict[str, Any]:
-    """Check all cells of both bands, their type, nodata value and place.
+    """Check all cells of both bands, their type, nodata value and position.
 
     Parameters
     ----------
@@ -57,12 +57,12 @@ def verify_next_cells(
     layer, part
         The layer, and its window that the file holds.
     name
-        The file's name for messages.
+        Name of the file in messages.
 
     Returns
     -------
     dict
-        "cells", those compared.
+        "cells", the number of cells compared.
 
     Raises
     ------
@@ -84,7 +84,8 @@ def verify_next_cells(
         check_header(at.path, file, layer, layer.grid.crop(part), int32, _NONE)
         if (bands := file.dataset().count) != 2 or file.encoding != "nextxy":
             what = (
-                f"its {counted(bands, 'band is', 'bands are')} of {file.encoding}, not 2 of nextxy"
+                f"its {counted(bands, 'band is', 'bands are')} in encoding {file.encoding}, not 2 "
+                "in nextxy"
             )
             raise refused(at.path, what, "encoding")
 
@@ -97,12 +98,14 @@ def verify_next_cells(
             except RasterioError as error:
                 why = error.__cause__ or error
                 raise refused(at.path, f"cannot be read: {why}", "file") from None
-            there = r0 + part[0], r1 + part[0], c0 + part[2], c1 + part[2]
-            bad = _wrong_cells(both, window, _codes(layer, there), part)
+            window_of_layer = r0 + part[0], r1 + part[0], c0 + part[2], c1 + part[2]
+            bad = _wrong_cells(both, window, _codes(layer, window_of_layer), part)
             if bad.any():
                 row, col = np.argwhere(bad)[0]
                 x, y = both[:, row, col]
-                code = layer.read_window(*(int(one) for one in _one(there, row, col)))[0, 0]
+                code = layer.read_window(*(int(one) for one in _one(window_of_layer, row, col)))[
+                    0, 0
+                ]
                 what = f"column {x}, row {y} where the flow direction is {code}"
                 wrong(at, what, "cells", r0 + int(row), c0 + int(col))
 
@@ -117,22 +120,22 @@ def _one(window: Window, row: int, col: int) -> Window:
 
 
 def _codes(layer: Any, window: Window) -> np.ndarray:
-    """Codes of a window and one ring, 255 outside of the raster."""
+    """Codes of a window and a ring of one cell, 255 outside the raster."""
     r0, r1, c0, c1 = window
-    found: np.ndarray = layer.read_ring(window)
+    codes: np.ndarray = layer.read_ring(window)
     if layer.nodata not in (None, 255):  # then 255 is an inland sink
-        found = np.where(found == layer.nodata, 255, found * (found != 255))
+        codes = np.where(codes == layer.nodata, 255, codes * (codes != 255))
     rows, cols = np.arange(r0 - 1, r1 + 1), np.arange(c0 - 1, c1 + 1)
-    found[(rows < 0) | (rows >= layer.grid.rows)] = 255
-    found[:, (cols < 0) | (cols >= layer.grid.cols)] = 255
-    return found
+    codes[(rows < 0) | (rows >= layer.grid.rows)] = 255
+    codes[:, (cols < 0) | (cols >= layer.grid.cols)] = 255
+    return codes
 
 
 def _wrong_cells(both: np.ndarray, window: Window, codes: np.ndarray, part: Window) -> np.ndarray:
-    """Mark cells whose next cell is not that of their code."""
+    """Mark cells whose next cell is not the one that their code points to."""
     r0, r1, c0, c1 = window
     x, y = both
-    own = codes[1:-1, 1:-1]
+    codes_inside = codes[1:-1, 1:-1]
     row, col = np.arange(r0, r1)[:, None], np.arange(c0, c1)[None]
     flows = (x > 0) & (y > 0)
     down, right = np.where(flows, y - 1 - row, 0), np.where(flows, x - 1 - col, 0)
@@ -141,17 +144,17 @@ def _wrong_cells(both: np.ndarray, window: Window, codes: np.ndarray, part: Wind
     step = NEIGHBOUR[down + 1, right + 1]
     inside = (y <= part[1] - part[0]) & (x <= part[3] - part[2])
     at = np.arange(r1 - r0)[:, None] + 1 + down, np.arange(c1 - c0)[None] + 1 + right
-    good = flows & near & inside & (own == np.left_shift(1, step & 7)) & (codes[at] != 255)
-    good |= (x == _NONE) & (y == _NONE) & (own == 255)
+    good = flows & near & inside & (codes_inside == np.left_shift(1, step & 7)) & (codes[at] != 255)
+    good |= (x == _NONE) & (y == _NONE) & (codes_inside == 255)
     beside = around(codes == 255)
-    good |= (x == _SINK) & (y == _SINK) & (own == 0) & ~beside
-    leaves = (own == 0) & beside
+    good |= (x == _SINK) & (y == _SINK) & (codes_inside == 0) & ~beside
+    leaves = (codes_inside == 0) & beside
     for r in range(3):
         for c in range(3):
             last = codes[r : r + r1 - r0, c : c + c1 - c0] == 255
             beyond = (row + r - 1 < 0) | (row + r - 1 >= part[1] - part[0])
             beyond = beyond | (col + c - 1 < 0) | (col + c - 1 >= part[3] - part[2])
             if (r, c) != (1, 1):
-                leaves |= (own == 1 << int(NEIGHBOUR[r, c])) & (last | beyond)
+                leaves |= (codes_inside == 1 << int(NEIGHBOUR[r, c])) & (last | beyond)
     good |= (x == _MOUTH) & (y == _MOUTH) & leaves
     return ~good

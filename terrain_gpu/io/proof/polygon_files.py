@@ -1,4 +1,4 @@
-"""Read polygons back from their file, as corners of cells: `read_polygons`."""
+"""Read polygons from their file as corners of cells: `read_polygons`."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class FilePolygons(NamedTuple):
     Attributes
     ----------
     number
-        From 1.
+        Number of the feature, counted from 1.
     attributes
-        Of the feature.
+        Attributes of the feature.
     corners
-        int64 (n, 2): rows and columns of the corners of all rings, the last of a ring being its
-        first. Rings have their polygon on their left, on a map with north up.
+        int64 (n, 2): rows and columns of the corners of all rings; the last corner of a ring is its
+        first. The polygon is to the left of its rings, on a map with north up.
     starts
         int64: where each ring starts, and the total.
     polygon
-        int64: of each ring, the number of its polygon.
+        int64: the number of the polygon that each ring belongs to.
     """
 
     number: int
@@ -48,7 +48,7 @@ def read_polygons(of: LineFile, room: Room) -> Iterator[FilePolygons]:
     Raises
     ------
     VerificationError
-        when positions are not exactly those of corners of cells, or rings are not closed.
+        when positions are not exactly corners of cells, or rings are not closed.
     """
     for number, attributes, polygons, geometry in _rows(of, room):
         rings = [ring for one in polygons for ring in one]
@@ -73,10 +73,10 @@ def _rows(of: LineFile, room: Room) -> Iterator[tuple[int, dict[str, Any], Any, 
             for number, (attributes, wkb) in enumerate(binary_rows(of, room), 1):
                 parts, end = parts_of_wkb(wkb or b"") if wkb else ([], 0)
                 if not wkb or end != len(wkb) or struct.unpack_from("<I", wkb, 1)[0] != 6:
-                    wrong_line(of.path, number, "is no MultiPolygon", what="feature")
+                    wrong_line(of.path, number, "is not a MultiPolygon", what="feature")
                 yield number, attributes, [rings for _, rings in parts], None
         return
-    # In longitude and latitude, a second geometry is made to be compared.
+    # In longitude and latitude, a second geometry is made for the comparison.
     twice = (lambda size: room(2 * size)) if of.lonlat else room
     for number, attributes, geometry in geojson_rows(of, twice):
         try:
@@ -97,7 +97,7 @@ def _corners(
     starts: np.ndarray,
     owner: np.ndarray,
 ) -> np.ndarray:
-    """The corners at positions, which must be exactly theirs."""
+    """The corners at positions, which must be exact."""
     grid = of.grid
     a, _, c, _, e, f = grid.transform
     if of.lonlat:
@@ -109,8 +109,8 @@ def _corners(
         places = ((xy - (c, f)) / (a, e))[:, ::-1]
         sides = np.array((grid.rows, grid.cols))
         inside = np.all((places > -0.5) & (places < sides + 0.5), axis=1)
-    found = np.rint(np.where(np.expand_dims(inside, 1), places, 0)).astype(np.int64)
-    right = np.stack((c + a * found[:, 1], f + e * found[:, 0]), axis=1)
+    corners = np.rint(np.where(np.expand_dims(inside, 1), places, 0)).astype(np.int64)
+    right = np.stack((c + a * corners[:, 1], f + e * corners[:, 0]), axis=1)
     same = bool(inside.all())
     if of.lonlat:
         rings = [right[b:d] for b, d in pairwise(starts)]
@@ -122,4 +122,4 @@ def _corners(
         same &= right.tobytes() == np.ascontiguousarray(xy).tobytes()
     if not same:
         wrong_line(of.path, number, "positions are not corners of cells", what="feature")
-    return found
+    return corners

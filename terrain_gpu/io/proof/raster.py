@@ -1,7 +1,6 @@
 """Proof that a GeoTIFF holds the cells of a layer: `verify_raster`.
 
-The file is opened anew, and each of its cells is computed from the layer and compared with what
-GDAL reads.
+The file is opened again; each cell is computed from the layer and compared with what GDAL reads.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from .nextxy import verify_next_cells
 from .windows import check_windows, differ, equals, pieces, plan_windows, read_cells, read_mask
 
 _CHUNK = 512
-"""Side of the largest tiles of a file that this package writes."""
+"""Side of the largest tiles in files that this package writes."""
 
 
 def plan_raster(layer: Any, part: Window, dtype: np.dtype, limits: Limits) -> StreamPlan:
-    """How windows stream through `verify_raster`; the file need not exist yet."""
+    """Plan how windows stream through `verify_raster`; the file need not exist yet."""
     grid = layer.grid.crop(part)
     stored = layer.info.get("stored_bytes") or 0
     # The second copy is for GDAL's mask, or for the ring around the window.
@@ -56,7 +55,7 @@ def verify_raster(
     encoding: str | None = None,
     name: str | os.PathLike[str] = "",
 ) -> dict[str, Any]:
-    """Check all cells of a file, its type, nodata value, place and attributes.
+    """Check all cells of a file, its type, nodata value, position and attributes.
 
     Parameters
     ----------
@@ -65,16 +64,16 @@ def verify_raster(
     layer, part
         The layer, and its window that the file holds.
     dtype
-        Type of the file's cells: the layer's own, or a float that its cells were converted to.
+        Type of the cells in the file: that of the layer, or a float type they were converted to.
     encoding
-        Of the flow directions that it holds, if any.
+        Encoding of flow directions in the file, if any.
     name
-        The file's name for messages.
+        Name of the file in messages.
 
     Returns
     -------
     dict
-        "cells", those compared.
+        "cells", the number of cells compared.
 
     Raises
     ------
@@ -87,7 +86,7 @@ def verify_raster(
     """
     at = SimpleNamespace(path=name or path)
     plan = plan_raster(layer, part, dtype, limits)
-    own = dtype == layer.dtype or encoding in DEGREES
+    same_type = dtype == layer.dtype or encoding in DEGREES
     nodata = layer.nodata if dtype == layer.dtype else math.nan
     plain = encoding is None or encoding == "esri"
     if not plain:
@@ -99,7 +98,7 @@ def verify_raster(
     try:
         check_header(at.path, file, layer, layer.grid.crop(part), dtype, nodata)
         if file.encoding != encoding:
-            what = f"its flow directions are of {file.encoding}, not {encoding}"
+            what = f"its flow directions are in encoding {file.encoding}, not {encoding}"
             raise refused(at.path, what, "encoding")
         codes = None if plain else _table(layer, str(encoding)).astype(dtype)
         masked = dtype.kind != "f" and nodata is not None
@@ -111,31 +110,31 @@ def verify_raster(
             except InputError as error:
                 raise refused(at.path, f"cannot be read: {error}", "file") from None
             r0, r1, c0, c1 = window
-            there = r0 + part[0], r1 + part[0], c0 + part[2], c1 + part[2]
+            window_of_layer = r0 + part[0], r1 + part[0], c0 + part[2], c1 + part[2]
             if layer.info.get("encoding") == FORWARD_EDGES:
-                data = _at_both_ends(layer.read_ring(there, halo=1))
+                data = _at_both_ends(layer.read_ring(window_of_layer, halo=1))
             else:
-                layer.read_window(*there, out=data)
+                layer.read_window(*window_of_layer, out=data)
             if codes is not None:
                 data = codes[data]
-            for here in pieces(*data.shape):
-                right = data[here] if own else _converted(data[here], layer.nodata, dtype)
-                bad = differ(found[here], right)
-                if not own:  # a NaN is as good as any other
-                    bad &= ~(np.isnan(right) & np.isnan(found[here]))
-                if nodata == 0:  # GDAL leaves blocks of it out, so -0.0 becomes 0.0
-                    bad &= (found[here] != 0) | (right != 0)
+            for piece in pieces(*data.shape):
+                right = data[piece] if same_type else _converted(data[piece], layer.nodata, dtype)
+                bad = differ(found[piece], right)
+                if not same_type:  # any NaN is correct
+                    bad &= ~(np.isnan(right) & np.isnan(found[piece]))
+                if nodata == 0:  # GDAL omits blocks of zeros, so -0.0 becomes 0.0
+                    bad &= (found[piece] != 0) | (right != 0)
                 if bad.any():
                     row, col = np.argwhere(bad)[0]
-                    what = f"{found[here][row, col]!s} where {right[row, col]!s} is right"
-                    wrong(at, what, "cells", *_cell(window, here, row, col))
+                    what = f"{found[piece][row, col]!s} instead of {right[row, col]!s}"
+                    wrong(at, what, "cells", *_cell(window, piece, row, col))
                 if void is None:
                     continue
-                bad = void[here] != equals(right, nodata)
+                bad = void[piece] != equals(right, nodata)
                 if bad.any():
                     row, col = np.argwhere(bad)[0]
-                    what = "is masked" if void[here][row, col] else "is not masked as nodata"
-                    wrong(at, what, "nodata", *_cell(window, here, row, col))
+                    what = "is masked" if void[piece][row, col] else "is not masked as nodata"
+                    wrong(at, what, "nodata", *_cell(window, piece, row, col))
 
         check_windows(plan, dtype, layer, check, lambda _: None, limits)
     finally:
@@ -144,7 +143,7 @@ def verify_raster(
 
 
 def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) -> dict[str, Any]:
-    """`verify_raster` of a file that was written earlier: of the part and in the type that it has.
+    """Run `verify_raster` for a file written earlier, with the window and type of the file.
 
     Raises
     ------
@@ -155,14 +154,14 @@ def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) ->
         file = GdalInput(os.fspath(path), 1)
         if file.encoding != NEXTXY:
             file.close()
-            file = GdalInput(os.fspath(path), None)  # refuses several bands
+            file = GdalInput(os.fspath(path), None)  # rejects several bands
         file.close()
         a, _, c, _, e, f = layer.grid.transform
         row = round((file.grid.transform[5] - f) / e)
         col = round((file.grid.transform[2] - c) / a)
         part = clip((row, row + file.grid.rows, col, col + file.grid.cols), layer.grid.window)
         if is_empty(part):
-            raise refused(path, "does not lie where the layer does", "transform")
+            raise refused(path, "does not overlap the layer", "transform")
         dtype = file.dtype if file.dtype.kind == "f" else layer.dtype
         if file.encoding in DEGREES:
             dtype = encoding_dtype(layer, file.encoding)
@@ -174,7 +173,7 @@ def verify_exported(path: str | os.PathLike[str], layer: Any, limits: Limits) ->
 
 
 def _table(layer: Any, encoding: str) -> np.ndarray:
-    """What an encoding has for each code of a layer; 255 is a sink if another value is nodata."""
+    """The code in an encoding for each code of a layer; 255 is a sink unless it is nodata."""
     table = encoded(layer, encoding)
     if layer.nodata not in (None, 255):
         none, table[255] = table[255], table[0]
@@ -187,18 +186,18 @@ def _cell(window: Window, here: tuple[slice, slice], row: int, col: int) -> tupl
 
 
 def _converted(data: np.ndarray, nodata: float | int | None, dtype: np.dtype) -> np.ndarray:
-    """Cells as the nearest floats, and NaN where there is no value."""
-    with np.errstate(over="ignore"):  # of cells without a value
+    """Cells as the nearest floats, NaN for nodata."""
+    with np.errstate(over="ignore"):  # in nodata cells
         return np.where(cells.is_nodata(data, nodata), dtype.type(math.nan), data.astype(dtype))
 
 
 def _at_both_ends(ring: np.ndarray) -> np.ndarray:
-    """D8 codes of a window, from edges that are recorded at one end; one ring around it."""
+    """D8 codes of a window, from a window with a ring of edges recorded at one end."""
     rows, cols = ring.shape[0] - 2, ring.shape[1] - 2
-    found = np.zeros((rows, cols), np.uint8)
+    codes = np.zeros((rows, cols), np.uint8)
     for bit, (down, right) in enumerate(DIRECTIONS):
         edges = ring >> np.uint8(bit) & np.uint8(1)
-        found |= edges[1:-1, 1:-1] << NEIGHBOUR[1 + down, 1 + right]
+        codes |= edges[1:-1, 1:-1] << NEIGHBOUR[1 + down, 1 + right]
         from_it = edges[1 - down : 1 - down + rows, 1 - right : 1 - right + cols]
-        found |= from_it << NEIGHBOUR[1 - down, 1 - right]
-    return found
+        codes |= from_it << NEIGHBOUR[1 - down, 1 - right]
+    return codes

@@ -1,4 +1,4 @@
-"""Cells of GRASS ASCII rasters, word by word: GDAL reads their null markers as 0."""
+"""Read GRASS ASCII rasters word by word: GDAL reads their null markers as 0."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PIECE = _HEAD = 1 << 16
 
 
 class TextCells:
-    """Reads rows forwards in one pass; going back starts again at the top."""
+    """Reads rows forwards in one pass; going back restarts at the top."""
 
     def __init__(self, path: str, cols: int) -> None:
         self.path, self.cols = path, cols
         self._row, self._cells = 0, chain.from_iterable(_numbers(path))
 
     def read(self, window: Window, out: np.ndarray, null: float) -> None:
-        """Read a window; null cells take the value `null`."""
+        """Read a window; null cells get the value `null`."""
         r0, r1, c0, c1 = window
         if r0 < self._row:
             self._row, self._cells = 0, chain.from_iterable(_numbers(self.path))

@@ -1,4 +1,4 @@
-"""Rasters and layers side by side, window by window: what both proofs are made of."""
+"""Compare rasters and layers window by window: the common part of both proofs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ...grid import BlockGrid, GridSpec, Window
 from ..gdal import GdalInput, gdal_thread
 
 _PIECE = 1 << 16
-"""Cells that are compared together, so that temporaries stay small."""
+"""Number of cells compared at a time, so that temporary arrays stay small."""
 
 _TEMPORARIES = 96 * _PIECE
-"""Bytes of these temporaries."""
+"""Bytes of these temporary arrays."""
 
 
 def plan_windows(
@@ -36,12 +36,12 @@ def plan_windows(
     beside: int = 0,
     **raster: Any,
 ) -> StreamPlan:
-    """How windows of a raster and of a layer stream.
+    """Plan how windows of a raster and of a layer stream.
 
     Parameters
     ----------
     grid, dtype
-        What is compared, and the type of the raster's cells.
+        The grid to compare, and the type of the raster's cells.
     layer, block
         Type and block size of the layer.
     beside, raster
@@ -52,9 +52,9 @@ def plan_windows(
     PlanError
         when the limit is too small.
     """
-    # Reading cells of a shard may read all of it.
+    # Reading some cells of a shard may read all of it.
     work = BlockGrid(*grid.shape, block).largest(tiled=True) * layer.itemsize + _TEMPORARIES
-    # `terrain-gpu verify` has loaded the proofs of other layers.
+    # `terrain-gpu verify` has loaded the proofs of other layers by now.
     beside += (COMPILED_BASELINE - BASELINE) * limits.machine.has("numba")
     size = dtype.itemsize + layer.itemsize
     shape = SourceShape(itemsize=size, work=work, beside=beside, **raster)
@@ -63,7 +63,7 @@ def plan_windows(
 
 
 class _WindowChecks(NamedTuple):
-    """What is done with each window; see `engine.proof.Checks`."""
+    """The check of each window; see `engine.proof.Checks`."""
 
     cells: int
     dtype: np.dtype
@@ -91,9 +91,9 @@ def check_windows(
     add: Callable[[Any], None],
     limits: Limits,
 ) -> None:
-    """Give every window to `check`, with arrays for both, and what that returns to `add`.
+    """Call `check` for every window, with arrays for both, and `add` with each result.
 
-    `check` runs in several threads, or in workers, for which it can be pickled; `add` in one.
+    `check` runs in several threads, or in workers, so it must be picklable; `add` in one thread.
     """
     checks = _WindowChecks(plan.unit_rows * plan.unit_cols, dtype, layer, check)
     cluster = limits.cluster
@@ -104,14 +104,14 @@ def check_windows(
 
     if cluster is not None:
         with closing(cluster.check(plan, checks, ((one, []) for one in plan.units()))) as results:
-            for window, found in results:
-                add(found)
+            for window, result in results:
+                add(result)
                 done(window)
         return
     stream(
         plan.units(),
         lambda window, buffer: checks.of(window, checks.read(window, buffer)),
-        lambda _, found: add(found),
+        lambda _, result: add(result),
         buffers=[checks.new_buffer() for _ in range(plan.buffers)],
         readers=plan.readers,
         done=done,
@@ -119,7 +119,7 @@ def check_windows(
 
 
 def pieces(rows: int, cols: int) -> Iterator[tuple[slice, slice]]:
-    """Small pieces of an array of this shape."""
+    """Divide an array of this shape into small pieces."""
     wide = min(cols, _PIECE)
     tall = max(_PIECE // wide, 1)
     for row in range(0, rows, tall):
@@ -128,7 +128,7 @@ def pieces(rows: int, cols: int) -> Iterator[tuple[slice, slice]]:
 
 
 def read_cells(raster: GdalInput, window: Window, out: np.ndarray) -> None:
-    """Read a window as GDAL gives it, without regard to a mask.
+    """Read a window as GDAL returns it, ignoring any mask.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def read_cells(raster: GdalInput, window: Window, out: np.ndarray) -> None:
 
 
 def read_mask(raster: GdalInput, window: Window) -> np.ndarray:
-    """GDAL's mask of a window, 0 where there is no value; uint8."""
+    """GDAL's mask of a window, uint8, 0 for nodata."""
     return _read(raster, "read_masks", window)
 
 
@@ -163,20 +163,20 @@ def equals(cells: np.ndarray, value: float | int | None) -> np.ndarray:
 
 
 def near(cells: np.ndarray, value: float | int | None) -> np.ndarray:
-    """`equals` as GDAL compares cells of a file with its nodata value."""
-    found = equals(cells, value)
+    """Like `equals`, with the tolerance of GDAL's comparison with a nodata value."""
+    same = equals(cells, value)
     if value is None or cells.dtype.kind != "f" or math.isnan(value):
-        return found
-    if math.isinf(value):  # what its text overflowed from, as well
+        return same
+    if math.isinf(value):  # also the largest numbers, whose text overflows
         largest = np.abs(cells) / np.finfo(cells.dtype).max
         return (largest >= 1 - 2.0**-20) & (np.sign(cells) == np.sign(value))
     with np.errstate(over="ignore", invalid="ignore"):
         apart, both = cells - cells.dtype.type(value), cells + cells.dtype.type(value)
-        return found | (np.abs(apart) < np.abs(both) * 2.0**-22)
+        return same | (np.abs(apart) < np.abs(both) * 2.0**-22)
 
 
 def same_value(one: float | int | None, other: float | int | None) -> bool:
-    """Whether two values are equal, NaN and None too."""
+    """Whether two values are equal; NaN equals NaN, and None equals None."""
     if one is None or other is None:
         return one is other
     return one == other or (math.isnan(one) and math.isnan(other))
