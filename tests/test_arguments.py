@@ -662,7 +662,7 @@ def test_targets_are_given_as_sources_are():
             "the start cost -1 at row 0, column 0 is negative; give 0 or more",
         ),
         (([0, 1], [0], [1], [0.0]), "need one dimension and one length"),
-        (([0.5], [0], [1], [0.0]), "rows are of type float64; give integers"),
+        (([0.5], [0], [1], [0.0]), "rows are of type float64, but must be"),
     ],
 )
 def test_sources_that_a_caller_made(columns, message):

@@ -1,4 +1,4 @@
-"""A map of a store in the browser: `MapServer`."""
+"""Show a store as a map in the browser: `MapServer`."""
 
 from .server import MapServer
 

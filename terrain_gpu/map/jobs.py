@@ -1,4 +1,4 @@
-"""Runs that the map starts, each in a process of its own over a scratch store."""
+"""Runs that the map starts, each in its own process with a scratch store."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from ..store.temporary import TemporaryFolder
 from .tiles import Source
 
 COSTS = ("tobler", "langmuir", "surface", "absdiff", "minimax")
-"""Cost models that need no other layer."""
+"""Cost models that need no further layer."""
 
 OWN = ("cost_distance", "drawn_barriers", "upstream")
-"""How the names of layers begin that runs write."""
+"""Prefixes of the names of layers that runs write."""
 
 KEPT = 3
-"""Results of so many runs are kept; with an older one its files go."""
+"""Number of runs whose results are kept; the files of older ones are removed."""
 
 MOST_PLACES, MOST_LINES, MOST_CORNERS = 100, 100, 10_000
 
 SHOWN = 400
-"""Cells of a profile, at most."""
+"""Largest number of cells in a profile."""
 
 
 @dataclass(frozen=True)
 class MapJob:
-    """What is to be computed, checked.
+    """A checked description of a computation.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class MapJob:
     places
         Sources, or the outlet: rows and columns of the store.
     factor
-        The level of the overviews on which it is computed; 1 for the store itself.
+        The overview level on which it is computed; 1 for the store itself.
     barriers
-        Lines of (row, col), real numbers.
+        Lines of (row, col), as real numbers.
     """
 
     kind: str
@@ -71,18 +71,18 @@ class MapJob:
     barriers: list[list[list[float]]]
 
     @classmethod
-    def read(cls, given: Any, source: Source) -> MapJob:
-        """A job from JSON; an InputError says what is wrong."""
-        if not isinstance(given, dict):
-            raise InputError("the job is no object of JSON")
-        kind, cost = given.get("kind"), given.get("cost", COSTS[0])
+    def read(cls, description: Any, source: Source) -> MapJob:
+        """Read a job from JSON; raise InputError if it is not valid."""
+        if not isinstance(description, dict):
+            raise InputError("the job is not a JSON object")
+        kind, cost = description.get("kind"), description.get("cost", COSTS[0])
         if kind not in ("distance", "watershed") or cost not in COSTS:
-            raise InputError(f"kind {kind!r} with cost {cost!r} is not known")
-        factor, barriers = given.get("factor", 1), given.get("barriers", [])
-        known = 1, *factors_of(source.store.grid) * (kind == "distance")
-        if type(factor) is not int or factor not in known:
-            raise InputError(f"factor {factor!r} is no level")
-        places: Any = given.get("places")
+            raise InputError(f"unknown kind {kind!r} or cost {cost!r}")
+        factor, barriers = description.get("factor", 1), description.get("barriers", [])
+        levels = 1, *factors_of(source.store.grid) * (kind == "distance")
+        if type(factor) is not int or factor not in levels:
+            raise InputError(f"factor {factor!r} is not a level")
+        places: Any = description.get("places")
         if not (_list(places, 1, MOST_PLACES) and all(_pair(at, int) for at in places)):
             raise InputError(f"places: give 1 to {MOST_PLACES} pairs of row and column")
         rows, cols = source.shape
@@ -102,7 +102,7 @@ class MapJob:
 
 
 def _clipped(line: list[list[float]], rows: int, cols: int) -> Iterator[list[list[float]]]:
-    """The parts of a line's segments inside the raster (Y.-D. Liang and B. A. Barsky 1984)."""
+    """The parts of line segments inside the raster (Y.-D. Liang and B. A. Barsky 1984)."""
     tiny = 1e-3
     for begin, end in pairwise(line):
         first, last = 0.0, 1.0
@@ -126,7 +126,7 @@ def _list(value: Any, least: int, most: int) -> bool:
 
 
 def _pair(value: Any, *types: type) -> bool:
-    """Whether a value is a pair of numbers that are not huge."""
+    """Whether a value is a pair of numbers of limited size."""
     return _list(value, 2, 2) and all(type(v) in types and abs(v) < 2**32 for v in value)
 
 
@@ -139,7 +139,7 @@ class MapRun:
     state
         "running", "done", "failed" or "cancelled".
     told
-        Phase, cells done and cells in all, or the error.
+        Phase, number of cells done and total, or the error.
     source
         The scratch store as a map.
     """
@@ -152,14 +152,14 @@ class MapRun:
     told: dict[str, Any] = field(default_factory=dict)
     source: Source | None = None
     _links: Callable[[int, int], np.ndarray] | None = None
-    """Reads blocks of backlinks, and keeps the last ones for the next path."""
+    """Reads blocks of backlinks, with a cache for the next path."""
 
     def describe(self) -> dict[str, Any]:
-        """What the page tells of it."""
+        """Describe the run for the page."""
         return {"run": self.number, "state": self.state, **vars(self.job), **self.told}
 
     def end(self) -> None:
-        """End the process, if it still runs."""
+        """End the process if it is still running."""
         if self.process.poll() is None:
             self.state = "cancelled"
             self.process.kill()
@@ -167,13 +167,13 @@ class MapRun:
 
     def path(self, row: int, col: int) -> dict[str, Any] | None:
         """The least-cost path to a cell of the map: cells and profile; None if unreached."""
-        from ..paths.relax.trace import (  # not before: the first picture is fast
+        from ..paths.relax.trace import (  # only now, for a fast first picture
             lengths_of,
             trace_path,
         )
 
         if self.source is None or self.job.kind != "distance":
-            raise StoreError("no path; wait for the distances")
+            raise StoreError("there is no path yet; wait until the distances are computed")
         base, links = self.job.factor, self.source.shown("cost_distance_backlink").layer
         heights = self.source.store.layer(self.told["heights"])
         if self._links is None:
@@ -201,8 +201,8 @@ def _lengths_on(grid: GridSpec) -> np.ndarray:
 
 
 def _values(layer: Layer, at: np.ndarray) -> list[float | None]:
-    """Values along a path, read by windows; None without a value."""
-    side, found, k = 256, [], 0
+    """Values along a path, read by windows; None for nodata."""
+    side, values_found, k = 256, [], 0
     while k < len(at):
         end = k + 1
         while end < len(at) and (at[end] // side == at[k] // side).all():
@@ -214,9 +214,11 @@ def _values(layer: Layer, at: np.ndarray) -> list[float | None]:
         empty = ~np.isfinite(values)
         if layer.nodata is not None:
             empty |= values == float(layer.nodata)
-        found += [None if no else value for value, no in zip(values.tolist(), empty, strict=True)]
+        values_found += [
+            None if no else value for value, no in zip(values.tolist(), empty, strict=True)
+        ]
         k = end
-    return found
+    return values_found
 
 
 class MapRuns:
@@ -227,9 +229,9 @@ class MapRuns:
     source
         The store.
     heights
-        The layer of heights, or None: there are no runs then.
+        Name of the elevation layer; with None, there are no runs.
     memory_limit, threads
-        For a run.
+        Limits for each run.
     """
 
     def __init__(
@@ -249,13 +251,13 @@ class MapRuns:
 
     @property
     def why_not(self) -> str | None:
-        """Why nothing can be computed, or None."""
+        """The reason why nothing can be computed, or None."""
         if isinstance(self._source.store.path, ObjectPath):
-            return "Stores in object storage are only shown; copy it to a disk to compute."
-        return None if self._heights else "The store has no layer of heights."
+            return "A store in object storage can only be shown; copy it to a disk to compute."
+        return None if self._heights else "The store has no elevation layer."
 
-    def start(self, given: Any) -> MapRun:
-        """Start a run; the one that is running ends.
+    def start(self, description: Any) -> MapRun:
+        """Start a run; a run in progress is ended.
 
         Raises
         ------
@@ -264,14 +266,14 @@ class MapRuns:
         OutputError
             when its files cannot be written.
         """
-        job = MapJob.read(given, self._source)
+        job = MapJob.read(description, self._source)
         if why := self.why_not:
             raise InputError(why)
         level = place_of(self._source.store.path, job.factor)
         if job.factor > 1 and not (level / str(self._heights) / "zarr.json").exists():
             raise InputError(f"factor {job.factor}: no such level; build overviews")
         with self._lock, output_errors(scratch_folder()):
-            if self._closed:  # requests on connections that are still open
+            if self._closed:  # a request on a connection that is still open
                 raise InputError("the map is closed; start it again")
             for run in self.runs.values():
                 run.end()
@@ -296,10 +298,10 @@ class MapRuns:
         words = {**vars(job), **self._limits, "store": str(folder), "layer": self._heights}
         words["places"] = [[row // share, col // share] for row, col in job.places]
         words["barriers"] = lines
-        found = Path(terrain_gpu.__file__).parents[1]
-        paths = [str(found), *filter(None, [os.environ.get("PYTHONPATH")])]
+        package_parent = Path(terrain_gpu.__file__).parents[1]
+        paths = [str(package_parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
-            # -P: modules in the folder in which the map was started are not those of Python.
+            # -P: do not import modules from the folder in which the map was started.
             [sys.executable, "-P", "-m", "terrain_gpu.map.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -312,7 +314,7 @@ class MapRuns:
         return MapRun(self._count, job, folder, process, told={"heights": self._heights})
 
     def _follow(self, run: MapRun) -> None:
-        """Read what the process tells until it ends."""
+        """Read messages of the process until it ends."""
         assert run.process.stdout is not None
         last: dict[str, Any] = {}
         for line in run.process.stdout:
@@ -324,14 +326,14 @@ class MapRuns:
         if run.state != "running":
             return
         try:
-            told = {**run.told, "layer": last["layer"]}
+            result = {**run.told, "layer": last["layer"]}
             run.source = Source(
                 TileStore.open(run.folder),
                 run.job.factor,
                 self._source.shape,
                 {"cost_distance": MODELS[run.job.cost].unit or ""},
             )
-            run.told, run.state = told, "done"
+            run.told, run.state = result, "done"
         except (KeyError, StoreError):
             stopped = f"the run ended with exit code {run.process.returncode}"
             if run.process.returncode == -signal.SIGKILL:
@@ -345,7 +347,7 @@ class MapRuns:
         Raises
         ------
         StoreError
-            when it is gone.
+            when there is no such run.
         """
         with self._lock:
             run = self.runs.get(number)
@@ -358,7 +360,7 @@ class MapRuns:
         shutil.rmtree(self.runs.pop(number).folder, ignore_errors=True)
 
     def close(self) -> None:
-        """End what runs, and remove the scratch folder."""
+        """End all runs, and remove the scratch folder."""
         with self._lock:
             self._closed = True
             for run in self.runs.values():
@@ -369,7 +371,7 @@ class MapRuns:
 
 
 def _mirror(level: Path, folder: Path) -> None:
-    """A store whose layers are links to those of another."""
+    """Make a store whose layers are links to those of another one."""
     folder.mkdir()
     shutil.copyfile(level / "zarr.json", folder / "zarr.json")
     for name in TileStore.open(level).layers:

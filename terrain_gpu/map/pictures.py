@@ -1,7 +1,7 @@
-"""Cells as colours, and pictures as PNG: plain functions of arrays.
+"""Convert cells to colours, and pictures to PNG: plain functions of arrays.
 
 A picture is an array of colour numbers, uint8, with a palette of 256 colours, uint8 (256, 4): red,
-green, blue and opacity. Number 0 is transparent: no value.
+green, blue and opacity. Number 0 is transparent, for nodata.
 """
 
 from __future__ import annotations
@@ -21,56 +21,56 @@ RAMPS = {
 """Colours from low to high."""
 
 LINES = (24, 34, 72)
-"""Colour of lines of equal value."""
+"""Colour of contour lines."""
 
 LIGHT = np.radians((315.0, 45.0))
-"""Direction and height of the light of a hillshade."""
+"""Azimuth and altitude of the light of a hillshade."""
 
 STEEP = 0.35
-"""The mean slope that a hillshade shows: heights are exaggerated accordingly."""
+"""The mean slope in a hillshade: elevations are exaggerated accordingly."""
 
 
 def ramp(name: str) -> np.ndarray:
-    """The palette of a ramp; its colours are 1 to 255."""
+    """The palette of a colour ramp; its colours are 1 to 255."""
     ends = np.array([[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in RAMPS[name]], float)
     at = np.linspace(0, len(ends) - 1, 255)
-    found = np.zeros((256, 4), np.uint8)
+    palette = np.zeros((256, 4), np.uint8)
     for band in range(3):
-        found[1:, band] = np.round(np.interp(at, np.arange(len(ends)), ends[:, band]))
-    found[1:, 3] = 255
-    return found
+        palette[1:, band] = np.round(np.interp(at, np.arange(len(ends)), ends[:, band]))
+    palette[1:, 3] = 255
+    return palette
 
 
 def greys() -> np.ndarray:
     """The palette of a hillshade."""
-    found = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 4, axis=1)
-    found[:, 3] = 255
-    found[0] = 0
-    return found
+    palette = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 4, axis=1)
+    palette[:, 3] = 255
+    palette[0] = 0
+    return palette
 
 
 def strokes() -> np.ndarray:
-    """The palette of lines: the number is the opacity."""
-    found = np.empty((256, 4), np.uint8)
-    found[:, :3] = LINES
-    found[:, 3] = np.arange(256)
-    return found
+    """The palette of lines: the colour number is the opacity."""
+    palette = np.empty((256, 4), np.uint8)
+    palette[:, :3] = LINES
+    palette[:, 3] = np.arange(256)
+    return palette
 
 
 def hues() -> np.ndarray:
-    """The palette of classes: neighbouring numbers differ much in hue."""
+    """The palette of classes: neighbouring numbers have very different hues."""
     hue = np.arange(255) * 0.61803398875 % 1
     light = 0.46 + 0.2 * (np.arange(255) % 3) / 2
-    found = np.zeros((256, 4), np.uint8)
+    palette = np.zeros((256, 4), np.uint8)
     for band, shift in enumerate((0, 1 / 3, 2 / 3)):
         wave = 0.5 + 0.5 * np.cos(2 * np.pi * (hue - shift))
-        found[1:, band] = np.round(255 * (light + 0.36 * (wave - 0.5)))
-    found[1:, 3] = 255
-    return found
+        palette[1:, band] = np.round(255 * (light + 0.36 * (wave - 0.5)))
+    palette[1:, 3] = 255
+    return palette
 
 
 def shares(values: np.ndarray, low: float, high: float, *, log: bool) -> np.ndarray:
-    """Colour numbers 1 to 255 of values from `low` to `high`, others like the nearest end."""
+    """Colour numbers 1 to 255 of values from `low` to `high`; others are clipped."""
     values = values.astype(np.float64)
     if log:
         values = np.log(np.maximum(values, low))
@@ -81,12 +81,12 @@ def shares(values: np.ndarray, low: float, high: float, *, log: bool) -> np.ndar
 
 
 def classes(values: np.ndarray) -> np.ndarray:
-    """Colour numbers 1 to 255 of whole numbers, which mean classes."""
+    """Colour numbers 1 to 255 of integers that denote classes."""
     return (1 + values.astype(np.uint64) % np.uint64(255)).astype(np.uint8)
 
 
 def _slopes(padded: np.ndarray, dx: float, dy: float) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes to the east and the south; `padded` has a ring around, and NaN without a value."""
+    """Slopes to the east and the south; `padded` has a ring of neighbours, and NaN for nodata."""
     centre = padded[1:-1, 1:-1]
 
     def beside(part: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ def _slopes(padded: np.ndarray, dx: float, dy: float) -> tuple[np.ndarray, np.nd
 
 
 def steepness(padded: np.ndarray, dx: float, dy: float) -> float:
-    """The mean slope of heights; arguments as for `hillshade`."""
+    """The mean slope of elevations; arguments as for `hillshade`."""
     across, down = _slopes(padded, dx, dy)
     slopes = np.hypot(across, down)
     slopes = slopes[np.isfinite(slopes)]
@@ -106,16 +106,16 @@ def steepness(padded: np.ndarray, dx: float, dy: float) -> float:
 
 
 def hillshade(padded: np.ndarray, dx: float, dy: float, raised: float) -> np.ndarray:
-    """Colour numbers 1 to 255 of heights in the light (B. K. P. Horn 1981).
+    """Colour numbers 1 to 255 of a hillshade (B. K. P. Horn 1981).
 
     Parameters
     ----------
     padded
-        Heights, float, shape (rows + 2, cols + 2): a ring of neighbours; NaN has no value.
+        Elevations, float, shape (rows + 2, cols + 2), with a ring of neighbours; NaN for nodata.
     dx, dy
-        Width and height of a cell; negative where columns count westwards, or rows northwards.
+        Width and height of a cell; negative if columns run westwards, or rows northwards.
     raised
-        Factor of the heights.
+        Factor of exaggeration of elevations.
     """
     across, down = (raised * slope for slope in _slopes(padded, dx, dy))
     towards, height = LIGHT
@@ -125,9 +125,9 @@ def hillshade(padded: np.ndarray, dx: float, dy: float, raised: float) -> np.nda
 
 
 def isolines(padded: np.ndarray, interval: float) -> np.ndarray:
-    """Opacity 0 to 200 of lines at multiples of `interval`, about one and a half cells wide.
+    """Opacity 0 to 200 of contour lines at multiples of `interval`, about 1.5 cells wide.
 
-    `padded` is as in `hillshade`. Where lines would touch each other, they fade.
+    `padded` is as for `hillshade`. Where lines would touch each other, they fade.
     """
     centre = padded[1:-1, 1:-1]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -142,7 +142,7 @@ def isolines(padded: np.ndarray, interval: float) -> np.ndarray:
 def png(numbers: np.ndarray, palette: np.ndarray) -> bytes:
     """A picture as a PNG file with a palette (W3C, Portable Network Graphics, 2003)."""
     rows, cols = numbers.shape
-    lines = np.zeros((rows, cols + 1), np.uint8)  # each begins with its filter, none
+    lines = np.zeros((rows, cols + 1), np.uint8)  # each begins with its filter type: none
     lines[:, 1:] = numbers
     parts = (
         (b"IHDR", struct.pack(">IIBBBBB", cols, rows, 8, 3, 0, 0, 0)),

@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 
 MOST_BODY = 1 << 20
-"""Bytes of a request's body, at most."""
+"""Largest size of the body of a request, in bytes."""
 
 AT_ONCE = 4
-"""Tiles that are made at the same time, which bounds memory."""
+"""Number of tiles made at the same time, which limits memory."""
 
 TYPES = {
     "index.html": "text/html; charset=utf-8",
@@ -45,7 +45,7 @@ TYPES = {
     "ol.js": "text/javascript; charset=utf-8",
     "ol.css": "text/css; charset=utf-8",
 }
-"""The files of the page; there are no others."""
+"""The files of the page; no other files are served."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "
@@ -61,17 +61,17 @@ SOURCE = rf"(store|runs/{NUMBER})"
 
 
 class Reply(NamedTuple):
-    """What the server answers."""
+    """A response of the server."""
 
     body: bytes
     kind: str = "application/json"
     status: HTTPStatus = HTTPStatus.OK
     keep: bool = False
-    """Whether the browser may keep it."""
+    """Whether the browser may cache it."""
 
 
 class Refused(Exception):
-    """A request that is not answered."""
+    """A rejected request."""
 
     def __init__(self, status: HTTPStatus, why: str = "") -> None:
         super().__init__(why or status.phrase)
@@ -85,24 +85,24 @@ def _json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Reply:
 class MapServer:
     """Serves a map of a store to the browsers of this machine.
 
-    It listens on the loopback only. All paths begin with a random token, and the header "Host" must
-    name this machine, so that no other page in the browser can use it. It reads the store, and
-    writes only runs, into a scratch folder that is removed at the end.
+    It listens only on the loopback interface. All paths begin with a random token, and the header
+    "Host" must name this machine, so that no other page in the browser can use it. It reads the
+    store, and writes only results of runs, to a scratch folder that is removed at the end.
 
     Parameters
     ----------
     store
-        A store, or its path or address.
+        A store, or its path or URL.
     port
-        Port to listen on; a free one with 0.
+        Port to listen on; 0 for any free port.
     memory_limit, threads
-        For runs: bound on the peak resident set in bytes (a quarter of RAM when None), and the
+        For runs: limit on the peak resident set size in bytes (a quarter of RAM when None), and
         number of threads (all processors when None).
 
     Attributes
     ----------
     url
-        The address of the map.
+        The URL of the map.
 
     Raises
     ------
@@ -111,7 +111,7 @@ class MapServer:
     InputError
         when it has no layers.
     OutputError
-        when the port is taken.
+        when the port is in use.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class MapServer:
             self._http = _Quiet((HOST, port), handler)
         except OSError as error:
             raise OutputError(
-                f"port {port}: {error.strerror}; choose another, or 0 for any that is free"
+                f"port {port}: {error.strerror}; choose another port, or 0 for any free one"
             ) from error
         self._serves = False
         self._warming = Thread(target=self._warm_up, daemon=True)
@@ -151,13 +151,13 @@ class MapServer:
         self.url = f"http://{HOST}:{self.port}/{self.token}/"
 
     def serve(self) -> None:
-        """Answer requests until `close` is called by another thread, or an interrupt."""
+        """Answer requests until another thread calls `close`, or until an interrupt."""
         self._serves = True
         self._warming.start()
         self._http.serve_forever(poll_interval=0.2)
 
     def start(self) -> None:
-        """Answer requests in a thread of its own."""
+        """Answer requests in a separate thread."""
         self._serves = True
         Thread(target=self.serve, daemon=True).start()
 
@@ -167,7 +167,7 @@ class MapServer:
             self._http.shutdown()
         self.runs.close()
         self._http.server_close()
-        # Threads that are in compiled code when the process ends could abort it.
+        # Threads in compiled code when the process ends could abort it.
         if self._warming.ident is not None:
             self._warming.join()
         with contextlib.ExitStack() as finished:
@@ -181,7 +181,7 @@ class MapServer:
         self.close()
 
     def _warm_up(self) -> None:
-        """Load what the first tile needs, while the browser starts."""
+        """Load the modules and cells for the first tile while the browser starts."""
         with contextlib.suppress(TerrainError):
             self.source.shown(self.heights or self.source.store.layers[0]).legend()
 
@@ -208,29 +208,29 @@ class MapServer:
         return [(method, re.compile(path), answer) for method, path, answer in routes]
 
     def answer(self, method: str, target: str, read: Callable[[], bytes]) -> Reply:
-        """The reply to a request, whose host has been checked; raises `Refused`.
+        """The reply to a request whose host has been checked; raises `Refused`.
 
-        The body is read once the token is known to be right: until then anyone may have sent it.
+        The body is read only after the token is checked: until then, anyone may have sent it.
         """
         try:
             parts = urlsplit(target)
             query = parse_qs(parts.query, max_num_fields=10)
-        except ValueError:  # more fields, or an address that is none
-            raise Refused(HTTPStatus.BAD_REQUEST, "the address cannot be read") from None
+        except ValueError:  # too many fields, or not a URL
+            raise Refused(HTTPStatus.BAD_REQUEST, "the URL cannot be parsed") from None
         token, slash, path = parts.path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.token.encode()) or not slash:
             raise Refused(HTTPStatus.NOT_FOUND)
         allowed = False
-        for known, pattern, respond in self._routes:
-            if not (found := pattern.fullmatch(path)):
+        for route_method, pattern, respond in self._routes:
+            if not (match := pattern.fullmatch(path)):
                 continue
             allowed = True
-            if known == method:
+            if route_method == method:
                 body = read()
-                more: dict[str, Any] = {"body": body} if method == "POST" else {}
+                kwargs: dict[str, Any] = {"body": body} if method == "POST" else {}
                 if respond == self._values:
-                    more = {"names": query.get("names", [""])[0]}
-                return respond(*found.groups(), **more)
+                    kwargs = {"names": query.get("names", [""])[0]}
+                return respond(*match.groups(), **kwargs)
         raise Refused(HTTPStatus.METHOD_NOT_ALLOWED if allowed else HTTPStatus.NOT_FOUND)
 
     def _file(self, name: str) -> Reply:
@@ -276,10 +276,10 @@ class MapServer:
     def _source(self, where: str, number: str | None) -> Source:
         if where == "store":
             return self.source
-        found = self._run(str(number)).source
-        if found is None:
+        source = self._run(str(number)).source
+        if source is None:
             raise Refused(HTTPStatus.NOT_FOUND, "the run has no result yet")
-        return found
+        return source
 
     def _run(self, number: str) -> MapRun:
         run = self.runs.runs.get(int(number))
@@ -293,9 +293,9 @@ class MapServer:
     def _tile(self, where: str, number: str | None, what: str, name: str, *at: str) -> Reply:
         source = self._source(where, number)
         factor, row, col = map(int, at)
-        known = factor & (factor - 1) == 0 and source.base <= factor <= source.coarsest
-        rows, cols = source.rows_and_cols(factor) if known else (0, 0)
-        if not (known and row < ceil_div(rows, SIDE) and col < ceil_div(cols, SIDE)):
+        valid = factor & (factor - 1) == 0 and source.base <= factor <= source.coarsest
+        rows, cols = source.rows_and_cols(factor) if valid else (0, 0)
+        if not (valid and row < ceil_div(rows, SIDE) and col < ceil_div(cols, SIDE)):
             raise Refused(HTTPStatus.NOT_FOUND, "no such tile")
         with self._tiles:
             return Reply(source.shown(name).tile(what, factor, row, col), "image/png", keep=True)
@@ -316,10 +316,10 @@ class MapServer:
 
     def _start(self, *, body: bytes) -> Reply:
         try:
-            given = json.loads(body)
+            description = json.loads(body)
         except (ValueError, RecursionError):
-            raise Refused(HTTPStatus.BAD_REQUEST, "the body is no JSON") from None
-        return _json(self.runs.start(given).describe(), HTTPStatus.CREATED)
+            raise Refused(HTTPStatus.BAD_REQUEST, "the body is not JSON") from None
+        return _json(self.runs.start(description).describe(), HTTPStatus.CREATED)
 
     def _cancel(self, number: str) -> Reply:
         self._run(number)
@@ -327,18 +327,18 @@ class MapServer:
 
 
 def _heights(store: TileStore) -> str | None:
-    """The layer of heights; None if there is none."""
+    """The name of the elevation layer; None if there is none."""
     return "elevation" if "elevation" in store else None
 
 
 def _in_metres(grid: GridSpec) -> bool:
-    """Whether lengths of paths are in metres."""
+    """Whether the lengths of paths are in metres."""
     units = re.findall(r'LENGTHUNIT\["([^"]+)"', grid.crs_wkt)
     return grid.is_geographic or units[-1:] == ["metre"]
 
 
 class _Quiet(ThreadingHTTPServer):
-    """Does not print when a browser closes a connection."""
+    """A server that prints nothing when a browser closes a connection."""
 
     daemon_threads = True
 
@@ -353,14 +353,16 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "terrain-gpu", ""
     timeout = 30
-    disable_nagle_algorithm = True  # else the body waits 40 ms for the receipt of the headers
+    disable_nagle_algorithm = (
+        True  # otherwise the body waits 40 ms for the acknowledgement of the headers
+    )
 
     def _respond(self) -> None:
-        self.close_connection = True  # what is left of a refused request is not the next one
+        self.close_connection = True  # the rest of a rejected request is not the next request
         try:
             host = self.headers.get_all("Host") or [""]
-            known = {f"{name}:{self.map.port}" for name in (HOST, "localhost")}
-            if len(host) != 1 or host[0].lower() not in known:
+            hosts = {f"{name}:{self.map.port}" for name in (HOST, "localhost")}
+            if len(host) != 1 or host[0].lower() not in hosts:
                 raise Refused(HTTPStatus.FORBIDDEN, "unknown host")
             reply = self.map.answer(self.command, self.path, self._body)
         except Refused as error:
@@ -377,15 +379,15 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = _respond
 
     def _body(self) -> bytes:
-        """The body of a request."""
+        """Read the body of a request."""
         size = self.headers.get("Content-Length", "0")
         if self.headers.get("Transfer-Encoding") or not re.fullmatch(r"\d{1,12}", size):
             raise Refused(HTTPStatus.LENGTH_REQUIRED)
         if int(size) > (MOST_BODY if self.command == "POST" else 0):
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        found = self.rfile.read(int(size))
+        body = self.rfile.read(int(size))
         self.close_connection = self.headers.get("Connection", "").lower() == "close"
-        return found
+        return body
 
     def _send(self, reply: Reply) -> None:
         self.send_response(reply.status)

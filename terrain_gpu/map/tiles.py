@@ -1,4 +1,4 @@
-"""Layers of a store as tiles of a map: what to read, and how it is coloured."""
+"""Layers of a store as map tiles: which cells are read, and how they are coloured."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from ..store.manage import is_coded, made_by
 from . import pictures
 
 SIDE = 256
-"""Pixels of a tile along a side."""
+"""Side of a tile in pixels."""
 
 MOST_STEP = 8
-"""Where the next finer level is finer than this, few of its cells are read: see `Pyramid`."""
+"""If the next finer level is finer by more than this factor, only some of its cells are read."""
 
 COARSE = 8
-"""Then so many pixels along a side show one cell."""
+"""In that case, one cell is shown by this number of pixels along a side."""
 
 METRES_PER_DEGREE = 111_320
 
 LAND = ("convert-dataset", "fill", "breach", "burn")
-"""Commands whose layers are heights."""
+"""Commands whose layers are elevations."""
 
 
 class Pyramid:
     """A layer and its overviews, read at any power of two.
 
-    Where levels are missing, every n-th cell of the next finer one is shown. A tile reads at most
-    2048 x 2048 cells in one go, or (SIDE / COARSE)**2 of the tiles of the store.
+    If levels are missing, every n-th cell of the next finer level is shown. A map tile reads at
+    most 2048 x 2048 cells at once, or (SIDE / COARSE)**2 tiles of the store.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Pyramid:
     name
         The layer.
     base
-        Cells of the map along a side of one of the store: 1, or more for a coarser level.
+        Number of map cells along a side of a cell of the store: 1, or more for a coarser level.
     """
 
     def __init__(self, store: TileStore, name: str, base: int = 1) -> None:
@@ -58,7 +58,7 @@ class Pyramid:
                 self.levels[base * factor] = level.layer(name)
 
     def read(self, factor: int, window: Window) -> np.ndarray:
-        """Cells of a window, in cells of `factor`, which lies in the raster.
+        """Read a window inside the raster, given in cells of `factor`.
 
         `factor` is a power of two, at least `base`.
         """
@@ -70,19 +70,19 @@ class Pyramid:
             return layer.read_window(*ends)[::step, ::step]
         rows, back = np.unique(np.arange(r0, r1) // COARSE, return_inverse=True)
         cols, across = np.unique(np.arange(c0, c1) // COARSE, return_inverse=True)
-        found = np.empty((len(rows), len(cols)), layer.dtype)
+        sampled = np.empty((len(rows), len(cols)), layer.dtype)
         for i, row in enumerate((rows * COARSE * step).tolist()):
             for j, col in enumerate((cols * COARSE * step).tolist()):
-                found[i, j] = layer.read_window(row, row + 1, col, col + 1)[0, 0]
-        return found[np.ix_(back, across)]
+                sampled[i, j] = layer.read_window(row, row + 1, col, col + 1)[0, 0]
+        return sampled[np.ix_(back, across)]
 
     def value(self, row: int, col: int) -> str | None:
-        """The value of a cell of the map as text, or None."""
+        """The value of a cell of the map as text; None for nodata."""
         row, col = row // self.base, col // self.base
-        found = self.layer.read_window(row, row + 1, col, col + 1)
-        if cells.is_nodata(found, self.layer.nodata)[0, 0]:
+        value = self.layer.read_window(row, row + 1, col, col + 1)
+        if cells.is_nodata(value, self.layer.nodata)[0, 0]:
             return None
-        return str(found[0, 0]) if found.dtype.kind in "iu" else f"{found[0, 0]:.7g}"
+        return str(value[0, 0]) if value.dtype.kind in "iu" else f"{value[0, 0]:.7g}"
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ class Look:
     colours
         Name of the ramp.
     low, high
-        Values of its ends: few cells are beyond, as far as the coarsest level tells.
+        Values at its ends; few cells of the coarsest level are beyond them.
     log
         Whether the ramp is logarithmic.
     interval
-        Between lines of equal value.
+        Interval of contour lines.
     """
 
     kind: str
@@ -123,7 +123,7 @@ class Source:
     shape
         Rows and columns of the map in cells.
     units
-        Units of layers that do not tell theirs.
+        Units of layers that have no units themselves.
     """
 
     def __init__(
@@ -133,16 +133,16 @@ class Source:
         self._shown: dict[str, Shown] = {}
 
     def shown(self, name: str) -> Shown:
-        """A layer; a StoreError if there is none."""
-        found = self._shown.get(name)  # another thread may forget it meanwhile
-        if found is None:
+        """A layer as shown; raises StoreError if there is none."""
+        layer = self._shown.get(name)  # another thread may remove it meanwhile
+        if layer is None:
             if name not in self.store:
                 raise StoreError(f"{self.store.path}: no layer {name!r}")
-            found = self._shown[name] = Shown(self, Pyramid(self.store, name, self.base))
-        return found
+            layer = self._shown[name] = Shown(self, Pyramid(self.store, name, self.base))
+        return layer
 
     def refresh(self) -> None:
-        """Forget layers that were replaced or removed, or whose levels changed."""
+        """Drop layers that were replaced or removed, or whose levels have changed."""
         for name, shown in list(self._shown.items()):
             with contextlib.suppress(StoreError):
                 levels = {1, *overviews_of(self.store, name)[0]}
@@ -152,7 +152,7 @@ class Source:
             self._shown.pop(name, None)
 
     def rows_and_cols(self, factor: int) -> tuple[int, int]:
-        """Cells of `factor` in the raster."""
+        """Number of rows and columns of the raster in cells of `factor`."""
         rows, cols = self.shape
         return ceil_div(rows, factor), ceil_div(cols, factor)
 
@@ -163,20 +163,20 @@ class Source:
 
     @property
     def aspect(self) -> float:
-        """Width of a cell in the middle of the raster, of its height."""
+        """Ratio of width to height of a cell in the middle of the raster."""
         dx, dy = self.cell(1, 0, self.shape[0])
         return min(100.0, max(0.01, abs(dx / dy)))
 
     @property
     def north_up(self) -> tuple[slice, slice]:
-        """Rows and columns in the order in which a map shows them: southwards and eastwards."""
+        """Rows and columns in the order of a map: southwards and eastwards."""
         a, _, _, _, e, _ = self.store.grid.transform
         return slice(None, None, -1 if e > 0 else 1), slice(None, None, -1 if a < 0 else 1)
 
     def cell(self, factor: int, row: int, rows: int) -> tuple[float, float]:
         """Width and height of a cell of `factor`, in metres if the CRS is geographic.
 
-        Negative where columns count westwards, or rows northwards.
+        Negative if columns run westwards, or rows northwards.
         """
         grid = self.store.grid
         a, _, _, _, e, f = grid.transform
@@ -193,21 +193,21 @@ class Source:
 
 
 class Shown:
-    """A layer as it is shown: its tiles and its legend."""
+    """A layer as shown on the map: its tiles and its legend."""
 
     def __init__(self, source: Source, pyramid: Pyramid) -> None:
         self.source, self.pyramid, self.layer = source, pyramid, pyramid.layer
 
     @cached_property
     def _sample(self) -> np.ndarray:
-        """The layer in one tile, as floats, NaN without a value, with a ring of neighbours."""
+        """The layer in one tile, as floats, NaN for nodata, with a ring of neighbours."""
         factor = self.source.coarsest
         rows, cols = self.source.rows_and_cols(factor)
         return self._padded(factor, (0, rows, 0, cols))[0]
 
     @cached_property
     def look(self) -> Look:
-        """How it is shown."""
+        """How the layer is shown."""
         values = self._sample
         values = values[np.isfinite(values)]
         if not values.size:
@@ -229,9 +229,9 @@ class Shown:
         return Look("ramp", colours, low, high, log, interval)
 
     def _range(self, sample: np.ndarray) -> tuple[float, float]:
-        """The least and the largest value; those of a sample where they are not recorded."""
-        known = self.layer.statistics()
-        ends = [known["min"], known["max"]]
+        """The minimum and maximum; those of a sample if they are not recorded."""
+        statistics = self.layer.statistics()
+        ends = [statistics["min"], statistics["max"]]
         if all(type(end) in (int, float) for end in ends):
             return float(ends[0]), float(ends[1])
         return float(sample.min()), float(sample.max())
@@ -242,9 +242,9 @@ class Shown:
         return pictures.steepness(sample, *self.source.cell(factor, 0, sample.shape[0]))
 
     def legend(self) -> dict[str, Any]:
-        """What the page tells of it."""
+        """The description of the layer for the page."""
         look, layer = self.look, self.layer
-        found: dict[str, Any] = {
+        description: dict[str, Any] = {
             "name": layer.name,
             "kind": look.kind,
             "units": self.source.units(layer),
@@ -255,20 +255,20 @@ class Shown:
         }
         if look.kind == "ramp":
             palette = pictures.ramp(look.colours)[1::23, :3]
-            found |= {"low": look.low, "high": look.high, "log": look.log}
-            found |= {"interval": look.interval, "colours": palette.tolist()}
-            return found
+            description |= {"low": look.low, "high": look.high, "log": look.log}
+            description |= {"interval": look.interval, "colours": palette.tolist()}
+            return description
         values = np.unique(self._sample[np.isfinite(self._sample)])
         some = values[:12].astype(layer.dtype)
         palette = pictures.hues()[pictures.classes(some)][:, :3]
-        found["classes"] = list(zip(map(str, some.tolist()), palette.tolist(), strict=True))
-        found["more"] = values.size > 12
-        return found
+        description["classes"] = list(zip(map(str, some.tolist()), palette.tolist(), strict=True))
+        description["more"] = values.size > 12
+        return description
 
     def tile(self, what: str, factor: int, row: int, col: int) -> bytes:
-        """A tile as PNG, north up: of "cells", "shade" or "lines".
+        """A tile of "cells", "shade" or "lines" as PNG, north up.
 
-        `factor`, `row` and `col` are of a tile that touches the raster.
+        The tile at `factor`, `row` and `col` must touch the raster.
         """
         rows, cols = self.source.rows_and_cols(factor)
         window = (row * SIDE, (row + 1) * SIDE, col * SIDE, (col + 1) * SIDE)
@@ -296,30 +296,30 @@ class Shown:
     ) -> tuple[np.ndarray, np.ndarray]:
         if what == "lines":
             return pictures.isolines(data, self.look.interval), pictures.strokes()
-        # Terrain gets smoother with coarser cells: a hillshade of all levels looks alike.
+        # Terrain gets smoother with coarser cells; this makes hillshades of all levels look alike.
         steep = self._steepness * (self.source.coarsest / factor) ** 0.3
         raised = pictures.STEEP / steep if steep else 1.0
         size = self.source.cell(factor, row, data.shape[0])
         return pictures.hillshade(data, *size, raised), pictures.greys()
 
     def _padded(self, factor: int, window: Window) -> tuple[np.ndarray, np.ndarray]:
-        """Cells of a window with a ring, as floats, NaN without a value; and where there is none.
+        """Cells of a window with a ring, as floats, NaN for nodata; and a mask of nodata.
 
         Beyond the raster, cells are repeated.
         """
         rows, cols = self.source.rows_and_cols(factor)
         r0, r1, c0, c1 = window
-        there = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, rows, 0, cols))
-        data = self.pyramid.read(factor, there)
+        inside = clip((r0 - 1, r1 + 1, c0 - 1, c1 + 1), (0, rows, 0, cols))
+        data = self.pyramid.read(factor, inside)
         empty = cells.is_nodata(data, self.layer.nodata)
         values = np.where(empty, np.nan, data.astype(np.float64))
-        ring = ((there[0] - r0 + 1, r1 + 1 - there[1]), (there[2] - c0 + 1, c1 + 1 - there[3]))
+        ring = ((inside[0] - r0 + 1, r1 + 1 - inside[1]), (inside[2] - c0 + 1, c1 + 1 - inside[3]))
         values = np.pad(values, ring, mode="edge")
         return values, np.isnan(values[1:-1, 1:-1])
 
 
 def _round_interval(about: float, units: str | None) -> float:
-    """A round number near `about`; of seconds, a round number of minutes or hours."""
+    """A round number near `about`; for seconds, a round number of minutes or hours."""
     if not about > 0 or not math.isfinite(about):
         return 1.0
     if units == "s" and about > 30:

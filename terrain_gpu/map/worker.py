@@ -1,6 +1,6 @@
-"""The process of a run that the map has started: `python -m terrain_gpu.map.worker`.
+"""The process of a run started by the map: `python -m terrain_gpu.map.worker`.
 
-One line of JSON on standard input is the job, see `jobs.MapJob`. Lines on standard output are
+The job is one line of JSON on standard input, see `jobs.MapJob`. Lines on standard output are
 ``{"phase": ..., "done": ..., "total": ...}`` and at the end ``{"layer": ...}`` or
 ``{"error": ...}``. The process ends when standard input is closed.
 """
@@ -27,7 +27,7 @@ def tell(**what: Any) -> None:
 
 
 def told(phase: str) -> Progress:
-    """Progress as lines."""
+    """Report progress as lines."""
     done, last = 0, 0.0
 
     def update(cells: int, total: int) -> None:
@@ -101,7 +101,7 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    """Do the job."""
+    """Run the job."""
     job = json.loads(sys.stdin.buffer.readline())
     Thread(target=_end_with_parent, daemon=True).start()
     limits = {"memory_limit": job["memory_limit"], "threads": job["threads"]}
@@ -115,7 +115,7 @@ def main() -> None:
     except TerrainError as error:
         tell(error=str(error))
     sys.stdout.flush()
-    os._exit(0)  # the thread waits for standard input
+    os._exit(0)  # the thread is waiting for standard input
 
 
 if __name__ == "__main__":

@@ -248,8 +248,8 @@ class Shard:
         longest = pairs[~absent, 1].max(initial=0)
         if compress and longest > most_bytes(tile_bytes):
             raise StoreError(
-                f"{path}: a compressed tile has {longest} bytes, too many for {tile_bytes} bytes "
-                "of cells; copy or convert the layer again"
+                f"{path}: a tile takes {longest} bytes, too many for {tile_bytes} bytes of cells; "
+                "copy or convert the layer again"
             )
         self.offsets = np.where(absent, np.uint64(0), pairs[:, 0]).astype(np.int64)
         self.offsets[absent] = ABSENT

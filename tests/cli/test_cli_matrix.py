@@ -179,7 +179,10 @@ def test_names_formulas_and_snapping(places, capfd):
         ("s.zarr --source-rowcol 30,40 -o t.csv", "one source and no target"),
         ("s.zarr --sources from.geojson", "Missing option '-o'"),
         ("s.zarr --sources from.geojson -o t.txt", "--output: t.txt: name the table .csv"),
-        ("s.zarr --sources from.geojson -o t.csv --path p.txt", "--path: p.txt: name the file"),
+        (
+            "s.zarr --sources from.geojson -o t.csv --path p.txt",
+            "--path: p.txt: the name must end in",
+        ),
         ("s.zarr --sources from.geojson -o there.csv", "there.csv: exists; --overwrite"),
         ("s.zarr --sources from.geojson -o from.geojson", "--sources already names this file"),
         ("s.zarr --sources none.gpkg -o t.csv", "--sources: none.gpkg: no such file"),

@@ -914,7 +914,9 @@ WRONG = (
     Wrong(f"s.zarr {HERE} -o nix/d.tif", ("--output: nix/d.tif: its folder does not exist",)),
     Wrong(f"s.zarr {HERE} --backlink dem.tif", ("--backlink: dem.tif: exists; --overwrite",)),
     Wrong(f"s.zarr {HERE} --allocation nix/a.tif", ("--allocation: nix/a.tif: its folder",)),
-    Wrong(f"s.zarr {HERE} --target-rowcol 9,90 --path p.shp", ("--path: p.shp: name the file",)),
+    Wrong(
+        f"s.zarr {HERE} --target-rowcol 9,90 --path p.shp", ("--path: p.shp: the name must end in",)
+    ),
     Wrong(
         f"s.zarr {HERE} --target-rowcol 9,90 --path huts.geojson",
         ("--path: huts.geojson: exists; --overwrite replaces it",),

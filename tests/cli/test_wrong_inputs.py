@@ -715,7 +715,7 @@ SETTINGS = [
         "layer of 65 letters",
         nothing,
         f"{NEW} --layer {'a' * 65}",
-        ("layer name 'a{65}' has 65 characters; .* at most 64",),
+        ("layer name 'a{65}' has 65 characters, .* at most 64",),
     ),
     Case("block size 100", nothing, f"{NEW} --block-size 100", ("block size 100 .*power of two",)),
     Case("block size 32", nothing, f"{NEW} --block-size 32", ("'--block-size': 32 .*64",)),
@@ -863,7 +863,10 @@ STORES = [
         "unfinished run in the way",
         unfinished(),
         f"{CONVERT} real.tif s.zarr --layer slope",
-        ("s.zarr: an unfinished run of layer 'slope'", "--resume continues it, --overwrite starts"),
+        (
+            "s.zarr: has an unfinished run of layer 'slope'",
+            "--resume continues it, --overwrite starts",
+        ),
     ),
     Case(
         "resumed with another input",
@@ -881,7 +884,7 @@ STORES = [
         "resumed with other settings",
         unfinished(),
         f"{CONVERT} bad.tif s.zarr --layer slope --resume --clamp-min 3",
-        ("cannot resume: clamp_min was None and is now 3; use the same, or --overwrite",),
+        ("cannot resume: clamp_min was None and is now 3; use the same value, or --overwrite",),
     ),
 ]
 
@@ -1816,7 +1819,7 @@ def test_another_run_is_writing(world, capfd, command, layer):
     with open_run(world / "s.zarr", layer):
         before = snapshot(world)
         for more in ("", " --resume", " --overwrite"):
-            says = (f"s.zarr: another run is writing '{layer}'; wait for its end",)
+            says = (f"s.zarr: another run is writing '{layer}'; wait until it ends",)
             case = Case("", nothing, command + more, says)
             check(*call(capfd, case.command), case)
             assert snapshot(world) == before

@@ -227,8 +227,8 @@ def test_sums_are_shown_on_a_logarithm(tmp_path):
     with MapServer(tmp_path / "s.zarr") as server:
         look = server.source.shown("sums").look
         assert (look.log, look.low, look.colours) == (True, 1, "water")
-        assert server.runs.why_not == "The store has no layer of heights."
-        with pytest.raises(InputError, match="no layer of heights"):
+        assert server.runs.why_not == "The store has no elevation layer."
+        with pytest.raises(InputError, match="no elevation layer"):
             server.runs.start({"kind": "distance", "places": [[0, 0]]})
     assert pictures.shares(np.array([1, 10, 100, 0, 999]), 1, 100, log=True).tolist() == [
         *(1, 128, 255, 1, 255)
@@ -377,15 +377,15 @@ def test_the_command(place):
 # -- runs --------------------------------------------------------------------------------------
 
 JOBS = {
-    "[]": "no object",
-    "{": "no JSON",
-    "[" * 100_000: "no JSON",
-    '{"kind": "rm"}': "not known",
-    '{"kind": "distance", "cost": "heights"}': "not known",
-    '{"kind": "distance", "factor": 3, "places": [[0, 0]]}': "is no level",
-    '{"kind": "distance", "factor": 1' + 300 * "0" + ', "places": [[0, 0]]}': "is no level",
-    '{"kind": "distance", "factor": "../..", "places": [[0, 0]]}': "is no level",
-    '{"kind": "watershed", "factor": 2, "places": [[0, 0]]}': "is no level",
+    "[]": "not a JSON object",
+    "{": "not JSON",
+    "[" * 100_000: "not JSON",
+    '{"kind": "rm"}': "unknown kind",
+    '{"kind": "distance", "cost": "heights"}': "unknown kind",
+    '{"kind": "distance", "factor": 3, "places": [[0, 0]]}': "is not a level",
+    '{"kind": "distance", "factor": 1' + 300 * "0" + ', "places": [[0, 0]]}': "is not a level",
+    '{"kind": "distance", "factor": "../..", "places": [[0, 0]]}': "is not a level",
+    '{"kind": "watershed", "factor": 2, "places": [[0, 0]]}': "is not a level",
     '{"kind": "distance", "places": []}': "pairs",
     '{"kind": "distance", "places": [[0, 1, 2]]}': "pairs",
     '{"kind": "distance", "places": [[0.5, 1]]}': "pairs",

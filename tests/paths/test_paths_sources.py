@@ -788,7 +788,7 @@ def test_layers(tmp_path):
         from_vector(GRID, path, "c")
     with pytest.raises(InputError, match=r"l.gpkg: has no layer 'table', only a, b$"):
         from_vector(GRID, path, "table")
-    with pytest.raises(InputError, match=r"f.geojson: GeoJSON has no layers; leave 'a' out"):
+    with pytest.raises(InputError, match=r"f.geojson: GeoJSON has no layers; leave out 'a'"):
         from_vector(GRID, save("geojson", tmp_path, point(1, 1)), "a")
 
 

@@ -216,7 +216,7 @@ def test_wrong_tables_are_refused(store, tmp_path, text, message):
 def test_ends_that_cannot_be_used(store):
     build_index(store, barriers="walls", backend="cpu")
     for cell, near in (((12, 12), "row 9, column 12"), ((20, 90), "row 20, column 89")):
-        with pytest.raises(InputError, match=f"ends have no value.*nearest .*: {near}"):
+        with pytest.raises(InputError, match=f"ends are on nodata cells.*nearest .*: {near}"):
             query_index(store, [(50, 50)], [cell])
         row, col = map(int, near.replace(",", "").split()[1::2])
         moved = query_index(store, [(50, 50)], [cell], snap=3)

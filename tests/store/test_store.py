@@ -1049,7 +1049,7 @@ JUNK = {  # what, the codec and the bytes of a tile, and what the message says
     "huge blocks": ("blosc-lz4", blosc(TILE_SIZE, _8=2**31), "not a blosc frame of format 2"),
     "cut blosc": ("blosc-lz4", blosc(TILE_SIZE)[:-1], "truncated or padded"),
     "wrong start": ("blosc-lz4", blosc(TILE_SIZE, _16=2**30), "does not decompress"),
-    "long": ("blosc-lz4", bytes(2 * TILE_SIZE), f"has {2 * TILE_SIZE} bytes"),
+    "long": ("blosc-lz4", bytes(2 * TILE_SIZE), f"takes {2 * TILE_SIZE} bytes"),
 }
 
 
@@ -1500,7 +1500,7 @@ def test_the_unfinished_run_of_another_layer_is_not_thrown_away_unasked(path):
     """Both would be the first layer of one new store, built in one folder beside it."""
     with begin(path, DENSE) as writer:
         fill(writer, DENSE.cells, [(0, 0)])
-        with pytest.raises(StoreError, match=r"run is writing 'elevation'; wait for its end"):
+        with pytest.raises(StoreError, match=r"run is writing 'elevation'; wait until it ends"):
             begin(path, OTHER, "friction")
         with pytest.raises(StoreError, match=r"another run is writing 'elevation'"):
             begin(path, OTHER, "friction", overwrite=True)
