@@ -178,7 +178,10 @@ def test_names_formulas_and_snapping(places, capfd):
         ("s.zarr -o t.csv", "no source: give --source X,Y"),
         ("s.zarr --source-rowcol 30,40 -o t.csv", "one source and no target"),
         ("s.zarr --sources from.geojson", "Missing option '-o'"),
-        ("s.zarr --sources from.geojson -o t.txt", "--output: t.txt: name the table .csv"),
+        (
+            "s.zarr --sources from.geojson -o t.txt",
+            "--output: t.txt: the name of the table must end in .csv",
+        ),
         (
             "s.zarr --sources from.geojson -o t.csv --path p.txt",
             "--path: p.txt: the name must end in",

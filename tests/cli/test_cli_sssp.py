@@ -943,7 +943,7 @@ WRONG = (
     Wrong(f"s.zarr {HERE} --threads 0", ("--threads", "0")),
     Wrong(
         f"s.zarr {HERE} --backend cuda --method dijkstra",
-        ("--method 'dijkstra' runs on the CPU only; use relax, or --backend cpu",),
+        ("--method 'dijkstra' runs only on the CPU; use relax, or --backend cpu",),
     ),
     Wrong(f"s.zarr {HERE} -o d.tif", ("elevation/c/2/2",), damaged),
     Wrong(f"s.zarr {HERE} --frobnicate", ("--frobnicate",)),

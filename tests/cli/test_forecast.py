@@ -736,9 +736,9 @@ def test_the_continuous_metric():
     relax = [found["cluster"]["seconds"]["relax"] for found in (steps, any_way)]
     assert relax[1] / relax[0] == pytest.approx(4.3, rel=0.2)  # of processors, as measured
     for more, message in (
-        (["--connectivity", "16"], r"does not take (--)?connectivity 16"),
-        (["--backlink"], "does not take backlinks"),
-        (["--cost", "tobler"], r"does not take (--)?cost 'tobler'"),
+        (["--connectivity", "16"], r"does not support (--)?connectivity 16"),
+        (["--backlink"], "does not support backlinks"),
+        (["--cost", "tobler"], r"does not support (--)?cost 'tobler'"),
     ):
         with pytest.raises(InputError, match=message):
             command.main([*words, "--metric", "continuous", *more], standalone_mode=False)

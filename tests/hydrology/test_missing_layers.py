@@ -268,7 +268,7 @@ def test_what_is_no_raster_is_named(tmp_path, case):
     path.write_bytes(b"II*\0")
     with pytest.raises(InputError, match=r"dem\.tif: not a raster that GDAL can read"):
         compute(case, path)
-    with pytest.raises(StoreError, match=r"none\.tif: no such file; name a raster, or a store"):
+    with pytest.raises(StoreError, match=r"none\.tif: no such file; name a raster or a store"):
         compute(case, tmp_path / "none.tif")
 
 

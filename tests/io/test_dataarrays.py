@@ -446,7 +446,7 @@ def test_a_corridor_between_places(monkeypatch, reverse):
     assert np.array_equal(found, total, equal_nan=True)
     assert (found.name, found.units, found.sizes) == ("corridor", "s", given.sizes)
     assert found.x.variable.identical(given.x.variable)
-    with pytest.raises(InputError, match="minimax: a path costs its highest cell"):
+    with pytest.raises(InputError, match="minimax: the cost of a path is its highest cell"):
         given.terrain.corridor(*ends, cost="minimax")
     with pytest.raises(InputError, match="into: the corridor of an array is returned"):
         given.terrain.corridor(*ends, into="way", **how)
@@ -701,5 +701,7 @@ def test_arrays_beside_the_path_of_a_raster(scratch, function):
         costs(scratch / "dem.tif", friction[1:])
     with pytest.raises(InputError, match="friction is a masked array"):
         costs(scratch / "dem.tif", np.ma.masked_invalid(friction))
-    with pytest.raises(InputError, match="create_layer makes one of an array, and convert_dataset"):
+    with pytest.raises(
+        InputError, match="create_layer makes a layer of an array, and convert_dataset"
+    ):
         costs(scratch / "s.zarr", friction)

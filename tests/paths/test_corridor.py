@@ -181,7 +181,7 @@ def test_the_command_and_what_it_refuses(tmp_path, monkeypatch, capfd, caplog):
     shortest_paths("s.zarr", [(0, 8)], into="east")
     code, out, _ = call(capfd, "corridor s.zarr west south east --json r.json")
     assert (code, "least costs: west to south 0, west to east without a way" in out) == (0, True)
-    assert "no way joins the sources of west and east" in caplog.text
+    assert "there is no path between the sources of west and east" in caplog.text
     pairs = json.loads((tmp_path / "r.json").read_text())["result"]["pairs"]
     assert [one["optimum"] for one in pairs] == [0, None, None]
     bad = {
@@ -261,7 +261,7 @@ def test_the_plan_counts_the_searches(tmp_path, capfd):
     code, out, err = call(capfd, f"{line} --layers 2 --dtype float64 --json -")
     assert json.loads(out)["result"] == plans[2]
     bad = {
-        "--cost minimax": "so the costs of its two parts do not add up",
+        "--cost minimax": "so the costs of its parts do not add up",
         "--layers 2 --friction elevation": "--friction is for a corridor between places",
         "--layers 1": "a corridor needs two or more",
         "--points 3": "--points needs --for cost-matrix",
@@ -283,7 +283,7 @@ def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
     bad = {
         "": "no source: give --source X,Y, --source-rowcol ROW,COL or --sources FILE; or two",
         "--source-rowcol 0,0": "no target: give --target X,Y",
-        f"{ends} --cost minimax": "so the costs of its two parts do not add up",
+        f"{ends} --cost minimax": "so the costs of its parts do not add up",
         f"a b {ends}": "--source-rowcol is for distances that are computed here; leave it out",
         "a b --backend cpu": "--backend is for distances that are computed here",
         "--source-rowcol 0,0 --target-rowcol 2,4": "1 of 1 given cells are nodata: row 2, column 4",
@@ -314,7 +314,7 @@ def test_a_field_called_cost_is_refused(tmp_path, monkeypatch, capfd, end):
     line = f"corridor s.zarr --{end}s shops.geojson --{other}-rowcol 4,8 --cost surface"
     code, _, err = call(capfd, line)
     assert code == 2
-    assert f"{end}s: 1 has a start cost of 5000, and paths between places have none" in err
+    assert f"{end}s: 1 has a start cost of 5000, which cannot be used for paths" in err
     assert "or rename the field cost of shops.geojson" in err
     assert set(TileStore.open("s.zarr").layers) == {"elevation"}
 
@@ -380,7 +380,7 @@ def test_two_directed_layers_of_the_same_direction_are_told(tmp_path, caplog, co
             assert len(told) == (directed and same), (one, other)
             if told:
                 way, how = ("to", "without") if one == "to_a" else ("from", "with")
-                assert told[0].startswith(f"{one} and {other} both tell the costs of going {way} ")
+                assert told[0].startswith(f"{one} and {other} both hold costs {way} their sources")
                 assert told[0].endswith(f"compute one of them {how} reverse (--reverse)")
             if (one, other) == ("from_a", "to_b") or not directed:
                 assert found["optimum"] == pytest.approx(best)
@@ -395,7 +395,7 @@ def test_two_layers_of_the_same_sources_are_refused(tmp_path, caplog):
     shortest_paths(store, [(0, 0), (3, 3)], into="a", backend="cpu")
     shortest_paths(store, [(0, 0), (3, 3)], into="b", max_cost=99, backend="cpu")
     shortest_paths(store, [(3, 3), (5, 5)], into="c", backend="cpu")
-    with pytest.raises(InputError, match="a and b hold costs of the same sources"):
+    with pytest.raises(InputError, match="a and b hold costs from the same sources"):
         corridor(store, ["a", "b"])
     corridor(store, ["a", "c"])
     assert "a and c are both 0 at a cell" in caplog.text
@@ -414,12 +414,12 @@ def test_layers_that_hold_no_distances(tmp_path, caplog):
     corridor(store, ["a", "b"], into="way")
     assert not caplog.messages
     for other, why in {
-        "elevation": "s.zarr/elevation: is what steps cost in layer a",
-        "a_backlink": "s.zarr/a_backlink: is not the layer of distances that",
-        "a_ties": "s.zarr/a_ties: is not the layer of distances that",
-        "way": "s.zarr/way: is a result of corridor",
+        "elevation": "s.zarr/elevation: is an input of the costs in layer a",
+        "a_backlink": "s.zarr/a_backlink: is not the layer of distances, which",
+        "a_ties": "s.zarr/a_ties: is not the layer of distances, which",
+        "way": "s.zarr/way: was made by corridor",
         "pass": "s.zarr/pass: has cost minimax",
-        "low": r"s.zarr/low: has -1\.0\d* at row 0, column 1, which is no distance",
+        "low": r"s.zarr/low: has -1\.0\d* at row 0, column 1, which is not a distance",
     }.items():
         for names in (["a", other], [other, "a"]):
             with pytest.raises(InputError, match=why):
@@ -427,7 +427,7 @@ def test_layers_that_hold_no_distances(tmp_path, caplog):
     caplog.clear()
     corridor(store, ["a", "twice"])
     assert [text.split(";")[0] for text in caplog.messages] == [
-        "twice records no distances of compute-sssp",
+        "twice has no record of being distances made by compute-sssp",
         "a and twice are both 0 at a cell",
     ]
 
@@ -438,5 +438,5 @@ def test_a_negative_value_is_named_with_its_cell(tmp_path, monkeypatch):
     store = make_store(tmp_path / "s.zarr", heights, -4, 64)
     terrain_gpu.calc(store, "elevation * 0 + 1", into="ones")
     monkeypatch.setattr(corridors, "_STRIP", 4)
-    with pytest.raises(InputError, match="elevation: has -3 at row 67, column 65, which is no"):
+    with pytest.raises(InputError, match="elevation: has -3 at row 67, column 65, which is not"):
         corridor(store, ["ones", "elevation"])

@@ -238,7 +238,7 @@ def test_a_memory_limit_too_small_for_cuda(tmp_path, no_fsync):
             {"barriers": np.ones((9, 9), np.uint8)},
             "1 of 1 given cells are barriers: row 0, column 0 ",
         ),
-        ({"method": "dijkstra"}, "runs on the CPU only"),
+        ({"method": "dijkstra"}, "runs only on the CPU"),
     ],
 )
 def test_errors(how, message):

@@ -302,16 +302,16 @@ def costs(change):
 
 
 MUTATIONS = {
-    "cheaper": (costs(-1), "is right"),
-    "dearer": (costs(1), "less than what joins its places|is right"),
+    "cheaper": (costs(-1), "instead of"),
+    "dearer": (costs(1), "less than the links between|instead of"),
     "longer": (lambda lines: lines[0]["properties"].update(length=1.0), "length is 1.0"),
     "climbing": (lambda lines: lines[0]["properties"].update(climb=1.0), "climb is 1.0"),
     "crossed": (cross, "area of one place|greater id"),
     "bent": (bend, "follow the backlinks|not neighbours|area of one place|costs"),
     "short": (lambda lines: lines[0]["geometry"]["coordinates"].pop(), "follow the backlinks"),
-    "fewer": (lambda lines: lines.pop(0), "less than what joins"),
-    "twice": (lambda lines: lines.insert(0, lines[0]), "not in the order"),
-    "moved": (lambda lines: lines.append(lines.pop(0)), "not in the order"),
+    "fewer": (lambda lines: lines.pop(0), "less than the links between"),
+    "twice": (lambda lines: lines.insert(0, lines[0]), "not sorted"),
+    "moved": (lambda lines: lines.append(lines.pop(0)), "not sorted"),
     "turned": (lambda lines: lines[0]["geometry"]["coordinates"].reverse(), "area of one place"),
 }
 
@@ -374,7 +374,7 @@ def test_the_proof_finds_a_tree_that_is_not_minimal(proven, tmp_path, monkeypatc
         turned["cost"] = links["cost"].max() - links["cost"]
         return links[np.isin(links["where"], spanning_tree(turned)["where"])]
 
-    for choose, message in ((dearest, "less than what joins"), (lambda x: x, "circle")):
+    for choose, message in ((dearest, "less than the links between"), (lambda x: x, "cycle")):
         monkeypatch.setattr(problem, "spanning_tree", choose)
         with pytest.raises(VerificationError, match=message):
             run(PlaceNetwork(*how), verify=True)
@@ -549,7 +549,10 @@ def test_wrong_costs_of_a_matrix_are_found(world, monkeypatch, how):
             "--source-rowcol 5,5 --source-rowcol 80,20 --pairs all --memory-limit 30MB",
             "for a cost matrix",
         ),
-        ("--sources towns.geojson --table t.txt", "--table: t.txt: name the table .csv"),
+        (
+            "--sources towns.geojson --table t.txt",
+            "--table: t.txt: the name of the table must end in .csv",
+        ),
         ("--sources towns.geojson --table towns.geojson", "already names this file"),
         ("--sources towns.geojson --into elevation", "different names"),
         ("--sources towns.geojson --id-field none", "none"),
@@ -567,7 +570,9 @@ def test_wrong_input(world, capfd, words, message):
 def test_climbs_beyond_float64_are_refused(tmp_path):
     z = np.array([[0, 1.7e308, 0, 1.7e308, 0, 1]])
     store = make_heights(tmp_path / "s.zarr", z, None, 64)
-    with pytest.raises(InputError, match="rises between 1 and 2 add up to more than float64 holds"):
+    with pytest.raises(
+        InputError, match="sum of rises between 1 and 2 exceeds the largest float64"
+    ):
         least_cost_network(store, [(0, 0), (0, 5)], tmp_path / "n.geojson", cost="minimax")
     assert not list(tmp_path.glob("n.*"))
 

@@ -124,7 +124,7 @@ def test_stores(geographic, cluster):
     np.testing.assert_array_equal(whole(TileStore.open(store).layer("distance")), right)
     run(store, into="remote", client=cluster, verify=True)
     np.testing.assert_array_equal(whole(TileStore.open(store).layer("remote")), right)
-    with pytest.raises(InputError, match="takes steps between neighbours"):
+    with pytest.raises(InputError, match="needs steps between neighbours"):
         tied_steps(store)
 
 
@@ -195,7 +195,7 @@ def call(capfd, words):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"cost": "absdiff"}, "does not take cost 'absdiff': use cost friction"),
+        ({"cost": "absdiff"}, "does not support cost 'absdiff': use cost friction"),
         ({"connectivity": 16}, "connectivity 16"),
         ({"method": "dijkstra"}, "method 'dijkstra'"),
         ({"backlink": True}, "backlinks, allocation, ties or paths"),
@@ -219,4 +219,4 @@ def test_no_friction_is_refused(tmp_path, capfd, monkeypatch):
     assert (code, "the friction at row 65, column 3 is less than 1e-30" in err) == (2, True), err
     assert "distance" not in TileStore.open("s.zarr").layers
     code, _, err = call(capfd, f"{words} --metric continuous --path p.gpkg --target-rowcol 9,9")
-    assert (code, "does not take backlinks, allocation, ties or paths" in err) == (2, True), err
+    assert (code, "does not support backlinks, allocation, ties or paths" in err) == (2, True), err

@@ -435,7 +435,7 @@ def test_real_costs_with_links_are_relaxed_with_a_warning(terrain, caplog):
     expected = test_paths.all_of(old)
     build_index(store, cost="tobler")
     found = run(backlink=True, allocation=True, method="index")
-    assert "not using the index" in caplog.text
+    assert "the index is not used" in caplog.text
     assert found.report.settings["method"] == "relax"
     for mine, theirs in zip(test_paths.all_of(found), expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -697,8 +697,8 @@ def test_the_store_stays_one_that_others_read(terrain):
 def test_wrong_arguments(terrain):
     data = np.zeros((5, 5), np.int16)
     for how, message in (
-        ({"method": "index"}, "is for stores"),
-        ({"build_index": True}, "is for stores"),
+        ({"method": "index"}, "needs a store"),
+        ({"build_index": True}, "needs a store"),
         ({"method": "dijkstra", "build_index": True}, "not dijkstra"),
         ({"method": "magic"}, "use one of relax, index, dijkstra"),
     ):

@@ -221,7 +221,7 @@ def test_lengths_of_moves():
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"method": "dijkstra"}, "method 'dijkstra' takes 4 or 8 neighbours; use method relax"),
+        ({"method": "dijkstra"}, "method 'dijkstra' supports 4 or 8 neighbours; use method relax"),
         ({"connectivity": 32}, "connectivity 32 is not 8 or 4 or 16"),
     ],
 )
@@ -244,7 +244,7 @@ def stored(tmp_path):
 
 
 def test_ties_and_encodings_are_refused(stored):
-    with pytest.raises(InputError, match="tied-steps takes steps to 4 or 8 neighbours"):
+    with pytest.raises(InputError, match="tied-steps needs steps to 4 or 8 neighbours"):
         tied_steps(stored)
     for encoding in ("taudem", "esri-degrees", "nextxy"):
         with pytest.raises(InputError, match=r"16 neighbours, for which encoding .* use 'r.cost'"):

@@ -559,7 +559,7 @@ def test_another_run_works_there(store, tmp_path):
     table = tmp_path / "t.csv"
     with (
         run_folder(table, {}, resume=False, overwrite=False),
-        pytest.raises(OutputError, match="another run works there"),
+        pytest.raises(OutputError, match="another run is using it"),
     ):
         cost_matrix(store, MANY[:2], output=table)
 
@@ -600,7 +600,10 @@ def test_limits_that_are_too_small(store):
         ({"sources": [(0, 0)], "nearest": 0}, "nearest 0"),
         ({"sources": [(0, 0)], "max_cost": -1}, "max_cost -1"),
         ({"sources": [(0, 0), (1, 1)], "max_cost": {7: 1.0}}, "no source has the id 7"),
-        ({"sources": [(0, 0)], "output": "t.xlsx"}, "name the table .csv or .parquet"),
+        (
+            {"sources": [(0, 0)], "output": "t.xlsx"},
+            "the name of the table must end in .csv or .parquet",
+        ),
         ({"sources": [(0, 0)], "output": "t.csv", "paths": "p.shp"}, r"\.gpkg"),
         ({"sources": [(0, 0)], "resume": True}, "resume needs an output"),
         ({"sources": [(0, 0)], "cost": "friction"}, "needs frictions"),

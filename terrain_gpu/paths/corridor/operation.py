@@ -1,7 +1,7 @@
-"""Least-cost corridors between places, from layers of distances: `corridor`.
+"""Compute least-cost corridors from layers of distances: `corridor`.
 
 1. *Optimum*: the least sum of two distances over all cells, for every pair of layers.
-2. *Corridor*: how much more than the optimum the best way through each cell costs.
+2. *Corridor*: how much more than the optimum the best path through each cell costs.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 
 LAYER = "corridor"
 _STRIP = 1 << 16
-"""Cells that are computed at a time, so that temporaries stay in the cache."""
+"""Number of cells computed at a time, so that temporary arrays stay in the cache."""
 
 STEPS = (
     "cost", "parameters", "friction", "barriers", "layer", "connectivity", "metric",
     "corner_cutting", "max_slope", "wrap",
 )  # fmt: skip
-"""Settings of distances that tell what steps cost."""
+"""Settings of distances that determine the costs of steps."""
 
 _MAKERS = {None, "calc", "compute-sssp", "convert-dataset"}
 """Commands whose layers may be distances."""
@@ -50,12 +50,13 @@ OPTIMUM, CORRIDOR = Phase("optimum"), Phase("corridor", writes=True)
 
 @dataclass(frozen=True)
 class Corridor(Operation):
-    """The operation; fields are parameters of `corridor`, but of `within` only one is given.
+    """The operation; fields are parameters of `corridor`, with `within` as one of two fields.
 
     Attributes
     ----------
     within, share
-        The most that a way may cost beyond the optimum of its pair, and as a share of it.
+        The largest excess of a path's cost over the optimum of its pair: a cost, or a fraction of
+        the optimum; one of them is set.
     """
 
     store: str
@@ -81,7 +82,7 @@ class Corridor(Operation):
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The pairs of layers, by their numbers."""
+        """The pairs of layers, by number."""
         return list(combinations(range(len(self.distances)), 2))
 
     def settings(self) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class Corridor(Operation):
         work: Any,
     ) -> SolvedBlock:
         least = np.full(len(self.pairs), np.inf)
-        with np.errstate(over="ignore"):  # an infinite sum is no way
+        with np.errstate(over="ignore"):  # an infinite sum means no path
             self._solve(phase, at, cells, out, given, least)
         return SolvedBlock(tuple(out)) if phase == CORRIDOR else SolvedBlock(known=least)
 
@@ -122,7 +123,7 @@ class Corridor(Operation):
         given: Any,
         least: np.ndarray,
     ) -> None:
-        """Lower the least sums, or write the corridor."""
+        """Update the least sums, or compute the corridor."""
         rows, cols = cells[0].shape
         step = max(_STRIP // cols, 1)
         for row in range(0, rows, step):
@@ -146,18 +147,19 @@ class Corridor(Operation):
                 out[0][part] = np.where(np.isfinite(excess), excess, np.nan)
 
     def _refuse_negative(self, at: Block, first: int, costs: list[np.ndarray]) -> None:
-        """Refuse what is no distance in some rows of a block."""
+        """Reject values in some rows of a block that are not distances."""
         for own, layer in zip(costs, self.layers, strict=True):
             if own.min() < 0:
                 r0, _, c0, _ = self.blocks.window(*at)
                 row, col = np.argwhere(own < 0)[0].tolist()
                 raise InputError(
                     f"{layer.path}: has {own[row, col]:.10g} at row {r0 + first + row}, column "
-                    f"{c0 + col}, which is no distance; name layers of distances of compute-sssp"
+                    f"{c0 + col}, which is not a distance; name layers of distances made by "
+                    "compute-sssp"
                 )
 
     def most(self, optimum: float) -> float:
-        """The most that a way may cost beyond an optimum."""
+        """The largest excess of a path's cost over an optimum."""
         if self.share is not None:
             return self.share * optimum
         return math.inf if self.within is None else self.within
@@ -188,7 +190,7 @@ def plan_corridor(
     Parameters
     ----------
     stored
-        Bytes of the distances; None for those of full layers.
+        Size of the stored distances in bytes; None for that of full layers.
 
     Raises
     ------
@@ -256,7 +258,7 @@ def _within(name: str, value: Any) -> float | str:
 
 
 def _distances(name: str, value: Any) -> tuple[str, ...]:
-    """Two or more different names of layers."""
+    """The names of two or more different layers."""
     names = tuple(value) if isinstance(value, list | tuple) else ()
     if not all(isinstance(one, str) for one in names) or len(set(names)) < max(len(names), 2):
         raise wrong(name, value, "a list of two or more different layers")
@@ -279,12 +281,12 @@ def corridor(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Result:
-    """Compute a least-cost corridor: how much more the best way through each cell costs.
+    """Compute a least-cost corridor: how much more the best path through each cell costs.
 
-    For two layers of distances, each from one place, a cell gets the sum of both, less the least
-    such sum, which is the cost of the best path between the places. It is 0 along best paths. Of
-    more layers, every pair is one corridor, and a cell gets the least value of all pairs
-    (normalised least-cost corridors, as Linkage Mapper's).
+    For two layers of distances, each from its own source, a cell gets the sum of both distances
+    minus the least such sum, which is the cost of the best path between the sources. It is 0 along
+    best paths. With more layers, every pair is one corridor, and a cell gets the least value over
+    all pairs (normalised least-cost corridors, as in Linkage Mapper).
 
     Parameters
     ----------
@@ -294,46 +296,46 @@ def corridor(
         Two or more layers of `shortest_paths`, such as ``["from_a", "from_b"]``. Where costs
         differ uphill and downhill, compute the second one with `reverse`.
     into
-        The layer to write: float64, in units of the distances. NaN is nodata: cells that are not
-        reached in two of the layers, or cost more than `within`.
+        The layer to write: float64, in units of the distances. NaN is nodata: cells that are
+        reached in fewer than two of the layers, or exceed `within`.
     within
-        The most that a way may cost beyond the optimum of its pair: a number in units of the
+        The largest excess of a path's cost over the optimum of its pair: a number in units of the
         distances, or a percentage of the optimum, such as "5%".
     memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+        Limit on the peak resident set size of the process in bytes; a quarter of RAM when None.
     threads
         Number of threads; all processors when None.
     client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
+        A ``distributed.Client`` whose workers compute the blocks, each within `memory_limit`. When
+        None, this process does the work.
     verify
         Check every cell, and the optima, in another pass.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layer, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the number of cells just done, and the total.
 
     Returns
     -------
     Result
-        Its layer is named `into`. `found["pairs"]` has the optimum of each pair, None where no way
-        joins it.
+        Its layer is named `into`. `found["pairs"]` has the optimum of each pair, None if there is
+        no path between its sources.
 
     Raises
     ------
     InputError
-        when there are fewer than two different layers, one holds no distances, or has a negative
-        value (names the cell), or two have the same sources.
+        when there are fewer than two different layers, one does not hold distances or has a
+        negative value (names the cell), or two have the same sources.
     PlanError
         when the memory limit is too small.
     StoreError
         when the store is damaged, lacks a layer, or already has such a result.
     VerificationError
-        when the proof fails; there is no result then.
+        when the proof fails; no result is written then.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 
@@ -366,52 +368,55 @@ def corridor(
     )
     for pair in found.report.result["pairs"]:
         if pair["optimum"] is None:
-            log.warning("no way joins the sources of %s and %s", pair["from"], pair["to"])
+            log.warning(
+                "there is no path between the sources of %s and %s", pair["from"], pair["to"]
+            )
         elif pair["optimum"] == 0:
             log.warning(
-                "%s and %s are both 0 at a cell; it lies at both ends, or is reached for nothing, "
-                "and no corridor leads from one to the other",
+                "%s and %s are both 0 at a cell, which is a source of both or is reached at no "
+                "cost; this is not a corridor from one to the other",
                 *(pair["from"], pair["to"]),
             )
     return found
 
 
 def _is_recorded(layer: Layer) -> bool:
-    """Whether a layer records that it holds distances of compute-sssp."""
+    """Whether a layer records that it holds distances made by compute-sssp."""
     own = layer.info.get("settings")
     beside = "beside" in layer.info  # of distances: backlinks, ids, ties
     return isinstance(own, dict) and "cost" in own and not beside
 
 
 def _refuse_others(store: TileStore, names: Sequence[str]) -> None:
-    """Refuse what is certainly no distance: results of other commands, and what costs are from."""
+    """Reject layers that are not distances: results of other commands, and inputs of costs."""
     layers = {name: store.layer(name) for name in names if name in store}
     for name, layer in layers.items():
         maker, why = made_by(layer), ""
         if maker not in _MAKERS:
-            why = f"is a result of {maker}"
+            why = f"was made by {maker}"
         elif maker == "compute-sssp" and not _is_recorded(layer):
-            why = "is not the layer of distances that compute-sssp wrote beside it"
+            why = "is not the layer of distances, which compute-sssp wrote with it"
         elif maker == "compute-sssp" and layer.info["settings"]["cost"] == "minimax":
-            why = "has cost minimax, so the costs of two parts of a path do not add up"
+            why = "has cost minimax, in which the costs of two parts of a path do not add up"
         for other, its in layers.items():
             if _is_recorded(its) and name in inputs_of(its):
-                why = f"is what steps cost in layer {other}"
+                why = f"is an input of the costs in layer {other}"
         if why:
-            raise InputError(f"{layer.path}: {why}; name layers of distances of compute-sssp")
+            raise InputError(f"{layer.path}: {why}; name layers of distances made by compute-sssp")
 
 
 def _tell_what_is_no_sum(store: TileStore, distances: Sequence[str]) -> None:
-    """Warn of layers whose sum is not the cost of a way."""
+    """Warn about layers whose sum is not the cost of a path."""
     known: dict[str, dict[str, Any]] = {}
     for name in distances:
         if name not in store:
-            return  # which the run refuses
+            return  # the run rejects it
         if _is_recorded(layer := store.layer(name)):
             known[name] = layer.info["settings"]
         else:
             log.warning(
-                "%s records no distances of compute-sssp; a corridor is the sum of two of them",
+                "%s has no record of being distances made by compute-sssp; a corridor is the sum "
+                "of two layers of distances",
                 name,
             )
     for name, own in list(known.items())[1:]:
@@ -420,22 +425,22 @@ def _tell_what_is_no_sum(store: TileStore, distances: Sequence[str]) -> None:
             told = ", ".join(f"{key} {like.get(key)} and {own.get(key)}" for key in other)
             log.warning(
                 "%s and %s were computed with different steps (%s), so their sum is not the cost "
-                "of a way",
+                "of a path",
                 *(first, name, told),
             )
     for one, two in combinations(known, 2):
         if None is not known[one].get("sources") == known[two].get("sources"):
             raise InputError(
-                f"{one} and {two} hold costs of the same sources, so no corridor lies between "
-                "them; compute one of them for other sources"
+                f"{one} and {two} hold costs from the same sources, so there is no corridor "
+                "between them; compute one of them for other sources"
             )
         reverse = bool(known[one].get("reverse"))
         directed = any(store.layer(name).info.get("directed") for name in (one, two))
         if directed and reverse == bool(known[two].get("reverse")):
             log.warning(
-                "%s and %s both tell the costs of going %s their places, and cost %s differs "
-                "uphill and downhill, so their sum is not the cost of a way; compute one of them "
-                "%s reverse (--reverse)",
+                "%s and %s both hold costs %s their sources, and cost %s differs uphill and "
+                "downhill, so their sum is not the cost of a path; compute one of them %s reverse "
+                "(--reverse)",
                 *(one, two, "to" if reverse else "from", known[one]["cost"]),
                 "without" if reverse else "with",
             )

@@ -1,8 +1,8 @@
 """Proof that a layer is the corridor of layers of distances: `verify_corridor`.
 
-One pass. Every cell must be what follows from the distances there and the recorded optima, and each
-optimum must be the least sum of its two distances. The operation masks whole arrays pair by pair;
-here a cell keeps NaN where it has no value, and a way that costs too much becomes one.
+The proof takes one pass. Every cell must follow from the distances there and the recorded optima,
+and each optimum must be the least sum of its two distances. The operation masks whole arrays pair
+by pair; here nodata cells stay NaN, and paths that cost too much become NaN.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 
 _STRIP = 1 << 15
-"""Cells that are computed together, so that temporaries stay in the cache."""
+"""Number of cells computed at a time, so that temporary arrays stay in the cache."""
 
 
 class Stated(NamedTuple):
-    """What a corridor is said to be.
+    """The recorded properties of a corridor.
 
     Attributes
     ----------
     optima
-        The least cost between the places of each pair of layers, in the order of
-        ``itertools.combinations``; NaN where there is no way.
+        The least cost between the sources of each pair of layers, in the order of
+        ``itertools.combinations``; NaN where there is no path.
     within, share
-        The most that a way may cost beyond the optimum, and as a share of it.
+        The largest excess of a path's cost over the optimum: a cost, or a fraction of the optimum.
     """
 
     optima: tuple[float, ...]
@@ -43,7 +43,7 @@ class Stated(NamedTuple):
     share: float | None = None
 
     def over(self, costs: Sequence[np.ndarray]) -> tuple[np.ndarray, list[float]]:
-        """The right cells, and the least sum of each pair here; NaN for none."""
+        """The expected cells, and the least sum of each pair in them; NaN for none."""
         right, least = np.full(costs[0].shape, np.nan), []
         for optimum, (one, other) in zip(self.optima, combinations(costs, 2), strict=True):
             ways = np.add(one, other)
@@ -64,14 +64,14 @@ def verify_corridor(
     Parameters
     ----------
     distances
-        The layers of distances by name, in the order in which they were given.
+        The layers of distances by name, in the order of the arguments.
     corridor
         The layer.
 
     Returns
     -------
     dict
-        "cells", those with a value.
+        "cells", the number of valid cells.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def verify_corridor(
 def _check(
     stated: Stated, corridor: Any, reads: list[Read], at: Block, data: list[np.ndarray]
 ) -> tuple[int, np.ndarray]:
-    """Check the cells of a block; return how many have a value, and the least sums."""
+    """Check the cells of a block; return the number of valid cells, and the least sums."""
     r0, _, c0, c1 = corridor.blocks.window(*at)
     step, valid, least = max(_STRIP // (c1 - c0), 1), 0, np.full(len(stated.optima), np.nan)
     for top in range(0, len(data[0]), step):
@@ -119,7 +119,7 @@ def _check(
         faults = np.argwhere(~np.where(void, np.isnan(here), same))
         if len(faults):
             row, col = faults[0].tolist()
-            value = "no value" if void[row, col] else repr(float(right[row, col]))
+            value = "nodata" if void[row, col] else repr(float(right[row, col]))
             what = f"{here[row, col]!s} where the distances give {value}"
             wrong(corridor, what, "cells", r0 + top + row, c0 + col)
     return valid, least
@@ -128,7 +128,7 @@ def _check(
 def plan_corridor_proof(
     blocks: BlockGrid, distances: Sequence[Any], corridor: Any, limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
-    """How blocks stream; `corridor` need not exist yet."""
+    """Plan how blocks stream; `corridor` need not exist yet."""
     reads = [Read(corridor), *map(Read, distances)]
     worker = (9 * len(distances) + 64) * (_STRIP + blocks.block)
     held = 200 * math.comb(len(distances), 2)
@@ -138,7 +138,7 @@ def plan_corridor_proof(
 
 
 def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_corridor` of a layer, from what is recorded with it."""
+    """Run `verify_corridor` with the settings recorded in a layer."""
     recorded = RunRecord(store, layer)
     names = recorded.get("corridor_of", list)
     if not all(isinstance(one, str) for one in names) or len(set(names)) < max(len(names), 2):
@@ -168,6 +168,6 @@ def verify_stored_corridor(store: TileStore, layer: Layer, limits: Limits) -> di
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a finite number, as a float holds it."""
+    """Whether a value is a number that is finite as a float."""
     most = sys.float_info.max
     return type(value) in (int, float) and -most <= value <= most

@@ -1,4 +1,4 @@
-"""Check the arguments of `shortest_paths`: layers, places, costs, and the device."""
+"""Check the arguments of `shortest_paths`: layers, sources, targets, costs, and the device."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def array_layers(
     cell_size: float | tuple[float, float],
     block_size: int | None,
 ) -> list[ArrayLayer | None]:
-    """Wrap arrays of heights, frictions and barriers as layers."""
+    """Wrap arrays of elevations, frictions and barriers as layers."""
     width, height = cell_size if isinstance(cell_size, tuple) else (cell_size, cell_size)
     rows, cols = shape = arrays[0].shape
     grid = GridSpec(rows, cols, transform=(width, 0.0, 0.0, 0.0, -height, 0.0))
@@ -51,22 +51,24 @@ def array_layers(
             found.append(None)
             continue
         if not isinstance(data, np.ndarray) or data.shape != shape:
-            raise refused(name, " must be an array of shape {shape}, like the heights", shape=shape)
+            raise refused(
+                name, " must be an array of shape {shape}, like the elevations", shape=shape
+            )
         own = data.view(np.uint8) if data.dtype == bool else data
         found.append(ArrayLayer(own, blocks, grid, nodata if name == "data" else None, name))
     return found
 
 
 def store_layers(store: TileStore, names: tuple[Any, ...]) -> list[Layer | None]:
-    """Open the layers of heights, frictions and barriers of a store."""
+    """Open the layers of elevations, frictions and barriers of a store."""
     for name in names:
         if not (name is None or isinstance(name, str)):
             raise ArgumentError(
-                "for a store, give {friction} and {barriers} as names of its layers; create_layer "
-                "makes one of an array, and convert_dataset one of a raster"
+                "for a store, {friction} and {barriers} must be names of its layers; create_layer "
+                "makes a layer of an array, and convert_dataset makes one of a raster"
             )
         if name in LAYERS:
-            raise InputError(f"layer {name!r} is a result; name a layer of heights or frictions")
+            raise InputError(f"layer {name!r} is a result; name a layer of elevations or frictions")
     return [None if name is None else store.layer(name) for name in names]
 
 
@@ -76,12 +78,12 @@ def opened_inputs(
     of_arrays: tuple[Any, Any, int | None],
     into: str,
 ) -> tuple[str, list[Any]]:
-    """The path of a store, "" for arrays, and the layers of heights, frictions and barriers.
+    """The path of a store, "" for arrays, and the layers of elevations, frictions and barriers.
 
     Parameters
     ----------
     names
-        Layer of heights, frictions and barriers; the last two may be arrays.
+        Layers of elevations, frictions and barriers; the last two may be arrays.
     of_arrays
         nodata, cell_size and block_size, which a store has itself.
     """
@@ -90,22 +92,23 @@ def opened_inputs(
             raise ArgumentError("{into} names a layer of a store; leave it out for arrays")
         return "", array_layers((data, *names[1:]), *of_arrays)
     if of_arrays != (None, (1.0, 1.0), None):
-        raise ArgumentError("{nodata}, {block_size} and {cell_size} are for arrays")
+        raise ArgumentError("{nodata}, {block_size} and {cell_size} can only be used with arrays")
     if into in LAYERS[1:]:
         raise ArgumentError(
-            "{into} {value}: this layer holds other results; name another", value=repr(into)
+            "{into} {value}: this layer holds other results; choose another name",
+            value=repr(into),
         )
     store = opened_store(data)
     return str(store.path), list(store_layers(store, names))
 
 
 def valid_places(inputs: Sequence[Any], given: PlacesLike, what: str) -> Places:
-    """Convert and check places, which must lie on cells that paths can use.
+    """Convert and check sources or targets, which must be on cells that paths can use.
 
     Parameters
     ----------
     inputs
-        The layers of heights, frictions and barriers; the last two may be None.
+        The layers of elevations, frictions and barriers; the last two may be None.
     """
     heights, friction, barriers = inputs
     found = as_places(heights.grid, given, what)
@@ -117,23 +120,23 @@ def valid_places(inputs: Sequence[Any], given: PlacesLike, what: str) -> Places:
 
 
 def refuse_bottleneck(cost: str | None) -> None:
-    """Refuse a cost of which the parts of a path do not add up."""
+    """Reject a cost in which the costs of parts of a path do not add up."""
     if cost == "minimax":
         raise ArgumentError(
-            "{cost} minimax: a path costs its highest cell, so the costs of its two parts do not "
-            "add up; choose another {cost}"
+            "{cost} minimax: the cost of a path is its highest cell, so the costs of its parts do "
+            "not add up; choose another {cost}"
         )
 
 
 def refuse_start_costs(given: Places, what: str) -> None:
-    """Refuse start costs, such as a field called cost, where paths have two ends."""
+    """Reject start costs, such as those in a field called cost, for paths with two ends."""
     if not given.costs.any():
         return
     k = int(given.costs.argmax())
     raise refused(
         what,
-        ": {place} has a start cost of {cost}, and paths between places have none; leave it "
-        "out{rename}",
+        ": {place} has a start cost of {cost}, which cannot be used for paths between places; "
+        "leave it out{rename}",
         place=given.called(k),
         cost=f"{given.costs[k]:g}",
         rename=f", or rename the field cost of {given.file}" if given.file else "",
@@ -141,14 +144,14 @@ def refuse_start_costs(given: Places, what: str) -> None:
 
 
 def refuse_shared(begin: Places, end: Places) -> None:
-    """Refuse cells that are at both ends, between which there is no path."""
+    """Reject cells that are both source and target."""
     shared = np.intersect1d(*(one.rows << 32 | one.cols for one in (begin, end)))
     if len(shared):
         count = counted(len(shared), "cell")
         row, col = divmod(int(shared[0]), 2**32)
         raise ArgumentError(
-            "{sources} and {targets} share {count}, such as row {row}, column {col}; a corridor "
-            "leads from one place to another, so leave shared cells out of one of them",
+            "{sources} and {targets} share {count}, such as row {row}, column {col}; for a "
+            "corridor they must be different, so leave shared cells out of one of them",
             count=count,
             row=row,
             col=col,
@@ -160,13 +163,13 @@ def places_on(
 ) -> tuple[Places, Places | None]:
     """Convert and check sources and targets, see `valid_places`.
 
-    `needed`: whether the run stops at targets.
+    `needed`: whether the search stops at targets.
     """
     if needed and targets is None:
         raise ArgumentError("{stop_at_targets} needs {targets}")
     begin = valid_places(inputs, sources, "sources")
     end = None if targets is None else valid_places(inputs, targets, "targets")
-    # What is sent to workers with every block carries no names.
+    # Names need not be sent to workers with every block.
     return begin.one_per_cell("sources").bare(), end and end.one_per_cell().bare()
 
 
@@ -174,8 +177,8 @@ def check_start_costs(problem: Any) -> None:
     """Check the start costs of the sources of a `CostDistance` or `MatrixProblem`."""
     costs = problem.sources.costs
     if not len(costs) and not problem.source_edge:
-        raise ArgumentError("{sources}: there is none; give one")
-    if not problem.model.kind.bottleneck and (costs < 0).any():  # of a bottleneck, it is a height
+        raise ArgumentError("{sources}: give at least one")
+    if not problem.model.kind.bottleneck and (costs < 0).any():  # with minimax, it is an elevation
         k = int(np.argmax(costs < 0))
         raise refused(
             "sources",
@@ -189,11 +192,11 @@ def check_start_costs(problem: Any) -> None:
                 "are integers"
             )
         if (most := costs.max(initial=0)) > GUARDS[8]:
-            raise InputError(f"start cost {most:g} exceeds 2**62; give a smaller one")
+            raise InputError(f"start cost {most:g} exceeds 2**62; use a smaller one")
 
 
 def check_metric(problem: CostDistance) -> None:
-    """Refuse what the continuous metric does not have."""
+    """Reject options that the continuous metric does not support."""
     if problem.metric == "steps":
         return
     refuse_with_continuous(
@@ -214,14 +217,15 @@ def refuse_with_continuous(
     alone: bool,
     also: Iterable[tuple[bool, str, str]] = (),
 ) -> None:
-    """Refuse other costs and neighbours than the continuous metric takes.
+    """Reject costs and neighbours that the continuous metric does not support.
 
     Parameters
     ----------
     alone
-        Whether distances are all that is computed.
+        Whether only distances are computed.
     also
-        More to refuse: whether it is given, it, and what to use instead; see `ArgumentError`.
+        Further options to reject: whether the option is set, its text, and what to use instead; see
+        `ArgumentError`.
     """
     cost = f"{{cost}} {plain(repr(model.name))}"
     for wrong, what, remedy in (
@@ -232,7 +236,8 @@ def refuse_with_continuous(
     ):
         if wrong:
             raise ArgumentError(
-                f"the continuous {{metric}} does not take {what}: use {remedy}, or {{metric}} steps"
+                f"the continuous {{metric}} does not support {what}: use {remedy}, or {{metric}} "
+                "steps"
             )
 
 
@@ -250,12 +255,13 @@ def method_with_index(method: PathMethod, over_arrays: bool, *, build_index: boo
     """The method to use: "index" if an index is to be built."""
     if build_index and method not in ("relax", "index"):
         raise ArgumentError(
-            "{build_index} needs {method} index, not {other}: leave out one of them", other=method
+            "{build_index} needs {method} index and cannot be combined with {method} {other}",
+            other=method,
         )
     if build_index:
         method = "index"
     if method == "index" and over_arrays:
-        raise ArgumentError("{method} 'index' is for stores; arrays have no distance index")
+        raise ArgumentError("{method} 'index' needs a store; arrays have no distance index")
     return method
 
 
@@ -267,21 +273,21 @@ def gpu_of_method(
     gpu_memory_limit: int | str | None,
     client: Any,
 ) -> tuple[Any, Gpu | None]:
-    """The client or its cluster, and the GPU that a problem's method runs on; None for the CPU."""
+    """The client or its cluster, and the GPU that a method runs on; None for the CPU."""
     method, heights = problem.method, problem.layers[0]
     check_metric(problem)
     if problem.connectivity == 16 and method != "relax":
         raise ArgumentError(
-            "{method} {value} takes 4 or 8 neighbours; use {method} relax, or {connectivity} 8",
+            "{method} {value} supports 4 or 8 neighbours; use {method} relax, or {connectivity} 8",
             value=repr(method),
         )
     if client is not None:
         if isinstance(heights, ArrayLayer):
-            raise ArgumentError("a cluster computes only from stores; leave out {client}")
+            raise ArgumentError("a cluster can only be used with a store; leave out {client}")
         if method in GPU_METHODS or (backend == "cuda" and method == "dijkstra"):
             raise ArgumentError(
-                "workers of a cluster have no {method} {value} on GPUs; use {method} relax, or "
-                "leave out {client}",
+                "workers of a cluster do not support {method} {value} on GPUs; use {method} relax, "
+                "or leave out {client}",
                 value=repr(method),
             )
         if method == "index":
@@ -304,13 +310,13 @@ def _own_gpu_of_method(
     device: Devices,
     gpu_memory_limit: int | str | None,
 ) -> Gpu | None:
-    """The GPU of this process that a problem's method runs on."""
+    """The GPU of this process that a method runs on."""
     method, heights = problem.method, problem.layers[0]
     if method in GPU_METHODS:
         return gpu_for(method, backend, device, gpu_memory_limit)
     if backend == "cuda" and method != "relax":
         raise ArgumentError(
-            "{method} {value} runs on the CPU only; use relax, or {backend} cpu", value=repr(method)
+            "{method} {value} runs only on the CPU; use relax, or {backend} cpu", value=repr(method)
         )
     if method != "relax":
         return None
@@ -320,11 +326,11 @@ def _own_gpu_of_method(
 def with_index(
     problem: CostDistance, report: Report, place: Placement, *, build: bool, **how: Any
 ) -> tuple[CostDistance, dict[str, Any] | None]:
-    """The problem with the store's index; also a report of the index if it was built now."""
+    """The problem with the index of the store; also a report of the index if it was just built."""
     if not problem.exact and (problem.verified or len(problem.names) > 1):
         log.warning(
-            "not using the index: backlinks, allocation and verify need distances that are exact "
-            "to the last bit, and distances of real costs from an index are not"
+            "the index is not used: backlinks, allocation and verify need distances that are exact "
+            "to the last bit, which distances of real costs from an index are not"
         )
         return replace(problem, method="relax"), None
     store = TileStore.open(problem.store)
@@ -341,8 +347,7 @@ def with_index(
     if not build:
         raise StoreError(
             f"{store.path}: no distance index for these costs: {lacks}; build one with "
-            "--build-index, "
-            "or leave out --method index"
+            "--build-index, or leave out --method index"
         )
     place.progress.count += 1
     friction = problem.friction

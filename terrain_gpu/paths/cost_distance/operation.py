@@ -58,7 +58,7 @@ LABEL_BYTES = 32
 """Memory for a cell of a block that `relax.allocate` follows."""
 
 FEW_PLACES = 10_000
-"""Sources and targets that need not be counted: the baseline has room for them."""
+"""Up to this number, sources and targets are not counted: the baseline has room for them."""
 
 _rehearsed: set[tuple[Any, ...]] = set()
 """The problems whose kernels this process has loaded."""
@@ -66,7 +66,7 @@ _rehearsed: set[tuple[Any, ...]] = set()
 
 @dataclass(frozen=True)
 class CostDistance(CostGraph):
-    """The problem; fields as the parameters of `shortest_paths`.
+    """The problem; its fields are parameters of `shortest_paths`.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class CostDistance(CostGraph):
     indexed, built
         Whether distances come from the store's index, and whether that was built just before.
     wide
-        Whether integer distances have 64 bits, whatever the heights.
+        Whether integer distances have 64 bits, whatever the type of the elevations.
     verified
         Whether the memory limit must leave room for the proof.
     wrap
@@ -107,7 +107,7 @@ class CostDistance(CostGraph):
 
     @property
     def passes(self) -> int:
-        # When a cell is first seen, and when it is final.
+        # A cell is counted when it is first reached, and when it is final.
         return 2 + self.built
 
     @property
@@ -145,7 +145,7 @@ class CostDistance(CostGraph):
             "barriers": self.barriers,
             "sources": _digest(self.sources),
             "targets": _digest(self.targets) if self.stop_at_targets else None,
-            # Left out where it is not so, as in stores that do not know it.
+            # Omitted if false, as in older stores.
             **({"wrap": True} if self.wrap else {}),
         }
 
@@ -167,7 +167,7 @@ class CostDistance(CostGraph):
 
     @cached_property
     def dtype(self) -> np.dtype:
-        """Of distances."""
+        """Type of distances."""
         found = self.model.distance_dtype(self.heights.dtype)
         most = self.sources.costs.max(initial=0)
         if found == np.uint32 and (self.wide or most > GUARDS[4]):
@@ -181,12 +181,12 @@ class CostDistance(CostGraph):
 
     @property
     def farthest(self) -> Any:
-        """The bound of distances: larger ones are not propagated."""
+        """The limit of distances: larger ones are not propagated."""
         return upper_limit(self.max_cost, self.dtype)
 
     @property
     def ends(self) -> Places | None:
-        """The targets at the farthest of which to stop."""
+        """The targets; the search stops at the farthest one."""
         return self.targets if self.stop_at_targets else None
 
     @cached_property
@@ -207,10 +207,10 @@ class CostDistance(CostGraph):
     def index(self) -> Index | None:
         return Index.open(TileStore.open(self.store), self.blocks) if self.indexed else None
 
-    # -- what fits memory -----------------------------------------------------------------------
+    # -- memory ---------------------------------------------------------------------------------
 
     def plan(self, machine: Machine) -> StreamPlan:
-        refuse_without_lengths(self.grid)  # which are not computed yet
+        refuse_without_lengths(self.grid)  # lengths are not computed yet
         friction, barriers = self.rasters["friction"], self.rasters["barriers"]
         gpu = machine.gpu
         there = gpu is not None and bool(gpu.workers)  # the driver has the rims, no fields
@@ -233,7 +233,7 @@ class CostDistance(CostGraph):
         return self._regions(plan, machine if there else replace(machine, threads=plan.workers))
 
     def _regions(self, plan: StreamPlan, machine: Machine) -> StreamPlan:
-        """The plan on a GPU, or on those of workers, whose threads read and write."""
+        """The plan for a GPU, or for GPUs of workers, whose threads read and write."""
         gpu = machine.gpu
         problem = self._problem(machine.threads, plan, gpu, Path(), machine.room)
         high, wide = problem.plan()[1]
@@ -300,7 +300,7 @@ class CostDistance(CostGraph):
                 kind = RemotePhases if run.engine.remote else Phases
                 return solve_on_cpu(kind(self, run, folder / "fields"))
             except Overflow:
-                run.forget()  # what was computed with 32 bits is useless
+                run.forget()  # results with 32 bits are useless
                 for left in folder.glob("fields-*"):
                     withdraw(left)  # workers may still write there
                 raise
@@ -350,7 +350,7 @@ class CostDistance(CostGraph):
             return self.found(regions.solve())
 
     def found(self, reached: int) -> dict[str, Any]:
-        """Return the attributes of the layers, which do not depend on how they were computed."""
+        """Return the attributes of the layers, which do not depend on the method."""
         return {
             "reached": reached,
             "sources": len(self.sources),
@@ -407,7 +407,7 @@ class CostDistance(CostGraph):
             ring = ring_of(layer.data, missing) if run.in_memory else layer.read_ring
             return RingAcrossSeam(ring, self.blocks)
 
-        # The CPU verifies what does not fit the GPU, or was computed by workers.
+        # The CPU verifies results that do not fit the GPU or were computed by workers.
         here = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
         proof = Placement(here, doing="verifying ")
         with run.proof_limits.planning() as machine:
@@ -441,7 +441,7 @@ class CostDistance(CostGraph):
 def method_bytes(
     method: str | None, index: Index | None, distance: np.dtype, blocks: BlockGrid, threads: int
 ) -> int:
-    """Bytes of the working memory of a method, with an index or without."""
+    """Working memory of a method in bytes, with or without an index."""
     if index is not None:
         return rims_bytes(index, distance) + threads * index.unpacked_bytes
     return threads * players_bytes(blocks) if method == "dijkstra" else 0

@@ -37,16 +37,16 @@ LAYER = "paths"
 
 
 class TracedPaths(list[TracedPath]):
-    """Least-cost paths, and the grid that they lead through."""
+    """Least-cost paths, and the grid of their raster."""
 
     def __init__(self, paths: Iterable[TracedPath], grid: GridSpec, unit: str = "") -> None:
         super().__init__(paths)
         self._grid, self._unit = grid, unit
 
     def to_geodataframe(self) -> geopandas.GeoDataFrame:
-        """The paths as lines in the CRS of the grid, with the properties of `write_paths`.
+        """Return the paths as lines in the CRS of the grid, with the properties of `write_paths`.
 
-        ``attrs["units"]`` has the units of cost and length, where they are known.
+        ``attrs["units"]`` has the units of cost and length, if known.
 
         Raises
         ------
@@ -68,9 +68,9 @@ def write_paths(
 ) -> None:
     """Write least-cost paths as lines through cell centres.
 
-    Every feature has the properties source and target (ids), source_name and target_name where the
-    places have names, cost, length (map units or metres) and cells (the number of cells). A path of
-    one cell repeats its position.
+    Every feature has the properties source and target (ids), source_name and target_name if sources
+    and targets have names, cost, length (map units or metres) and cells (the number of cells). A
+    path of one cell repeats its position.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def write_paths(
     overwrite
         Replace an existing file, once the new one is complete.
     prove
-        Is called with the complete file before it gets its name; what it raises keeps it from that.
+        Called with the complete file before it is renamed; if it raises, the file is not published.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def _write_binary(file: Path, paths: Iterable[TracedPath], grid: GridSpec) -> No
 def _features(
     paths: Iterable[TracedPath], grid: GridSpec
 ) -> tuple[Sequence[bytes], dict[str, np.ndarray], str]:
-    """Lines (WKB), their properties, and the type of all lines."""
+    """Lines (WKB), their properties, and their geometry type."""
     lines, rows = [], []
     west, _, east, _ = grid.bounds
     for path in paths:

@@ -1,4 +1,4 @@
-"""Operations that look at distances of a store and at the steps these were computed from."""
+"""Operations on distances in a store and the steps from which they were computed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..proof.stored import RecordedPaths
 
 @dataclass(frozen=True)
 class RecordedSteps(Operation):
-    """The base of such operations.
+    """Base class of such operations.
 
     Attributes
     ----------
@@ -33,20 +33,20 @@ class RecordedSteps(Operation):
     distances: str = RESULTS[0]
 
     knights: ClassVar[bool] = False
-    """Whether it takes knight's moves."""
+    """Whether the operation supports knight's moves."""
 
     @cached_property
     def problem(self) -> RecordedPaths:
-        """What the layer records of its run."""
+        """The problem that the layer records."""
         found = RecordedPaths(TileStore.open(self.store).layer(self.distances))
         if found.connectivity == 16 and not self.knights:
             raise InputError(
-                f"{found.layer.path}: {self.command} takes steps to 4 or 8 neighbours; compute the "
+                f"{found.layer.path}: {self.command} needs steps to 4 or 8 neighbours; compute the "
                 "distances with connectivity 8"
             )
         if found.metric == "continuous":
             raise InputError(
-                f"{found.layer.path}: {self.command} takes steps between neighbours, which the "
+                f"{found.layer.path}: {self.command} needs steps between neighbours, which the "
                 "continuous metric does not have; compute the distances with metric steps"
             )
         return found
@@ -61,7 +61,7 @@ class RecordedSteps(Operation):
         return self.terrain.blocks
 
     def named(self, *results: str) -> tuple[str, ...]:
-        """The layers of distances, of further results, and of heights, frictions and barriers."""
+        """Names of the layers of distances, further results, elevations, frictions and barriers."""
         own = self.problem.settings
         names = [own.get(key) for key in ("layer", "friction", "barriers")]
         results = tuple(layer_named(self.distances, name) for name in results)
@@ -74,7 +74,7 @@ class RecordedSteps(Operation):
         return self.solve(phase, at, [], data, given, work)
 
     def padded(self, layer: Layer, at: Block, shape: tuple[int, int]) -> np.ndarray:
-        """Distances of a block with its halo and padding, as kernels take them."""
+        """Distances of a block with its halo and padding, in the form for kernels."""
         window, halo = self.blocks.window(*at), self.terrain.halo
         blocks = self.terrain.blocks
         ring = RingAcrossSeam(layer.read_ring, blocks)(window, halo=halo)
@@ -84,7 +84,7 @@ class RecordedSteps(Operation):
         part = found[: ring.shape[0], : ring.shape[1]]
         void = np.isnan(ring) if layer.dtype.kind == "f" else ring == unreached(layer.dtype)
         np.copyto(part, ring, where=~void)
-        # The rings outside of the raster hold no distances.
+        # The rings outside the raster hold no distances.
         (r0, r1, c0, c1), (rows, cols) = window, (blocks.rows, blocks.cols)
         row = np.arange(r0 - halo, r1 + halo)
         col = np.arange(c0 - halo, c1 + halo)

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     import xarray
 
 Cells = TypeVar("Cells")
-"""`numpy.ndarray`, plain or masked; `xarray.DataArray` or `cupy.ndarray` where given one."""
+"""`numpy.ndarray`, plain or masked; `xarray.DataArray` or `cupy.ndarray` if the input is one."""
 
 P = ParamSpec("P")
 
 ABSENT = {"backlink": UNREACHED, "allocation": 0}
-"""What cells without a source hold beside their distances."""
+"""Values of unreached cells in the other results."""
 
 
 @dataclass(repr=False)
@@ -50,8 +50,8 @@ class ShortestPaths(Layered, Generic[Cells]):
     Attributes
     ----------
     layers
-        Computed layers of the store, under "distance", and "backlink" and "allocation" if
-        requested, whatever their names. Empty when computed from arrays.
+        Computed layers of the store by kind, "distance", and "backlink" and "allocation" if
+        requested, whatever their names are. Empty when computed from arrays.
     grid
         The grid of the raster.
     reached
@@ -85,25 +85,25 @@ class ShortestPaths(Layered, Generic[Cells]):
         """Read all distances into memory.
 
         uint32 or uint64 for integer costs, with the largest value at unreached cells; otherwise
-        float64, with NaN at unreached cells. Where the input was a DataArray, this and the other
-        arrays are lazy DataArrays, see `Layer.to_xarray`; where it was a masked array, unreached
-        cells are masked; where it was an array of CuPy, they are copied to its GPU, as its like.
+        float64, with NaN at unreached cells. If the input was a DataArray, this and the other
+        arrays are lazy DataArrays, see `Layer.to_xarray`; if it was a masked array, unreached cells
+        are masked; if it was a CuPy array, results are CuPy arrays on the same GPU.
         """
         return self._whole("distance")
 
     def backlink(self) -> Cells:
         """Read all codes towards predecessors, uint8; 0 at sources, 255 at unreached cells.
 
-        D8 codes; for a knight's move, the sum of the two that it passes between.
+        D8 codes; for a knight's move, the sum of the codes of the two cells that it passes between.
         """
         return self._whole("backlink")
 
     def allocation(self) -> Cells:
-        """Read the id of each cell's source, uint32; 0 at unreached cells."""
+        """Read the id of the source of each cell, uint32; 0 at unreached cells."""
         return self._whole("allocation")
 
     def path(self, row: int, col: int) -> np.ndarray | None:
-        """Cells (row, col) of the least-cost path to a cell, from its source; None if unreached.
+        """Return the cells (row, col) of the least-cost path to a cell; None if it is unreached.
 
         int64, shape (n, 2). Requires ``backlink=True``.
         """
@@ -126,16 +126,16 @@ class ShortestPaths(Layered, Generic[Cells]):
 
     @property
     def unit(self) -> str:
-        """The unit of distances, such as "s"; "" if it is not known."""
+        """The unit of distances, such as "s"; "" if unknown."""
         return str(self.report.result["unit"])
 
     def paths(self, targets: PlacesLike, sources: PlacesLike) -> TracedPaths:
-        """Least-cost paths to the targets that are reached, with cost, length and source.
+        """Return least-cost paths to the targets that are reached, with cost, length and source.
 
-        The list can turn itself into a GeoDataFrame: ``paths(...).to_geodataframe()``.
-        `targets` and `sources` take the same forms as in `shortest_paths`. There is one path for
-        every cell and id of `targets`, in the order in which these were given; paths to targets in
-        the same cell share their cells.
+        The list can be converted to a GeoDataFrame: ``paths(...).to_geodataframe()``.
+        `targets` and `sources` have the same forms as in `shortest_paths`. There is one path for
+        every cell and id of `targets`, in their order; paths to targets in the same cell share
+        their cells.
         """
         targets = as_places(self.grid, targets, "targets").as_given()
         sources = as_places(self.grid, sources, "sources").one_per_cell()
@@ -175,7 +175,7 @@ class ShortestPaths(Layered, Generic[Cells]):
 
 
 class _Function(Protocol[P]):
-    """A function whose result holds arrays, or DataArrays where it is given one."""
+    """A function whose result holds arrays, or DataArrays if its input is one."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap] # a DataArray has any attribute
@@ -201,5 +201,5 @@ class _Function(Protocol[P]):
 def of_its_kind(
     function: Callable[Concatenate[RasterLike, P], ShortestPaths[Any]],
 ) -> _Function[P]:
-    """Tell type checkers what a function gives; it stays as it is."""
+    """Declare the result of a function for type checkers; the function is unchanged."""
     return cast("_Function[P]", function)

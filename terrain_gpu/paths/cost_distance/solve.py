@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from .operation import CostDistance
 
 CHECKPOINT = 60.0
-"""Seconds between checkpoints, from which a killed run continues."""
+"""Seconds between checkpoints, from which a killed run can continue."""
 
 
 def solve_on_cpu(phases: Phases) -> dict[str, Any]:
-    """Run all phases; return the attributes of the layers. `run.told` gets counts of the work."""
+    """Run all phases; return the attributes of the layers. Counts of the work go to `run.told`."""
     problem, run = phases.problem, phases.run
     # An error may outlive the run, and open files would keep their space on disk.
     with phases.opened:
@@ -66,7 +66,7 @@ def solve_on_cpu(phases: Phases) -> dict[str, Any]:
 
 
 class Phases:
-    """The phases of a run, and what they share.
+    """The phases of a run, and the objects that they share.
 
     Attributes
     ----------
@@ -94,11 +94,11 @@ class Phases:
         return relaxation_of(kind, problem, *how)
 
     def _left(self) -> Slots | SlotFiles:
-        """Return fields that an earlier run on a cluster has left."""
+        """Return fields left by an earlier run on a cluster."""
         return SlotFiles.left(self.spill)
 
     def relax(self) -> int:
-        """Compute distances; return how many blocks an earlier run has left."""
+        """Compute distances; return the number of blocks left by an earlier run."""
         paths, problem = self.paths, self.problem
         if not paths.compiled(*self.ground.types):
             tell_compiling(paths.operator, f"cost {problem.cost}")
@@ -113,7 +113,7 @@ class Phases:
 
     @contextmanager
     def _saved_when_stopped(self) -> Iterator[None]:
-        """Save all fields after an interrupt, for a run that resumes."""
+        """Save all fields after an interrupt, for a resumed run."""
         try:
             yield
         except Exception:
@@ -124,14 +124,14 @@ class Phases:
             raise
 
     def _tick(self, seen: int) -> None:
-        """Report progress. Each cell counts twice: when first reached, and when final."""
+        """Report progress. Each cell is counted twice: when first reached, and when final."""
         cells = self.problem.grid.cells
         seen = min(seen, cells)
         self.run.progress(seen - self._told, cells)
         self._told = seen
 
     def finalise(self) -> tuple[int, int]:
-        """Write distances and backlinks; return how many cells are reached, and have a value."""
+        """Write distances and backlinks; return the numbers of reached and of valid cells."""
         paths, problem, run = self.paths, self.problem, self.run
         blocks = problem.blocks
         reached, valid = np.zeros((2, *blocks.shape), np.int64)
@@ -180,7 +180,7 @@ class Phases:
         flats.close()
 
     def allocate(self) -> None:
-        """Write the source of each cell, from the backlinks."""
+        """Write the source of each cell, following the backlinks."""
         blocks = self.problem.blocks
         forest = BacklinkForest(blocks, self.paths.halo)
         named = self.problem.named

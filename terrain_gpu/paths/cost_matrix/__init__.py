@@ -1,9 +1,9 @@
 """Costs and paths between many sources and many targets.
 
-`lanes`, `tile` and `block` relax eight sources together, a vector of distances in each cell;
+`lanes`, `tile` and `block` relax eight sources together, with a vector of distances in each cell;
 `relax` does so for the blocks of a raster, until the targets are final. `walk` and `trace` follow
-the paths. `operation` plans the batches, `solve` runs and keeps them, and `run` does both where it
-is asked for. `table` writes what they find; `pipeline` has the function `cost_matrix`. See
+the paths. `operation` plans the batches, `solve` runs and stores them, and `run` does both on the
+requested device. `table` writes the results; `pipeline` has the function `cost_matrix`. See
 docs/design/shortest-paths.md.
 """
 

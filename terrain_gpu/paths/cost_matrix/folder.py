@@ -1,4 +1,4 @@
-"""The folder of a run beside its output, and the files in it."""
+"""The folder of a run next to its output, and the files in it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class SourceRows(NamedTuple):
     Attributes
     ----------
     rows
-        See `reached.row_dtype`; targets are their places' numbers.
+        See `reached.row_dtype`; targets are numbers of places.
     ends
-        int64 (n, 2): row and column of each path's last cell.
+        int64 (n, 2): row and column of the last cell of each path.
     parts
         int64 (m, 3): row of the table, first byte and number of steps of each part of a path.
     steps
-        File of the steps, D8 codes from the target on.
+        File of the steps: D8 codes, starting at the target.
     """
 
     rows: np.ndarray
@@ -51,11 +51,11 @@ class SourceRows(NamedTuple):
 
 
 class StepFile:
-    """A file that the steps of paths are appended to, from several threads."""
+    """A file to which several threads append the steps of paths."""
 
     def __init__(self, path: Path) -> None:
         with output_errors(path):
-            # A buffer would be written on close, and fail there.
+            # A buffer would be written on close, where errors come too late.
             self._out = open(path, "wb", 0)  # noqa: SIM115 - closed by __exit__
         self._found: list[np.ndarray] = []
         self._path, self._size, self._lock = path, 0, threading.Lock()
@@ -77,7 +77,7 @@ class StepFile:
         self._found = [part[~np.isin(part[:, 0], which)] for part in self._found]
 
     def parts(self) -> np.ndarray:
-        """By path, in the order in which its parts were added."""
+        """The parts sorted by path, in the order in which they were added."""
         parts = np.concatenate([np.empty((0, 3), np.int64), *self._found])
         return parts[np.argsort(parts[:, 0], kind="stable")]
 
@@ -86,14 +86,14 @@ class StepFile:
 def run_folder(
     target: Path, settings: dict[str, Any], *, resume: bool, overwrite: bool
 ) -> Iterator[Path]:
-    """The folder of a run beside its output; it is removed when the run is complete.
+    """The folder of a run next to its output; it is removed when the run is complete.
 
     Raises
     ------
     OutputError
-        when it cannot be made, or another run works there.
+        when it cannot be made, or another run is using it.
     StoreError
-        when an unfinished run with other settings is to be resumed, or one is there and is not.
+        when there is an unfinished run that has other settings or is not to be resumed.
     """
     folder = target.with_name(f"{target.name}.unfinished")
     about = json.dumps(settings, sort_keys=True, default=str)
@@ -104,7 +104,7 @@ def run_folder(
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise OutputError(f"{folder}: another run works there; wait for its end") from None
+            raise OutputError(f"{folder}: another run is using it; wait until it ends") from None
         record = folder / "run.json"
         again = resume and record.exists() and record.read_text() == about
         if not again:
@@ -125,14 +125,16 @@ def run_folder(
 
 
 def _refuse_left(folder: Path, record: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder with work that would be lost, or that is not the folder of a run."""
+    """Reject a folder with work that would be lost, or that is not the folder of a run."""
     if not record.exists():
         if any(not left.name.startswith(".terrain_gpu-") for left in folder.iterdir()):
-            raise OutputError(f"{folder}: not the folder of a run; move it, or name another table")
+            raise OutputError(
+                f"{folder}: is not the folder of a run; move it, or name another table"
+            )
     elif resume and not overwrite:
         raise StoreError(
-            f"{folder}: left by a run with other settings or inputs; resume with the same, or "
-            "start again with --overwrite"
+            f"{folder}: left by a run with other settings or inputs; use the same ones to resume, "
+            "or start again with --overwrite"
         )
     elif not overwrite:
         raise StoreError(

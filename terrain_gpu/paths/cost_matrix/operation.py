@@ -29,7 +29,7 @@ SIDES = 512, 1024, 2048
 """Sides of blocks: as small as the memory for rims allows, so that a block stays in cache."""
 
 GPU_SIDE = 1024
-"""Side of the blocks in which a GPU's raster is read."""
+"""Side of the blocks in which the raster of a GPU is read."""
 
 _PLACE_BYTES = 200
 """Memory for a cell of a source or target."""
@@ -42,13 +42,13 @@ CELL_SECONDS = 8e-8
 """Processor seconds of a batch for each cell, of frictions (EPYC, 2048^2 cells, 40 sources)."""
 
 _KNIGHTS_SECONDS = 1.65
-"""How many times as long it takes with 16 neighbours (benchmarks/log.md)."""
+"""Factor by which 16 neighbours take longer (benchmarks/log.md)."""
 
 _ROW_BYTES, _FILE_BYTES, _WAY = 64, 1800, 0.65
-"""Bytes of a batch's file for each row, and beside; steps of a usual path, over the longer side."""
+"""Bytes of a batch's file per row, and in addition; usual steps of a path per longer side."""
 
 _PROOF_BYTES = 9 * 8 + 24
-"""Memory for a cell of a block that is proven."""
+"""Memory for a cell of a block during the proof."""
 
 
 class BatchPlan(NamedTuple):
@@ -57,18 +57,19 @@ class BatchPlan(NamedTuple):
     Attributes
     ----------
     side
-        Of blocks.
+        Side of blocks.
     fields
-        Fields of blocks in memory: the cells, and `LANES` distances of each. Others are spilled.
+        Number of block fields in memory: the cells, and `LANES` distances of each. Others are
+        spilled.
     threads
-        Threads.
+        Number of threads.
     batches
-        Batches that are solved at the same time, where their fields fit: each in its own order,
-        which takes fewer visits than threads that share the blocks of one.
+        Number of batches solved at the same time, if their fields fit: each in its own order, which
+        takes fewer visits than threads that share the blocks of one batch.
     memory_limit, memory
-        In bytes: the limit, and the need.
+        The limit and the need, in bytes.
     planes, gpu_memory
-        On a GPU: sources that are solved at the same time, and bytes of its memory.
+        On a GPU: number of sources solved at the same time, and bytes of its memory.
     """
 
     side: int
@@ -82,25 +83,25 @@ class BatchPlan(NamedTuple):
 
     @property
     def together(self) -> int:
-        """Batches that are solved at the same time."""
+        """Number of batches solved at the same time."""
         return self.planes // LANES or self.batches
 
     @property
     def worker_memory(self) -> int:
-        """Bytes of a process of a cluster."""
+        """Memory of a process of a cluster in bytes."""
         return self.memory
 
 
 @dataclass(frozen=True)
 class MatrixProblem(CostGraph):
-    """The problem; fields as the parameters of `cost_matrix`.
+    """The problem; its fields are parameters of `cost_matrix`.
 
     Attributes
     ----------
     targets
-        None: the sources themselves, each with all others.
+        The targets; None for the sources themselves, each with all others.
     side
-        Of blocks.
+        Side of blocks.
     verified
         Whether batches are proven, see `proof`.
     wrap
@@ -140,7 +141,7 @@ class MatrixProblem(CostGraph):
 
     @cached_property
     def dtype(self) -> np.dtype:
-        """Of distances: float64 or uint64, which no sum of 32-bit heights exceeds."""
+        """Type of distances: float64, or uint64, which no sum of 32-bit elevations exceeds."""
         return np.dtype(np.uint64 if self.model.is_integer(self.heights.dtype) else np.float64)
 
     @property
@@ -154,12 +155,12 @@ class MatrixProblem(CostGraph):
 
     @property
     def farthest(self) -> Any:
-        """The bound of distances."""
+        """The limit of distances."""
         alone = None if isinstance(self.max_cost, Mapping) else self.max_cost
         return upper_limit(alone, self.dtype)
 
     def limits(self, batch: np.ndarray, lanes: int = LANES) -> np.ndarray:
-        """For every lane, the bound of the distances from its source."""
+        """For every lane, the limit of the distances from its source."""
         found = np.full(lanes, self.farthest, self.dtype)
         if isinstance(self.max_cost, Mapping):
             for lane, source in enumerate(self.starts.ids[batch].tolist()):
@@ -181,7 +182,7 @@ class MatrixProblem(CostGraph):
 
     @property
     def climbs(self) -> bool:
-        """Whether the raster holds heights, not frictions."""
+        """Whether the raster holds elevations, not frictions."""
         return self.model.kind.friction != "needed" or self.friction is not None
 
     def batches(self) -> Iterator[np.ndarray]:
@@ -191,7 +192,7 @@ class MatrixProblem(CostGraph):
             yield order[first : first + LANES]
 
     def wanted(self, batch: np.ndarray, lanes: int = LANES) -> np.ndarray:
-        """For every target and lane, whether their cost is asked for."""
+        """For every target and lane, whether their cost is requested."""
         found = np.zeros((len(self.ends), lanes), bool)
         found[:, : len(batch)] = True
         if self.targets is None:
@@ -208,7 +209,7 @@ class MatrixProblem(CostGraph):
             "barriers": self.barriers,
             "sources": _digest(self.sources),
             "targets": None if self.targets is None else _digest(self.targets),
-            # Left out where it is not wanted: then it does not matter whether batches are proven.
+            # Omitted if not requested: it then does not matter whether batches are proven.
             **({"verified": True} if self.verified else {}),
             **({"wrap": True} if self.wrap else {}),
         }
@@ -220,7 +221,7 @@ class MatrixProblem(CostGraph):
 
     @property
     def _lane_bytes(self) -> int:
-        """Bytes for what a lane finds at the targets."""
+        """Bytes for the results of a lane at the targets."""
         return _CELL_BYTES * len(self.ends.rows) + _TARGET_BYTES * len(self.ends)
 
     def plan_batches(
@@ -235,9 +236,9 @@ class MatrixProblem(CostGraph):
         Parameters
         ----------
         beside
-            Bytes of the process that are taken already.
+            Bytes of the process that are already in use.
         apart
-            Whether each thread solves a batch of its own, whatever the limit: in the workers of a
+            Whether each thread solves its own batch, whatever the limit, as in the workers of a
             cluster.
 
         Raises
@@ -256,7 +257,7 @@ class MatrixProblem(CostGraph):
         def cells(plan: BatchPlan) -> int:
             return min(plan.fields * plan.side**2, self.grid.cells)
 
-        # The rims of small blocks take room that fields could have.
+        # The rims of small blocks take memory that could hold fields.
         fitting = [plan for plan in plans if plan.memory <= limit]
         most = max(map(cells, fitting))
         return next(plan for plan in fitting if cells(plan) >= 0.8 * most)
@@ -309,7 +310,7 @@ class MatrixProblem(CostGraph):
         return BatchPlan(GPU_SIDE, 0, form.stagings, 1, limit, memory, *where)
 
     def of(self, plan: BatchPlan) -> Self:
-        """The problem with the plan's blocks."""
+        """The problem with the blocks of a plan."""
         return replace(self, side=plan.side).over(self.layers)
 
     def plan(self, machine: Machine) -> Any:
@@ -318,14 +319,14 @@ class MatrixProblem(CostGraph):
 
 
 class MatrixPlan(NamedTuple):
-    """The plan of a raster and numbers of places, and what follows from it: `plan_matrix`.
+    """The plan for a raster and numbers of sources and targets: `plan_matrix`.
 
     Attributes
     ----------
     item
         Bytes of a cell of all layers that are read.
     apart
-        Whether workers of a cluster solve the batches: `seconds` are of one process.
+        Whether workers of a cluster solve the batches; `seconds` is then for one process.
     """
 
     rows: int
@@ -358,23 +359,23 @@ class MatrixPlan(NamedTuple):
 
     @property
     def batches(self) -> int:
-        """All batches."""
+        """Total number of batches."""
         return ceil_div(self.points, LANES)
 
     @property
     def pairs(self) -> int:
-        """Rows of the table; the most, where not all are asked for."""
+        """Number of rows of the table; an upper bound if not all are requested."""
         found = self.points * (self.points - 1 if self.targets is None else self.targets)
         return found // 2 if self.once else found
 
     @property
     def bytes_read(self) -> int:
-        """By all batches, if all fields fit memory."""
+        """Bytes read by all batches, if all fields fit into memory."""
         return self.batches * self.rows * self.cols * self.item
 
     @property
     def bytes_written(self) -> int:
-        """By all batches, if no field is spilled: their files."""
+        """Bytes written by all batches to their files, if no field is spilled."""
         row = _ROW_BYTES + self.lines * _WAY * max(self.rows, self.cols)
         return int(self.pairs * row) + self.batches * _FILE_BYTES
 
@@ -397,14 +398,14 @@ class MatrixPlan(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of this process, for frictions, if nothing is spilled."""
+        """Time of this process for frictions, if nothing is spilled."""
         slower = knights_slower(self.connectivity)
         work = CELL_SECONDS * slower * self.batches * self.rows * self.cols
         return work / self.plan.threads
 
     @property
     def _away(self) -> int:
-        """Fields that do not fit memory."""
+        """Number of fields that do not fit into memory."""
         count = BlockGrid(self.rows, self.cols, self.plan.side).count * self.plan.batches
         return max(count - self.plan.fields, 0)
 
@@ -431,7 +432,7 @@ class MatrixPlan(NamedTuple):
 
 
 class _Planned(NamedTuple):
-    """What planning asks of a layer."""
+    """The properties of a layer that planning needs."""
 
     dtype: np.dtype
     blocks: BlockGrid
@@ -457,16 +458,16 @@ def plan_matrix(
     machine: Machine,
     apart: bool = False,
 ) -> MatrixPlan:
-    """Plan the costs between so many points of a raster.
+    """Plan the costs between a number of points of a raster.
 
     Parameters
     ----------
     targets
-        From each point to so many others; to all of the points when None.
+        Number of further points that are targets of each point; all of the points when None.
     lines
-        Whether the steps of paths are kept, and written to a GeoPackage.
+        Whether the steps of paths are recorded and written to a GeoPackage.
     once
-        Whether each pair of points is looked at in one direction.
+        Whether each pair of points is computed in only one direction.
     apart
         See `MatrixProblem.plan_batches`.
     """
@@ -504,12 +505,12 @@ def plan_matrix(
 
 
 def knights_slower(connectivity: int) -> float:
-    """How many times as long a batch takes as with 8 neighbours."""
+    """The time of a batch relative to that with 8 neighbours."""
     return _KNIGHTS_SECONDS if connectivity == 16 else 1.0
 
 
 def _told(limits: float | Mapping[int, float] | None) -> Any:
-    """What is recorded of limits: of one for each source, a digest."""
+    """The record of limits; a digest if there is one for each source."""
     if not isinstance(limits, Mapping):
         return limits
     return hashlib.sha256(repr(sorted(limits.items())).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Places of one or several cells, grouped by their ids."""
+"""Sources and targets of one or several cells, grouped by id."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Grouped:
     ids
         int64, ascending: one for each place.
     rows, cols, costs
-        Of cells, by place, then by row and column.
+        Rows, columns and start costs of cells, sorted by place, then by row and column.
     owner
         The place of each cell.
     labels
-        What the places are called: their ids, or the names that these stand for.
+        Labels of the places: their ids, or their names.
     in_file_order
-        The places in the order of their first features in the file, then of what was given beside
-        it; without a vector file in the order of their ids.
+        The places in the order of their first features in the file, then of others; without a
+        vector file in the order of their ids.
     """
 
     def __init__(self, places: Places) -> None:
@@ -55,11 +55,11 @@ class Grouped:
         return Places(self.rows[part], self.cols[part], ids, self.costs[part])
 
     def least(self, values: np.ndarray) -> np.ndarray:
-        """The least value of each place, from values of its cells along the first axis."""
+        """The least value of each place, from the values of cells along the first axis."""
         return np.minimum.reduceat(values, self._starts, axis=0)
 
     def nearest_cell(self, values: np.ndarray) -> np.ndarray:
-        """The cell of each place with the least value; the first of several."""
+        """The cell of each place with the least value; the first of several such cells."""
         best = np.flatnonzero(values == self.least(values)[self.owner])
         return best[np.unique(self.owner[best], return_index=True)[1]]
 
@@ -84,15 +84,15 @@ class Grouped:
     def by_vicinity(self) -> np.ndarray:
         """The places in the order of their first cells along D. Hilbert's curve (1891).
 
-        The fronts of sources that are close to each other pass the same tiles at similar times.
-        Along the Z-order curve, which jumps, tiles are visited a tenth more often.
+        The fronts of sources close to each other pass the same tiles at similar times. With the
+        Z-order curve, which jumps, tiles are visited a tenth more often.
         """
         x, y = self.cols[self._starts], self.rows[self._starts]
         along = np.zeros(len(self), np.int64)
         for bit in range(30, -1, -1):
             right, down = x >> bit & 1, y >> bit & 1
             along |= ((3 * right) ^ down) << (2 * bit)
-            # Turn the quadrant, so that the curve enters it at its first cell.
+            # Rotate the quadrant, so that the curve enters it at its first cell.
             flip = (down == 0) & (right == 1)
             x, y = (np.where(flip, ~v, v) for v in (x, y))
             x, y = np.where(down == 0, y, x), np.where(down == 0, x, y)

@@ -1,7 +1,7 @@
 """Prove the costs of a batch: the distances of each lane, step by step, and those of its targets.
 
-The proof is that of `shortest_paths` (`paths.proof`), for the cells within a lane's limit. Lengths
-and climbs are those of walks that take only steps which give a cell's distance exactly.
+The proof is that of `shortest_paths` (`paths.proof`), for the cells within the limit of a lane.
+Lengths and climbs are those of paths whose steps give the distance of each cell exactly.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def prove(
     threads: int,
     stopped: Callable[[], None],
 ) -> int:
-    """Prove what a batch has found; return the number of steps that were checked.
+    """Prove the results of a batch; return the number of steps checked.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def prove(
 def _check_targets(
     problem: Any, reached: Reached, lane: int, at: Block, distances: np.ndarray
 ) -> None:
-    """Compare what was noted at the targets in a block with its distances."""
+    """Compare the costs recorded for targets in a block with its distances."""
     ends, side = reached.ends, problem.blocks.block
     mine, halo = ends.cells_in(problem.blocks, at), halo_of(problem.options)
     found = distances[ends.rows[mine] % side + halo, ends.cols[mine] % side + halo]

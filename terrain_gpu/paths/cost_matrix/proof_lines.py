@@ -1,9 +1,10 @@
-"""Prove a file of the paths of a matrix, before it gets its name: `prove_lines`.
+"""Prove the file of the paths of a matrix before it is published: `prove_lines`.
 
-`proof` proves the costs at the targets, which the rows hold. Here every line must be that of a row,
-begin in its source and end at its target's cell, and the costs of its steps, priced again one by
-one (`paths.proof.lines`), must add up to the cost of the row, bit for bit. Lengths and climbs are
-added again exactly; the run's, sums of twice the precision, may differ in the last bit.
+`proof` proves the costs at the targets, which are in the rows. Here every line must belong to a
+row, begin in its source and end at the cell of its target, and the costs of its steps, computed
+again one by one (`paths.proof.lines`), must add up to the cost of the row, bit for bit. Lengths and
+climbs are summed again exactly; those of the run, sums in twice the precision, may differ in the
+last bit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PathClaim(NamedTuple):
-    """What a row says of its path.
+    """The content of a row about its path.
 
     Attributes
     ----------
@@ -34,7 +35,7 @@ class PathClaim(NamedTuple):
     end
         Row and column of its last cell.
     attributes
-        From, to, cost, length and climb; those that there are.
+        From, to, cost, length and climb, if they exist.
     """
 
     source: int
@@ -77,7 +78,7 @@ def prove_lines(
             number, (a, b) = batch.number + n, batch.starts[n : n + 2].tolist()
             claim = next(claims, None)
             if claim is None:
-                wrong_line(path, number, "is the path of no further row")
+                wrong_line(path, number, "is not the path of any further row")
             if claim.source != source:
                 source, begins = claim.source, _begins(problem, claim.source)
             there = {key: value for key, value in own.items() if value is not None}
@@ -96,20 +97,21 @@ def prove_lines(
             for name in sums.keys() & claim.attributes.keys():
                 right = math.fsum(sums[name].tolist())
                 if abs(right - own[name]) > math.ulp(right):
-                    what = f"{name} is {own[name]!r} where {right!r} is right"
+                    what = f"{name} is {own[name]!r} instead of {right!r}"
                     wrong_line(path, number, f"{named}: {what}", "attribute")
         progress(len(batch.attributes), count)
     if (left := next(claims, None)) is not None:
         ends = (left.attributes[key] for key in ("from", "to"))
         raise VerificationError(
-            f"{path}: no line from {' to '.join(map(str, ends))}; write it again with --overwrite",
+            f"{path}: has no line from {' to '.join(map(str, ends))}; write it again with "
+            "--overwrite",
             "line",
         )
     return steps
 
 
 def _begins(problem: MatrixProblem, source: int) -> dict[int, Any]:
-    """The cells of a source, and the costs at which paths begin there."""
+    """The cells of a source, and the start costs of paths there."""
     ground, found = problem.ground.holding(problem.starts.place(source)), dict[int, Any]()
     for at, _ in ground.starts():
         r0, _, c0, _ = problem.blocks.window(*at)
@@ -121,7 +123,7 @@ def _begins(problem: MatrixProblem, source: int) -> dict[int, Any]:
 
 
 def claimed(source: int, end: np.ndarray, attributes: dict[str, Any]) -> PathClaim:
-    """The claim of a row; attributes that are None do not exist."""
+    """The claim of a row; attributes that are None are left out."""
     row, col = end.tolist()
     there = {key: value for key, value in attributes.items() if value is not None}
     return PathClaim(source, (row, col), there)

@@ -1,4 +1,4 @@
-"""What a batch has found at its targets: their distances, the limits that follow, and the rows."""
+"""The results of a batch at its targets: distances, the limits that follow, and rows."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from .places import Grouped
 
 
 def row_dtype(cost: np.dtype) -> np.dtype:
-    """Of a row of the table; length and climb are NaN, and there are no cells, without a path."""
+    """The type of a row of the table; without a path, length and climb are NaN and cells 0."""
     kinds = {"target": np.int64, "cost": cost, "length": float, "climb": float, "cells": np.int64}
     return np.dtype(list(kinds.items()))
 
 
 class Reached:
-    """Distances of the targets' cells, one for each lane; upper bounds while the batch is solved.
+    """Distances of the cells of targets, one for each lane; upper bounds until the batch is solved.
 
-    A lane ends where the farthest of its targets is reached, or the `nearest` of them. Until then
-    the distances of targets are upper bounds, and so are the limits that follow from them. A target
-    that is not reached leaves its lane without a limit.
+    A lane ends when its farthest target is reached, or the `nearest` ones are. Until then, the
+    distances of targets are upper bounds, and so are the limits that follow from them. If a target
+    is not reached, its lane has no limit.
 
     Attributes
     ----------
     distances
-        By cell and lane.
+        Distances by cell and lane.
     limits
-        By lane: larger distances need not be passed on, and are not final.
+        Limits by lane: larger distances need not be propagated, and are not final.
     """
 
     def __init__(self, problem: Any, wanted: np.ndarray, limits: np.ndarray) -> None:
-        """`wanted` tells for every target and lane whether their distance is asked for."""
+        """`wanted`: for every target and lane, whether the distance is requested."""
         self.ends: Grouped = problem.ends
         self.wanted, self.infinity, self._problem = wanted, problem.infinity, problem
         lanes, dtype = wanted.shape[1], problem.dtype
@@ -42,7 +42,7 @@ class Reached:
         self.limits[count == 0] = 0 if dtype.kind == "u" else -np.inf
 
     def note(self, cells: Any, found: np.ndarray) -> bool:
-        """Take distances of some cells; returns whether they have changed, and lowers limits."""
+        """Update distances of some cells and limits; return whether any have changed."""
         if (found == self.distances[cells]).all():
             return False
         self.distances[cells] = found
@@ -50,27 +50,27 @@ class Reached:
         return True
 
     def _bounds(self) -> np.ndarray:
-        """By lane: the largest distance that may matter to the targets."""
+        """The largest distance that may matter to the targets, by lane."""
         costs = np.where(self.wanted, self.ends.least(self.distances), self.infinity)
         last = np.maximum(self._last, 0)
         ranked = np.partition(costs, np.unique(last), axis=0)
         return ranked[last, np.arange(len(last))]
 
     def part(self, lanes: slice) -> Reached:
-        """The same of some lanes."""
+        """The same for some lanes."""
         found = Reached(self._problem, self.wanted[:, lanes], self.limits[lanes])
         found.distances = self.distances[:, lanes]
         return found
 
     def rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The rows of the table when all is final, without lengths and climbs.
+        """The rows of the table when all distances are final, without lengths and climbs.
 
         Returns
         -------
         rows
             See `row_dtype`; by lane, then by target.
         lane
-            Of each row.
+            Lane of each row.
         ends
             int64 (n, 2): row and column where its path ends.
         which
@@ -81,7 +81,7 @@ class Reached:
         there = self.wanted & (costs <= self.limits) & (costs < self.infinity)
         if nearest is not None:
             rank = np.where(there, costs, self.infinity).argsort(axis=0, kind="stable")
-            rank = rank.argsort(axis=0, kind="stable")  # of equal ones, the first
+            rank = rank.argsort(axis=0, kind="stable")  # of equal distances, the first
             there &= rank < nearest
         few = nearest is not None or problem.max_cost is not None
         lane, place = np.nonzero((there if few else self.wanted).T)

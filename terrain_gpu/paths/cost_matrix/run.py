@@ -1,4 +1,4 @@
-"""Plan and solve a matrix where it is asked for, and let its rows be written: `run_matrix`."""
+"""Plan and solve a matrix on the requested device, and have its rows written: `run_matrix`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RowWriter(Protocol):
     files
         The files that it writes.
     beside
-        The one beside which finished batches are kept for `resume`; None for arrays in memory.
+        The file next to which finished batches are kept for `resume`; None for arrays in memory.
     lines
         Whether it needs the steps of paths.
     """
@@ -78,7 +78,7 @@ def settings_of(
     Raises
     ------
     InputError
-        when CUDA is wanted but does not work, or a cluster cannot solve the problem.
+        when CUDA is requested but does not work, or a cluster cannot solve the problem.
     """
     cluster = gpu = None
     limit = NO_LIMIT if memory_limit is None and not problem.store else memory_limit
@@ -93,23 +93,23 @@ def settings_of(
 
 
 def _cluster(client: Any, problem: MatrixProblem, backend: str, beside: Path | None) -> Any:
-    """The cluster of a client, unless it cannot solve the problem."""
+    """The cluster of a client; raise an error if it cannot solve the problem."""
     from ...engine.cluster import Cluster
 
     if not problem.store:
-        raise ArgumentError("a cluster computes only from stores; leave out {client}")
+        raise ArgumentError("a cluster can only be used with a store; leave out {client}")
     if beside is None:
-        raise ArgumentError("a cluster keeps batches beside the table; give {output}")
+        raise ArgumentError("a cluster stores finished batches next to the table; give {output}")
     if backend == "cuda":
         raise ArgumentError(
-            "workers of a cluster compute costs between places on the CPU; leave out {backend} "
-            "cuda, or {client}"
+            "workers of a cluster compute cost matrices on the CPU; leave out {backend} cuda, or "
+            "{client}"
         )
     return Cluster(client, problem.store)
 
 
 def run_matrix(problem: MatrixProblem, writer: RowWriter, how: RunSettings) -> Report:
-    """Solve all batches, and write their rows; finished batches are kept until that is done."""
+    """Solve all batches, and write their rows; finished batches are kept until all is done."""
     report, place, cluster = Report(problem.command), how.place, how.cluster
     beside = max((library_bytes(str(file)) for file in writer.files), default=0)
 
@@ -168,5 +168,5 @@ def run_matrix(problem: MatrixProblem, writer: RowWriter, how: RunSettings) -> R
 
 
 def name_files(report: Report, files: dict[str, str | os.PathLike[str] | None]) -> None:
-    """Tell the files of a run in its report, as the caller names them."""
+    """Record the files of a run in its report, under the caller's names."""
     report.result |= {key: os.fspath(file) for key, file in files.items() if file is not None}

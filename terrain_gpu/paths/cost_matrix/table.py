@@ -26,7 +26,7 @@ from .trace import cells_of
 COLUMNS = "source", "target", "cost", "length", "climb"
 LAYER = "paths"
 _CELLS = 1 << 20
-"""Cells of paths that are written at a time."""
+"""Number of cells of paths written at a time."""
 
 Columns = dict[str, np.ma.MaskedArray]
 
@@ -37,20 +37,20 @@ def checked_table(path: Any, *, overwrite: bool) -> Path:
     Raises
     ------
     InputError
-        when it exists, has no folder or another extension, or pyarrow is missing.
+        when it exists, its folder does not exist, it has another extension, or pyarrow is missing.
     OutputError
         when its folder cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in (".csv", PARQUET):
-        raise InputError(f"{path}: name the table .csv or .parquet")
+        raise InputError(f"{path}: the name of the table must end in .csv or .parquet")
     if path.suffix.lower() == PARQUET:
         import_parquet(path)
     return writable_file(path, overwrite=overwrite)
 
 
 def columns_of(problem: MatrixProblem, source: int, found: SourceRows) -> Columns:
-    """The rows of a source by column; what does not exist is masked."""
+    """The rows of a source by column; missing values are masked."""
     rows, none = found.rows, found.rows["cells"] == 0
     cost = rows["cost"].astype(np.int64) if problem.dtype.kind == "u" else rows["cost"]
     return {
@@ -96,12 +96,12 @@ def _write_parquet(file: Path, parts: Iterator[Columns], problem: MatrixProblem)
 
 
 def checked_paths(path: Any, *, overwrite: bool) -> Path:
-    """As `checked_table`, for the file of paths."""
+    """The same as `checked_table`, for the file of paths."""
     return checked_lines(path, overwrite=overwrite)
 
 
 def write_lines(target: Path, run: MatrixRun) -> dict[str, int]:
-    """Write the paths as lines from sources to targets, and prove them if the run is to be proven.
+    """Write the paths as lines from sources to targets, and prove them if requested.
 
     Returns
     -------

@@ -1,9 +1,9 @@
 """The least-cost paths of a batch: their lengths, climbs, and steps.
 
-Predecessors follow from the distances around a cell; they are found for the cells of paths. Blocks
-are visited in the order of the number of paths that wait in them, so that few are loaded more than
-once. On flats, the hops of the whole lane are needed (`relax.finalise`); they are relaxed only for
-lanes with a path across a flat.
+Predecessors follow from the distances around a cell; they are computed only for the cells of paths.
+Blocks are visited in the order of the number of paths waiting in them, so that few are loaded more
+than once. On flats, the hops of the whole lane are needed (`relax.finalise`); they are relaxed only
+for lanes with a path across a flat.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .relax import BatchRelaxation
 from .walk import INSIDE, ON_FLAT, UNKNOWN, mark_sources, walk_back
 
 _STEPS = 1 << 20
-"""Codes of steps collected at a time."""
+"""Number of step codes collected at a time."""
 
 
 class Steps(Protocol):
-    """Keeps the steps of paths."""
+    """Collects the steps of paths."""
 
     def add(self, which: np.ndarray, counts: np.ndarray, steps: np.ndarray) -> None:
-        """Take numbers of paths, how many steps of each follow, and the codes of these steps."""
+        """Add steps: numbers of paths, number of steps of each, and the codes of these steps."""
 
     def forget(self, which: np.ndarray) -> None:
-        """Drop the steps of paths, which are to be followed again."""
+        """Drop the steps of paths that will be followed again."""
 
 
 class Tracer:
@@ -49,12 +49,12 @@ class Tracer:
     ends
         int64 (n, 3): lane, row and column of each path's target; sorted by lane.
     keep
-        Receives the steps of paths, in parts; None if they are not wanted.
+        Receives the steps of paths in parts; None if they are not needed.
 
     Attributes
     ----------
     sums, cells
-        Of each path: length and climb in map units, float64 (n, 2), and the number of cells.
+        For each path: length and climb in map units, float64 (n, 2), and the number of cells.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Tracer:
         self._follow(np.arange(len(self.ends)), threads)
         stopped = self._places[:, 2] == ON_FLAT
         for lane in np.unique(self.ends[stopped, 0]).tolist():
-            # What was found so far is right, but simpler to find again.
+            # Results so far are right, but it is simpler to compute them again.
             again = np.flatnonzero(stopped & (self.ends[:, 0] == lane))
             self._sums[again], self._places[again] = 0, 0
             if self.keep is not None:
@@ -103,7 +103,7 @@ class Tracer:
                 self._flats.clear()
 
     def stop(self, error: BaseException) -> None:
-        """Let `run` end with an error; from any thread."""
+        """Make `run` end with an error; may be called from any thread."""
         self._fail(error)
         for flats in list(self._flats.values()):
             flats.stop(error)
@@ -158,7 +158,7 @@ class Tracer:
             raise self._error
 
     def _send(self, which: np.ndarray, at: Block, side: int) -> None:
-        """Let paths wait in the blocks that they are in; positions are relative to a block."""
+        """Add paths to the queues of the blocks that they are in; positions are within a block."""
         mine = self._places[which]
         cells = mine[:, :2] + np.array(at) * side
         if self.paths.blocks.wraps:
@@ -196,7 +196,7 @@ class Tracer:
                 at, which = job
                 lanes = self.ends[which, 0]
                 with ExitStack() as stack:
-                    # Hops first: to load theirs takes the block's distances for a moment.
+                    # Hops first: loading them needs the distances of the block for a moment.
                     flats = self._flats.get(int(lanes[0]))
                     hops = stack.enter_context(flats.solved(at)) if flats else None
                     field = stack.enter_context(self.paths.solved(at))

@@ -2,9 +2,9 @@
 
 Links of a spanning tree, and of areas that touch, follow from one search from all places:
 `crossings` finds the cheapest steps between their areas, and chooses links; `operation`
-streams it and writes the paths. `matrix` takes links from a cost matrix instead: of
-all pairs, or of the nearest. `files` writes them, and `pipeline` has the function
-`least_cost_network`. See docs/design/shortest-paths.md.
+streams it and writes the paths. `matrix` gets links from a cost matrix instead, for all pairs or
+the nearest ones. `files` writes them, and `pipeline` has the function `least_cost_network`. See
+docs/design/shortest-paths.md.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ LAYER = "network"
 COLUMNS = "from", "to", "cost", "length", "climb"
 
 _BATCH = 256
-"""Links are written together."""
+"""Number of links written at a time."""
 
 
 class Link(NamedTuple):
@@ -33,7 +33,7 @@ class Link(NamedTuple):
     begin, end
         Ids or names of the places.
     cost, length, climb
-        Of the path; the climb is None where the raster holds frictions.
+        Cost, length and climb of the path; the climb is None if the raster holds frictions.
     cells
         int64 (n, 2): row and column, from `begin` to `end`.
     """
@@ -65,7 +65,7 @@ def write_links(
     named: Sequence[Path],
     wrap: bool = False,
 ) -> int:
-    """Write links as they come; return their number.
+    """Write links in the order of the iterator; return their number.
 
     Parameters
     ----------
@@ -74,9 +74,9 @@ def write_links(
     kinds
         Whether costs are integers, and whether places have names.
     named
-        What these files are called in messages.
+        Names of these files in messages.
     wrap
-        Whether links may cross the seam of a raster that goes round the Earth.
+        Whether links may cross the seam of a raster around the Earth.
     """
     count, left = 0, iter(links)
     cost, end = np.int64 if kinds[0] else float, object if kinds[1] else np.int64
@@ -112,7 +112,7 @@ def _line(link: Link, grid: GridSpec) -> np.ndarray:
 
 @contextmanager
 def _open_table(file: Path, fields: dict[str, Any]) -> Iterator[_Table]:
-    """Open a table of `COLUMNS`, which takes rows."""
+    """Open a table of `COLUMNS`; yield a function that appends rows."""
     if file.suffix.lower() != PARQUET:
         with open(file, "w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Networks of all pairs of places, or of the nearest ones: links from a cost matrix."""
+"""Networks of all pairs of places, or of the nearest ones, from a cost matrix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .files import COLUMNS, LAYER, Link, write_links
 
 @dataclass(frozen=True)
 class PairedPlaces(MatrixProblem):
-    """The problem; of symmetric costs, each pair of places is looked at once."""
+    """The problem; with symmetric costs, each pair of places is computed once."""
 
     command = "least-cost-network"
 
@@ -34,9 +34,9 @@ class PairedPlaces(MatrixProblem):
 
 
 class PairLinks:
-    """Writes the links of a matrix, by places, and counts the parts that these join: a `RowWriter`.
+    """Writes the links of a matrix by place, and counts the connected parts: a `RowWriter`.
 
-    Of the nearest places, two that are near to each other have one link if costs are symmetric.
+    With `nearest`, two places that are near each other have one link if costs are symmetric.
     """
 
     lines = True

@@ -1,7 +1,7 @@
-"""A network of places over their areas, as an operation: `PlaceNetwork`.
+"""The operation that links places over their areas: `PlaceNetwork`.
 
 1. *Cross*: each block finds the cheapest steps between areas of different places.
-2. *Write*: the links to keep are chosen; their paths follow backlinks from both sides of the step.
+2. *Write*: links are chosen; their paths follow the backlinks from both sides of the step.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ CROSS = Phase("cross")
 
 @dataclass(frozen=True)
 class PlaceNetwork(RecordedSteps):
-    """The operation; its fields as the parameters of `least_cost_network`.
+    """The operation; its fields are parameters of `least_cost_network`.
 
     Attributes
     ----------
     sources
-        The places, also those that share a cell.
+        The places, including those that share a cell.
     """
 
     path: str = ""
@@ -81,7 +81,7 @@ class PlaceNetwork(RecordedSteps):
 
     @property
     def heights(self) -> Layer | None:
-        """The layer that climbs are of; None if the raster holds frictions."""
+        """The elevation layer for climbs; None if the raster holds frictions."""
         own = self.problem.settings
         if own["cost"] == "friction" and own["friction"] is None:
             return None
@@ -215,14 +215,14 @@ class PlaceNetwork(RecordedSteps):
                 climb = climb_along(self._along(read[heights], way))
                 if math.isinf(climb):
                     raise InputError(
-                        f"{heights.path}: the rises between {one} and {other} add up to more than "
-                        "float64 holds; give such cells the nodata value"
+                        f"{heights.path}: the sum of rises between {one} and {other} exceeds the "
+                        "largest float64 number; set the cells that cause this to nodata"
                     )
             begin, end = (names.get(k, str(k)) if names else k for k in (one, other))
             yield Link(begin, end, cost, path_length(cells, lengths, across), climb, cells)
 
     def _cells(self, begin: int, where: int, read: Any, plan: StreamPlan) -> np.ndarray:
-        """The cells of a link from the place with the id `begin` on."""
+        """The cells of a link, starting at the place with the id `begin`."""
         cell, k = divmod(where, WAYS)
         row, col = divmod(cell, self.blocks.cols)
         sides = [(row, col)]
@@ -305,7 +305,7 @@ def _shared(operation: PlaceNetwork) -> np.ndarray:
     found["to"] = np.maximum(places.ids[first], places.ids[again])
     rows, cols = places.rows[again], places.cols[again]
     found["where"] = (rows * operation.blocks.cols + cols) * WAYS + SHARED
-    if operation.terrain.model.kind.bottleneck:  # no way is lower than its places
+    if operation.terrain.model.kind.bottleneck:  # no path is lower than its places
         layer = operation.layers[0]
         for k, (r, c) in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):
             found["cost"][k] = layer.read_window(r, r + 1, c, c + 1)[0, 0]
@@ -322,9 +322,9 @@ def plan_network(
     halo: int = 1,
     machine: Machine,
 ) -> StreamPlan:
-    """Plan the network over distances, and heights, frictions and barriers of such types.
+    """Plan the network over distances, elevations, frictions and barriers of these types.
 
-    `halo` is how far steps reach: 2 for 16 neighbours, else 1.
+    `halo` is the reach of steps: 2 for 16 neighbours, otherwise 1.
     """
     block = blocks.block
     ring, item = blocks.largest(halo, tiled=True), distance.itemsize

@@ -1,13 +1,14 @@
-"""Proof of a network of places: its lines, and that no step joins places at less cost.
+"""Proof of a network of places: of its lines, and that no other step links places at less cost.
 
-The proof takes distances, backlinks and allocation to be right, which have their own. The file is
-read back. A line must follow backlinks from its two places to one step between their areas; then
-its cost, length and climb follow. All steps of the raster between two areas are priced again, and
+Distances, backlinks and allocation are assumed to be right; they have their own proof. The file is
+read back. A line must follow backlinks from its two places to one step between their areas, which
+determines its cost, length and climb. The costs of all steps of the raster between two areas are
+computed again, and
 
-- in a network of areas that touch, none costs less than the link of its two places, and each two
+- in a network of areas that touch, no step costs less than the link of its two places, and any two
   places with such a step have a link;
-- in a tree, none costs less than any link on the way between its two places (the cycle property),
-  and each two places with such a step are joined. The links contain no cycle.
+- in a tree, no step costs less than any link on the path between its two places (the cycle
+  property), and any two places with such a step are connected. The links contain no cycle.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _LINK_BYTES = 1000
 
 
 class NetworkLayers(NamedTuple):
-    """The layers of a network; heights are None if the raster holds frictions."""
+    """The layers of a network; elevations are None if the raster holds frictions."""
 
     distances: Any
     backlinks: Any
@@ -54,7 +55,7 @@ class NetworkLayers(NamedTuple):
 
 
 class LinkClaim(NamedTuple):
-    """What a line says: its places, the lesser id first, its cost, and the step between areas."""
+    """The content of a line: its places, lower id first, its cost, and the step between areas."""
 
     one: int
     other: int
@@ -65,20 +66,20 @@ class LinkClaim(NamedTuple):
 
 @dataclass
 class NetworkProof:
-    """What a network is checked against.
+    """The data with which a network is checked.
 
     Attributes
     ----------
     file
         The file of lines.
     terrain, options
-        The cells that paths run over, and which steps exist; see `fill_weights`.
+        The cells that paths cross, and the steps that exist; see `fill_weights`.
     places
-        The places, also those that share a cell.
+        The places, including those that share a cell.
     tree
-        Whether links are a tree, not those of areas that touch.
+        Whether the links form a tree, instead of linking areas that touch.
     most
-        The most that a link may cost; infinite if nothing limits it.
+        The largest cost of a link; infinite without a limit.
     """
 
     file: LineFile
@@ -141,8 +142,8 @@ class NetworkProof:
         pairs = [(claim.one, claim.other) for claim in found]
         if any(one >= two for one, two in pairwise(pairs)):
             raise VerificationError(
-                f"{self.file.path}: lines are not in the order of their places; write it again "
-                "with --overwrite",
+                f"{self.file.path}: lines are not sorted by their places; write it again with "
+                "--overwrite",
                 "line",
             )
         return found
@@ -162,7 +163,7 @@ class NetworkProof:
                 names.get(str(own.get(k))) if names else own.get(k) for k in ("from", "to")
             )
             if type(one) is not int or type(other) is not int or not 0 < one < other:
-                wrong_line(path, number, "does not lead from a place to one of a greater id")
+                wrong_line(path, number, "does not go from a place to one with a greater id")
             if type(own.get("cost")) not in (int, float):
                 wrong_line(path, number, "has no cost")
             cells, codes, ids = batch.cells[part], all_codes[part], all_ids[part]
@@ -173,7 +174,7 @@ class NetworkProof:
             check_attributes(path, number, {k: v for k, v in own.items() if v is not None},
                              {k: v for k, v in right.items() if v is not None})  # fmt: skip
             step = int(cells[first - 1]), _NO_STEP
-            if len(cells) > 1:  # a step is known by its first cell, row by row
+            if len(cells) > 1:  # a step is identified by its first cell in row-major order
                 k = int(steps[part][first - 1])
                 step = (int(cells[first - 1]), k) if k % 8 < 4 else (int(cells[first]), k - 4)
             found.append(LinkClaim(one, other, own["cost"], *step))
@@ -189,8 +190,8 @@ class NetworkProof:
         one: int,
         other: int,
     ) -> int:
-        """Check that a line follows backlinks to both its places; return how many cells are the
-        first one's."""
+        """Check that a line follows backlinks to both its places; return the number of cells in
+        the area of the first one."""
         path = self.file.path
         if len(cells) == 1:
             row, col = divmod(int(cells[0]), self.terrain.blocks.cols)
@@ -202,7 +203,7 @@ class NetworkProof:
         right = np.full(len(ids), other)
         right[:first] = one
         if not 0 < first < len(ids) or (ids != right).any():
-            wrong_line(path, number, "does not lead from the area of one place into the other's")
+            wrong_line(path, number, "does not go from the area of one place to that of the other")
         back = np.zeros(len(cells), np.int64)
         back[1:first] = CODE_16[_opposite(steps[: first - 1])]
         back[first:-1] = CODE_16[steps[first:]]
@@ -247,7 +248,7 @@ class NetworkProof:
                 if right is None or right != claim.cost:
                     raise VerificationError(
                         f"{self.file.path}: the link of {claim.one} and {claim.other} costs "
-                        f"{claim.cost}, but {right} is right; write it again with --overwrite",
+                        f"{claim.cost} instead of {right}; write it again with --overwrite",
                         "line",
                     )
 
@@ -261,7 +262,7 @@ class NetworkProof:
         claims: dict[tuple[int, int], LinkClaim],
         bound: _Bounds,
     ) -> tuple[int, int]:
-        """Compare all steps of a block; returns how many are of links, and how many there are."""
+        """Compare all steps of a block; return the numbers of steps of links and of all steps."""
         window = r0, r1, c0, c1 = self.terrain.blocks.window(*at)
         h, own = self.terrain.halo, (self.layers.allocation, self.layers.distances)
         for side, there in self.terrain.blocks.beyond_seam(window, h):
@@ -302,8 +303,7 @@ class NetworkProof:
                     if (claim.one, claim.other, claim.cost) != (ends[0][n], ends[1][n], cost[n]):
                         raise VerificationError(
                             f"{self.file.path}: the link of {claim.one} and {claim.other} costs "
-                            f"{claim.cost}, but {cost[n]} is right; write it again with "
-                            "--overwrite",
+                            f"{claim.cost} instead of {cost[n]}; write it again with --overwrite",
                             "line",
                         )
                     seen += 1
@@ -312,7 +312,7 @@ class NetworkProof:
     def _wrong(self, row: int, col: int, cost: Any) -> None:
         raise VerificationError(
             f"{self.file.path}: row {row}, column {col}: a step between areas gives a link of cost "
-            f"{cost}, less than what joins its places; write it again with --overwrite",
+            f"{cost}, less than the links between its places; write it again with --overwrite",
             "minimal",
             row,
             col,
@@ -320,7 +320,7 @@ class NetworkProof:
 
 
 class _Bounds:
-    """What links between two places cost at most: their own, or all on the way in the tree."""
+    """The largest cost of links between two places: of their own, or on the path in the tree."""
 
     def __init__(self, claims: list[LinkClaim], *, tree: bool, path: Any) -> None:
         self._own = {(c.one, c.other): c.cost for c in claims}
@@ -342,7 +342,7 @@ class _Bounds:
                         continue
                     if b in self._up:
                         raise VerificationError(
-                            f"{path}: the links of {a} and {b} are part of a circle; write it "
+                            f"{path}: the links of {a} and {b} are part of a cycle; write it "
                             "again with --overwrite",
                             "tree",
                         )
@@ -352,7 +352,7 @@ class _Bounds:
     def refuses(
         self, one: np.ndarray, other: np.ndarray, costs: np.ndarray, most: float
     ) -> np.ndarray:
-        """Whether a link of this cost, no more than `most`, would be better than what there is."""
+        """Whether a link of this cost, at most `most`, would be better than the existing links."""
         pairs, which = np.unique(np.stack((one, other)), axis=1, return_inverse=True)
         least = np.full(pairs.shape[1], np.inf, object)
         np.minimum.at(least, which.ravel(), costs.astype(object))
@@ -363,7 +363,7 @@ class _Bounds:
         return np.array(wrong, bool)[which.ravel()]
 
     def _between(self, a: int, b: int) -> float | None:
-        """The greatest cost on the way between two places; None if nothing joins them."""
+        """The greatest cost on the path between two places; None if they are not connected."""
         if not self._tree:
             return self._own.get((a, b))
         up, found = self._up, -math.inf

@@ -1,8 +1,8 @@
 """All steps back on least-cost paths, as bits: `tied_steps`.
 
-A backlink is one of several steps where paths cost the same. All of them follow from the distances
-and the costs of steps: those from strictly nearer neighbours, and the backlink itself, which on a
-flat is the only one that surely leads out. So no way along these steps runs in a circle.
+Where several paths have the same cost, a backlink is only one of the steps. All of them follow from
+the distances and the costs of steps: those from strictly nearer neighbours, and the backlink
+itself, which on a flat is the only one certain to lead out. So these steps never form a loop.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def tied_steps(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Result:
-    """Find all steps back from each cell on paths of the least cost, not only one.
+    """Find all steps back from each cell along least-cost paths, not only one.
 
     Parameters
     ----------
@@ -197,26 +197,26 @@ def tied_steps(
         The layer of distances.
     into
         Layer to write: uint8, the sum of the D8 codes (E 1, SE 2, ... NE 128) of all neighbours
-        that are strictly nearer to a source and on a path of the least cost, and of the backlink;
-        0 at sources and unreached cells. "ties" when None, or "walk_ties" for the distances "walk".
+        that are strictly nearer to a source and on a least-cost path, and of the backlink; 0 at
+        sources and unreached cells. "ties" when None, or "walk_ties" for the distances "walk".
     memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+        Limit on the peak resident set size of the process in bytes; a quarter of RAM when None.
     threads
         Number of threads; all processors when None.
     client
-        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
-        for this process.
+        A ``distributed.Client`` whose workers compute the blocks, each within `memory_limit`. When
+        None, this process does the work.
     verify
         Prove the steps in another pass over the cells; distances and backlinks have their own
         proof.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layer, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
         Replace an existing result once the new one is complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the number of cells just done, and the total.
 
     Returns
     -------
@@ -226,13 +226,13 @@ def tied_steps(
     Raises
     ------
     InputError
-        when a name cannot be used.
+        when a name is not valid.
     PlanError
         when the memory limit is too small.
     StoreError
         when the store is damaged, lacks distances or backlinks, or already has such a result.
     VerificationError
-        when the proof fails; there is no result then.
+        when the proof fails; no result is written then.
     OutputError
         when the disk is full. Finished blocks are kept for `resume`.
 

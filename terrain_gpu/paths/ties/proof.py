@@ -1,8 +1,8 @@
 """Proof of all steps back on least-cost paths: `verify_ties`.
 
-A cell must have those steps from strictly nearer neighbours that give exactly its distance, which
-the proof of distances finds as well, and its backlink. Distances and backlinks are taken to be
-right: they have their own proof.
+A cell must have exactly the steps from strictly nearer neighbours that give its distance, which the
+proof of distances finds as well, and its backlink. Distances and backlinks are assumed to be right;
+they have their own proof.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def verify_ties(
     Returns
     -------
     dict
-        "cells", those with more than one step.
+        "cells", the number of cells with more than one step.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def verify_ties(
 def _check(
     paths: tuple[Terrain, Any], distances: Any, ties: Any, at: Block, data: list[np.ndarray]
 ) -> int:
-    """Check the cells of a block; return how many have more than one step."""
+    """Check the cells of a block; return the number of cells with more than one step."""
     terrain, farthest = paths
     ring, codes, found = data
     window = r0, r1, c0, _ = terrain.blocks.window(*at)
@@ -74,14 +74,14 @@ def _check(
         ring[:, here] = distances.read_ring((r0, r1, there, there + 1))[:, 1]
     right, shorter = _nearer(terrain, farthest, at, ring)
     if shorter is not None:
-        what = "a step leads here for less than the distance"
+        what = "a step reaches this cell at less than its distance"
         wrong(distances, what, "ties", r0 + shorter[0], c0 + shorter[1])
     right = right[: codes.shape[0], : codes.shape[1]]
     right[codes == 0] = 0
     right |= np.where(codes == UNREACHED, 0, codes)
     if len(faults := np.argwhere(right != found)):
         row, col = faults[0].tolist()
-        what = f"steps {found[row, col]} where {right[row, col]} is right"
+        what = f"steps {found[row, col]} instead of {right[row, col]}"
         wrong(ties, what, "ties", r0 + row, c0 + col)
     return int(np.count_nonzero(np.bitwise_count(right) > 1))
 
@@ -89,7 +89,7 @@ def _check(
 def plan_ties_proof(
     terrain: Terrain, distances: Any, backlinks: Any, ties: Any, limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
-    """How blocks stream; `ties` need not exist yet."""
+    """Plan how blocks stream; `ties` need not exist yet."""
     reads = [Read(distances, 1), Read(backlinks), Read(ties)]
     rasters = (terrain.heights, terrain.friction, terrain.barriers)
     raw = sum(one.dtype.itemsize + 1 for one in rasters if one is not None)
@@ -98,7 +98,7 @@ def plan_ties_proof(
 
 
 def verify_stored_ties(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_ties` of a layer, from what is recorded with it and with the distances."""
+    """Run `verify_ties` with the settings recorded in a layer and in its distances."""
     recorded = RunRecord(store, layer)
     name = recorded.get("ties_of", str)
     distances = recorded.input(name)
@@ -111,12 +111,12 @@ def verify_stored_ties(store: TileStore, layer: Layer, limits: Limits) -> dict[s
 
 
 def _padded(field: Field, ring: np.ndarray) -> np.ndarray:
-    """Distances as the kernels take them, unreached outside of the raster."""
+    """Distances in the form for kernels, unreached outside the raster."""
     infinity = infinity_of(ring)
     found = np.full(field.absent.shape, infinity, ring.dtype)
     void = np.isnan(ring) if ring.dtype.kind == "f" else ring == unreached(ring.dtype)
     rows, cols = ring.shape
-    # Cells outside of the raster are absent, and no step into one is looked at.
+    # Cells outside the raster are absent, and no step into one is considered.
     found[:rows, :cols] = np.where(void | field.absent[:rows, :cols], infinity, ring)
     return found
 
@@ -126,7 +126,7 @@ def _nearer(
 ) -> tuple[np.ndarray, tuple[int, int] | None]:
     """The steps from strictly nearer neighbours that give exactly the distance of a cell.
 
-    Also a cell that some step reaches for less than its distance, if there is one.
+    Also returns a cell that some step reaches at less than its distance, if there is one.
     """
     field = terrain.load(at)
     distances = _padded(field, ring)
