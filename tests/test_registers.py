@@ -141,7 +141,7 @@ def test_a_model_more_is_compiled(monkeypatch):
     monkeypatch.setitem(MODELS, "climb", replace(CLIMB, bottleneck=True, friction="refused"))
     assert joining(plain.kernel) == Max()
     assert walk(plain.kernel, heights, 3.0, joining(plain.kernel)) == 4
-    with pytest.raises(InputError, match="climb takes no friction; leave it out"):
+    with pytest.raises(InputError, match="climb does not use friction; leave it out"):
         CostModel("climb", True, {})
     f64 = np.dtype(np.float64)
     with pytest.raises(PlanError, match="cost 'climb' is not available on a GPU"):

@@ -632,7 +632,7 @@ def test_heights_are_frictions_only_when_named_such(world, capfd):
     ):
         code, out, err = call(capfd, f"{command} --cost friction")
         assert (code, out) == (2, "")
-        assert "needs frictions: name their layer or file with --friction" in err
+        assert "needs frictions: set --friction to their layer or file" in err
         assert "which may be 'elevation' itself" in err
         code, out, err = call(capfd, f"{command} --cost friction --friction elevation")
         assert (code, err) == (0, "")
@@ -877,7 +877,8 @@ WRONG = (
     Wrong(f"s.zarr {HERE} --layer nix", ("nix",)),
     Wrong(f"s.zarr {HERE} --layer distance", ("distance",)),
     Wrong(
-        f"s.zarr {HERE} --cost minimax --friction friction", ("--cost minimax takes no --friction",)
+        f"s.zarr {HERE} --cost minimax --friction friction",
+        ("--cost minimax does not use --friction",),
     ),
     Wrong(
         f"s.zarr {HERE} --friction negative",

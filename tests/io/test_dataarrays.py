@@ -528,7 +528,7 @@ def test_units_of_heights_follow_them(tmp_path, caplog):
     assert found.dtype.kind == "f"  # hours are no time spans
     assert found.attrs["units"] == "hours"
     terrain_gpu.shortest_paths(tmp_path / "s.zarr", SOURCES, cost="tobler", verify=False)
-    assert "heights in metres, but their unit is 'hours'" in caplog.text
+    assert "elevations in metres, but their unit is 'hours'" in caplog.text
     raster = tmp_path / "d.tif"
     terrain_gpu.export_layer(tmp_path / "s.zarr", raster, layer="distance")
     with rasterio.open(raster) as file:

@@ -358,12 +358,12 @@ def test_errors_name_the_place(text, message, at):
         ("toblr", False, {}, "cost 'toblr' is not known; use one of absdiff, .*wheeled, or a form"),
         ("tobler-on-path", False, {}, "is not known"),
         ("campbell-2018", False, {}, "is not known"),
-        ("", False, {}, "formula of the cost is empty"),
+        ("", False, {}, "cost formula is empty"),
         ("length * friction", False, {}, "uses friction: name its layer"),
         ("length", True, {}, "does not use friction"),
         ("length * k", False, {"k": 1.0, "m": 2.0}, "does not use parameter 'm'"),
         ("length * k", False, {"k": math.nan}, "parameter k=nan .* not a finite number"),
-        ("length * dz", False, {"dz": 1.0}, "parameter 'dz': choose another name"),
+        ("length * dz", False, {"dz": 1.0}, "parameter 'dz': this name is in use"),
         ("herzog", False, {"k": 1.0}, r"'herzog' has no parameter 'k' \(it has none\)"),
         ("wheeled", False, {"crit": 1.0}, r"no parameter 'crit' \(it has critical\)"),
         ("length" + " + length" * 3000, False, {}, "characters, more than 20000"),
@@ -384,9 +384,9 @@ def test_a_difference_without_spaces_is_no_name():
 
 
 def test_the_limit_of_slopes():
-    with pytest.raises(InputError, match="minimax takes no max_slope"):
+    with pytest.raises(InputError, match="minimax cannot be combined with max_slope"):
         CostModel("minimax", False, {}, 0.5)
-    with pytest.raises(InputError, match="max_slope needs heights"):
+    with pytest.raises(InputError, match="max_slope needs elevations"):
         CostModel("friction", False, {}, 0.5)
     for limit in (-1.0, math.nan):
         with pytest.raises(InputError, match="max_slope"):

@@ -390,7 +390,7 @@ def test_the_index_warns_as_distances_do(tmp_path, caplog, feet):
     grid = GridSpec(40, 50, (30.0, 0.0, 0.0, 0.0, -30.0, 7.3e6 + 1200), wkt)
     raster = strategies.Raster(np.dtype(np.float32), (40, 50), terrain="hills")
     store = store_of(tmp_path / "s.zarr", strategies.CostProblem(raster, grid, "tobler"), 64)
-    told = "cost tobler needs heights in metres, but their unit is" if feet else "Mercator"
+    told = "cost tobler needs elevations in metres, but their unit is" if feet else "Mercator"
     for run in (
         lambda: build_index(store, cost="tobler", **CPU),
         lambda: query_index(store, [(1, 1)], [(9, 9)]),

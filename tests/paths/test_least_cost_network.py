@@ -202,7 +202,7 @@ def test_directed_costs(tmp_path):
     places = [(1, 2), (30, 40), (20, 3)]
     for cost in ("tobler", "length * exp(slope)"):
         for pairs in ("mst", "delaunay"):
-            with pytest.raises(InputError, match=r"differs uphill and downhill.* give pairs all"):
+            with pytest.raises(InputError, match=r"differs uphill and downhill.* use pairs all"):
                 least_cost_network(store, places, tmp_path / "n.gpkg", cost=cost, pairs=pairs)
     file = tmp_path / "n.geojson"
     found = least_cost_network(store, places, file, cost="tobler", pairs="all")
@@ -479,7 +479,7 @@ def test_places_that_no_way_joins(world, capfd, caplog):
     code, out, _ = call(capfd, f"least-cost-network s.zarr {places} -o n.gpkg --max-cost 500")
     assert code == 0
     assert "3 places in 2 parts, 1 link, " in out
-    assert "the 3 places fall into 2 parts that no link joins" in caplog.text
+    assert "the 3 places form 2 parts that no link connects" in caplog.text
     command = f"least-cost-network s.zarr {places} -o e.parquet --max-cost 0 --into none"
     assert call(capfd, command)[0] == 0
     assert pyarrow.parquet.read_table("e.parquet").num_rows == 0
@@ -541,10 +541,13 @@ def test_wrong_costs_of_a_matrix_are_found(world, monkeypatch, how):
     ("words", "message"),
     [
         ("", "no place: give --source X,Y"),
-        ("--source-rowcol 5,5", "a network needs two --sources, not 1"),
+        ("--source-rowcol 5,5", "a network needs at least two --sources, not 1"),
         ("--source-rowcol 5,5 --source-rowcol 5,64", "nodata"),
         ("--sources towns.geojson --cost tobler", "differs uphill and downhill"),
-        ("--sources towns.geojson --pairs all --nearest 2", "--nearest is in place of --pairs"),
+        (
+            "--sources towns.geojson --pairs all --nearest 2",
+            "--nearest cannot be combined with --pairs",
+        ),
         (
             "--source-rowcol 5,5 --source-rowcol 80,20 --pairs all --memory-limit 30MB",
             "for a cost matrix",

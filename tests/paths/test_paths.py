@@ -427,7 +427,7 @@ def test_lengths_that_are_no_metres_are_told(tmp_path, caplog, no_fsync):
     shortest_paths(store, [(1, 1)], cost="surface")
     assert "needs metres" not in caplog.text
     shortest_paths(store, [(1, 1)], cost="tobler", overwrite=True)
-    assert "tobler needs metres, but there is no CRS to name the unit of lengths" in caplog.text
+    assert "tobler needs metres, but without a CRS the unit of lengths is unknown" in caplog.text
     for code, unit in ((32633, None), (4326, None), (2264, "US survey foot")):
         grid = GridSpec(5, 5, crs_wkt=CRS.from_epsg(code).to_wkt())
         assert other_unit(grid) == unit
@@ -520,7 +520,9 @@ def test_heights_beyond_64_bit_distances_are_refused(dtype):
     assert found.tolist() == [[0, far, far + 1, far + 3]]
     for height in (far + 1, int(np.iinfo(dtype).max)):
         data[0, 1] = height
-        with pytest.raises(InputError, match=r"heights beyond 2\*\*61 .* convert them to float64"):
+        with pytest.raises(
+            InputError, match=r"elevations beyond 2\*\*61 .* convert them to float64"
+        ):
             shortest_paths(data, [(0, 0)], backend="cpu")
     found = shortest_paths(data, [(0, 0)], nodata=height, backend="cpu").distance()
     assert found.tolist() == [[0, *3 * [np.iinfo(np.uint64).max]]]  # nodata is not a height

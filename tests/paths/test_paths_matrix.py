@@ -605,7 +605,7 @@ def test_limits_that_are_too_small(store):
             "the name of the table must end in .csv or .parquet",
         ),
         ({"sources": [(0, 0)], "output": "t.csv", "paths": "p.shp"}, r"\.gpkg"),
-        ({"sources": [(0, 0)], "resume": True}, "resume needs an output"),
+        ({"sources": [(0, 0)], "resume": True}, "resume needs output"),
         ({"sources": [(0, 0)], "cost": "friction"}, "needs frictions"),
         ({"sources": [(0, 0, -1), (1, 1)]}, "negative"),
         ({"sources": [(0, 0, 0.5), (1, 1)]}, "must be an integer"),

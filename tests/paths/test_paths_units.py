@@ -67,7 +67,7 @@ def test_models_convert_to_metres(stores, caplog, no_fsync, cost):
     for distance in found[1:]:
         assert np.allclose(distance, found[0], rtol=1e-11)
     # Only the one whose heights have no unit.
-    assert caplog.text.count("their unit is not recorded; they are taken as metres") == 1
+    assert caplog.text.count("their unit is not recorded; they are treated as metres") == 1
 
 
 def test_slopes_convert_heights_to_the_unit_of_lengths(stores, no_fsync):

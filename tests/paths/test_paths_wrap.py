@@ -239,7 +239,7 @@ def test_columns_of_360_degrees_wrap(grid, auto):
     [
         (
             grid_of(700, 0.5),
-            "its 700 columns span 350 degrees, not 360; give a raster of the whole",
+            "its 700 columns span 350 degrees, not 360; use a raster of the whole",
         ),
         (grid_of(721, 0.5), "span 360.5 degrees, not 360; the last column repeats the first one"),
         (grid_of(720, 0.5, ""), "its coordinate system is unknown"),
@@ -268,8 +268,8 @@ def test_arrays_wrap_only_when_asked():
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ({"method": "index"}, "'index' does not join the sides .* use method relax, or wrap no"),
-        ({"method": "tournament"}, "'tournament' does not join the sides"),
+        ({"method": "index"}, "'index' cannot join the sides .* use method relax, or wrap no"),
+        ({"method": "tournament"}, "'tournament' cannot join the sides"),
     ],
 )
 @pytest.mark.parametrize("wrap", ["auto", "yes"])

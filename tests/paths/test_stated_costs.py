@@ -150,10 +150,10 @@ def test_tables_as_spreadsheets_write_them(tmp_path, lines):
     [
         ([(0, 1)], "1 factor; give 2 to 200"),
         ([(k / 9, 1) for k in range(MOST_FACTORS + 1)], "201 factors; give 2 to 200"),
-        ([(0, 1), (0, 2)], "angle 0 is there twice; delete one"),
-        ([(0, 1), (-1, 2)], "angle -1: angles go from -90 to 90 degrees, in ascending order"),
-        ([(-91, 1), (0, 2)], "angle -91: angles go"),
-        ([(math.nan, 1), (0, 2)], "angle nan: angles go"),
+        ([(0, 1), (0, 2)], "angle 0 occurs twice; delete one"),
+        ([(0, 1), (-1, 2)], "angle -1: angles must be from -90 to 90 degrees, and ascending"),
+        ([(-91, 1), (0, 2)], "angle -91: angles must"),
+        ([(math.nan, 1), (0, 2)], "angle nan: angles must"),
         ([(0, 1), (5, -1)], "factor -1 at 5 degrees: give a finite number, 0 or more"),
         ([(0, 1), (5, math.inf)], "factor inf at 5 degrees: give a finite number, 0 or more"),
         ([(0, 1, 2), (1, 2, 3)], "pairs of an angle"),
@@ -180,9 +180,9 @@ def test_bad_tables(tmp_path, given, words):
 def test_what_takes_no_factors(tmp_path):
     z = hills(9, 9)
     for cost, how, words in (
-        ("minimax", {}, "takes no vertical_factor"),
-        ("langmuir", {}, "takes no vertical_factor"),
-        ("friction", {"friction": z}, "but the layer holds the frictions"),
+        ("minimax", {}, "cannot be combined with vertical_factor"),
+        ("langmuir", {}, "cannot be combined with vertical_factor"),
+        ("friction", {"friction": z}, "but layer holds the frictions"),
     ):
         with pytest.raises(InputError, match=words):
             shortest_paths(z, [(0, 0)], cost=cost, vertical_factor=TABLE, **how, **CPU)
@@ -243,7 +243,7 @@ def test_a_formula_names_one_layer(store):
         ("length * snow_from * friction_to", {}),
         ("length * (1 + friction_from) * snow", {"parameters": {"k": 1.0}}),
     ):
-        with pytest.raises(InputError, match=r"uses .* and .*: it may use one layer beside"):
+        with pytest.raises(InputError, match=r"uses .* and .*, but it may use only one layer in"):
             shortest_paths(store, [(1, 1)], cost=cost, **how, **CPU)
     with pytest.raises(InputError, match=r"unknown name 'rain' .*; layers: snow, wind; or"):
         shortest_paths(store, [(1, 1)], cost="length * rain", **CPU)
@@ -287,7 +287,9 @@ def test_friction_beside_a_named_layer_is_refused(tmp_path, door, word):
         ),
         "index": lambda cost: build_index(path, cost=cost, **CPU),
     }[door]
-    with pytest.raises(InputError, match="the formula uses friction and lc: it may use one layer"):
+    with pytest.raises(
+        InputError, match="the formula uses friction and lc, but it may use only one layer"
+    ):
         does(cost)
     # Of a layer z, z_from would be the height.
     with pytest.raises(InputError, match=r"unknown name 'z' .*; layers: friction, lc, z; or"):

@@ -1,4 +1,4 @@
-"""The weighted grid graph of a store's layers, the base of operations over it: `CostGraph`."""
+"""The weighted grid graph of layers in a store, the base class of operations: `CostGraph`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .units import unit_of_costs
 log = logging.getLogger(__name__)
 
 _SLOPES = re.compile(r"\bslope\b|\bdz\b.*\blength\b|\blength\b.*\bdz\b")
-"""Formulas that combine heights and lengths."""
+"""Pattern of formulas that combine elevations and lengths."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CostGraph(Operation):
     Attributes
     ----------
     stated
-        The cost as the user states it, which tells the unit: `cost` where it is "".
+        The cost as stated by the user, from which the unit follows; "" if it is `cost`.
     """
 
     store: str
@@ -65,7 +65,7 @@ class CostGraph(Operation):
             "corner_cutting": self.corner_cutting,
             "reverse": self.reverse,
         }
-        # Left out where they are not given, as in stores that do not know them.
+        # Omitted if not set, as in older stores.
         if self.max_slope is not None:
             found["max_slope"] = self.max_slope
         if self.metres != AS_THEY_ARE:
@@ -80,7 +80,7 @@ class CostGraph(Operation):
 
     @cached_property
     def metres(self) -> tuple[float, float]:
-        """Factors of heights and of lengths that bring them into the units of the costs."""
+        """Factors that convert elevations and lengths to the units of the cost."""
         row, heights = row_of(self.cost), self.layers[0]
         if row.metric:
             own = units.metres_of_heights(heights) or units.step_of(heights)
@@ -91,14 +91,14 @@ class CostGraph(Operation):
 
     @cached_property
     def unit(self) -> str:
-        """The unit of costs; "" where it is not known."""
+        """The unit of costs; "" if unknown."""
         heights = self.layers[0]
         friction = None if self.friction is None else self.layers[1]
         return unit_of_costs(self.stated or self.cost, self.grid, heights, friction)
 
     @cached_property
     def rasters(self) -> dict[str, Raster | None]:
-        """Heights, frictions and barriers, under the names of their fields."""
+        """Elevations, frictions and barriers, by the names of their fields."""
         layers = iter(self.layers)
         return {
             key: None if getattr(self, key) is None else _raster(next(layers))
@@ -117,7 +117,7 @@ class CostGraph(Operation):
 
     @property
     def options(self) -> Options:
-        """(diagonal, corner_cutting, reverse), as kernels take them."""
+        """(diagonal, corner_cutting, reverse), in the form for kernels."""
         return options_of(self.connectivity, self.corner_cutting, self.reverse, self.metric)
 
     @cached_property
@@ -132,19 +132,19 @@ def _raster(layer: Layer | ArrayLayer) -> Raster:
 
 
 def warn_about_lengths(problem: CostGraph) -> None:
-    """Warn if units of heights or lengths are not known, or a formula combines different ones."""
+    """Warn if units of elevations or lengths are unknown, or a formula combines different units."""
     kind, heights = problem.model.kind, problem.layers[0]
     if kind.metric and not problem.grid.crs_wkt:
         log.warning(
-            "cost %s needs metres, but there is no CRS to name the unit of lengths; they are taken "
-            "as metres",
+            "cost %s needs metres, but without a CRS the unit of lengths is unknown; they are "
+            "treated as metres",
             problem.cost,
         )
     named, lengths = units.scaled_unit_of(heights), other_unit(problem.grid)
     if kind.metric and (named or lengths) and units.metres_of_heights(heights) is None:
         log.warning(
-            "%s: cost %s needs heights in metres, but their unit is %s; they are taken as metres. "
-            "If they are not, convert them first, with terrain-gpu calc",
+            "%s: cost %s needs elevations in metres, but their unit is %s; they are treated as "
+            "metres. If they are not, convert them first with terrain-gpu calc",
             heights.path,
             problem.cost,
             f"{named!r}" if named else "not recorded",

@@ -22,7 +22,7 @@ from .formula.program import Formula, compiled
 from .formula.tree import CONSTANTS, NAMES, FormulaTree, read_formula
 
 AS_THEY_ARE = 1.0, 1.0
-"""Factors of heights and lengths that change nothing."""
+"""Factors of elevations and lengths that leave them unchanged."""
 
 # -- operations that `edges` compiles ----------------------------------------------------------
 
@@ -33,7 +33,7 @@ def bits_of(x: float) -> int:
 
 
 def float_of(bits: int) -> float:
-    """The float64 with these bits; of a longer integer, the lowest 64 count."""
+    """The float64 with these bits; of a longer integer, the lowest 64 are used."""
     return float(np.uint64(bits % 2**64).view(np.float64))
 
 
@@ -69,7 +69,7 @@ def exponential(x: Any) -> Any:
 # -- the models --------------------------------------------------------------------------------
 #
 # A model is a `NamedTuple` of its parameters with an edge function. The function takes the model,
-# the heights and frictions of both cells and the length of the step. It returns the cost of the
+# the elevations and frictions of both cells and the length of the step. It returns the cost of the
 # step from the first cell to the second, which is at least 0.
 
 
@@ -101,7 +101,7 @@ class Tobler(NamedTuple):
     """Seconds of walking: 6 exp(-3.5 |dz / length + 0.05|) km/h.
 
     W. Tobler, "Three presentations on geographical analysis and modeling", NCGIA technical report
-    93-1, 1993. Heights and lengths in metres.
+    93-1, 1993. Elevations and lengths in metres.
     """
 
 
@@ -112,8 +112,8 @@ def _tobler(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
 class Langmuir(NamedTuple):
     """Seconds of walking, as in r.walk: a length + b uphill + c moderate and d steep downhill.
 
-    A descent is steep where dz / length is below `slope_factor`. `lam` x friction x length is
-    added. E. Langmuir, "Mountaincraft and leadership", 1984; the GRASS manual of r.walk.
+    A descent is steep if dz / length is below `slope_factor`. `lam` x friction x length is added.
+    E. Langmuir, "Mountaincraft and leadership", 1984; the GRASS manual of r.walk.
     """
 
     a: float = 0.72
@@ -135,7 +135,7 @@ def _langmuir(cost: Any, a: Any, b: Any, fa: Any, fb: Any, length: Any) -> Any:
 class Minimax(NamedTuple):
     """Highest elevation along the path: costs are combined by maximum, not added.
 
-    The cost of a step is the height of its higher end, so a source's own height counts.
+    The cost of a step is the elevation of its higher end, so that of the source is included.
     """
 
 
@@ -169,33 +169,33 @@ class Model:
     name
         The name for users.
     kernel
-        The `NamedTuple` of its parameters, the type that kernels are compiled for.
+        The `NamedTuple` of its parameters, the type for which kernels are compiled.
     edge
         The edge function; None for formulas, whose programs `formula.machine` runs.
     cuda
         Its name in kernels/costs.cuh; None if it has no edge function there.
     friction
         Role of a friction layer: "factor", the mean friction scales the cost; "own", the edge
-        function uses it if there is one; "needed", the edge function uses it instead of heights;
+        function uses it if there is one; "needed", the edge function uses it instead of elevations;
         "refused", not allowed.
     directed
         Whether a step may cost more in one direction than in the other.
     metric
-        Whether heights and lengths must be in metres, and are converted to them.
+        Whether elevations and lengths must be in metres, and are converted to metres.
     lengths
         Whether the edge function uses the length of the step.
     integer
-        Whether steps between integer heights have integer costs.
+        Whether steps between integer elevations have integer costs.
     bottleneck
         Whether costs are combined by maximum, not added.
     unit
-        Unit of distances, if it is not that of heights, lengths or frictions.
+        Unit of distances, if it is not that of elevations, lengths or frictions.
     not_negative
         Parameters that must not be negative.
     friction_weights
         Parameters that weight frictions of role "own"; set to 0 without a friction layer.
     formula
-        The same cost as a formula, without the factor: for limits of slope. "" if there is none.
+        The same cost as a formula, without the factor, for slope limits. "" if there is none.
     """
 
     name: str
@@ -266,7 +266,7 @@ _FORMULA = Model("formula", Formula, None, "FORMULA", "own", directed=True)
 
 
 def row_of(cost: str) -> Model:
-    """The row of a model, or one for a preset or a formula, which is not checked here."""
+    """The row of a model, or a row for a preset or formula, which is not checked here."""
     if cost in MODELS:
         return MODELS[cost]
     if preset := PRESETS.get(cost):
@@ -288,7 +288,7 @@ def is_directed(cost: Any) -> bool:
 
 
 def cuda_parameters(cost: Any) -> np.ndarray:
-    """Parameters of a kernel for kernels/costs.cuh, padded to the number that langmuir has."""
+    """Parameters of a kernel for kernels/costs.cuh, padded to the number of langmuir's."""
     own = cost.cost if isinstance(cost, Scaled) else cost
     own = () if isinstance(cost, Formula) else own  # part of its code
     found = np.zeros(max(len(own), len(Langmuir._fields)))
@@ -311,7 +311,7 @@ def cuda_name(cost: Any) -> str:
 
 
 def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
-    """The frictions to read in addition to the heights; None if there are none.
+    """The frictions to read in addition to the elevations; None if there are none.
 
     With a model that needs frictions, the raster itself may hold them; it is then read only once.
 
@@ -332,7 +332,7 @@ def friction_beside(cost: str, heights: Any, friction: Any) -> Any:
     if friction is None:
         itself = f"{heights!r}" if isinstance(heights, str) else "data"
         raise ArgumentError(
-            "{cost} {name} needs frictions: name their layer or file with {friction}, which may be "
+            "{cost} {name} needs frictions: set {friction} to their layer or file, which may be "
             "{itself} itself if it holds frictions",
             name=repr(cost),
             itself=itself,
@@ -351,23 +351,23 @@ class CostModel:
     friction
         Whether there is a friction layer.
     parameters
-        Of the model; of a formula, values of names in it.
+        Parameters of the model; for a formula, values of names in it.
     max_slope
-        Steps with |dz| / length above it are impassable.
+        Steps with |dz| / length above this value do not exist.
     connectivity
-        With 16, knight's moves pass through means of two cells: distances are not integers.
+        With 16, knight's moves use the means of two cells, so distances are not integers.
     metres
-        Factors of differences of heights and of lengths: to metres where the model needs these,
-        else to one unit, for slopes. The user's own formulas get both as they are.
+        Factors of differences of elevations and of lengths: to metres if the model needs them,
+        otherwise to a common unit, for slopes. The user's formulas get both unconverted.
 
     Attributes
     ----------
     kind
-        Its row in the table.
+        The row of the model in the table.
     name
-        As given; a formula in one way of writing it.
+        The name of the model; for a formula, its normalised text.
     tree
-        The formula that the kernel computes; None if it computes none.
+        The formula that the kernel computes; None if it does not compute one.
     kernel
         Instance of the model's kernel, wrapped in `Scaled` if a friction layer multiplies it.
     needs_friction
@@ -396,7 +396,7 @@ class CostModel:
         if name in MODELS:
             self._known(model.parameters)
         if model.friction == "refused" and friction:
-            raise ArgumentError("{cost} {name} takes no {friction}; leave it out", name=name)
+            raise ArgumentError("{cost} {name} does not use {friction}; leave it out", name=name)
         for key in model.not_negative:
             if self.parameters.get(key, 0.0) < 0:
                 raise InputError(f"parameter {key}={parameters[key]} of {name!r} is negative")
@@ -416,11 +416,11 @@ class CostModel:
             self.kernel = Scaled(self.kernel)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Arrays may arrive read-only, for which kernels would be compiled again.
+        # Unpickled arrays may be read-only, for which kernels would be compiled again.
         return CostModel, self._made_of
 
     def _known(self, names: Sequence[str]) -> None:
-        """Refuse parameters with other names."""
+        """Reject parameters with other names."""
         if unknown := set(self.parameters) - set(names):
             known = ", ".join(names) or "none"
             raise InputError(
@@ -430,18 +430,19 @@ class CostModel:
     def _tree(
         self, friction: bool, max_slope: float | None, metres: tuple[float, float]
     ) -> FormulaTree:
-        """The formula of a model, of a preset or of the user, with friction and limit."""
+        """The formula of a model, a preset or the user, with friction and slope limit."""
         values, model = self.parameters, self.kind
         scaled = metres if model.metric or model.name == "surface" else AS_THEY_ARE
         if self.name in MODELS:
             if model.friction == "needed" and not friction:
                 raise ArgumentError(
-                    "{max_slope} needs heights, but the {layer} holds the frictions; name a layer "
-                    "of heights beside that of {friction}"
+                    "{max_slope} needs elevations, but {layer} holds the frictions; name a layer "
+                    "of elevations in addition to that of {friction}"
                 )
             if not model.formula:
                 raise ArgumentError(
-                    "{cost} {name} takes no {max_slope}; leave it out", name=self.name
+                    "{cost} {name} cannot be combined with {max_slope}; leave it out",
+                    name=self.name,
                 )
             values = model.kernel(**values)._asdict()
             if not friction:
@@ -471,7 +472,7 @@ class CostModel:
         return read_formula(text, values, factors=dict(zip(("dz", "length"), scaled, strict=True)))
 
     def is_integer(self, dtype: np.dtype) -> bool:
-        """Whether distances over heights of this type are integers."""
+        """Whether distances over elevations of this type are integers."""
         halved = self.connectivity == 16
         return self.kind.integer and not (halved or self.needs_friction) and dtype.kind in "iu"
 
@@ -483,12 +484,12 @@ class CostModel:
 
 
 def usual_cost(friction: Any) -> CostName:
-    """The model where none is stated: frictions alone make costs, as in r.cost; else heights do."""
+    """The default model: with frictions, costs are frictions, as in r.cost; else elevations."""
     return "absdiff" if friction is None else "friction"
 
 
 def refuse_unknown(text: str, parameters: Collection[str] = ()) -> None:
-    """Refuse what is meant as the name of a model, but is none."""
+    """Reject a text that is meant as the name of a model but is not one."""
     if text in MODELS or text in PRESETS:
         return
     known = {*NAMES, *CONSTANTS, *parameters}

@@ -1,7 +1,7 @@
-"""Costs as they are stated, to costs as they are computed: a formula and a layer of frictions.
+"""Convert costs as stated by the user to costs as computed: a formula and a friction layer.
 
-A formula may name a layer of the store, which is then the layer of frictions, and a table of
-vertical factors becomes a factor of the formula.
+A formula may name a layer of the store, which is then the friction layer, and a table of vertical
+factors becomes a factor of the formula.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .formula.tree import CONSTANTS, FRICTIONS, FUNCTIONS, NAMES, read_formula
 from .models import MODELS, friction_beside, refuse_unknown, row_of, usual_cost
 
 MOST_FACTORS = 200
-"""Lines of a table of factors."""
+"""Largest number of lines in a table of factors."""
 
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
@@ -30,16 +30,16 @@ VerticalFactor = str | os.PathLike[str] | Sequence[tuple[float, float]]
 
 
 class StatedCost(NamedTuple):
-    """What `models.CostModel` takes: a model or formula, and its parameters; and the frictions.
+    """The arguments of `models.CostModel`, a model or formula and its parameters; and frictions.
 
     Attributes
     ----------
     cost, parameters
-        Of the model.
+        The model or formula, and its parameters.
     friction
-        The frictions to read beside the heights, a layer or an array; None if there are none.
+        Frictions to read in addition to elevations, a layer or an array; None if there are none.
     stated
-        The cost as the user states it.
+        The cost as stated by the user.
     """
 
     cost: str
@@ -56,14 +56,14 @@ def stated_cost(
     parameters: Mapping[str, float] | None,
     vertical_factor: VerticalFactor | None = None,
 ) -> StatedCost:
-    """Turn the arguments of `shortest_paths` into a model.
+    """Convert the arguments of `shortest_paths` to a model.
 
     Parameters
     ----------
     data
-        A store or its path; else an array, whose formulas name no layers.
+        A store or its path; or an array, for which formulas cannot name layers.
     cost
-        A model or formula; None for the usual one.
+        A model or formula; None for the default model.
     heights, friction
         Names of layers, or arrays.
     vertical_factor
@@ -72,7 +72,7 @@ def stated_cost(
     Raises
     ------
     InputError
-        when frictions are missing, a formula names several layers, or the factors cannot be used.
+        when frictions are missing, a formula names several layers, or the factors are not valid.
     """
     if cost is None:
         cost = usual_cost(friction)
@@ -90,7 +90,7 @@ def stated_cost(
 def with_named_layer(
     cost: str, friction: Any, layers: Collection[str], parameters: Collection[str] = ()
 ) -> tuple[str, Any]:
-    """Return a formula in which frictions stand for the layer that it names, and that layer.
+    """Return a formula in which "friction" replaces the layer that it names, and that layer.
 
     Like `friction`, ``snow`` is the mean of both cells of a step, and ``snow_from`` and ``snow_to``
     are those of each.
@@ -98,15 +98,15 @@ def with_named_layer(
     Raises
     ------
     InputError
-        when it names several layers, or one beside other frictions or the word ``friction``.
+        when it names several layers, or one in addition to other frictions or ``friction``.
     """
     own = {*NAMES, *parameters}
-    # Beside a layer z, z_from would be a height: only --friction can name that layer.
+    # With a layer z, z_from would be an elevation: only --friction can name that layer.
     stems = {name.removesuffix("_from") for name in NAMES}
     free = {*layers} - {*own, *stems, *CONSTANTS, *FUNCTIONS}
 
     def meant(word: str) -> str | None:
-        """The layer that a word of the formula stands for."""
+        """The layer that a word of the formula refers to."""
         if word in own:
             return None
         if word in free:
@@ -118,14 +118,14 @@ def with_named_layer(
     named = {*map(meant, words)} - {None}
     if not named:
         return cost, friction
-    # Without frictions of its own, "friction" would silently mean the layer.
+    # Without a friction layer, "friction" would silently refer to the named layer.
     same = isinstance(friction, str) and friction in named
     beside = bool(FRICTIONS & words) if friction is None else not same
     several = [*(["friction"] if beside else []), *sorted(filter(None, named))]
     if len(several) > 1:
         raise InputError(
-            f"the formula uses {' and '.join(several)}: it may use one layer beside the heights; "
-            "combine them first, with terrain-gpu calc"
+            f"the formula uses {' and '.join(several)}, but it may use only one layer in addition "
+            "to the elevations; combine them first with terrain-gpu calc"
         )
     (name,) = several
     return _WORD.sub(
@@ -136,9 +136,9 @@ def with_named_layer(
 def read_factors(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
     """Read a table of vertical factors from a text file.
 
-    Each line has an angle in degrees and the factor of steps that rise at it. The first line of
-    numbers decides whether a semicolon, a comma or blanks separate them. A first line of names may
-    be there.
+    Each line has an angle in degrees and the factor of steps with this slope. The first line of
+    numbers determines whether they are separated by a semicolon, a comma or blanks. The first line
+    may hold names.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def read_factors(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
     for number, line in lines:
         try:
             fields = line.split(_mark(lines[0][1]))
-            while fields and not fields[-1].strip():  # as spreadsheets end lines
+            while fields and not fields[-1].strip():  # spreadsheets may write empty fields
                 del fields[-1]
             angle, factor = map(float, fields)
         except ValueError:
@@ -166,12 +166,12 @@ def read_factors(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
 
 
 def _mark(line: str) -> str | None:
-    """What separates the fields of a line; None for blanks."""
+    """The separator of the fields in a line; None for blanks."""
     return next((mark for mark in ";," if mark in line), None)
 
 
 def _factors(given: Any) -> list[tuple[float, float]]:
-    """The checked points of a table."""
+    """Check the points of a table."""
     name, found = "vertical_factor", given
     if isinstance(given, str | os.PathLike):
         name, found = os.fspath(given), read_factors(given)
@@ -181,17 +181,17 @@ def _factors(given: Any) -> list[tuple[float, float]]:
     before = -math.inf
     for angle, factor in found:
         if angle == before:
-            raise InputError(f"{name}: angle {angle:g} is there twice; delete one")
+            raise InputError(f"{name}: angle {angle:g} occurs twice; delete one")
         if not (-90 <= angle <= 90 and angle > before):
             raise InputError(
-                f"{name}: angle {angle:g}: angles go from -90 to 90 degrees, in ascending order"
+                f"{name}: angle {angle:g}: angles must be from -90 to 90 degrees, and ascending"
             )
         if not 0 <= factor < math.inf:
             raise InputError(
                 f"{name}: factor {factor:g} at {angle:g} degrees: give a finite number, 0 or more"
             )
         before = angle
-    # numpy's numbers are not written as numbers
+    # The repr of numpy's numbers is not a number.
     return [(real(name, angle), real(name, factor)) for angle, factor in found]
 
 
@@ -207,13 +207,14 @@ def _with_factors(
     if cost in MODELS:
         if model.friction in ("own", "refused"):
             raise ArgumentError(
-                "{cost} {name} takes no {vertical_factor}; choose another, such as surface",
+                "{cost} {name} cannot be combined with {vertical_factor}; choose another {cost}, "
+                "such as surface",
                 name=repr(cost),
             )
         if model.friction == "needed" and friction_beside(cost, heights, friction) is None:
             raise ArgumentError(
-                "{vertical_factor} needs heights, but the {layer} holds the frictions; name a "
-                "layer of heights beside that of {friction}"
+                "{vertical_factor} needs elevations, but {layer} holds the frictions; name a layer "
+                "of elevations in addition to that of {friction}"
             )
         text = model.formula
     elif cost in PRESETS:

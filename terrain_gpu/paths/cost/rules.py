@@ -19,9 +19,9 @@ CHECKS = {"connectivity": word(PathConnectivity), "metric": word(PathMetric)}
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step costs, and which steps there are: for several calls.
+    """The cost of steps, and which steps exist, for use in several calls.
 
-    Functions take it as `cost`, instead of these as arguments of their own.
+    Functions accept it as `cost`, instead of separate arguments.
 
     Parameters
     ----------
@@ -65,18 +65,18 @@ class Cost:
             CHECKS.get(name, arguments.check)(name, value)
 
     def _rules(self) -> dict[str, Any]:
-        """What differs from the defaults, besides the model."""
+        """The fields other than the model that differ from their defaults."""
         values = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
         return {name: value for name, (value, usual) in values.items()
                 if usual is not MISSING and value != usual}  # fmt: skip
 
     def fill_in(self, call: inspect.BoundArguments) -> None:
-        """Take the place of the arguments of a call.
+        """Set the arguments of a call from these fields.
 
         Raises
         ------
         ArgumentError
-            when the call has one of these arguments, too, or its function does not know it.
+            when the call also has one of these arguments, or its function does not have it.
         """
         for name, value in self._rules().items():
             if name in call.arguments:

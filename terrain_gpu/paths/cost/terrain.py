@@ -1,4 +1,4 @@
-"""The cells that paths run over: heights, frictions and barriers, from a store or from arrays."""
+"""The cells that paths cross: elevations, frictions and barriers, from a store or arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .knights import Options, halo_of
 from .models import CostModel
 
 _FAR = 2**61
-"""Largest 64-bit height for which differences are exact."""
+"""Largest 64-bit elevation for which differences are exact."""
 
 
 EDGE = 2**32 - 1
@@ -41,14 +41,14 @@ def held(cells: np.dtype, distance: np.dtype) -> np.dtype:
 
 @dataclass
 class Raster:
-    """A layer or an array, read in windows with one ring of cells around.
+    """A layer or an array, read in windows with a ring of cells around them.
 
     Attributes
     ----------
     data
         `Layer` or 2-D array.
     name
-        For messages.
+        Name in messages.
     nodata
         Value of absent cells, in addition to NaN and infinities.
     """
@@ -72,7 +72,7 @@ class Raster:
     def ring(
         self, window: Window, blocks: BlockGrid, halo: int, unit: int = TILE
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Read a window and what is around, padded to whole tiles; also what has no value."""
+        """Read a window and the ring around it, padded to whole tiles; also a mask of nodata."""
         r0, r1, c0, c1 = window
         shape = round_up(r1 - r0, unit) + 2 * halo, round_up(c1 - c0, unit) + 2 * halo
         cells, gone = pages(shape, self.dtype), pages(shape, np.dtype(bool))
@@ -97,9 +97,9 @@ class Terrain:
     heights
         Raster of elevations, or of frictions for the model "friction" without a friction layer.
     friction
-        Raster of frictions, at least 0; cells without a value are absent.
+        Raster of frictions, at least 0; nodata cells are absent.
     barriers
-        Raster; cells with a value other than 0 are absent.
+        Raster; cells with values other than 0 are absent.
     lengths
         float64 (4 or 8, rows), see `lengths.step_lengths`.
     edge
@@ -109,7 +109,7 @@ class Terrain:
     Attributes
     ----------
     options
-        (diagonal, corner_cutting, reverse): the steps of which none may have a negative cost.
+        (diagonal, corner_cutting, reverse) of the steps, none of which may have a negative cost.
     unit
         Fields are padded to whole tiles of this side.
     """
@@ -144,13 +144,13 @@ class Terrain:
         self._owners = owners[self._order]
 
     def holding(self, sources: Places) -> Terrain:
-        """The same with other sources."""
+        """A copy with other sources."""
         found = copy(self)
         found._hold(sources)
         return found
 
     def stepping(self, options: Options, unit: int = TILE) -> Terrain:
-        """The same with other options, padded to whole tiles of side `unit`."""
+        """A copy with other options, padded to whole tiles of side `unit`."""
         found = copy(self)
         found.options, found.halo, found.unit = options, halo_of(options), unit
         return found
@@ -162,7 +162,7 @@ class Terrain:
 
     @property
     def types(self) -> tuple[np.dtype, np.dtype]:
-        """Dtypes of heights and frictions in a `Field`."""
+        """Dtypes of elevations and frictions in a `Field`."""
         heights = held(self.heights.dtype, self.dtype)
         if self.friction is None:
             return heights, heights
@@ -185,7 +185,7 @@ class Terrain:
                 frictions[...] = cells
         if self.model.needs_friction and (frictions < 0).any():
             row, col = np.unravel_index(np.argmax(frictions < 0), frictions.shape)
-            col = (window[2] + col - h) % self.blocks.cols  # it may lie beyond the seam
+            col = (window[2] + col - h) % self.blocks.cols  # it may be beyond the seam
             self.refuse_negative(window[0] + int(row) - h, int(col))
         if self.barriers is not None:
             cells, gone = self.barriers.ring(*how)
@@ -199,7 +199,7 @@ class Terrain:
         return field
 
     def _refuse_no_friction(self, where: np.ndarray, window: Window) -> None:
-        """Refuse cells that cost nothing, for the continuous metric."""
+        """Reject cells with too small frictions, for the continuous metric."""
         if where.any():
             r, c = divmod(int(np.argmax(where)), where.shape[1])
             row, col = window[0] + r - self.halo, (window[2] + c - self.halo) % self.blocks.cols
@@ -222,17 +222,17 @@ class Terrain:
             raise InputError(
                 f"{self.heights.name}: the step from row {fro[0]}, column {fro[1]} to row {to[0]}, "
                 f"column {to[1]} costs {found[3]:.10g}, but costs must be at least 0; change the "
-                "formula, for instance to max(0, ...)"
+                "formula, for example to max(0, ...)"
             )
 
     def _heights(self, cells: np.ndarray, window: Window) -> np.ndarray:
-        """Heights for kernels: floats, or unsigned integers in the same order."""
+        """Elevations for kernels: floats, or unsigned integers in the same order."""
         dtype, _ = self.types
         wide = dtype.kind == "u" and cells.dtype.itemsize == 8
         if wide and ((cells > _FAR).any() or (cells.dtype.kind == "i" and (cells < -_FAR).any())):
             raise InputError(
-                f"{self.heights.name}: heights beyond 2**61 are too large for integer distances; "
-                "convert them to float64"
+                f"{self.heights.name}: elevations beyond 2**61 are too large for integer "
+                "distances; convert them to float64"
             )
         if cells.dtype == dtype:
             return cells
@@ -272,13 +272,13 @@ class Terrain:
         values = np.zeros(len(rows), self.dtype)
         values[: len(chosen)] = self.sources.costs[chosen]
         if self.model.kind.bottleneck:
-            # Without a start cost, a source starts at its own height.
+            # Without a start cost, a source starts at its own elevation.
             own = field.heights[rows + self.halo, cols + self.halo]
             values = np.where(values == 0, own, np.maximum(values, own)) + 0.0
         return rows, cols, values
 
     def _refuse_absent(self, chosen: np.ndarray, field: Field, at: Block) -> None:
-        """Refuse sources on barriers or without friction; those on nodata were refused before."""
+        """Reject sources on barriers or without friction; those on nodata were rejected before."""
         rows, cols = self.sources.rows[chosen], self.sources.cols[chosen]
         row0, _, col0, _ = self.blocks.window(*at)
         void = field.absent[rows - row0 + self.halo, cols - col0 + self.halo]
@@ -286,7 +286,7 @@ class Terrain:
             raise self.blocked(int(chosen[np.argmax(void)]))
 
     def blocked(self, k: int) -> InputError:
-        """The error for source `k`, which does not lie on a valid cell."""
+        """The error for source `k`, which is not on a usable cell."""
         layers = " or ".join(r.name for r in (self.barriers, self.friction) if r is not None)
         return InputError(
             f"the source at row {self.sources.rows[k]}, column {self.sources.cols[k]} is a barrier "
@@ -308,7 +308,7 @@ class Terrain:
         for dy in range(3):
             for dx in range(3):
                 near |= absent[dy : dy + height, dx : dx + width]
-        # What lies beyond the seam belongs to another block.
+        # Cells beyond the seam belong to another block.
         own = np.s_[:, : (self.blocks.seam(at) or width + 1) - 1]
         edge = np.nonzero((near & ~absent[1:-1, 1:-1])[own])
         given = set(zip(rows.tolist(), cols.tolist(), strict=True))
@@ -327,7 +327,7 @@ class Terrain:
 
     def starts(self) -> list[tuple[Block, float]]:
         """The blocks with sources, and a lower bound of the start values in each."""
-        # Where heights count, the values are unknown before reading: a lower bound will do.
+        # Start values that depend on elevations are unknown before reading; use a lower bound.
         unknown = self.edge or self.model.kind.bottleneck
         found: dict[Block, float] = dict.fromkeys(self.blocks.ids(), 0.0) if self.edge else {}
         for owner, k in zip(self._owners.tolist(), self._order.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Units of cost distances: `unit_of_costs`."""
+"""Determine units of cost distances: `unit_of_costs`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .models import row_of
 
 
 def unit_of_costs(cost: str, grid: GridSpec, heights: Any, friction: Any = None) -> str:
-    """The unit of costs, such as "s" or "friction x m"; "" if it is not known.
+    """The unit of costs, such as "s" or "friction x m"; "" if unknown.
 
     Parameters
     ----------
     cost
-        A model, a preset or a formula, as stated: a table of vertical factors has no unit.
+        A model, preset or formula, as stated; a table of vertical factors has no unit.
     heights, friction
-        Layers. Frictions that multiply a cost with a unit of its own have none.
+        Layers. Frictions that multiply a cost with its own unit have no unit.
     """
     row = row_of(cost)
     if row.unit or row.name == "formula" or cost in PRESETS:

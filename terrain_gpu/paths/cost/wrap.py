@@ -1,4 +1,4 @@
-"""Whether the last column of a raster meets the first one: a raster that goes round the Earth."""
+"""Whether the last column of a raster meets the first one: a raster around the Earth."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...plurals import counted
 log = logging.getLogger(__name__)
 
 LEAST = {4: 3, 8: 3, 16: 5}
-"""Columns of a raster that wraps, by connectivity: with fewer, two neighbours would be one cell."""
+"""Least number of columns for wrapping, by connectivity: else two neighbours are the same cell."""
 
 _EXACT, _NEAR = 0.01, 0.5
-"""Columns by which the sides may fail to meet: without being asked, and when asked to join them."""
+"""Largest gap between the sides, in columns: with "auto", and with "yes"."""
 
 
 def wraps(
@@ -29,11 +29,11 @@ def wraps(
     ----------
     wrap
         "auto": if the CRS is geographic and the columns span 360 degrees, within a hundredth of a
-        column. "yes": also within half a column, as pixel sizes are often rounded.
+        column. "yes": even within half a column, because cell sizes are often rounded.
     name
-        Of the raster, for messages.
+        Name of the raster in messages.
     array
-        Whether the raster is an array, which has no CRS: "yes" is taken at its word.
+        Whether the raster is an array, which has no CRS: "yes" is not checked.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def wraps(
 
 
 def _lacking(grid: GridSpec, tolerance: float, least: int, *, array: bool) -> str:
-    """Return why the sides of a raster do not meet; "" if they do."""
+    """Return the reason why the sides of a raster do not meet; "" if they do."""
     if grid.cols < least:
         return (
             f"it has {counted(grid.cols, 'column')}, fewer than {least}; leave out wrap "
@@ -59,7 +59,7 @@ def _lacking(grid: GridSpec, tolerance: float, least: int, *, array: bool) -> st
     if array:
         return ""
     if not grid.crs_wkt:
-        return "its coordinate system is unknown; give it one (rio edit-info --crs EPSG:4326)"
+        return "its coordinate system is unknown; assign one (rio edit-info --crs EPSG:4326)"
     try:
         crs = grid_crs(grid)
     except InputError as error:
@@ -78,7 +78,7 @@ def _lacking(grid: GridSpec, tolerance: float, least: int, *, array: bool) -> st
     advice = (
         "the last column repeats the first one, so crop it (gdal_translate -srcwin)"
         if abs(more - width) <= _NEAR * width
-        else "give a raster of the whole Earth, or leave out wrap (--wrap yes)"
+        else "use a raster of the whole Earth, or leave out wrap (--wrap yes)"
     )
     return (
         f"its {counted(grid.cols, 'column spans', 'columns span')} {width * grid.cols:.12g} "
@@ -87,7 +87,7 @@ def _lacking(grid: GridSpec, tolerance: float, least: int, *, array: bool) -> st
 
 
 def tell_open(grid: GridSpec) -> None:
-    """Warn where a command does not join the sides of a raster that goes round the Earth."""
+    """Warn if a command does not join the sides of a raster around the Earth."""
     if wraps(grid, "auto", ""):
         log.warning(
             "the columns span 360 degrees, but this command does not join the last one to the "
@@ -107,7 +107,7 @@ def joining(
     Parameters
     ----------
     path
-        Of the store; "" for an array.
+        Path of the store; "" for an array.
 
     Raises
     ------
@@ -118,8 +118,8 @@ def joining(
         return False
     if method not in ("relax", "dijkstra"):
         raise ArgumentError(
-            "{method} {value} does not join the sides of a raster that goes round the Earth; use "
-            "{method} relax, or {wrap} no",
+            "{method} {value} cannot join the sides of a raster around the Earth; use {method} "
+            "relax, or {wrap} no",
             value=repr(method),
         )
     return True

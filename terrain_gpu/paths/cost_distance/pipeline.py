@@ -1,4 +1,4 @@
-"""Cost distances of a store or of arrays: `shortest_paths`."""
+"""Compute cost distances in a store or in arrays: `shortest_paths`."""
 
 from __future__ import annotations
 
@@ -115,132 +115,134 @@ def shortest_paths(
     progress: Progress = silent,
     client: Any = None,
 ) -> ShortestPaths:
-    """Least cost of reaching every cell from the nearest source.
+    """Compute the least cost of reaching every cell from the nearest source.
 
-    The distances are those of Dijkstra's algorithm, bit for bit, whatever blocks, memory limit and
-    threads: sums run from the source outward in float64, or in integers.
+    The distances are those of Dijkstra's algorithm, bit for bit, for any block size, memory limit
+    and number of threads: costs are summed from the source outwards, in float64 or in integers.
 
     Parameters
     ----------
     data
         A store or a raster (a path), a DataArray, or a 2-D array (or nested lists).
     sources
-        Sequence or array of (row, col) or (row, col, start cost), or `Places` (see
-        `io.places`).
+        Sequence or array of (row, col) or (row, col, start cost), or `Places` (see `io.places`).
     cost
         "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see
         `paths.cost.models`. Or one of `paths.cost.formula.presets`, such as "herzog". Or a formula,
-        such as ``"length * exp(abs(slope))"``; see `paths.cost.formula.tree` for what it may hold.
+        such as ``"length * exp(abs(slope))"``; see `paths.cost.formula.tree` for its syntax.
         Or a `Cost`, which also has other rules of steps.
-        A step whose cost is NaN or infinite does not exist. It may name one layer of the store, in
-        place of `friction`.
-        None: "friction" where frictions are given, else "absdiff".
+        A step whose cost is NaN or infinite does not exist. A formula may name one layer of the
+        store, instead of `friction`.
+        When None: "friction" if frictions are given, otherwise "absdiff".
     friction
-        Layer of the store, or array, of frictions >= 0. The model "friction" needs it; where the
-        raster itself holds frictions, name it again: its layer, or the same array.
+        Layer of the store, or array, of frictions >= 0. The model "friction" needs it; if the
+        raster itself holds frictions, name its layer, or pass the same array, here as well.
     barriers
         Layer or array; cells with a value other than 0 are absent.
     parameters
-        Of the model, e.g. ``{"lam": 0.5}`` for langmuir; of a formula, values of names in it.
+        Parameters of the model, such as ``{"lam": 0.5}`` for langmuir; for a formula, values of
+        names in it.
     connectivity
-        8 or 4. Or 16, with knight's moves, which pass through the middle of the edge between two
-        cells, and are priced as two steps of half the length; distances are then float64. With
-        method "relax".
+        8 or 4; or 16, with knight's moves, which pass through the middle of the edge between two
+        cells and cost as much as two steps of half the length. With 16, distances are float64, and
+        the method must be "relax".
     metric
-        "steps": paths go from neighbour to neighbour. "continuous": in any direction, as the
-        eikonal equation ``|grad T| = friction`` has it, see `paths.cost.continuous`; for cost
-        "friction", with frictions above 0, distances alone and method "relax". `connectivity` is 8.
+        "steps": paths go from neighbour to neighbour. "continuous": paths go in any direction, by
+        the eikonal equation ``|grad T| = friction``, see `paths.cost.continuous`; this needs cost
+        "friction", frictions above 0, method "relax" and `connectivity` 8, and computes only
+        distances.
     corner_cutting
         False forbids diagonal steps between two absent cells.
     reverse
-        Cost of going to the source, where directions differ.
+        Compute the cost of going to the source, for costs that depend on direction.
     max_slope
         Slope dz / length, up or down, above which a step does not exist; distances are then
         float64.
     vertical_factor
-        Factors of the cost of steps that rise at an angle, negative downhill: a table as a text
-        file of angles in degrees and factors, or a sequence of such pairs. Between them, factors
-        are interpolated; a step at an angle outside of the table does not exist. For formulas and
-        models but langmuir and minimax.
+        Factors of the cost of steps by their angle of slope, negative downhill: a text file of
+        angles in degrees and factors, or a sequence of such pairs. Between them, factors are
+        interpolated; a step at an angle outside the table does not exist. For formulas and all
+        models except langmuir and minimax.
     wrap
-        Whether the last column meets the first one, so that paths cross this seam. "auto": where
-        the CRS is geographic and the columns span 360 degrees, within a hundredth of a column.
-        "yes" refuses a raster whose sides are more than half a column apart, or projected; an array
-        has no CRS and is joined. Paths never cross a pole.
+        Whether the last column is joined to the first one, so that paths cross this seam. "auto":
+        if the CRS is geographic and the columns span 360 degrees, within a hundredth of a column.
+        "yes" raises an error for a raster that is projected or whose sides are more than half a
+        column apart; an array has no CRS and is joined. Paths never cross a pole.
     source_edge
-        Take the raster's edge and the rim of nodata as sources too, with id 2**32 - 1.
+        Use the edge of the raster and the cells next to nodata as sources as well, with id
+        2**32 - 1.
     max_cost
-        Cells farther than this count as unreached.
+        Cells farther than this are unreached.
     targets, stop_at_targets
-        Given as `sources` are. Stop where the farthest one is reached: cells farther away count
-        as unreached.
+        In the same form as `sources`. The search stops once the farthest target has been reached;
+        cells farther away are unreached.
     backlink, allocation
-        Compute these too.
+        Compute these results as well.
     cell_size
-        For arrays: width and height of a cell, or one number for both. A store has its grid.
+        For arrays: width and height of a cell, or one number for both. A store has its own grid.
     nodata
-        For arrays: value of absent cells, besides NaN and infinities.
+        For arrays: value of absent cells, in addition to NaN and infinities.
     layer
         Layer of the store to read.
     into
         Layer of the store to write the distances to. Backlinks and allocation go to "backlink" and
         "allocation"; with another name, such as "walk", to "walk_backlink" and "walk_allocation".
     memory_limit
-        Bound on the peak resident set of the process, bytes or "2GB"; a quarter of RAM when None.
-        For arrays: the same without what the caller holds, results included; no bound when None.
+        Limit on the peak resident set size of the process, bytes or "2GB"; a quarter of RAM when
+        None. For arrays: without memory held by the caller, including results; no limit when None.
     threads
-        Threads; all processors when None.
+        Number of threads; all processors when None.
     block_size
-        For arrays: side of a block. A store's layer has its own.
+        For arrays: side of a block. A layer of a store has its own.
     method
-        "relax", "dijkstra": the way, not the result, which is the same bits. "index": distances
-        from the store's distance index (`build_index`); the same bits for integer costs and
-        minimax, else within 1e-12 of them, relative. Where that is not enough, for backlinks,
+        "relax", "dijkstra": two algorithms with the same result, bit for bit. "index": distances
+        from the distance index of the store (`build_index`); the same bits for integer costs and
+        minimax, otherwise within a relative error of 1e-12. If that is not enough, for backlinks,
         allocation and `verify` of other costs, cells are relaxed instead, with a warning.
-        "relax-array", "tournament": the classical ways on a GPU, for a raster that fits its
+        "relax-array", "tournament": the classical algorithms on a GPU, for a raster that fits its
         memory; the same bits, slower.
     build_index
-        Use an index, and build it before where it is missing or stale.
+        Use an index, and build it first if it is missing or stale.
     backend
-        "cpu", "cuda", or "auto": CUDA where it works and the raster fits, else the CPU. The result
-        is the same bits.
+        "cpu", "cuda", or "auto": CUDA if it works and the raster fits, otherwise the CPU. The
+        result is the same, bit for bit.
     device
-        Number of the GPU; or numbers of several, or "all", between which a raster is shared that is
-        too large for one.
+        Number of the GPU; or numbers of several, or "all", which share a raster that is too large
+        for one.
     gpu_memory_limit
-        Bound on the memory of each GPU, bytes; nine tenths of what is free when None.
+        Limit on the memory of each GPU in bytes; nine tenths of the free memory when None.
     verify
         Prove the result in another pass over the cells.
     compress
-        Compression of the layers, as `convert_dataset` has it; none when None.
+        Compression of the layers, as for `convert_dataset`; none when None.
     resume
         Continue an unfinished run.
     overwrite
         Replace existing results once the new ones are complete.
     progress
-        Called with the cells just done and those to do in all.
+        Called with the number of cells just done, and the total.
     client
-        A `distributed.Client`, whose workers relax the blocks of a store; this process when None.
-        With method "relax" each computes on the first GPU that it sees if `backend` is "cuda", or
-        if it is "auto" and all workers announce the resource GPU; `device` does not matter. They
-        use no distance index.
+        A `distributed.Client` whose workers relax the blocks of a store; when None, this process
+        does. With method "relax", each worker computes on the first GPU that it sees if `backend`
+        is "cuda", or if it is "auto" and all workers announce the resource GPU; `device` is
+        ignored. Workers do not use the distance index.
 
     Raises
     ------
     ClusterError
-        when the cluster has no worker, or is gone.
+        when the cluster has no workers or is lost.
     InputError
         for unknown models, errors in a formula, sources outside or on nodata, negative
         frictions or costs.
     StoreError
-        when the store is damaged, or has a result already.
+        when the store is damaged or already has such a result.
     OutputError
         when the disk is full.
 
     Notes
     -----
-    Label correcting by blocks and tiles in the order of their least pending distance, of which the
-    distances of E. W. Dijkstra's algorithm are the fixed point; docs/design/shortest-paths.md.
+    Label correcting by blocks and tiles in the order of their least pending distance; its fixed
+    point is the result of E. W. Dijkstra's algorithm. See docs/design/shortest-paths.md.
     """
     over_arrays, of_arrays = isinstance(data, np.ndarray), (nodata, cell_size, block_size)
     method = method_with_index(method, over_arrays, build_index=build_index)
@@ -394,11 +396,13 @@ def _wide_enough(
         return solve(problem, False)
     # Outside the handler: its traceback would keep the arrays of the first run alive.
     if problem.dtype.itemsize < 8:
-        log.warning("distances do not fit 32 bits; starting again with 64")
+        log.warning("distances do not fit into 32 bits; starting again with 64 bits")
         place.progress.restart(before)
         with suppress(Overflow):
             return solve(replace(problem, wide=True).over(problem.layers), True)
-    raise InputError(f"{problem.heights.name}: distances exceed 64 bits; convert to float64")
+    raise InputError(
+        f"{problem.heights.name}: distances exceed 64 bits; convert the raster to float64"
+    )
 
 
 __all__ = ["ShortestPaths", "shortest_paths"]

@@ -1,4 +1,4 @@
-"""Costs between many sources and many targets: `cost_matrix`."""
+"""Compute costs between many sources and many targets: `cost_matrix`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class CostMatrix(FeatureResult):
     def columns(self) -> Columns:
         """The table by column: source, target, cost, length and climb; masked without a path."""
         if self._columns is None:
-            raise InputError("the table was written to a file; read that, or leave out output")
+            raise InputError("the table was written to a file; read the file, or leave out output")
         return self._columns
 
 
@@ -129,14 +129,15 @@ def cost_matrix(
     progress: Progress = silent,
     client: Any = None,
 ) -> CostMatrix:
-    """Least costs of going from each of many sources to each of many targets.
+    """Compute the least costs from each of many sources to each of many targets.
 
-    Every cost has the bits that `shortest_paths` gives for that source alone, and every path its
-    backlinks, for any memory limit and number of threads. Sources are solved eight at a time, which
-    share the reading of cells and the costs of steps, until their targets are final.
+    Every cost is the same, bit for bit, as that of `shortest_paths` for this source alone, and
+    every path follows its backlinks, for any memory limit and number of threads. Sources are solved
+    eight at a time, which share the reading of cells and the costs of steps, until their targets
+    are final.
 
-    A place is all cells with one id: those of a line, polygon or zone. The cost from or to it is
-    that of its best cell. Two places may share a cell.
+    A source or target consists of all cells with one id, such as those of a line, polygon or zone.
+    The cost from or to it is that of its best cell. Two of them may share a cell.
 
     Parameters
     ----------
@@ -144,65 +145,66 @@ def cost_matrix(
 vertical_factor, cell_size, nodata, layer, wrap
         As for `shortest_paths`.
     sources, targets
-        As for `shortest_paths`; start costs of sources count. Without targets, each source is also
-        the target of all others.
+        As for `shortest_paths`; start costs of sources are added. Without targets, each source is
+        also the target of all others.
     reverse
-        Cost of going from the target to the source, where directions differ.
+        Compute costs from the target to the source, for costs that depend on direction.
     nearest
-        Only this many targets of each source, those of least cost; of equal ones, the least ids.
+        Only this number of targets for each source, those of least cost; ties go to lower ids.
     max_cost
-        Only pairs of at most this cost: one number, or one for each source by its id; sources that
-        are not named have no limit.
+        Only pairs of at most this cost: one number, or one for each source by its id; other sources
+        have no limit.
     output
-        Write the table here, .csv or .parquet; None keeps it in memory. Pairs without a path have
-        empty fields; with `nearest` or `max_cost` they have no row.
+        File for the table, .csv or .parquet; when None, it is kept in memory. Unreachable pairs
+        have empty fields; with `nearest` or `max_cost` they have no row.
     paths
         Also write the paths as lines from source to target, with their from, to, cost, length and
         climb: .gpkg, .parquet, .fgb or .geojson.
     memory_limit
-        Bound on the peak resident set of the process, bytes or "2GB"; a quarter of RAM when None.
-        For arrays: the same without what the caller holds; no bound when None.
+        Limit on the peak resident set size of the process, bytes or "2GB"; a quarter of RAM when
+        None. For arrays: without memory held by the caller; no limit when None.
     threads
-        Threads; all processors when None.
+        Number of threads; all processors when None.
     backend
-        "cpu", "cuda", or "auto": CUDA where it works and the raster fits with eight fields of
-        distances, else the CPU. The result is the same bits.
+        "cpu", "cuda", or "auto": CUDA if it works and the raster fits with eight fields of
+        distances, otherwise the CPU. The result is the same, bit for bit.
     device
         Number of the GPU.
     gpu_memory_limit
-        Bound on the memory of the GPU, bytes; nine tenths of what is free when None.
+        Limit on the memory of the GPU in bytes; nine tenths of the free memory when None.
     verify
         Prove all costs: every step of the distances that they come from; and the file of paths,
         read back, step by step.
     resume
-        Continue an unfinished run to the same output: sources that are done are kept, whatever
+        Continue an unfinished run to the same output: finished sources are kept, whatever device
         solved them.
     overwrite
         Replace existing files once the new ones are complete.
     progress
-        Called with the cells just done and those of all batches of sources.
+        Called with the number of cells just done, and the total of all batches of sources.
     client
-        A `distributed.Client`, whose workers solve eight sources in each task, on the CPU; this
-        process when None. The table must lie in a folder that all hosts share.
+        A `distributed.Client` whose workers solve eight sources in each task, on the CPU; when
+        None, this process does. The table must be in a folder that all hosts share.
 
     Returns
     -------
     CostMatrix
-        Rows by source, then by target, in the order of the features of a file, else of the ids.
-        Cost: int64 for integer costs, else float64. Length: map units, or metres for a geographic
-        CRS. Climb: the sum of all rises on the way, in units of the heights; masked if the raster
-        holds frictions.
+        Rows by source, then by target, in the order of features in a file, otherwise of ids. Cost:
+        int64 for integer costs, otherwise float64. Length: map units, or metres for a geographic
+        CRS. Climb: the sum of all rises along the path, in units of the elevations; masked if the
+        raster holds frictions.
 
     Raises
     ------
     ClusterError
-        when the cluster has no worker, or is gone; finished batches are kept for `resume`.
+        when the cluster has no workers or is lost; finished batches are kept for `resume`.
     InputError
-        for unknown models, places outside or on nodata, negative frictions, files that exist.
+        for unknown models, sources or targets outside or on nodata, negative frictions, and files
+        that exist.
     PlanError
         when the memory limit is too small.
     StoreError
-        when the store is damaged, or another unfinished run is there.
+        when the store is damaged, or there is another unfinished run.
     VerificationError
         when the proof finds a violation.
     OutputError
@@ -222,7 +224,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     [1, 3, 8, 6]
     """
     if resume and output is None:
-        raise ArgumentError("{resume} needs an {output}, beside which an unfinished run is kept")
+        raise ArgumentError("{resume} needs {output}: an unfinished run is stored next to it")
     table = None if output is None else checked_table(output, overwrite=overwrite)
     lines = None if paths is None else checked_paths(paths, overwrite=overwrite)
     over_arrays = isinstance(data, np.ndarray)
@@ -272,7 +274,7 @@ vertical_factor, cell_size, nodata, layer, wrap
 def _limits(
     max_cost: float | Mapping[int, float] | None, least: float, sources: Places
 ) -> float | dict[int, float] | None:
-    """Check limits; infinite ones are none."""
+    """Check limits; infinite ones are dropped."""
     if not isinstance(max_cost, Mapping):
         return limit_of_costs(max_cost, least)
     if unknown := sorted(set(max_cost) - set(sources.ids.tolist())):
@@ -282,10 +284,10 @@ def _limits(
 
 
 def _some_places(inputs: Any, given: PlacesLike, name: str) -> Places:
-    """Convert and check places, at least one."""
+    """Convert and check sources or targets, at least one."""
     found = valid_places(inputs, given, name)
     if not len(found):
-        raise ArgumentError(f"there are no {{{name}}}; give one")
+        raise ArgumentError(f"there are no {{{name}}}; give at least one")
     return found
 
 
@@ -295,7 +297,7 @@ class MatrixFiles:
     Attributes
     ----------
     columns
-        The table in memory, where it is not written to a file.
+        The table in memory, if it is not written to a file.
     """
 
     def __init__(self, table: Path | None, paths: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Networks of least-cost paths between places: `least_cost_network`."""
+"""Compute networks of least-cost paths between places: `least_cost_network`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from .operation import PlaceNetwork
 log = logging.getLogger(__name__)
 
 NEAREST = "nearest"
-"""The layer of distances from the nearest place, unless another name is given."""
+"""Default name of the layer of distances from the nearest place."""
 
 
 @dataclass(repr=False)
@@ -62,7 +62,7 @@ class CostNetwork(FeatureResult):
     places, links
         Number of places, and of links between them.
     parts
-        Number of parts that the places fall into: 1 if the links join all of them.
+        Number of connected parts: 1 if the links connect all places.
     report
         The run's `Report`.
     """
@@ -75,10 +75,10 @@ class CostNetwork(FeatureResult):
 
 
 def _refuse_pairs(settings: Mapping[str, Any]) -> None:
-    """Refuse two ways of choosing pairs."""
+    """Reject two options for choosing pairs."""
     if settings["nearest"] is not None and settings["pairs"] != "mst":
         raise ArgumentError(
-            "{nearest} is in place of {pairs} {value}: leave out one of them",
+            "{nearest} cannot be combined with {pairs} {value}; leave out one of them",
             value=settings["pairs"],
         )
 
@@ -130,44 +130,46 @@ def least_cost_network(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> CostNetwork:
-    """Join places by least-cost paths, and write these as lines.
+    """Link places by least-cost paths, and write these as lines.
 
-    A place is all cells with one id: those of a line, polygon or zone. Its *area* is all cells to
-    which no other place is nearer by cost (the allocation). With `pairs`, the links are
+    A place consists of all cells with one id, such as those of a line, polygon or zone. Its *area*
+    is all cells to which no other place is nearer by cost (the allocation). The links depend on
+    `pairs`:
 
-    - "mst": the spanning tree of least cost over the costs between all pairs of places.
-    - "delaunay": one for each two places whose areas touch (cost-weighted adjacency). Its path is
-      the cheapest that stays in these two areas. A path between them that leads through the area of
-      a third place may be cheaper.
-    - "all": each place with all others ("from everywhere to everywhere").
+    - "mst": the minimum spanning tree over the costs between all pairs of places.
+    - "delaunay": one link for any two places whose areas touch (cost-weighted adjacency). Its path
+      is the cheapest one that stays in these two areas. A path between them through the area of a
+      third place may be cheaper.
+    - "all": each place is linked with all others ("from everywhere to everywhere").
 
-    "mst" and "delaunay" take one search from all places, however many. They need costs that are the
-    same in both directions. "all" and `nearest` take a search for each place, as `cost_matrix`.
+    "mst" and "delaunay" take one search from all places, however many there are. They need costs
+    that are the same in both directions. "all" and `nearest` take a search for each place, like
+    `cost_matrix`.
 
     Parameters
     ----------
     store
         A store or a raster (a path), or a DataArray.
     places
-        As the sources of `shortest_paths`, at least two, without start costs. Two places may share
-        a cell: they are joined there.
+        In the same form as the sources of `shortest_paths`; at least two, without start costs. Two
+        places may share a cell: they are linked there.
     output
-        The lines: .gpkg (layer "network"), .parquet, .fgb or .geojson. Their attributes are from
-        and to (ids, or names where places have them), cost, length (map units, or metres for a
-        geographic CRS), and climb (the sum of all rises on the way, in units of the heights; null
-        if the raster holds frictions). Lines lead from `from` to `to`, sorted by ids; where costs
-        are the same both ways, `from` is the lesser id, but with `nearest`. None for a temporary
-        file, which `CostNetwork.to_geodataframe` reads.
+        File for the lines: .gpkg (layer "network"), .parquet, .fgb or .geojson. Their attributes
+        are from and to (ids, or names if places have them), cost, length (map units, or metres for
+        a geographic CRS), and climb (the sum of all rises along the path, in units of the
+        elevations; null if the raster holds frictions). Lines go from `from` to `to`, sorted by
+        ids; if costs are the same in both directions, `from` is the lower id, except with
+        `nearest`. None for a temporary file, which `CostNetwork.to_geodataframe` reads.
     table
         Also write the attributes as a table, .csv or .parquet.
     pairs, nearest
-        Which places to join. `nearest` joins each place with so many others of least cost, in place
-        of `pairs`.
+        Which places to link. Instead of `pairs`, `nearest` links each place with this number of
+        others, those of least cost.
     cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
 vertical_factor, layer, wrap
         As for `shortest_paths`.
     reverse
-        The cost and the climb of going from `to` to `from`.
+        Compute cost and climb from `to` to `from`.
     max_cost
         Only links of at most this cost.
     into
@@ -176,43 +178,44 @@ vertical_factor, layer, wrap
         half of it are unreached (with minimax, farther than all of it). "all" and `nearest` write
         no layers.
     memory_limit
-        Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
+        Limit on the peak resident set size of the process in bytes; a quarter of RAM when None.
     threads
         Number of threads; all processors when None.
     backend, device, gpu_memory_limit
         Where distances are computed, see `shortest_paths`; for "all" and `nearest`, on one GPU.
     client
-        A ``distributed.Client`` whose workers compute the distances and look for links, each within
-        `memory_limit`; for "all" and `nearest`, solve eight places in each task, on the CPU, and
-        the file must lie in a folder that all hosts share.
+        A ``distributed.Client`` whose workers compute the distances and find links, each within
+        `memory_limit`; for "all" and `nearest`, they solve eight places in each task, on the CPU,
+        and the file must be in a folder that all hosts share.
     verify
         Prove the distances, and the links, in further passes over the cells; for "all" and
-        `nearest`, all costs, as `cost_matrix`.
+        `nearest`, prove all costs, like `cost_matrix`.
     resume
-        Continue an unfinished run. Layers of `into` that are complete are used as they are.
+        Continue an unfinished run. Complete layers of `into` are used as they are.
     overwrite
         Replace existing files and layers once the new ones are complete.
     progress
-        Called with the cells just done and all cells.
+        Called with the number of cells just done, and the total.
 
     Returns
     -------
     CostNetwork
-        Places that no link joins are no error: `parts` counts the parts, and a warning tells them.
+        It is not an error if links do not connect all places: `parts` is the number of parts, and a
+        warning reports it.
 
     Raises
     ------
     InputError
-        for unknown models, places outside or on nodata, fewer than two, start costs, costs that
-        differ by direction with "mst" and "delaunay", and files that exist.
+        for unknown models, places outside or on nodata, fewer than two places, start costs, costs
+        that depend on direction with "mst" and "delaunay", and files that exist.
     PlanError
         when the memory limit is too small.
     StoreError
-        when the store is damaged, or has such layers already.
+        when the store is damaged or already has such layers.
     OutputError
         when the disk is full. Finished blocks, or sources, are kept for `resume`.
     ClusterError
-        when the cluster has no worker, or is gone. Finished work is kept for `resume`.
+        when the cluster has no workers or is lost. Finished work is kept for `resume`.
     VerificationError
         when a result is wrong.
 
@@ -278,10 +281,10 @@ vertical_factor, layer, wrap
 
 
 def _made(path: Path, report: Report) -> CostNetwork:
-    """The network that a report tells of; a warning if it does not join all places."""
+    """The network described by a report; warn if it does not connect all places."""
     places, links, parts = (report.result[name] for name in ("places", "links", "parts"))
     if parts > 1:
-        log.warning("the %d places fall into %d parts that no link joins", places, parts)
+        log.warning("the %d places form %d parts that no link connects", places, parts)
     return CostNetwork(path, places, links, parts, report)
 
 
@@ -289,24 +292,24 @@ def _some_places(inputs: Any, given: PlacesLike) -> Places:
     """Convert and check places, at least two."""
     found = valid_places(inputs, given, "places")
     if (count := len(set(found.ids.tolist()))) < 2:
-        raise ArgumentError(f"a network needs two {{places}}, not {count}; give more")
+        raise ArgumentError(f"a network needs at least two {{places}}, not {count}; give more")
     refuse_start_costs(found, "places")
     return found
 
 
 def refuse_directed(model: CostModel, pairs: str) -> None:
-    """Refuse costs that differ by direction where a link has one cost."""
+    """Reject costs that depend on direction if a link has only one cost."""
     if is_directed(model.kernel):
         raise ArgumentError(
-            "{cost} {model} differs uphill and downhill, and links of {pairs} {value} have one "
-            "cost; give {pairs} all or {nearest}, or a cost that is the same both ways",
+            "{cost} {model} differs uphill and downhill, but links of {pairs} {value} have only "
+            "one cost; use {pairs} all or {nearest}, or a cost that is the same in both directions",
             model=repr(model.name),
             value=repr(pairs),
         )
 
 
 def _half(most: float) -> float:
-    """Half a cost, and a little more because sums are rounded."""
+    """Half a cost, and a little more because of rounding in sums."""
     return most // 2 if isinstance(most, int) else most / 2 * (1 + 1e-9)
 
 
@@ -323,7 +326,7 @@ def _drawn(operation: PlaceNetwork, verify: bool, how: dict[str, Any]) -> Report
 
 
 def _combined(searched: Report, drawn: Report) -> Report:
-    """One report of both steps."""
+    """Combine the reports of both steps."""
     found = Report(drawn.command, drawn.cells, searched.valid_cells)
     found.seconds = {**searched.seconds, **drawn.seconds}
     found.seconds["total"] = searched.seconds["total"] + drawn.seconds["total"]

@@ -19,8 +19,8 @@ NAMES = {
     "length": "length of the step on the map",
     "slope": "dz / length",
     "friction": "mean friction of both cells",
-    "z_from": "height of the cell that the step leaves",
-    "z_to": "height of the cell that it reaches",
+    "z_from": "elevation of the cell that the step leaves",
+    "z_to": "elevation of the cell that it reaches",
     "friction_from": "friction of the cell that the step leaves",
     "friction_to": "friction of the cell that it reaches",
 }
@@ -129,7 +129,7 @@ def read_formula(
     """
     for name in parameters:
         if name in NAMES or name in CONSTANTS or name in FUNCTIONS or not name.isidentifier():
-            raise InputError(f"parameter {name!r}: choose another name, one that is free")
+            raise InputError(f"parameter {name!r}: this name is in use; choose another one")
     reader = _Reader(text, parameters, layers, factors or {})
     return FormulaTree(reader.used(), reader.one_way, frozenset(reader.names))
 
@@ -149,7 +149,7 @@ class _Reader:
         self.parameters, self.names = parameters, set[str]()
         self.nodes: dict[tuple[Any, ...], Node] = {}
         if not text:
-            raise InputError("the formula of the cost is empty; give one such as 'length'")
+            raise InputError("the cost formula is empty; give one such as 'length'")
         if len(text) > MOST_CHARACTERS:
             raise InputError(f"the formula has {len(text)} characters, more than {MOST_CHARACTERS}")
         for at, character in enumerate(text):
