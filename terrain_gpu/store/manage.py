@@ -52,9 +52,8 @@ def made_by(layer: Layer) -> str | None:
     if not isinstance(settings, dict):
         return None
     command = next((maker for mark, maker in makers().items() if mark in settings), None)
-    if (
-        command == "accumulate" and "encoding" in layer.info
-    ):  # its directions have the same settings
+    # Directions made by flow-direction have the same settings.
+    if command == "accumulate" and "encoding" in layer.info:
         return "flow-direction"
     return command
 
