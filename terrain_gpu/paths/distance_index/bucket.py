@@ -17,7 +17,7 @@ from .files import Index
 
 
 class IndexBucket(BucketTarget):
-    """Builds an index as `BucketTarget` builds layers: its zarr.json is written last."""
+    """Builds an index in the way `BucketTarget` builds layers: its zarr.json is written last."""
 
     what, again = "distance index", "run this again"
 
@@ -29,12 +29,12 @@ class IndexBucket(BucketTarget):
         Raises
         ------
         InputError
-            when a file is larger than one request can write.
+            when a file is too large to be written with one request.
         """
         if index.file_bytes > LARGEST:
             raise InputError(
-                f"{self.place}: an object would have {index.file_bytes:,} bytes, and servers take "
-                f"{LARGEST:,} at once; convert with a smaller --block-size"
+                f"{self.place}: an object would have {index.file_bytes:,} bytes, but servers "
+                f"accept at most {LARGEST:,} per request; convert with a smaller --block-size"
             )
         self._grid = grid
         index.separator = self.claim(header, resumed=resumed)
@@ -64,7 +64,7 @@ class IndexBucket(BucketTarget):
         Raises
         ------
         StoreError
-            when blocks are missing, or another program wrote here.
+            when blocks are missing, or another program wrote to the same place.
         """
         missing = np.ones(index.blocks.shape, bool)
         for found in self._blocks(index, checked=False):
@@ -72,8 +72,7 @@ class IndexBucket(BucketTarget):
         if missing.any():
             gone = counted(missing.sum(), "block was", "blocks were")
             raise StoreError(
-                f"{self.place}: {gone} never written, or another program replaced them; "
-                f"{self.again}"
+                f"{self.place}: {gone} not written, or replaced by another program; {self.again}"
             )
         self.complete_array(index.metadata(own), self._grid)
         self.publish_array()

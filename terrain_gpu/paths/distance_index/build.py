@@ -62,7 +62,7 @@ def build_index(
 ) -> Report:
     """Build the distance index of a store, for `shortest_paths` with ``method="index"``.
 
-    A build that was killed continues where it stopped. An existing index for the same layers and
+    A build that was killed resumes where it stopped. An existing index for the same layers and
     costs is kept.
 
     Parameters
@@ -74,17 +74,17 @@ vertical_factor, layer
         As for `shortest_paths`. `reverse` matters only for directed costs, such as tobler.
     tile
         Side of the tiles between whose rim cells the index holds distances: 16, 32, 64 or 128.
-        Larger tiles take longer to build and less time to search; see
+        Larger tiles take longer to build and are faster to search; see
         docs/design/distance-index.md.
     levels
         Number of levels above the tiles: squares of 2, 4, 8, ... tiles on a side, none larger than
-        a block of the store. They make the index larger, and queries between distant places faster
-        where costs are integers or minimax.
+        a block of the store. They make the index larger, and queries between distant cells faster
+        for integer costs and minimax.
     method
-        How the distances inside tiles are computed: "relax"; or, on a GPU and for comparison, one
+        How the distances within tiles are computed: "relax"; or, on a GPU and for comparison, one
         of the classical methods "relax-array" and "tournament". The files are the same.
     memory_limit
-        Bound on the peak resident set of the process, in bytes; a quarter of RAM when None.
+        Limit on the peak resident set size of the process, in bytes; a quarter of RAM when None.
     threads
         Number of threads; one per processor when None.
     backend
@@ -92,12 +92,13 @@ vertical_factor, layer
     device
         Number of the GPU.
     gpu_memory_limit
-        Bound on the GPU memory used, in bytes; 90 % of the free memory when None.
+        Limit on the GPU memory used, in bytes; 90 % of the free memory when None.
     client
         A ``distributed.Client`` whose workers solve the blocks; `memory_limit` then applies to
         each worker. None: this process solves them.
     verify
-        Verify the index, also one that is kept, in another pass over the cells, on the CPU.
+        Verify the index, even if an existing one is kept, in another pass over the cells, on the
+        CPU.
     overwrite
         Replace an index for other costs, or a damaged one.
     progress
@@ -111,12 +112,12 @@ vertical_factor, layer
     Raises
     ------
     InputError
-        when the model is unknown, heights are 64-bit integers, tiles or the squares of a level are
-        larger than the blocks of the store, or CUDA is requested and does not work.
+        when the cost model is unknown, heights are 64-bit integers, tiles or the squares of a level
+        are larger than the blocks of the store, or CUDA is requested and does not work.
     PlanError
         when a limit is too small.
     StoreError
-        when there is an index for other costs or of other tiles or levels, or another run is
+        when there is an index for other costs, or with other tiles or levels, or another run is
         building one.
     OutputError
         when the disk is full.
@@ -144,14 +145,14 @@ vertical_factor, layer
     if client is not None:
         if method != "relax":
             raise ArgumentError(
-                "{method} {value} runs on a GPU of this process only; use {method} relax, or leave "
+                "{method} {value} runs only on a GPU of this process; use {method} relax, or leave "
                 "out {client}",
                 value=repr(method),
             )
         if backend == "cuda":
             raise ArgumentError(
-                "workers of a cluster build an index on the CPU; leave out {backend} cuda, or "
-                "{client}"
+                "the workers of a cluster build an index on the CPU only; leave out {backend} cuda "
+                "or {client}"
             )
         backend = "cpu"
     tell_open(problem.grid)

@@ -1,8 +1,8 @@
 """Two classical methods for distances between rim cells on a GPU, for comparison with `relax`.
 
-They are those of the thesis of 2012 (docs/design/origins.md), for many tiles at once: an updating
-array and a mask for all rim cells, with two kernels in turn until nothing changes; and a thread and
-a tournament tree for each tile. Distances are the same, bit for bit.
+They are those of the thesis of 2012 (docs/design/origins.md), for many tiles at once. The first
+keeps an updating array and a mask for all rim cells and runs two kernels in turn until nothing
+changes; the second uses one thread and one tournament tree per tile. Distances are bit-identical.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ NAME = "distance_index"
 FORMAT = 2
 _REMEDY = "build the index again with --overwrite"
 _PLACES = 1024
-"""Blocks of which it is kept where their tiles lie, 4 KB each for blocks of 1024."""
+"""Number of blocks whose table of tile offsets is kept, 4 KB each for blocks of 1024."""
 
 Unpacked = TypeVar("Unpacked")
 
@@ -48,7 +48,7 @@ Unpacked = TypeVar("Unpacked")
 def index_settings(
     model: CostModel, problem: Mapping[str, Any], rasters: Mapping[str, Raster | None]
 ) -> dict[str, Any]:
-    """Settings that an index depends on: the steps and their costs, not sources or limits."""
+    """Settings that an index depends on: those of steps and their costs, not sources or limits."""
     found: dict[str, Any] = {
         "format": FORMAT,
         "cost": model.name,
@@ -85,12 +85,12 @@ class Index:
     tile
         Side of a tile, in cells.
     levels
-        Number of levels above the tiles. A square of level k has 2^k x 2^k tiles, and has the
-        entries of a tile of its size. Level 0 are the tiles.
+        Number of levels above the tiles. A square of level k consists of 2^k x 2^k tiles, and has
+        the entries that a tile of its size would have. Level 0 is that of the tiles.
     symmetric
         Whether only half of the distances are stored.
     dtype
-        Dtype of entries, which hold its largest value (`edges.infinity_of`) if there is no path.
+        Dtype of the entries; its largest value (`edges.infinity_of`) means that there is no path.
     bytes
         Total size of the files.
     room
@@ -98,8 +98,8 @@ class Index:
     separator
         Separator in the names of files: a slash, or in object storage also a dot.
     cache
-        Folder for copies of the files that are read from object storage, to read them again; None
-        downloads them every time.
+        Folder for copies of the files read from object storage, so that they are downloaded once;
+        None downloads them every time.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Index:
     ) -> None:
         self.path, self.blocks, self.separator = path, blocks, separator
         self.cache: Path | None = None
-        self.settings = {"tile": TILE, "levels": 0, **own["settings"]}  # older ones do not say it
+        self.settings = {"tile": TILE, "levels": 0, **own["settings"]}  # not recorded by old ones
         self.own = {**{key: own[key] for key in ("dtype", "symmetric")}, "settings": self.settings}
         self.tile, self.levels = self.settings["tile"], self.settings["levels"]
         self.symmetric = bool(own["symmetric"])
@@ -143,7 +143,7 @@ class Index:
 
     @property
     def file_bytes(self) -> int:
-        """The most bytes that a file can have: those of squares that do not compress."""
+        """The largest possible size of a file: that with squares that do not compress."""
         size = 8
         for level in range(self.levels + 1):
             each = self.packed_bytes(level)
@@ -153,10 +153,10 @@ class Index:
 
     @property
     def unpacked_bytes(self) -> int:
-        """The most bytes that the entries of a block take in memory."""
+        """The largest possible size of a block's entries in memory."""
         count, item = rim_cells(self.tile), self.dtype.itemsize
         ways = count * count * (item + number_dtype(self.tile).itemsize)
-        # Also those of one tile, packed and unpacked, and what unpacks it.
+        # Also the entries of one tile, packed and unpacked, and its `Packer`.
         each = ways + rim_steps(self.tile) * item + 8 * (count + 1)
         return (math.prod(self.chunk()) + 5) * each
 
@@ -225,13 +225,13 @@ class Index:
             ) from error
         if version != FORMAT:
             raise StoreError(
-                f"{path}: a distance index of format {version!r}, and this version reads format "
+                f"{path}: a distance index of format {version!r}, but this version reads format "
                 f"{FORMAT}; {remedy}"
             )
         return found
 
     def _refuse_unlike(self, array: Any) -> None:
-        """Refuse an array whose metadata are not those of this index."""
+        """Refuse an array whose metadata do not match this index."""
         expected = json.loads(self.metadata({}))
         found = array.metadata.to_dict()
         for key in ("shape", "data_type", "chunk_grid", "codecs"):
@@ -262,7 +262,7 @@ class Index:
                 self._open.move_to_end(at)
                 return found
         tiles, size = math.prod(self.tiles(at)), 0
-        # Memory that is never written is never taken.
+        # The operating system provides only the memory that is written.
         count = rim_cells(self.tile)
         others = np.empty(tiles * count * count, number_dtype(self.tile))
         ways = np.empty(len(others), self.dtype)
@@ -356,7 +356,7 @@ class Index:
             found = self._places.get(at)
         if found is None:
             counts = [math.prod(self.chunk(level)) for level in range(self.levels + 1)]
-            # Two tables at its end, that of the tiles last, as Zarr has it.
+            # The file ends with two tables, that of the tiles last, as Zarr requires.
             lengths = [16 * n + 4 for n in (counts[0], sum(counts[1:])) if n]
             end, tables = os.fstat(file.fileno()).st_size, b""
             for length in lengths:
@@ -396,7 +396,7 @@ class Index:
 
     @contextmanager
     def _downloaded(self, path: Any, at: Block) -> Iterator[BinaryIO]:
-        """Open a copy of an object on disk; without `cache`, in a file without a name."""
+        """Open a copy of an object on disk; without `cache`, an anonymous temporary file."""
         copy = self.cache / f"{at[0]}-{at[1]}" if self.cache else None
         if copy and at in self._copied:
             with open(copy, "rb") as file:
@@ -418,7 +418,7 @@ class Index:
             yield made
 
     def holds(self, i: int, j: int, digest: int, *, small: bool) -> bool:
-        """Whether the file of a block is whole; `digest` and `small` are those of layers."""
+        """Whether the file of a block is complete; `digest` and `small` are as for layers."""
         try:
             for level in range(self.levels + 1):
                 for _ in self._stored((i, j), level):
@@ -430,7 +430,7 @@ class Index:
         return True
 
     def close(self) -> None:
-        """Release what was read, and delete the copies of objects."""
+        """Release the blocks read, and delete the copies of objects."""
         self._open.clear()
         if self.cache is not None:
             shutil.rmtree(self.cache, ignore_errors=True)
@@ -454,14 +454,14 @@ def index_dtype(model: CostModel, heights: np.dtype) -> np.dtype:
 
 
 def most_levels(tile: int, block: int) -> int:
-    """The most levels that an index can have: a square of the last one is a block."""
+    """The largest number of levels of an index: a square of the last one is a block."""
     return (block // tile).bit_length() - 1
 
 
 def new_index(
     path: Path, blocks: BlockGrid, model: CostModel, heights: np.dtype, settings: dict[str, Any]
 ) -> Index:
-    """Return an index in a folder that need not exist yet, for heights of a dtype.
+    """Return an index in a folder, which need not exist yet, for heights of a dtype.
 
     Raises
     ------

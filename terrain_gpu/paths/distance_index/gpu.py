@@ -1,7 +1,7 @@
 """The distance index on a GPU: entries of tiles, with the same bits as on the CPU.
 
 Blocks are read as on the CPU. A few rows of tiles are copied to the GPU at a time, and their
-entries are copied back row by row. Each thread has a stream of its own, so the GPU computes for one
+entries are copied back row by row. Each thread has its own stream, so the GPU computes for one
 thread while others read and write.
 """
 
@@ -36,7 +36,7 @@ def _groups(tile: int) -> int:
 
 
 _WARPS = 4096
-"""Number of warps that concurrent launches should have together; enough to fill any GPU."""
+"""Total number of warps of concurrent launches; enough to fill any GPU."""
 
 
 def _macros(tile: int, *how: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Levels above the tiles of a distance index: `LevelSolver`.
 
-A square of level k has 2^k x 2^k tiles. Its entries are those that a tile of its size would have,
-computed from those of its quarters, the squares of the level below: each is relaxed from its rim
-cells over the rim cells of its quarters, never over cells.
+A square of level k consists of 2^k x 2^k tiles. Its entries are those that a tile of its size would
+have. They are computed from those of its quarters, the squares of the level below, by relaxing
+steps between rim cells of the quarters; no other cells are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def level_bytes(index: Index) -> int:
     for level in range(1, index.levels + 1):
         side = index.tile << level
         count, below = rim_cells(side), rim_cells(side // 2)
-        # What relaxes and what packs a square; its quarters, and the steps between them.
+        # The work space to relax and to pack a square; its quarters, and the steps between them.
         found += 4 * below * (LANES * item + 1) + (3 * index.entries(level) + 2 * count**2) * item
         found += index.packed_bytes(level) + 4 * below**2 * (item + 2) + 8 * 5 * 16 * count
     # The entries of a level and of the one below.
@@ -38,7 +38,7 @@ def level_bytes(index: Index) -> int:
 
 
 class LevelSolver:
-    """Computes and packs the squares of a level, one at a time, in arrays of its own."""
+    """Computes and packs the squares of a level, one at a time, in its own arrays."""
 
     def __init__(self, index: Index, level: int, way: Any, nothing: Any) -> None:
         self.way, self.nothing, self.symmetric = way, nothing, index.symmetric
@@ -59,7 +59,7 @@ class LevelSolver:
         step_of[tuple(small.crossings[:2])] = np.arange(rim_steps(self._side))
         quarter, own = np.divmod(self._rim[b], count)
         self._outer = np.stack((quarter, step_of[own, k]))
-        # Steps between quarters, by the cell from which they lead.
+        # Steps between quarters, by the cell that they start from.
         found = []
         for q in range(4):
             corner = self._side * np.array([[q // 2], [q % 2]])

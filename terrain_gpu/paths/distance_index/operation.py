@@ -220,7 +220,7 @@ def _quarters(below: list[list[Entries]], i: int, j: int) -> list[Entries | None
 
 
 class EntrySolver:
-    """Computes the entries of blocks, one block at a time, in arrays of its own."""
+    """Computes the entries of blocks, one block at a time, in its own arrays."""
 
     def __init__(
         self, terrain: Terrain, options: tuple[bool, bool, bool], index: Index, nothing: Any
@@ -285,7 +285,7 @@ def plan_index(
     dtype
         Of the heights.
     read
-        Bytes of all layers that are read.
+        Total size of the layers that are read, in bytes.
 
     Raises
     ------

@@ -26,16 +26,16 @@ def read_pairs(
     ----------
     path
         Fields separated by commas, semicolons or tabs. The first line names them: from_x, from_y,
-        to_x, to_y, in the raster's CRS; or from_row, from_col, to_row, to_col, counted from 0. With
-        a field id, pairs are called by that. Other fields are ignored.
+        to_x, to_y, in the raster's CRS; or from_row, from_col, to_row, to_col, counted from 0. A
+        field named id, if there is one, labels the pairs. Other fields are ignored.
     snap
-        Move places outside the raster to its nearest cell, within so many cells.
+        Move places outside the raster to its nearest cell, within this many cells.
 
     Raises
     ------
     InputError
         when the file cannot be read, a field is missing, a value is not a number, decimal commas
-        make more fields, or a place is outside the raster; names the line.
+        produce additional fields, or a place is outside the raster; the message names the line.
     """
     path = Path(path)
     rows = read_rows(path, "pairs")
@@ -60,7 +60,7 @@ def read_pairs(
             at = names.index("id")
             called.append(row[at] if at < len(row) else "")
     if not points:
-        raise InputError(f"{path}: holds no pair; give lines of {', '.join(fields)}")
+        raise InputError(f"{path}: has no pairs; add lines with {', '.join(fields)}")
     place: Any = from_xy if fields == _XY else from_rowcol
     how = {"outside": "error" if snap is None else "snap", "snap": snap}
     labels = dict(enumerate(called, 1))

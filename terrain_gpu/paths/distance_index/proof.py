@@ -1,13 +1,13 @@
-"""Proof that the entries of a distance index are right: `verify_entries`.
+"""Proof that the entries of a distance index are correct: `verify_entries`.
 
-Every entry is computed again and compared, bit for bit. Within a tile, distances from many rim
-cells at once are improved along single steps, in sweeps over its cells, until no step shortens any.
-Each is then the length of a path, added from its first cell onwards, and the least of all: rounded
-addition is monotonic, so a shorter path would contain a step that shortens. Those that must have
-been left out are then tested one by one, for what makes them superfluous. Those of a square of a
-level are computed again in the same way over the entries of its quarters, which are proven before.
-Nothing is shared with the program that builds the index but the cost of a step and how costs
-combine; the layout of a tile's entries is written down here once more.
+Every entry is computed again and compared bit for bit. Within a tile, distances from many rim cells
+at once are lowered along single steps, in sweeps over its cells, until no step lowers any of them.
+Each distance is then the cost of a path, summed from its first cell onwards, and no path costs
+less: rounded addition is monotonic, so a cheaper path would contain a step that lowers a distance.
+Entries that should have been left out are tested one by one for whether they are superfluous. The
+entries of a square of a level are computed again in the same way from the entries of its quarters,
+which have been proven before. The proof shares with the program that builds the index only the cost
+of a step and how costs are combined; the layout of a tile's entries is defined again here.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class CheckedIndex(Protocol):
 
 
 def plan_entries(index: CheckedIndex, model: CostModel, limits: Limits) -> StreamPlan:
-    """How the blocks of an index go through threads within a memory limit.
+    """Plan how many threads check the blocks of an index within a memory limit.
 
     Raises
     ------
     PlanError
-        when the limit is too small for one.
+        when the limit is too small for one thread.
     """
     item, block, limit = index.dtype.itemsize, index.blocks.block, limits.memory_limit
     lanes = index.tile - 1
@@ -125,12 +125,12 @@ def verify_entries(
     options
         (diagonal, corner_cutting, reverse).
     path
-        Where the index is, or will be, for messages.
+        The final path of the index, for messages.
 
     Returns
     -------
     dict
-        "entries", the number that is compared.
+        "entries": the number of entries compared.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def verify_entries(
 
 
 _local = threading.local()
-"""What each thread computes tiles with."""
+"""The work space of each thread."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ class _EntryChecker:
 
 
 class _RightEntries:
-    """The right entries of tiles or squares, one at a time, in arrays of its own."""
+    """Computes the correct entries of tiles or squares, one at a time, in its own arrays."""
 
-    what = "the way inside its tile"
+    what = "the distance within its tile"
 
     def __init__(self, terrain: Terrain, index: CheckedIndex, level: int) -> None:
         self.terrain, self.index, self.level = terrain, index, level
@@ -205,7 +205,7 @@ class _RightEntries:
         self._start = index.dtype.type(-np.inf if terrain.model.kind.bottleneck else 0)
 
     def _keep(self) -> None:
-        """Keep of the distances between rim cells those that are not superfluous."""
+        """Keep only the distances between rim cells that are not superfluous."""
         lower = np.tril_indices(len(self.rim), -1)
         if self.index.symmetric:  # only the lower half is stored, and used in both directions
             self._between.T[lower] = self._between[lower]
@@ -215,7 +215,7 @@ class _RightEntries:
         self._found[: -len(self.into)] = kept
 
     def compare(self, path: Path, at: Block, tile: tuple[int, int], entries: np.ndarray) -> int:
-        """Compare the entries of a tile of a block with the right ones; return their number."""
+        """Compare the entries of a tile of a block with the correct ones; return their number."""
         bits = f"u{entries.itemsize}"
         wrong = np.flatnonzero(self._found.view(bits) != entries.view(bits))
         if len(wrong):
@@ -231,7 +231,7 @@ class _RightEntries:
         count, into = len(rim), entry - (len(found) - len(self.into))
         if into >= 0:
             b, k = self.into[into]
-            first, last, what = rim[b] + (ROW_STEP[k], COL_STEP[k]), rim[b], "the step"
+            first, last, what = rim[b] + (ROW_STEP[k], COL_STEP[k]), rim[b], "the cost of the step"
         else:
             b = int((1 + (1 + 8 * entry) ** 0.5) / 2) if self.index.symmetric else entry // count
             a = entry - b * (b - 1) // 2 if self.index.symmetric else entry % count
@@ -239,8 +239,8 @@ class _RightEntries:
         (row, col), (r, c) = (corner + first).tolist(), (corner + last).tolist()
         raise VerificationError(
             f"{path}: {what} from row {row}, column {col} to row {r}, column {c} "
-            f"has {found[entry]!s} where {self._found[entry]!s} is right; build the index again "
-            "with --overwrite",
+            f"is {found[entry]!s} instead of {self._found[entry]!s}; build the index again with "
+            "--overwrite",
             "entry",
             row,
             col,
@@ -287,7 +287,7 @@ class _Square(_RightEntries):
 
     def __init__(self, terrain: Terrain, index: CheckedIndex, level: int) -> None:
         super().__init__(terrain, index, level)
-        self.what = f"the way inside its square of {self.side}"
+        self.what = f"the distance within its square of side {self.side}"
         self._quarter = _rim(self.side // 2)
         size = 4 * len(self._quarter)
         self._far = np.empty((size, _LANES), index.dtype)

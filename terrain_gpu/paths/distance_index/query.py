@@ -47,10 +47,10 @@ COLUMNS = "pair", "cost"
 LAYER = "paths"
 
 _PAIR_BYTES = 2080
-"""Memory for a pair: its cells and label; without the distances within the tile of its end."""
+"""Bytes for a pair: its cells and label, without the distances within the tile of its end."""
 
 _LEAST_ROOM = 8_000_000
-"""Memory for the entries of some tiles."""
+"""Least number of bytes for the entries of tiles."""
 
 
 @dataclass(repr=False)
@@ -60,11 +60,12 @@ class IndexQuery(Described):
     Attributes
     ----------
     pairs
-        What the pairs are called: their numbers from 1, or names.
+        Labels of the pairs: their numbers, counted from 1, or names.
     costs
-        Least cost of each pair, int64 for integer costs, else float64; masked without a path.
+        Least cost of each pair, int64 for integer costs, else float64; masked if there is no path.
     paths
-        With ``trace``: cells (row, col) of each path, int64 (n, 2), or None; else empty.
+        With ``trace``: cells (row, col) of each path, int64 (n, 2), or None if there is no path;
+        otherwise empty.
     report
         The run's `Report`.
     """
@@ -93,44 +94,46 @@ def query_index(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> IndexQuery:
-    """Least costs between pairs of cells, from the distance index of a store.
+    """Compute least costs between pairs of cells from the distance index of a store.
 
-    Reads the cells of the tiles in which the ends lie, and of the index what a search from the
-    start towards the end comes to. What was read is kept for the next pairs, within the limit. The
-    costs and their layers are those that the index was built for (`build_index`).
+    Reads the cells of the tiles that contain the starts and ends, and the parts of the index that
+    the search visits. Parts that were read are kept in memory for the next pairs, within the memory
+    limit. The costs and their layers are those that the index was built for (`build_index`).
 
     Parameters
     ----------
     data
         A store with a distance index, or its path.
     starts, ends
-        Cells, as for `shortest_paths`, of the same number: a path leads from the first start to the
-        first end, and so on. Pairs with the same start are answered by one search.
+        Cells, as for `shortest_paths`, as many starts as ends: a path leads from the first start to
+        the first end, and so on. Pairs with the same start are computed by one search.
     snap
-        Move cells without a value, or on barriers, to the nearest one within so many cells.
+        Move nodata cells and cells on barriers to the nearest valid cell within this many cells.
     trace
         Also return the cells of the paths.
     output
-        Also write the costs here, .csv or .parquet: pair and cost, empty without a path.
+        Also write the costs to this file, .csv or .parquet: pair and cost, which is empty if there
+        is no path.
     paths
-        Also write the paths with pair, cost and length: .gpkg, .parquet, .fgb or .geojson.
+        Also write the paths to this file, with pair, cost and length: .gpkg, .parquet, .fgb or
+        .geojson.
     memory_limit
-        Bound on the peak resident set of the process; a quarter of RAM when None.
+        Limit on the peak resident set size of the process; a quarter of RAM when None.
     overwrite
         Replace existing files once the new ones are complete.
     progress
-        Called with the pairs just answered, and all.
+        Called with the number of pairs just computed, and the total.
 
     Returns
     -------
     IndexQuery
-        Costs in the order of the pairs. Integer costs and those of minimax have the bits of
-        `shortest_paths`; others are within 1e-12 of them, relative.
+        Costs in the order of the pairs. Integer costs and those of minimax are bit-identical to
+        those of `shortest_paths`; others have a relative difference of at most 1e-12.
 
     Raises
     ------
     InputError
-        when cells lie outside the raster, without a value or on barriers, or a file exists.
+        when cells are outside the raster, nodata or on barriers, or a file exists.
     StoreError
         when there is no index, it is damaged, or its layers have changed since.
     PlanError
@@ -140,7 +143,7 @@ def query_index(
 
     Notes
     -----
-    E. W. Dijkstra's algorithm over rims of tiles; docs/design/distance-index.md.
+    Uses E. W. Dijkstra's algorithm over the rim cells of tiles; see docs/design/distance-index.md.
 
     Examples
     --------
@@ -172,7 +175,7 @@ def query_index(
     traced = trace or lines is not None
     needed = machine.baseline() + beside + PER_ROW * operation.grid.rows
     needed += len(begin) * (_PAIR_BYTES + 8 * rim_cells(index.tile))
-    levels = index.levels  # as many as there is room for
+    levels = index.levels  # as many as fit in memory
     while levels and limit < (
         needed + state_bytes(index, levels, lines=traced) + 2 * square_bytes(index, levels)
     ):
@@ -217,7 +220,7 @@ def query_index(
 
 
 class _Answers:
-    """Answers pairs of cells, all with the same start by one search."""
+    """Computes costs of pairs of cells, those with the same start by one search."""
 
     def __init__(
         self,
@@ -271,15 +274,15 @@ class _Answers:
             xy = cell_centres(self.grid, cells)
             own = {"pair": pairs[k], "cost": costs[k].item()}
             own["length"] = path_length(cells, self._lengths)
-            # A path of one cell repeats its position: a line has two.
+            # A path of one cell repeats its position, as a line must have two.
             yield xy if len(xy) > 1 else np.repeat(xy, 2, axis=0), own
 
 
 def _usable(operation: DistanceIndex, given: PlacesLike, name: str, snap: int | None) -> Places:
-    """Convert places to cells that can be used, in the order in which they are given."""
+    """Convert places to valid cells, in the order in which they are given."""
     found = as_places(operation.grid, given, name).as_given()
     if not len(found):
-        raise ArgumentError(f"there are no {{{name}}}; give one")
+        raise ArgumentError(f"there are no {{{name}}}; give at least one")
     layers: dict[str, Any] = {
         key: raster.data for key, raster in operation.rasters.items() if raster is not None
     }
@@ -291,7 +294,7 @@ def _usable(operation: DistanceIndex, given: PlacesLike, name: str, snap: int | 
 def _checked_table(file: Any, *, overwrite: bool) -> Path:
     found = Path(file)
     if found.suffix.lower() not in (".csv", PARQUET):
-        raise InputError(f"{found}: name the table .csv or .parquet")
+        raise InputError(f"{found}: the name of the table must end in .csv or .parquet")
     if found.suffix.lower() == PARQUET:
         import_parquet(found)
     return writable_file(found, overwrite=overwrite)
@@ -303,7 +306,7 @@ def _write_csv(file: Path, found: IndexQuery) -> None:
 
 
 def write_rows(out: Any, found: IndexQuery) -> None:
-    """Write the costs as lines of CSV, with an empty field where there is no path."""
+    """Write the costs as lines of CSV; the field of the cost is empty where there is no path."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(zip(found.pairs.tolist(), found.costs.tolist(), strict=True))

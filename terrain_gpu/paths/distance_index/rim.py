@@ -37,7 +37,7 @@ class TileRim(NamedTuple):
 
 @cache
 def rim_of(side: int) -> TileRim:
-    """The rim of tiles of side x side cells."""
+    """The rim of a tile of side x side cells."""
     last = side - 1
     way = np.arange(last)
     rows = np.concatenate((0 * way, way, last + 0 * way, last - way))
@@ -64,7 +64,7 @@ class Squares(NamedTuple):
     across
         Number of squares in a row of each level.
     rims, steps
-        For each level, where its columns of `cells` and of `crossings` begin, and the last end.
+        Where each level's columns begin in `cells` and in `crossings`, and the end of the last.
     cells
         int64 (3, rim cells): row and column of the tile in the square, and number on its rim.
     crossings
@@ -80,7 +80,7 @@ class Squares(NamedTuple):
 
 
 def squares_of(tile: int, levels: int, shape: tuple[int, int]) -> Squares:
-    """The squares up to a level, over tiles of this side in so many rows and columns."""
+    """The squares of all levels, for a grid of tiles with this side and shape (rows, columns)."""
     numbers = np.zeros((tile, tile), np.int64)
     numbers[tuple(rim_of(tile).cells)] = np.arange(rim_cells(tile))
     first, across, cells, crossings = [0], [], [], []

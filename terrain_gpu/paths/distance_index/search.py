@@ -1,9 +1,9 @@
 """Least costs between single cells from a distance index: `RimSearch`.
 
-Only the tiles that hold ends of a path are read as cells. Between them E. W. Dijkstra's algorithm
-runs over rims, tile by tile in the order of their least pending distance, and reads the entries of
-a tile when it comes to it. Where the index has levels, it crosses the largest squares of tiles
-without an end in them. A search ends when no pending distance can shorten the way to a target.
+Cells are read only in the tiles that contain the ends of a path. Between them, E. W. Dijkstra's
+algorithm runs over rim cells, tile by tile in the order of their least pending distance, and reads
+the entries of a tile when it visits it. If the index has levels, the search crosses the largest
+squares of tiles that contain no end. It stops when no pending distance can lower that of a target.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from .search_kernels import (
 from .tile import Entries, new_weights
 
 _KEPT = 1024
-"""Ends whose distances within their tiles are kept, 2 KB each for tiles of 64."""
+"""Number of ends whose distances within their tiles are kept, 2 KB each for tiles of 64."""
 
 Cell = tuple[int, int]
 
 
 def state_bytes(index: Index, levels: int, *, lines: bool) -> int:
-    """Bytes for the state of a search with so many levels."""
+    """Bytes for the state of a search with this number of levels."""
     count, unit, item = rim_cells(index.tile), unit_of(index.tile), index.dtype.itemsize
     found = math.prod(_padded(index, levels)) * count * 8
     origin = _origin_dtype(index, levels).itemsize
     found += math.prod(index.shape()) * count * origin * lines
     for level in range(levels + 1):
         found += math.prod(index.shape(level)) * (6 * 8 + 3)  # keys, ids, tree, slots, marks
-    if lines and levels:  # one for parts of paths
+    if lines and levels:  # another search, for parts of paths
         found *= 2
-    # Also the costs of a square and paths inside of it, and what unpacks a tile.
+    # Also the costs of a square and paths within it, and the `Packer` of tiles.
     found += (_KEPT * count + 16 * unit**2 + 6 * count**2) * 8
     for level in range(1, levels + 1):  # what unpacks a square, and its rim
         found += index.entries(level) * (2 * item + 2) + (count << level) * 30 * 8
@@ -73,7 +73,7 @@ def _padded(index: Index, levels: int) -> tuple[int, int]:
 
 
 def square_bytes(index: Index, level: int) -> int:
-    """The most bytes that the entries of a square take."""
+    """The largest possible size of the entries of a square, in bytes."""
     side, item = index.tile << level, index.dtype.itemsize
     count = rim_cells(side)
     each = item + number_dtype(side).itemsize
@@ -90,11 +90,11 @@ class RimSearch:
     room
         Bytes for entries that are kept for the next searches.
     lines
-        Whether paths are asked for.
+        Whether paths are requested.
     levels
         Number of levels of the index to use.
     start
-        A cell with a value.
+        A valid cell.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class RimSearch:
             self._finer._finer = self._finer
 
     def _compile(self, start: Cell, lines: bool) -> None:
-        """Compile all kernels while little else is held: that takes memory of its own."""
+        """Compile all kernels before other memory is allocated, as compiling takes memory."""
         self._begun = {start: self._solved(start, reverse=False)}  # which is searched first
         if lines:
             self._inside(start, start)
@@ -161,7 +161,7 @@ class RimSearch:
         number = int(self._squares.first[-1])
         padded = _padded(self.index, self._levels)
         self._rims = np.full((*padded, count), self.infinity, self.dtype)
-        # The largest number stands for what is reached from the source inside of its square.
+        # The largest number stands for cells reached from the source within its square.
         kind = _origin_dtype(self.index, self._levels)
         self._origins, self._seed = np.empty((tiles * lines, count), kind), np.iinfo(kind).max
         self._keys, self._ids = np.full(number, self.infinity, self.dtype), np.arange(number)
@@ -176,7 +176,7 @@ class RimSearch:
         return self._used[3]
 
     def _new_pool(self, room: int) -> Entries:
-        """Arrays for the entries of squares; memory that is never used is never taken."""
+        """Arrays for the entries of squares; only memory that is used becomes resident."""
         index, item = self.index, self.index.dtype.itemsize
         sides = [index.tile << level for level in range(self._levels + 1)]
         numbers = number_dtype(sides[-1])
@@ -197,9 +197,9 @@ class RimSearch:
     # -- distances --------------------------------------------------------------------------
 
     def costs(self, source: Cell, targets: list[Cell], levels: int | None = None) -> np.ndarray:
-        """Least costs from a cell to others; infinity, see `edges.infinity_of`, without a path.
+        """Least costs from a cell to others; infinity (`edges.infinity_of`) if there is no path.
 
-        `levels` is the number of levels to use, if not all.
+        `levels` is the number of levels to use; all when None.
         """
         self._clear()
         if levels is not None:
@@ -257,7 +257,7 @@ class RimSearch:
     def _lower(
         self, found: np.ndarray, tile: int, inside: dict[int, list[int]], tails: dict[int, Any]
     ) -> None:
-        """Lower the distances of the targets in a tile by ways over its rim."""
+        """Lower the distances of the targets in a tile by paths over its rim."""
         for k in inside[tile]:
             found[k] = min(found[k], self._over_rim(tile, tails[k]).min())
 
@@ -378,7 +378,7 @@ class RimSearch:
         return [*parts, (self._source, end, 0)]
 
     def _level_of(self, tile: Cell) -> int:
-        """The level of the square in which the search saw a tile."""
+        """The level of the square by which the search covered a tile."""
         squares, level = self._squares, self._levels
         while level:
             i, j = tile[0] >> level, tile[1] >> level
@@ -388,7 +388,7 @@ class RimSearch:
         return level
 
     def _cells(self, begin: Cell, end: Cell, level: int) -> np.ndarray:
-        """The cells of a part of a path; those inside of a larger square by another search."""
+        """The cells of a part of a path; within a larger square, another search finds them."""
         if level == 0:
             return self._inside(begin, end)
         (cost,) = self._finer.costs(begin, [end], level - 1)
@@ -398,7 +398,7 @@ class RimSearch:
         return self._square_of(cell) == self._square_of(self._source)
 
     def _first_at(self, cell: Cell) -> Any:
-        """The distance of a cell of the source's square inside of it."""
+        """The distance of a cell from the source along paths within the source's square."""
         return self._first[1 + cell[0] % self._unit, 1 + cell[1] % self._unit]
 
     def _rim_cell(self, tile: Cell, b: int) -> Cell:
@@ -406,7 +406,7 @@ class RimSearch:
         return tile[0] * self.tile + row, tile[1] * self.tile + col
 
     def _inside(self, begin: Cell, end: Cell) -> np.ndarray:
-        """The cells of a path inside of a square, from `begin` to `end`."""
+        """The cells of a path within a square, from `begin` to `end`."""
         at, unit = self._square_of(begin), self._unit
         field, corner = self.ground.load(at), np.array(at) * unit
         numbers = [(row % unit) * unit + col % unit for row, col in (begin, end)]

@@ -1,4 +1,4 @@
-"""Shortest paths from a distance index; reads only cells around sources until the rims are done."""
+"""Shortest paths from a distance index; it reads only tiles of sources until rims are solved."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class FromIndex(Relaxation):
         self._fill(field, rims, (0, 0), (1, 1))
 
     def restore(self, others: Any) -> int:
-        """Restore nothing: distances are computed again from the index."""
+        """Return 0: nothing is restored, as distances are computed again from the index."""
         return 0
 
     def save_all(self) -> None:

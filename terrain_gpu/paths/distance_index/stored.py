@@ -19,12 +19,12 @@ _REMEDY = "build it again with --overwrite"
 
 
 def stored_index(store: TileStore) -> tuple[DistanceIndex, Index]:
-    """The distance index of a store, and the operation that builds it.
+    """Return the distance index of a store, and the operation that builds it.
 
     Raises
     ------
     StoreError
-        when there is none, it is damaged or of another format, or its layers hold other cells now.
+        when there is none, it is damaged or of another format, or its layers have changed since.
     """
     path = store.path / NAME
     if not is_there(path / "zarr.json"):
@@ -65,7 +65,7 @@ def verify_stored_index(store: TileStore, limits: Limits) -> dict[str, Any]:
     VerificationError
         at the first wrong entry found.
     StoreError
-        when the index is damaged, or its layers hold other cells now.
+        when the index is damaged, or its layers have changed since.
     """
     operation, index = stored_index(store)
     return {

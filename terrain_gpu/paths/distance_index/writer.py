@@ -50,13 +50,14 @@ class OutputIndex:
         with output_errors(store.path), _exclusive(store.path):
             if target.is_busy():
                 raise StoreError(
-                    f"{store.path}: another run is building the distance index; wait for its end"
+                    f"{store.path}: another run is building the distance index; wait until it ends"
                 )
             there = None if overwrite else Index.open(store, operation.blocks)
             if there is not None:
                 if different := there.difference(settings):
                     raise StoreError(
-                        f"{there.path}: is for other costs: {different}; --overwrite replaces it"
+                        f"{there.path}: was built for other costs: {different}; --overwrite "
+                        "replaces it"
                     )
                 if not resume:
                     raise StoreError(f"{there.path}: exists; --overwrite replaces it")
@@ -121,7 +122,7 @@ class IndexFolder(Target):
 
 
 class EntryWriter:
-    """Writes the files of blocks. Like `store.writer.BlockWriter`, it can be sent to processes.
+    """Writes the files of blocks; can be sent to other processes, as `store.writer.BlockWriter`.
 
     Attributes
     ----------
