@@ -12,7 +12,7 @@ import terrain_gpu
 NEVER_ONE = (
     *("0 bands; choose one", "0 places form 0 parts", "0 threads, and one with a GPU"),
     *("only one of these 0 values", "fewer than 0 cells", "in the 0 columns", "0 vertices"),
-    *("0 bytes of shared memory", "have 0 bytes, and servers", "(0 cells)", "0 to 0 arguments"),
+    *("0 bytes of shared memory", "have 0 bytes, but servers", "(0 cells)", "0 to 0 arguments"),
     *("0 bytes, too many for 0 bytes", "0 bytes per cell", "0 ends at", "0 of 0 "),
 )
 """Texts whose numbers are larger than one, or a part of others; and one of no number."""

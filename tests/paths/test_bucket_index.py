@@ -171,7 +171,7 @@ def test_an_unfinished_build_for_other_costs_is_discarded(store, twin, tmp_path)
 
 def test_of_two_builds_on_one_machine_the_second_is_told(store):
     def again(*_):
-        with pytest.raises(StoreError, match="is building the distance index; wait for its end"):
+        with pytest.raises(StoreError, match="is building the distance index; wait until it ends"):
             build_index(store)
 
     build_index(store, threads=1, progress=again)

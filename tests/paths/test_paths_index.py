@@ -640,14 +640,16 @@ def test_a_proof_that_fails_keeps_an_older_index(terrain, monkeypatch):
         change_entry(patch, 1000)
         with pytest.raises(
             VerificationError,
-            match=r"s\.zarr/distance_index: the way inside its tile from row .* has",
+            match=r"s\.zarr/distance_index: the distance within its tile from row .* is",
         ):
             build_index(store, verify=True, overwrite=True)
         assert (store / NAME / "zarr.json").read_bytes() == before
         assert not (store / ".incomplete").exists()
     with monkeypatch.context() as patch:
         change_entry(patch, -5)
-        with pytest.raises(VerificationError, match=r"the step from row .* build the index again"):
+        with pytest.raises(
+            VerificationError, match=r"the cost of the step .* build the index again"
+        ):
             build_index(store, verify=True, overwrite=True)
     assert build_index(store, connectivity=4, verify=True).result["verified_entries"] > 0
 

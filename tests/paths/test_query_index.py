@@ -193,7 +193,7 @@ def test_the_command_prints_costs(store, capfd):
     [
         ("", "its first line does not name"),
         ("from_x,from_y,to_x\n1,2,3\n", "its first line does not name"),
-        ("from_row,from_col,to_row,to_col\n\n", "holds no pair"),
+        ("from_row,from_col,to_row,to_col\n\n", "has no pairs; add lines"),
         ("from_row,from_col,to_row,to_col\n1,2,3,x\n", "line 2: to_col 'x' is not a number"),
         ("from_row,from_col,to_row,to_col\n1,2,3\n", "line 2: to_col '' is not a number"),
         (
@@ -240,7 +240,7 @@ def test_an_index_that_is_missing_stale_or_old(store):
     meta = store / NAME / "zarr.json"
     text = meta.read_text()
     meta.write_text(text.replace('"format": 2', '"format": 1'))
-    with pytest.raises(StoreError, match="of format 1, and this version reads format 2; build it"):
+    with pytest.raises(StoreError, match="of format 1, but this version reads format 2; build it"):
         query()
     with pytest.raises(StoreError, match="of format 1"):
         build_index(store, max_slope=500.0, backend="cpu")

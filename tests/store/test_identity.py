@@ -165,7 +165,7 @@ def test_an_index_of_other_cells_is_not_used(store):
     rewrite(store)
     with pytest.raises(StoreError, match="the layer layer has changed since"):
         shortest_paths(store, [(5, 5)], cost="surface", method="index")
-    with pytest.raises(StoreError, match="is for other costs"):
+    with pytest.raises(StoreError, match="was built for other costs"):
         build_index(store, cost="surface")
 
 

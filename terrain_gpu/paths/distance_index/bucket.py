@@ -72,7 +72,7 @@ class IndexBucket(BucketTarget):
         if missing.any():
             gone = counted(missing.sum(), "block was", "blocks were")
             raise StoreError(
-                f"{self.place}: {gone} not written, or replaced by another program; {self.again}"
+                f"{self.place}: {gone} never written, or replaced by another program; {self.again}"
             )
         self.complete_array(index.metadata(own), self._grid)
         self.publish_array()
