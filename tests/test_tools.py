@@ -11,8 +11,10 @@ import click
 import pytest
 
 import terrain_gpu
+from terrain_gpu.cli import working
 from terrain_gpu.cli.main import group
-from terrain_gpu.tool import InputLayer, described, options_of
+from terrain_gpu.errors import InputError
+from terrain_gpu.tool import InputLayer, described, drawn, options_of
 from terrain_gpu.tools import FUNCTIONS, TOOLS, tool_of
 
 sys.path.append(str(Path(__file__).parent.parent / "scripts"))
@@ -72,6 +74,18 @@ def test_the_function_and_the_command_have_the_same_options(command):
     if any(one.required for one in options_of(tool).values()):
         with pytest.raises(click.MissingParameter):
             group.commands[command].make_context(command, ["s.zarr"])
+
+
+@pytest.mark.parametrize("command", [name for name in TOOLS if drawn(tool_of(name))])
+def test_a_file_of_another_kind_is_refused_before_a_raster_is_converted(
+    command, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(working, "_convert", lambda *_, **__: pytest.fail("converted"))
+    (tmp_path / "dem.tif").touch()
+    words = [f"--{k.replace('_', '-')}={v}" for k, v in USUAL.get(command, {}).items()]
+    files = str(tmp_path / "dem.tif"), str(tmp_path / "out.shp")
+    with pytest.raises(InputError, match=r"out\.shp: .*\.geojson"):
+        group.main([command, *files, *words], standalone_mode=False)
 
 
 def test_tools_differ():

@@ -288,7 +288,7 @@ def test_none_and_what_is_refused(tmp_path, capfd):
     assert read(tmp_path / "p.geojson") == []
     heights = make_store(tmp_path / "h.zarr", np.zeros((9, 9), np.float32), None, 64)
     with pytest.raises(InputError, match=r"holds float32, not labels .*--layer"):
-        polygons(heights, tmp_path / "q.gpkg", layer="elevation")
+        polygons(heights, tmp_path / "q.gpkg")  # the only layer
     with pytest.raises(InputError, match=r"\.geojson .*or \.fgb"):
         polygons(empty, tmp_path / "q.shp", layer="labels")
     with pytest.raises(InputError, match="exists; --overwrite replaces it"):
