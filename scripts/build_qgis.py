@@ -29,7 +29,7 @@ FOLDER = "terrain_gpu_processing"
 """Of the plugin in QGIS: not the name of the library, which the same Python may have, too."""
 
 GROUPS = {
-    "Drainage": ("flow-direction",),
+    "Drainage": (),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
     "Terrain": ("compute-mst",),
     "Cells and areas": (),
@@ -135,7 +135,6 @@ REPLACED = {
 """Patterns in helps, and what the plugin says instead."""
 
 STYLES = {
-    ("flow-direction", "OUTPUT"): "directions",
     ("compute-sssp", "BACKLINK"): "directions",
     ("compute-sssp", "OUTPUT"): "distance",
     ("corridor", "OUTPUT"): "distance",

@@ -45,7 +45,6 @@ _HOME = {
     "cost_matrix": "paths.cost_matrix",
     "create_layer": "store",
     "export_layer": "io.export",
-    "flow_direction": "hydrology.flow_direction.operation",
     "least_cost_network": "paths.least_cost_network",
     "list_layers": "store.manage",
     "minimum_spanning_tree": "spanning_tree",

@@ -20,7 +20,6 @@ from .errors import TerrainError as TerrainError
 from .errors import VerificationError as VerificationError
 from .grid import GridSpec as GridSpec
 from .hydrology.accumulate.operation import Accumulation as Accumulation
-from .hydrology.flow_direction.operation import flow_direction as flow_direction
 from .hydrology.network.operation import Network as Network
 from .hydrology.streams.operation import Streams as Streams
 from .io.convert import convert_dataset as convert_dataset
@@ -1237,6 +1236,149 @@ def flow_accumulation(
     --------
     >>> result = flow_accumulation("dem.zarr", areas=True)
     >>> areas = result.layers["flow_accumulation"].read_window(0, 100, 0, 100)
+    """
+
+
+def flow_direction(
+    store: StoreLike,
+    outlets: PlacesLike | str | None = None,
+    *,
+    add_outlets: PlacesLike | None = None,
+    depressions: DepressionsMethod | None = None,
+    flats: FlatsMethod | None = None,
+    max_distance: int | None = None,
+    max_depth: float | None = None,
+    burn: PlacesLike | None = None,
+    burn_depth: float | None = None,
+    layer: str | None = None,
+    filled: str = "filled",
+    into: str = "flow_direction",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Result:
+    """Compute the D8 flow direction of every cell.
+
+    Every cell drains to its steepest lower neighbour. Flats drain along the spanning tree,
+    depressions are carved at their lowest passes: all flow paths end at outlets. By default, these
+    are cells on the raster's edge, or beside voids that reach it, that have no lower neighbour or
+    over which a depression spills. Codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at
+    outlets, 255 (nodata) where none is reached.
+
+    With `depressions` fill, depressions are filled instead, and flats drain towards lower and away
+    from higher cells (Barnes 2014). With breach, channels are cut first, as `breach` does; what is
+    left is carved, or filled with `flats` gradient. Layers that this needs (mst, filled, breached,
+    burned) are computed if they are missing. Those of other elevations or settings are rejected,
+    unless the run may overwrite them.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray. Layers that the function needs and the store
+        lacks are computed first.
+    outlets
+        "low_edge": of the cells at the raster's edge and beside voids (cells without a value,
+        joined over eight neighbours) that reach it, those without a lower neighbour, and those over
+        which a depression spills; the others drain to their steepest lower neighbour. "low_border":
+        also of the cells beside inner voids. "edge" and "border": all of these cells, also where
+        the ground falls inwards. Or cells, in the forms that `shortest_paths` accepts as sources.
+        With gradients, those for which the elevations were filled. None: "low_edge".
+    add_outlets
+        Cells that are outlets in addition to those of a name, in the same forms.
+    depressions
+        How water leaves depressions. carve: along the spanning tree, over their lowest passes.
+        fill: across the surface of filled elevations. breach: through channels.  [default: fill
+        with `flats` gradient, else carve]
+    flats
+        How flats drain: along the spanning tree, or by gradients of filled elevations.  [default:
+        gradient with `depressions` fill, else tree]
+    max_distance
+        With breach: how many rows and columns a channel may lead away.  [default: 50]
+    max_depth
+        With breach: the deepest cut.  [default: no limit]
+    burn
+        Streams to burn first: cells whose elevations are lowered, as for `burn`.
+    burn_depth
+        By how much `burn` lowers them.
+    layer
+        Layer of elevations. The spanning tree must be of these, or of what is burned and breached
+        from them. None: what the tree that is there is of; else "elevation".
+    filled
+        Layer of filled elevations for gradients, for the same outlets.
+    into
+        Layer to write the directions to.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory. The results have
+        the same bits.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Limit on the GPU memory; nine tenths of the free memory when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Result
+        Its `layers` are named `into`: uint8. `found` has the numbers of "cells" with a value and of
+        "outlets". The report's `valid_cells` drain.
+
+    Raises
+    ------
+    InputError
+        when a name, the outlets or the streams cannot be used, elevations were filled for other
+        outlets, or flats cannot drain so in such depressions.
+    StoreError
+        when the weight of the spanning forest is not "flow", or there are no such filled
+        elevations; when elevations were breached and should not be, or the other way round; when a
+        layer is damaged, or the result exists already.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    The minimum spanning forest relative to the outlets (J. Cousty and others 2009, Watershed cuts),
+    of edges ordered by their higher end, then the steeper first. Gradients in flats: R. Barnes,
+    C. Lehman, D. Mulla (2014), An efficient assignment of drainage direction over flat surfaces in
+    raster digital elevation models; Computers & Geosciences 62. They are computed on the CPU.
+
+    Examples
+    --------
+    >>> codes = flow_direction("dem.zarr").layers["flow_direction"]
+
+    Depressions breached where 5 m suffice, and the others carved:
+
+    >>> flow_direction("dem.zarr", depressions="breach", max_depth=5, overwrite=True)
     """
 
 

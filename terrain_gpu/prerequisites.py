@@ -66,11 +66,16 @@ def provide(
         log.info("%s: %s first, whose layer is missing", store.path, step)
         return nullcontext(silent)
 
-    return _provided(asked, store, how_of(store, settings), begin)
+    return _provided(asked, store, how_of(store, settings), begin, direct=True)
 
 
-def _provided(asked: Tool, store: TileStore, how: dict[str, Any], show: Show) -> dict[str, float]:
+def _provided(
+    asked: Tool, store: TileStore, how: dict[str, Any], show: Show, *, direct: bool = False
+) -> dict[str, float]:
+    """As `provide`, without checks; `direct` says whether a user asked for the tool."""
     seconds = dict[str, float]()
+    if asked.provides:
+        seconds |= asked.load(asked.provides)(asked, store, how, show, direct=direct)
     for one in asked.inputs():
         if one.made_by is None or not _is_made(asked, one.layer, one.made_by):
             continue
@@ -78,7 +83,7 @@ def _provided(asked: Tool, store: TileStore, how: dict[str, Any], show: Show) ->
             refuse_stale(store, one.layer)
             continue
         if one.made_by.command not in TOOLS:
-            seconds |= _chained(one.made_by, one.layer, store, how, show)
+            seconds |= _chained(store, how, show)
             continue
         maker = tool_of(one.made_by.command)(**one.made_by.options)
         seconds |= _provided(maker, store, how, show)
@@ -88,18 +93,10 @@ def _provided(asked: Tool, store: TileStore, how: dict[str, Any], show: Show) ->
     return seconds
 
 
-def _chained(
-    maker: MadeBy, layer: str, store: TileStore, how: dict[str, Any], show: Show
-) -> dict[str, float]:
-    """As `_provided`, of commands that are not tools yet."""
+def _chained(store: TileStore, how: dict[str, Any], show: Show) -> dict[str, float]:
+    """As `_provided`, of compute-mst, which is not a tool yet."""
     chain = import_module(".hydrology.chain", __package__)
-    seconds: dict[str, float]
-    if maker.command == "compute-mst":
-        seconds = chain.provide_tree(store, show, **how)
-        return seconds
-    outlets, added = (maker.options.get(name) for name in ("outlets", "add_outlets"))
-    asked = chain.Asked.of(outlets, added) if "into" in maker.options else None
-    seconds = chain.provide_directions(store, layer, show, asked, **how)
+    seconds: dict[str, float] = chain.provide_tree(store, show, **how)
     return seconds
 
 

@@ -27,6 +27,7 @@ from typing import (
     Literal,
     NamedTuple,
     Self,
+    Union,
     dataclass_transform,
     get_args,
     get_origin,
@@ -146,9 +147,12 @@ def places(*, default: Any = MISSING, form: str, help: str, python: str) -> Any:
     return field(default=default, metadata={"option": Option(help, form=form, python=python)})
 
 
-def reads(*, default: str | None, help: str) -> Any:
+def reads(
+    *, default: str | None, help: str, form: str | None = None, python: str | None = None
+) -> Any:
     """An option that names a layer to read."""
-    return field(default=default, metadata={"option": Option(help, "NAME", "read")})
+    declared = Option(help, "NAME", "read", form=form, python=python)
+    return field(default=default, metadata={"option": declared})
 
 
 def writes(*, default: str | None, help: str) -> Any:
@@ -222,6 +226,10 @@ class Tool:
     refuses
         A function of the tool and a store, as module:name in its package: refuses what cannot be,
         before layers that it needs are computed.
+    provides
+        A function of the tool, a store, how to run, `prerequisites.Show` and whether a user asked
+        for the tool, as module:name in its package. It computes layers that it needs and that
+        depend on what the store has; it returns the seconds of each.
     needs
         The commands that make layers which it reads, see `InputLayer`.
     modules
@@ -245,6 +253,7 @@ class Tool:
     proof: ClassVar[str] = ""
     rules: ClassVar[tuple[Rule, ...]] = ()
     refuses: ClassVar[str] = ""
+    provides: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...] | str] = ()
     modules: ClassVar[tuple[str, ...]] = ()
     style: ClassVar[str | None] = None
@@ -327,7 +336,7 @@ def drawn(cls: type[Tool]) -> str | None:
 
 def _not_none(kind: Any) -> Any:
     """The type of the values of an option that may be None."""
-    if not isinstance(kind, UnionType):
+    if get_origin(kind) not in (UnionType, Union):  # the latter of a `Literal`
         return kind
     return reduce(or_, (one for one in get_args(kind) if one is not type(None)))
 

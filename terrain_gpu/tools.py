@@ -19,6 +19,7 @@ TOOLS = {
     "fill": "hydrology.fill:Fill",
     "fill-spill-merge": "hydrology.fill_spill_merge:FillSpillMerge",
     "flow-accumulation": "hydrology.flow_accumulation:FlowAccumulation",
+    "flow-direction": "hydrology.flow_direction:FlowDirection",
     "hand": "hydrology.hand:Hand",
     "label-components": "raster.label_components:LabelComponents",
     "network": "hydrology.network:ExtractNetwork",

@@ -38,7 +38,6 @@ _TOOLS = [tool_of(command) for command in TOOLS]
 
 METHODS = {
     "cost_distance": "shortest_paths",
-    "flow_direction": "flow_direction",
     "spanning_tree": "minimum_spanning_tree",
     **{one.accessor: one.function for one in _TOOLS if one.accessor and not drawn(one)},
 }

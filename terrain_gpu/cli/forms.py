@@ -74,6 +74,13 @@ class FeatureFile(Form):
         return from_file(store.grid, file, limit, name, all_touched=True)
 
 
+class Streams(FeatureFile):
+    """The cells that streams of a file touch."""
+
+    def read(self, name: str, file: str, store: TileStore, limit: int | None) -> Any:
+        return super().read("streams", file, store, limit)
+
+
 class CellsToKeep(FeatureFile):
     """The cells at points, on lines and in polygons of a file that are to be kept."""
 
@@ -243,8 +250,27 @@ class AreaOrField(Form):
         return settings[name]
 
 
+class Heights(Form):
+    """The layer of heights: the one that drains by default is named, too."""
+
+    file: bool = False
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return [click.option(as_option(one.name), default=None, metavar="NAME", help=text)]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        from ..hydrology.chain import heights_in
+
+        if settings[name] is not None:
+            return settings[name]
+        changed = settings["depressions"] == "breach" or settings["burn"] is not None
+        return heights_in(store, plain=changed).name
+
+
 FORMS: dict[str, Form] = {
     "features": FeatureFile(),
+    "streams": Streams(),
+    "heights": Heights(),
     "valued features": ValuedFeatures(),
     "kept": CellsToKeep(),
     "names": NamesOfLabels(),

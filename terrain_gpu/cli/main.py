@@ -32,7 +32,6 @@ COMMANDS = (
 OPERATIONS = (
     "compute-mst",
     "corridor",
-    "flow-direction",
 )
 """Files that `operations.command_of` makes a command of."""
 

@@ -54,7 +54,6 @@ PURPOSES = (
     "cost-matrix",
     "least-cost-network",
     "index",
-    "flow-direction",
     "corridor",
     *(_PURPOSES.get(command, command) for command in TOOLS),
 )
@@ -564,25 +563,7 @@ def _plan(
 
         blocks = BlockGrid(rows, cols, block_size)
         return plan_corridor(blocks, problem["layers"] * [cells], machine=machine)
-    if purpose != "convert":
-        blocks = BlockGrid(rows, cols, block_size)
-        plan = _plan_directions(blocks, cells, problem, machine)
     return plan
-
-
-def _plan_directions(
-    blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine
-) -> StreamPlan:
-    """Plan flow directions."""
-    rows, cols, block = blocks.rows, blocks.cols, blocks.block
-    if problem["flats"] == "gradient":
-        from ..hydrology.flow_direction.gradient import plan_flats
-
-        return plan_flats(blocks, cells, machine=machine)
-    from ..hydrology.accumulate.operation import plan_accumulation
-
-    kind = {"sums": False, "directions": True, "voids": True}
-    return plan_accumulation(rows, cols, cells, block, **kind, machine=machine)
 
 
 def _plan_export(blocks: BlockGrid, cells: np.dtype, problem: Any, machine: Machine) -> StreamPlan:

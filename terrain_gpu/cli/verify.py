@@ -354,14 +354,6 @@ _PROOFS = {
 }
 """The proofs of layers by a setting that these record."""
 
-_GRADIENT = _LayerProof(
-    "hydrology.flow_direction.proof:verify_stored_gradient",
-    lambda found: (
-        f"{counted(found['reached'], 'cell drains', 'cells drain')} to "
-        f"{counted(found['outlets'], 'outlet')}"
-    ),
-)
-
 
 _DRAINED = "outlets"
 """A setting of sums along the spanning forest, and of their directions: proven together."""
@@ -402,8 +394,6 @@ def _on_the_cpu(store: TileStore) -> dict[str, Check]:
             continue
         if mark := next((mark for mark in proofs if mark in settings), None):
             checks[name] = partial(proofs[mark], name=name)
-        elif settings.get("flats") == "gradient":
-            checks[name] = partial(_GRADIENT, name=name)
         elif _DRAINED in settings:
             of_run = drained.setdefault(json.dumps(settings), ([], []))
             of_run["encoding" in layer.info].append(name)

@@ -21,11 +21,11 @@ from .breach import Breach
 from .breach.operation import BreachedHeights
 from .burn import Burn
 from .burn.operation import Burned
-from .common.codes import DIRECTIONS, TREE_DIRECTIONS
+from .common.codes import TREE_DIRECTIONS
 from .common.outlets import Asked, Outlets, named_outlets
 from .fill import LAYER as FILLED
 from .fill import Fill
-from .flow_direction.operation import flow_direction
+from .flow_direction import FlowDirection
 from .forest import source
 from .forest.source import open_forest
 
@@ -198,39 +198,6 @@ def _is_tree_of(store: TileStore, layer: str) -> bool:
     return forest.cells.name == layer and forest.weight.name == "flow"
 
 
-def provide_directions(
-    store: TileStore,
-    name: str = DIRECTIONS,
-    show: Show = lambda step: nullcontext(silent),
-    asked: Asked | None = None,
-    **how: Any,
-) -> dict[str, float]:
-    """Compute flow directions over `heights_in`, unless there are some.
-
-    Parameters
-    ----------
-    asked
-        Outlets of those that are computed, under any name. None: the default ones, unless they
-        have another name.
-
-    Raises
-    ------
-    StoreError
-        when there are none, and the spanning forest is of other heights.
-    """
-    if name in store:
-        if name == DIRECTIONS:
-            refuse_stale(store, name)
-        return {}
-    if name != DIRECTIONS and asked is None:
-        return {}
-    seconds = provide_tree(store, show, layer=heights_in(store).name, **how)
-    ends, added = asked or Asked()
-    with show("flow-direction") as progress:
-        found = flow_direction(store, ends, add_outlets=added, into=name, progress=progress, **how)
-    return {**seconds, name: found.report.seconds["total"]}
-
-
 def provide_filled(
     store: TileStore,
     name: str = FILLED,
@@ -257,14 +224,9 @@ def provide_filled(
     how = _replacing(how, again)
     if TREE_DIRECTIONS not in store or again:
         with show("flow-direction --flats tree") as progress:
-            found = flow_direction(
-                store,
-                asked.outlets,
-                add_outlets=asked.added,
-                into=TREE_DIRECTIONS,
-                progress=progress,
-                **how,
-            )
+            outlets, added = asked
+            along_tree = FlowDirection(outlets, add_outlets=added, into=TREE_DIRECTIONS)
+            found = compute(along_tree, store, progress=progress, **how)
         seconds[TREE_DIRECTIONS] = found.report.seconds["total"]
     with show("fill") as progress:
         along = Fill(directions=TREE_DIRECTIONS)

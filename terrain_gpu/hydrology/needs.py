@@ -24,8 +24,12 @@ from . import chain
 from .breach import LAYER as BREACHED
 from .breach import Breach
 from .breach.operation import BreachedHeights
+from .burn import LAYER as BURNED
+from .burn import Burn
+from .burn.operation import burned
 from .chain import Show
 from .common.outlets import Asked, Outlets, with_inner_voids
+from .flow_direction import FlowDirection
 from .flow_direction.operation import ways_of
 from .network.operation import kept_places
 
@@ -48,35 +52,48 @@ def extract_network(store: TileStore, show: Show, how: Settings, settings: Setti
 
 
 def flow_direction(
-    store: TileStore,
-    show: Show,
-    how: Settings,
-    settings: Settings,
-    layer: str | None = None,
+    asked: FlowDirection, store: TileStore, how: Settings, show: Show, *, direct: bool
 ) -> Seconds:
-    """Of `flow_direction`; `how` may say replace, see `chain.provide_tree`.
-
-    Parameters
-    ----------
-    layer
-        The heights that the tree must be of. None: those of the one that is there; else
-        `chain.heights_in`, or with depressions "breach" those breached, made where missing.
-    """
-    depressions, flats = ways_of(settings["depressions"], settings["flats"])
-    _refuse_outlets(store, Asked(settings["outlets"], settings["add_outlets"]))
-    seconds = Seconds()
-    if depressions == "breach" and layer is None and TREE not in store:
+    """Of `flow_direction`; other tools need directions over `chain.heights_in`."""
+    depressions, flats = ways_of(asked.depressions, asked.flats)
+    ends, layer, seconds = Asked.of(asked.outlets, asked.add_outlets), asked.layer, Seconds()
+    inner = with_inner_voids(ends.outlets)
+    _refuse_outlets(store, ends)
+    changed = asked.burn, asked.max_distance, asked.max_depth
+    if not direct:
+        layer = chain.heights_in(store).name
+    elif layer is None and any(one is not None for one in changed):
+        layer = chain.heights_in(store, plain=True).name
+    if layer is not None:
+        how = {**how, "replace": direct and how["overwrite"]}
+        burning = None
+        if asked.burn is not None and asked.burn_depth is not None:
+            streams = Burn(asked.burn, asked.burn_depth, layer)
+            burning = burned(store, streams, "burn", "burn_depth")
+        made = BREACHED if depressions == "breach" else BURNED if burning else None
+        if not how["replace"]:  # before the work
+            chain.refuse_tree(store, made or layer, made=made is not None)
+        if burning is not None:
+            seconds |= chain.provide_heights(store, burning, show, **how)
+            layer = BURNED
+        if depressions == "breach":
+            distance, depth = asked.max_distance or 50, asked.max_depth
+            breach = Breach(distance, max_depth=depth, inner_voids=inner, layer=layer)
+            breaching = BreachedHeights.of(store, breach)
+            seconds |= chain.provide_heights(store, breaching, show, **how)
+            layer = BREACHED
+    elif depressions == "breach" and TREE not in store:
         if BREACHED in store:
             chain.refuse_stale(store, BREACHED)
         else:
-            heights, inner = chain.heights_in(store).name, with_inner_voids(settings["outlets"])
+            heights = chain.heights_in(store).name
             breaching = BreachedHeights.of(store, Breach(inner_voids=inner, layer=heights))
             seconds |= chain.provide_heights(store, breaching, show, **how)
         seconds |= chain.provide_tree(store, show, layer=BREACHED, **how)
     if flats == "tree":
         return {**seconds, **chain.provide_tree(store, show, layer=layer, **how)}
-    named = settings["filled"], Asked(settings["outlets"], settings["add_outlets"])
-    return {**seconds, **chain.provide_filled(store, *named, show, layer=layer, **how)}
+    filled = chain.provide_filled(store, asked.filled, ends, show, layer=layer, **how)
+    return {**seconds, **filled}
 
 
 def _refuse_outlets(store: TileStore, asked: Asked) -> None:

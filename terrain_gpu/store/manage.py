@@ -32,7 +32,6 @@ _MAKERS = {
     "corridor_of": "corridor",
     "ties_of": "compute-sssp",
     "overview_of": "overviews",
-    "flats": "flow-direction",
     "inputs": "convert-dataset",
 }
 """The commands that make layers, by a setting that only their layers have; the first match."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from terrain_gpu.errors import InputError, StoreError
 from terrain_gpu.hydrology.chain import heights_in
 from terrain_gpu.hydrology.flow_direction.operation import ways_of
 from terrain_gpu.hydrology.forest.source import heights_of
+from terrain_gpu.io.places import from_vector
 
 
 def terrain(shape=(130, 150)):
@@ -344,6 +346,35 @@ def test_burned_then_breached(store):
     expected, _ = breached(lowered, -1, 50)
     assert same(layer("breached"), expected)
     assert same(layer("other"), right_codes(expected, -1, grid()))
+
+
+def test_python_burns_and_breaches_too(store, capsys):
+    """With the layers of the command, by the same rules."""
+    vector(Path("r.geojson"), ("LineString", [[500011, 5499990], [501400, 5497500]]))
+    shutil.copytree("s.zarr", "p.zarr")
+    words = "flow-direction s.zarr --burn r.geojson --burn-depth 6 --depressions breach"
+    assert call(f"{words} --max-distance 9 --max-depth 8 -q") == 0
+    streams = from_vector(TileStore.open("p.zarr").grid, "r.geojson", all_touched=True)
+    asked = {"burn": streams, "burn_depth": 6, "depressions": "breach"}
+    made = flow_direction("p.zarr", **asked, max_distance=9, max_depth=8)
+    assert {"before: burned", "before: breached", "before: mst"} <= made.report.seconds.keys()
+    for name in ("burned", "breached", "flow_direction"):
+        one, other = (TileStore.open(path).layer(name) for path in ("s.zarr", "p.zarr"))
+        assert one.identity == other.identity
+        assert one.info["settings"] == other.info["settings"]
+    with pytest.raises(StoreError, match="breached: made with max_distance 9, not 50"):
+        flow_direction("p.zarr", **asked, max_depth=8, into="other")
+    with pytest.raises(StoreError, match="mst: the tree of the heights of layer breached, not of"):
+        flow_direction("p.zarr", layer="elevation", into="other")
+    flow_direction("p.zarr", into="other")  # along the tree that is there
+    with pytest.raises(InputError, match="max_depth needs depressions breach"):
+        flow_direction("p.zarr", max_depth=8)
+    with pytest.raises(InputError, match="burn and burn_depth need each other"):
+        flow_direction("p.zarr", burn=streams)
+    with pytest.raises(InputError, match="burn: there are no cells"):
+        flow_direction("p.zarr", burn=[], burn_depth=3, overwrite=True)
+    given = flow_direction("p.zarr", np.array([[40, 50]]), depressions="breach", overwrite=True)
+    assert given.found["outlets"] == 1
 
 
 def test_other_streams_are_replaced_only_when_asked(store, capsys):

@@ -16,10 +16,10 @@ from terrain_gpu import (
     fill,
     fill_spill_merge,
     flow_accumulation,
+    flow_direction,
     minimum_spanning_tree,
 )
 from terrain_gpu.errors import InputError
-from terrain_gpu.hydrology.flow_direction.operation import flow_direction
 
 FILLS = [9.97e36, 3.4e38, -9999.0]
 

@@ -25,6 +25,7 @@ from terrain_gpu import (
     create_layer,
     fill,
     flow_accumulation,
+    flow_direction,
     minimum_spanning_tree,
     streams,
     watershed,
@@ -37,7 +38,7 @@ from terrain_gpu.grid.lengths import area_units, step_lengths
 from terrain_gpu.hydrology.common.codes import DIRECTIONS
 from terrain_gpu.hydrology.fill.operation import PlainFill
 from terrain_gpu.hydrology.flow_accumulation.operation import FlowSums
-from terrain_gpu.hydrology.flow_direction.operation import FlowDirection, flow_direction
+from terrain_gpu.hydrology.flow_direction.operation import TreeDirections
 
 types = st.sampled_from(["<i2", "<f4", "<u4"]).map(np.dtype)
 small = rasters(types, shapes(200, 6000))
@@ -70,7 +71,7 @@ class TestFlowDirectionContract(OperationContract):
         minimum_spanning_tree(store, weight="flow", backend="cpu")
 
     def make(self, store):
-        return FlowDirection(str(store))
+        return TreeDirections(str(store))
 
     def expected(self, data, nodata, grid):
         return [right_codes(data, nodata, grid)]

@@ -142,7 +142,7 @@ class Accumulate(Operation):
 
     @property
     def has_voids(self) -> bool:
-        return has_voids(self.digest, self.forest.cells)
+        return has_voids(self.digest, self.layers[0])
 
     @property
     def proof_passes(self) -> int:  # type: ignore[override]
@@ -180,7 +180,7 @@ class Accumulate(Operation):
         return {"outlets": self.digest, **more, "areas": self.areas}
 
     def plan(self, machine: Machine) -> StreamPlan:
-        cells = self.forest.cells
+        cells = self.layers[0]
         return plan_accumulation(
             *cells.grid.shape,
             cells.dtype,

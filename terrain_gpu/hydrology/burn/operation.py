@@ -160,8 +160,10 @@ def digest_of(cells: np.ndarray) -> str:
     return hashlib.sha256(cells.astype("<i8").tobytes()).hexdigest()
 
 
-def burned(store: TileStore | None, asked: Burn, called: str = "depth") -> Burned:
-    """Return the operation of a tool, whose depth is `called` in messages."""
+def burned(
+    store: TileStore | None, asked: Burn, streams: str = "streams", called: str = "depth"
+) -> Burned:
+    """Return the operation of a tool, whose streams and depth are called so in messages."""
     if store is None:
         return Burned("", asked.depth, "", asked.layer, asked.into)
     heights, depth = store.layer(asked.layer), asked.depth
@@ -172,9 +174,9 @@ def burned(store: TileStore | None, asked: Burn, called: str = "depth") -> Burne
             depth=depth,
             dtype=heights.dtype.name,
         )
-    places = as_places(store.grid, asked.streams, "streams").one_per_cell()
+    places = as_places(store.grid, asked.streams, streams).one_per_cell()
     if not len(places):
-        raise refused("streams", ": there are no cells; give some")
+        raise refused(streams, ": there are no cells; give some")
     absent = is_nodata(values_at(heights, places.rows, places.cols), heights.nodata)
     cells = (places.rows * store.grid.cols + places.cols)[~absent]
     if not len(cells):

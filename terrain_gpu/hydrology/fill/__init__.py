@@ -103,11 +103,7 @@ class Fill(Tool):
     needs = ("flow-direction",)
     mark = "fill_of"
     proof = ".proof:verify_stored_fill"
-    modules = (
-        "spanning_tree.operation",
-        "hydrology.depressions.operation",
-        "hydrology.flow_direction.operation",
-    )
+    modules = ("hydrology.depressions.operation",)
 
     @property
     def keeps(self) -> bool:

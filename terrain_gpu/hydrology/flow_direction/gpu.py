@@ -32,7 +32,7 @@ from ..common.gpu import ResidentRaster, plan_resident, resident
 from ..common.outlets import is_low, name_of, refuse_missing
 
 if TYPE_CHECKING:
-    from .operation import FlowDirection
+    from .operation import TreeDirections
 
 VALID, OUTLETS, EDGES, BAD, PITS = range(5)
 """Counters of ``cuda/kernels/directions.cu``."""
@@ -56,7 +56,7 @@ def variants() -> list[dict[str, Any]]:
     return [macros(dtype) for dtype in types if "flow" in weights_of(dtype)]
 
 
-def plan_directions(operation: FlowDirection, machine: Machine) -> StreamPlan:
+def plan_directions(operation: TreeDirections, machine: Machine) -> StreamPlan:
     """Plan `solve`.
 
     Raises
@@ -77,7 +77,7 @@ def plan_directions(operation: FlowDirection, machine: Machine) -> StreamPlan:
     )
 
 
-def solve(operation: FlowDirection, run: Run) -> dict[str, Any]:
+def solve(operation: TreeDirections, run: Run) -> dict[str, Any]:
     """Compute and write flow directions; return what is found."""
     weight, (cells, edges) = operation.forest.weight, operation.layers
     cached = keeps_cells(weight, run.gpu.device)
@@ -91,7 +91,7 @@ def solve(operation: FlowDirection, run: Run) -> dict[str, Any]:
 
 
 def _root(
-    operation: FlowDirection, raster: ResidentRaster, data: list[Any], cached: bool
+    operation: TreeDirections, raster: ResidentRaster, data: list[Any], cached: bool
 ) -> tuple[Any, list[int]]:
     """Return the codes of all cells, and the counters; empties `data`."""
     cupy, launch, weight = raster.cupy, raster.launch, operation.forest.weight
@@ -122,7 +122,7 @@ def _root(
 
 
 def _find_outlets(
-    operation: FlowDirection,
+    operation: TreeDirections,
     raster: ResidentRaster,
     heights: Any,
     steps: Any,
@@ -143,7 +143,7 @@ def _find_outlets(
         raster.launch_list("place_outlets", len(places), *at, np.int64(len(places)), steps)
 
 
-def _check(operation: FlowDirection, found: list[int]) -> None:
+def _check(operation: TreeDirections, found: list[int]) -> None:
     """Refuse edges that are not a forest of these cells, as far as counters tell."""
     refuse_missing(operation.forest.cells, found[VALID])
     forest = operation.forest

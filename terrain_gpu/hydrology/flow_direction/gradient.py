@@ -57,6 +57,7 @@ class GradientDirection(Operation):
     into: str = DIRECTIONS
 
     command = "flow-direction"
+    only_on_cpu = "gradients in flats run"
     mark = "outlets"
     halo = 1
     proof_passes = 2
