@@ -95,7 +95,6 @@ REPLACED = {
     "a layer from others": "a raster from another",
     "a layer of (a raster|STORE)": "a raster",
     "STORE": "a raster",
-    r"[^.]+ computed if (?:it is|they are) not there[^.]*\.": "",
     r"Directions to other outlets need another name[^.]*\.": "",
     r"Backlinks and allocation go to the layers of these names\.": "",
     r'The cells of a raster are the layer "elevation"\.': "",
