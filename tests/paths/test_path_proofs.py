@@ -206,13 +206,13 @@ def valued(name, value):
 MUTATIONS = [
     (moved, "line 1: positions are not the centres of cells"),
     (moved_by_a_cell, "line 1: positions are not"),
-    (detoured, "line 1: its steps cost .* as far as row .*, where the distance is"),
+    (detoured, "line 1: its steps up to row .* cost .*, but the distance there is"),
     (shortened, "line 1: begins at row .*, not at a source"),
     (ended_early, "line 1: ends at row .*, not at target 1 at row 10, column 20"),
     (backwards, "line 1: begins at row 10, column 20, not at a source"),
     (dropped, "line 2: ends at row .*, not at target 2 at"),
     (dropped_last, "no line to target 3, which is reached"),
-    (twice, "line 4: leads to no further target"),
+    (twice, "line 4: has no target: all reached targets"),
     (swapped, "line 1: ends at row 20, column 1, not at target 1"),
     (valued("source", 7), "line 2: source is 7 instead of [12]"),
     (valued("target", 1), "line 2: target is 1 instead of 2"),
@@ -291,7 +291,7 @@ PLACES = "--source-rowcol 2,3 --source-rowcol 30,40"
 COMMANDS = {
     "compute-sssp": (
         f"s.zarr {PLACES} --target-rowcol 9,9 --into walk --path p.geojson --verify",
-        "line 1: its steps cost",
+        "line 1: its steps up to row",
     ),
     "cost-matrix": (
         f"s.zarr {PLACES} -o m.csv --path p.geojson --verify",

@@ -335,7 +335,7 @@ def test_only_the_circle_betrays_a_flat(block, where):
         assert case.wrong(links=False).check in ("acyclic", "tight")
         return
     error = case.wrong(links=False)
-    assert (error.check, "run in a circle" in str(error)) == ("acyclic", True)
+    assert (error.check, "form a cycle" in str(error)) == ("acyclic", True)
     assert error.row is not None
     assert case.wrong().check in ("tight", "backlink")  # the source is not a root
 
@@ -423,7 +423,7 @@ def test_circles_across_blocks(cost):
         case.codes[69, min(pair)], case.codes[69, max(pair)] = 1, 16
         error = case.wrong()
         assert error.check == "acyclic"
-        assert "its backlinks lead into a circle and not to a source" in str(error)
+        assert "its backlinks lead to a cycle and not to a source" in str(error)
         np.copyto(case.codes, right)
     case.proof()
 
@@ -467,7 +467,7 @@ def test_messages():
     case.distance[0, 2] = 10
     assert str(case.wrong()) == (
         "not least: cell (row 0, column 2) has distance 10, but the step of cost 4 from (row 0, "
-        "column 1) at distance 5 leads there for 9"
+        "column 1) at distance 5 gives 9"
     )
     case.distance[0, 2] = 8
     assert "(row 0, column 2) has distance 8, but is not a source" in str(case.wrong())

@@ -14,16 +14,17 @@ nearer cannot be part of a cycle. Others can, on flats, where steps cost nothing
 flat are united, first within blocks and then across their rims, and every flat must contain a
 source or a cell with a nearer predecessor. If a step may cost nothing in one direction only, the
 proof instead spreads from such cells along the steps, block by block until nothing changes. Memory
-is O(boundary), but for the one path that tells which id is wrong.
+is O(boundary), except for the path that is traced to find which id is wrong.
 
-A backlink names one predecessor of each cell, so none is followed either: on flats, the cells are
-united along their backlinks alone. A set of n cells that has no way out has n such steps, so one
-circle; any other is a tree and contains its way out. Then ids are right if each cell has that of
-its predecessor, and each source its own.
+A backlink names one predecessor of each cell, so backlinks need not be followed either: on flats,
+the cells are united along their backlinks only. A set of n cells in which every backlink stays
+within the set has n such steps, and so a cycle; any other set is a tree, and one of its cells is a
+source or has a nearer predecessor. Ids are then correct if each cell has the id of its predecessor,
+and each source its own.
 
-`checker` iterates over the blocks, here or in the workers of a cluster, `blocks` and `kernels`
-check their cells, `gpu` does so on a GPU, `stored` reads the problem from a store, and `roots`
-finds its sources.
+`checker` iterates over the blocks, in this process or in the workers of a cluster. `blocks` and
+`kernels` check their cells, `gpu` does so on a GPU, `stored` reads the problem from a store, and
+`roots` finds its sources.
 """
 
 from .checker import RingAcrossSeam, ring_of, threads_within, upper_limit, verify_paths

@@ -44,14 +44,15 @@ class Counts(NamedTuple):
 
 
 class RimFlats(NamedTuple):
-    """The flats at the rim of a block: places there, see `kernels.join_flats`.
+    """The flats at the rim of a block, by positions on the rim; see `kernels.join_flats`.
 
     Attributes
     ----------
     joined, to
-        1 + place of cells of flats that lead to no root in the block, and that of another one.
+        1 + position of cells of flats without a root in the block, and that of another cell of the
+        same flat.
     open, steps
-        Places of cells with tight steps from outside of the block, and these steps.
+        Positions of cells with tight steps from outside the block, and these steps.
     """
 
     joined: np.ndarray
@@ -61,14 +62,14 @@ class RimFlats(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How far a block is known to lead to roots.
+    """The cells of a block that have been shown to lead to a root.
 
     Attributes
     ----------
     left, row, col
-        Number of cells that are not, and the first of them.
+        Number of the other cells, and the first of them.
     sides
-        Which cells of the sides are, see `allocate.sides_of`.
+        Which cells of the sides lead to a root, see `allocate.sides_of`.
     """
 
     left: int
@@ -81,8 +82,8 @@ class _Masks(NamedTuple):
     """The tight predecessors of a block's cells.
 
     `near` and `even` have bit k set for a tight predecessor in direction k that is strictly nearer
-    or at equal distance. `flat` marks reached cells that have only the latter and are not roots;
-    with backlinks, `even` has of these only the one that the backlink names.
+    or at equal distance, respectively. `flat` marks reached cells that have only the latter and are
+    not roots; with backlinks, `even` of such a cell has only the one that the backlink names.
     """
 
     near: np.ndarray
@@ -94,7 +95,7 @@ class _Masks(NamedTuple):
 
 @dataclass(frozen=True)
 class PathBlocks:
-    """What is checked of one block; can be sent to workers. Attributes: see `verify_paths`."""
+    """Checks one block at a time; can be sent to workers. Attributes: see `verify_paths`."""
 
     ground: CheckedCells | KnownRoots
     cost: Any
@@ -106,7 +107,7 @@ class PathBlocks:
     read_allocation: Read | None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Kernels of costs may hold arrays and code: those of the terrain are made again.
+        # The kernels of costs may hold arrays and code; they are made again from the terrain.
         return {**vars(self), "cost": self.cost if self._model is None else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -133,10 +134,10 @@ class PathBlocks:
 
     @property
     def one_way(self) -> bool:
-        """Whether steps on flats may cost nothing in one direction only, and no backlinks tell."""
+        """Whether steps on flats may cost nothing in one direction only, without backlinks."""
         return self.read_backlink is None and is_directed(self.cost)
 
-    # -- what blocks tell ----------------------------------------------------------------------
+    # -- results of blocks ---------------------------------------------------------------------
 
     def codes(self, at: Block) -> np.ndarray | None:
         """The backlinks of a block."""
@@ -145,9 +146,9 @@ class PathBlocks:
         return np.ascontiguousarray(self.read_backlink(self.blocks.window(*at), halo=0))
 
     def joined(self, at: Block, _: Any) -> tuple[Counts, RimFlats, Cell | None]:
-        """Check a block; unite the cells of its flats. Those that reach its rim are left over.
+        """Check a block, and unite the cells of its flats; return those that reach its rim.
 
-        Also returns a cell of the raster with another id than its predecessor, if there is one.
+        Also returns a cell of the raster whose id differs from its predecessor's, if there is one.
         """
         codes = self.codes(at)
         masks, counts = self.masks(at, codes)
@@ -188,7 +189,7 @@ class PathBlocks:
     # -- cells and steps -----------------------------------------------------------------------
 
     def priced(self, at: Block, field: Field) -> None:
-        """Interpret the formula of the costs, if there is one."""
+        """Check costs by interpreting their formula, if there is one."""
         if not isinstance(self.cost, Formula):
             return
         assert isinstance(self.ground, Terrain | KnownRoots)
@@ -196,7 +197,7 @@ class PathBlocks:
         assert terrain.model.tree is not None
         if wrong := wrong_price(terrain.model.tree, self.cost, field, self.options):
             r, c, k, found, right = wrong
-            text = f"is priced at {found} from the {NAMES_16[k]}, but the formula gives {right}"
+            text = f"has cost {found} from the {NAMES_16[k]}, but the formula gives {right}"
             self.fail("cost", at, r, c, text)
 
     def masks(self, at: Block, codes: np.ndarray | None) -> tuple[_Masks, Counts]:
@@ -226,7 +227,7 @@ class PathBlocks:
         wrong = (found > values) & (values <= self.farthest)
         if wrong.any():
             k = int(np.argmax(wrong))
-            text = f"is a source of start value {values[k]}, but {self.told(found[k])}"
+            text = f"is a source with start value {values[k]}, but {self.told(found[k])}"
             self.fail("source", at, int(rows[k]), int(cols[k]), text)
         tiled = shape[0] - 2 * h, shape[1] - 2 * h
         near, even = (np.zeros(tiled, mask_dtype(h)) for _ in range(2))
@@ -274,22 +275,22 @@ class PathBlocks:
     # -- violations ----------------------------------------------------------------------------
 
     def circle(self, at: Block, r: int, c: int, distances: np.ndarray | None = None) -> NoReturn:
-        """Refuse a flat that nothing leads to."""
+        """Refuse a flat that is not reached from a source."""
         if distances is None:
             distances = self.read_distance(self.blocks.window(*at), halo=self.halo)
         why = (
-            "lies on a flat that no source and no nearer cell leads to: its predecessors run in a "
-            "circle"
+            "is on a flat that no source and no nearer cell leads to: its predecessors form a cycle"
             if self.read_backlink is None
-            else "its backlinks lead into a circle and not to a source"
+            else "its backlinks lead to a cycle and not to a source"
         )
         told = self.told(distances[r + self.halo, c + self.halo])
         self.fail("acyclic", at, r, c, f"{told}, but {why}")
 
     def misallocated(self, cell: Cell) -> NoReturn:
-        """Refuse the first cell with a wrong id on the path to one unlike its predecessor.
+        """Refuse the first cell with a wrong id on the path to a cell unlike its predecessor.
 
-        Backlinks are known to be right, so the path begins at a source, whose id all must have.
+        Backlinks are known to be correct, so the path begins at a source, and all cells must have
+        the id of this source.
         """
 
         def by_block(read: Read | None) -> Callable[[int, int], np.ndarray]:
@@ -316,7 +317,7 @@ class PathBlocks:
         raise AssertionError("no cell of the path has another id than its source")
 
     def id_of_source(self, cell: np.ndarray, ids: Callable[[int, int], np.ndarray]) -> int:
-        """The id of a source, which is what is stored where sources are inferred."""
+        """The id of a source; the stored id if sources are inferred."""
         at, (r, c) = self.place(*cell.tolist())
         if isinstance(self.ground, KnownRoots):
             return int(ids(*at)[r, c])
@@ -348,7 +349,7 @@ class PathBlocks:
             r,
             c,
             f"{self.told(distances[r + h, c + h])}, but the step of cost {weight} from (row {y}, "
-            f"column {x}) at distance {there} leads there for {through}",
+            f"column {x}) at distance {there} gives {through}",
         )
 
     def fail(self, check: str, at: Block, r: int, c: int, text: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Check the blocks of a raster one by one, and the conditions across blocks: `verify_paths`."""
+"""Check the blocks of a raster one by one, and conditions across blocks: `verify_paths`."""
 
 from __future__ import annotations
 
@@ -64,19 +64,21 @@ def verify_paths(
         Reads distances of a window with one ring around it, as stored; unreached outside the
         raster. Accepts an output array, and ``halo`` for another number of rings.
     read_backlink, read_allocation
-        Read codes and ids in the same way; any outside the raster. Allocation requires backlinks.
+        Read codes and ids in the same way, with arbitrary values outside the raster. Allocation
+        requires backlinks.
     farthest
         Distances beyond this count as unreached; `edges.infinity_of` for no limit.
     threads
         Number of threads.
     gpu
-        GPU that checks everything; the CPU when None. The CPU locates violations. It also checks if
-        the GPU's memory is too small, unless the GPU is `wanted`.
+        GPU that checks everything; the CPU when None. Violations are always located by the CPU. The
+        CPU also does the check if the GPU's memory is too small, unless the GPU is `wanted`.
     progress
         Called with the number of cells just checked, and the total. A negative number means that
         cells will be checked again.
     cluster
-        Its workers check the blocks, each in `threads` threads; what is read can be sent to them.
+        Its workers check the blocks, each with `threads` threads; `ground` and the functions that
+        read must then be picklable.
 
     Returns
     -------
@@ -197,8 +199,8 @@ def threads_within(
 ) -> int:
     """Number of threads that can verify distances of `item` bytes within the limits.
 
-    `held` are bytes in use for other purposes, `halo` is how far steps reach, and `least` is the
-    fewest threads, if there are as many blocks.
+    `held` is the number of bytes in use for other purposes, `halo` how many cells steps reach, and
+    `least` the lowest number of threads, if there are as many blocks.
     """
     limit, one = machine.memory_limit, block_bytes(blocks, item, halo)
     always = held + blocks.count * 4 * halo * blocks.block * 17 + 128 * blocks.rows
@@ -213,7 +215,7 @@ def threads_within(
 
 
 class _PathChecker:
-    """Checks blocks, and what holds between them."""
+    """Checks blocks, and the conditions across blocks."""
 
     def __init__(self, of: PathBlocks, threads: int, cluster: Cluster | None) -> None:
         self.of, self.blocks, self.halo = of, of.blocks, of.halo
@@ -255,7 +257,7 @@ class _PathChecker:
     def run_on(
         self, gpu: Gpu, threads: int, progress: Progress
     ) -> tuple[dict[str, int] | None, str | None]:
-        """As `run`, on a GPU; or None and the reason why the CPU must do it."""
+        """As `run`, on a GPU; or returns None and the reason why the CPU must do it."""
         from .gpu import Proof
 
         if isinstance(self.of.cost, Formula):
@@ -286,7 +288,7 @@ class _PathChecker:
     def counts(self) -> dict[str, int]:
         return {"checked_steps": self.steps, "reached": self.reached}
 
-    # -- what blocks tell ----------------------------------------------------------------------
+    # -- results of blocks ---------------------------------------------------------------------
 
     def count(self, at: Block, counts: Counts) -> None:
         self.steps += counts.steps
@@ -295,7 +297,7 @@ class _PathChecker:
             self.of.ground.note(at, counts.sources)
 
     def join(self, at: Block, found: tuple[Counts, RimFlats, Cell | None]) -> None:
-        """Keep the flats that reach the rim of a block: they are decided later."""
+        """Keep the flats that reach the rim of a block, to check them after all blocks."""
         counts, flats, odd = found
         self.count(at, counts)
         # The first of several, in whatever order blocks come.

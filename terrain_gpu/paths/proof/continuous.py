@@ -1,8 +1,9 @@
 """Proof of distances by the continuous metric: `FrontBlocks`, in numpy.
 
-In every cell, the least that its neighbours and the triangles between them give, computed again, is
-its distance, bit for bit; at a source, or its start value if that is less. A distance comes from
-lesser ones only, so by induction over increasing distances these equations have one solution.
+For every cell, the least distance that its neighbours and the triangles between them give is
+computed again, and must be its distance, bit for bit; at a source, the start value if that is less.
+A distance depends only on lesser ones, so by induction over increasing distances these equations
+have one solution.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class FrontBlocks:
-    """What is checked of one block; can be sent to workers. Attributes: see `verify_paths`."""
+    """Checks one block at a time; can be sent to workers. Attributes: see `verify_paths`."""
 
     ground: CheckedCells | KnownRoots
     options: Options
@@ -46,7 +47,7 @@ class FrontBlocks:
         inside, padded = np.s_[1:-1, 1:-1], np.s_[: shape[0], : shape[1]]
         absent, frictions = field.absent[padded], field.frictions[padded]
         self._refuse(at, distances[inside], absent[inside])
-        # Beyond the rim of the raster, a store has what a layer is filled with.
+        # Outside the raster, a store has the fill value of the layer.
         distances[np.isnan(distances) | absent] = np.inf
         rows, cols, values = seeds_of(self.ground, at, field, distances[inside])
         starts = np.full((r1 - r0, c1 - c0), np.inf)
@@ -72,7 +73,7 @@ class FrontBlocks:
         return Counts(steps, int(np.count_nonzero(np.isfinite(distances[inside]))), len(rows))
 
     def _refuse(self, at: Block, written: np.ndarray, absent: np.ndarray) -> None:
-        """Refuse what is not a distance, and distances of cells that are absent."""
+        """Refuse values that are not distances, and distances of absent cells."""
         odd = (written == np.inf) | (written < 0)
         for wrong, text in (
             (odd, "which is not a distance"),
@@ -85,7 +86,7 @@ class FrontBlocks:
     def _least(
         self, distances: np.ndarray, frictions: np.ndarray, absent: np.ndarray, lengths: np.ndarray
     ) -> tuple[np.ndarray, int]:
-        """What the neighbours of some rows give, and the number of steps; padded by one cell."""
+        """Distances that neighbours give in some rows, padded by one cell, and number of steps."""
         rows, cols = (n - 2 for n in distances.shape)
         own, gone = frictions[1:-1, 1:-1], absent[1:-1, 1:-1]
         best, steps = np.full((rows, cols), np.inf), 0

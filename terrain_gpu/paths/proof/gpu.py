@@ -138,7 +138,7 @@ class Proof:
             count -= 1
         if not fits(count):
             raise PlanError(
-                f"verifying distances in blocks of {b} takes {ceil_div(self.memory(b), MB)}MB of "
+                f"verifying distances in blocks of {b} takes {ceil_div(self.memory(b), MB)} MB of "
                 f"GPU memory, more than the {format_size(limit)} "
                 f"{'given' if self.gpu.given else 'free'}; raise "
                 "--gpu-memory-limit, or use --backend cpu"
@@ -194,7 +194,7 @@ class Proof:
             if found["faults"]:
                 return None
             if found["flats"] and not self.joins:
-                self.left = "there are flats with steps in one direction only"
+                self.left = "there are flats whose steps lead in one direction only"
                 return None
             if isinstance(self.ground, KnownRoots):
                 self.ground.note(at, found["roots"])

@@ -1,9 +1,9 @@
-"""Proof of paths as lines: the steps of each line, priced again one by one, add up to its cost.
+"""Proof of paths as lines: the costs of a line's steps, computed again, add up to its cost.
 
-The file is read back. The cells of a line must be neighbours by steps that exist. Of each step, the
-cost follows from the two cells (and for a knight's move from those that it passes between), by the
-cost model's own function; nothing of the kernels that solve is used. The costs are added in the
-order of the line.
+The file is read back. Consecutive cells of a line must be joined by a step that exists. The cost of
+each step is computed from its two cells (and for a knight's move from those that it passes between)
+by the cost model's function; the kernels that compute distances are not used. The costs are added
+in the order of the line.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class PathLines:
     Attributes
     ----------
     terrain, options
-        The cells that paths run over, and which steps exist; see `fill_weights`.
+        The cells, and which steps exist; see `fill_weights`.
     dtype
-        Of distances.
+        Dtype of distances.
     memory_limit
-        As of `shortest_paths`.
+        As for `shortest_paths`.
     """
 
     file: LineFile
@@ -80,14 +80,14 @@ class PathLines:
     memory_limit: int | str | None = NO_LIMIT
 
     def batches(self) -> Iterator[tuple[Batch, WalkedSteps]]:
-        """Yield lines, and what their steps cost.
+        """Yield lines, and the costs of their steps.
 
         Raises
         ------
         VerificationError
-            when positions are not centres of cells, or there is no such step.
+            when positions are not cell centres, or a step does not exist.
         PlanError
-            when a line, or a block of cells, does not fit the memory limit.
+            when a line, or a block of cells, does not fit within the memory limit.
         """
         blocks, machine = self.terrain.blocks, Machine.of(self.memory_limit)
         held = machine.baseline(blocks.block) + PER_ROW * blocks.rows
@@ -166,7 +166,7 @@ class PathLines:
         return self.sums(begin, prices)[-1].item()
 
     def sums(self, begin: Any, prices: np.ndarray) -> np.ndarray:
-        """The costs at all cells of a path, of which the first has no price."""
+        """The costs at all cells of a path; the first of `prices` is not used."""
         join = np.maximum if self.terrain.model.kind.bottleneck else np.add
         kind = np.float64 if self.dtype.kind == "f" else np.uint64
         all_ = np.concatenate((np.array([begin], kind), prices[1:].astype(kind)))
@@ -184,7 +184,7 @@ class PathLines:
 
 
 def _rises(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What rises from one height to another; heights may be unsigned."""
+    """The rise from one height to another; heights may be unsigned."""
     with np.errstate(all="ignore"):
         return np.where(b > a, b - a, 0).astype(np.float64)
 
@@ -227,31 +227,32 @@ def verify_stored_paths(
 ) -> dict[str, Any]:
     """Check a file of paths against a layer of distances and its backlinks.
 
-    Each line must begin at a source. At all its cells, the sum of the costs of its steps must be
-    the distance, bit for bit; and at its end, its cost. Its length is added again.
+    Each line must begin at a source. At each of its cells, the sum of the costs of its steps must
+    be the distance, bit for bit, and at its end its cost. Its length is computed again.
 
     Parameters
     ----------
     into
         The layer of distances, which `verify_stored` proves.
     part
-        Where the file is before it has its name.
+        Temporary path of the file, before it is renamed to `path`.
     ends
-        Of the run that writes it: then there must be a line for every target that is reached, in
-        their order, with their ids and names. Otherwise the ids of sources are those of the layer
-        of allocation, if there is one, and those of targets are not checked.
+        Sources and targets of the run that writes the file: there must be a line for every target
+        that is reached, in their order, with their ids and names. When None, the ids of sources
+        must be those of the layer of allocation, if there is one, and those of targets are not
+        checked.
     progress
-        Called with the lines just checked, and all of the file.
+        Called with the number of lines just checked, and the total.
 
     Returns
     -------
     dict
-        "paths" and "steps": how many.
+        "paths" and "steps": their numbers.
 
     Raises
     ------
     VerificationError
-        at the first line that is wrong.
+        at the first wrong line.
     StoreError
         when there are no backlinks, or layers are damaged or of another run.
     """
@@ -261,8 +262,8 @@ def verify_stored_paths(
     if RESULTS[1] not in layers:
         name = layer_named(into, RESULTS[1])
         raise StoreError(
-            f"{store.path}: no layer {name!r}, which tells where paths begin; compute {into!r} "
-            "again with --backlink or --path"
+            f"{store.path}: no layer {name!r}, which is needed to find where paths begin; compute "
+            f"{into!r} again with --backlink or --path"
         )
     terrain, _ = recorded.problem(store)
     found = part or Path(path)
@@ -277,7 +278,7 @@ def verify_stored_paths(
 def _expected(
     blocks: BlockGrid, distance: Layer, ends: KnownEnds
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The last cell and the attributes of each path that a run must have."""
+    """Yield the last cell and the attributes of each path that a run must write."""
     targets = ends.targets.as_given()
     cells = targets.rows * blocks.cols + targets.cols
     values = values_at(distance, blocks, cells)
@@ -319,7 +320,7 @@ class _PathProof:
         if self._claims is not None and (left := next(self._claims, None)) is not None:
             raise VerificationError(
                 f"{self._lines.file.path}: no line to target {left[1]['target']}, which is reached;"
-                " write it again with --overwrite",
+                " write the file again with --overwrite",
                 "line",
             )
         return {"paths": paths, "steps": steps}
@@ -343,8 +344,8 @@ class _PathProof:
                 wrong_line(
                     path,
                     number,
-                    f"its steps cost {sums[k]} as far as {self._lines.named(batch.cells[a + k])}, "
-                    f"where the distance is {distances[a + k]}",
+                    f"its steps up to {self._lines.named(batch.cells[a + k])} cost {sums[k]}, but "
+                    f"the distance there is {distances[a + k]}",
                 )
             source = None if ids is None else int(ids[n])
             if self._sources is not None:
@@ -358,14 +359,14 @@ class _PathProof:
     def _attributes(
         self, number: int, own: dict[str, Any], source: int | None, last: int
     ) -> dict[str, Any]:
-        """The right ids and names of a line; where they are not known, those that it has."""
+        """The correct ids and names of a line; its own where the correct ones are unknown."""
         path = self._lines.file.path
         if self._claims is None:
             right = {key: own[key] for key in _FIELDS[:4] if key in own}
             return right if source is None else {**right, "source": source}
         found = next(self._claims, None)
         if found is None:
-            wrong_line(path, number, "leads to no further target")
+            wrong_line(path, number, "has no target: all reached targets have earlier lines")
         cell, right = found
         if cell != last:
             wrong_line(

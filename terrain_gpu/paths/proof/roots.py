@@ -1,4 +1,4 @@
-"""Infer sources from the results, which are all that a store records of them."""
+"""Infer sources from the results, as a store does not record the sources themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..cost.fields import Field
 from ..cost.terrain import Terrain
 
 WRONG = "something is wrong"
-"""Result of a GPU that found a violation; the CPU then finds where."""
+"""Result of a GPU that found a violation; the CPU then locates it."""
 
 Read = Callable[..., np.ndarray]
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -62,7 +62,7 @@ class KnownRoots:
         return sum(self._counts.values())
 
     def note(self, at: Block, count: int) -> None:
-        """Record the number of sources in a block or region; the CPU replaces a GPU's counts."""
+        """Record the number of sources in a block or region; the CPU's replace those of a GPU."""
         self._counts[at] = count
 
     def load(self, at: Block) -> Field:
@@ -89,14 +89,14 @@ def seeds_of(
     distances: np.ndarray,
     codes: np.ndarray | None = None,
 ) -> Cells:
-    """As `CheckedCells.seeds`, of a block whose results were read."""
+    """As `CheckedCells.seeds`, for a block whose results were read."""
     if isinstance(ground, KnownRoots):
         return ground.seeds_among(field, distances, codes)
     return ground.seeds(at, field)
 
 
 def ids_of(ground: CheckedCells | KnownRoots, at: Block, field: Field) -> tuple[np.ndarray, ...]:
-    """As `CheckedCells.roots`; none where sources are inferred, whose ids may be any."""
+    """As `CheckedCells.roots`; none if sources are inferred, as their ids may have any value."""
     if isinstance(ground, KnownRoots):
         return tuple(np.empty(0, dtype) for dtype in (np.int64, np.int64, np.uint32))
     return ground.roots(at, field)

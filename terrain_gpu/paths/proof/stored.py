@@ -1,4 +1,4 @@
-"""Verify the shortest paths of a store, from the problem that it records: `verify_stored`."""
+"""Verify the shortest paths of a store from the recorded problem: `verify_stored`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONTINUOUS = {
     "max_slope": (None,),
     "wrap": (None, False, True),
 }
-"""What a run by the continuous metric may record."""
+"""The settings that a run with the continuous metric may record."""
 
 
 def verify_stored(
@@ -51,14 +51,14 @@ def verify_stored(
     progress: Progress = silent,
     cluster: Cluster | None = None,
 ) -> dict[str, Any]:
-    """Check a layer of distances, and backlinks and allocation where the store has them.
+    """Check a layer of distances, and backlinks and allocation if the store has them.
 
     The sources are not recorded; `KnownRoots` infers them.
 
     Parameters
     ----------
     backend, device, gpu_memory_limit
-        As for `shortest_paths`; of several GPUs, the first proves.
+        As for `shortest_paths`; of several GPUs, the first one is used.
     cluster
         Its workers check the blocks, on CPUs.
 
@@ -134,7 +134,7 @@ def verify_stored(
 def layers_of(store: TileStore, into: str) -> dict[str, Layer]:
     """The existing layers of distances, backlinks and allocation."""
     if into not in store:
-        raise StoreError(f"{store.path}: no layer {into!r}; compute-sssp makes one")
+        raise StoreError(f"{store.path}: no layer {into!r}; compute one with compute-sssp")
     named = {name: store.find(layer_named(into, name)) for name in RESULTS}
     return {name: layer for name, layer in named.items() if layer is not None}
 
@@ -275,8 +275,9 @@ class RecordedPaths:
         right |= {"uint64"} if right == {"uint32"} else set()
         if dtype.name not in right or source.blocks != self.layer.blocks:
             raise StoreError(
-                f"{self.layer.path}: {dtype.name} in blocks of {self.layer.block_size}, for "
-                f"{source.dtype.name} in blocks of {source.block_size}; compute it again"
+                f"{self.layer.path}: is {dtype.name} in blocks of {self.layer.block_size}, but was "
+                f"computed from {source.dtype.name} in blocks of {source.block_size}; compute it "
+                "again"
             )
         max_cost = self.get("max_cost", int, float, nothing)
         least = model.kind.least
