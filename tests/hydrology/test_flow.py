@@ -493,7 +493,7 @@ def test_directions_as_other_programs_have_them(dem, capsys, encoding, more):
     with rasterio.open("x.tif", "r+", IGNORE_COG_LAYOUT_BREAK="YES") as file:
         file.write(np.full((1, 1), 77, right.dtype), 1, window=((3, 4), (5, 6)))
     assert call("verify s.zarr --file x.tif --layer flow_direction") == 1
-    assert "x.tif: row 3, column 5: 77 where" in capsys.readouterr().err
+    assert "x.tif: row 3, column 5: 77 instead of" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("encoding", THEIRS)

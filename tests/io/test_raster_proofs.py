@@ -432,7 +432,7 @@ def test_a_file_is_proven_later(tmp_path, dtype):
         file.write(np.full((1, 1), 7.0), 1, window=Window(5, 66, 1, 1))
     code, found = verify(tmp_path / "s", "--file", str(path))
     assert (code, found["verified"]) == (1, False)
-    assert found["error"].startswith(f"{path}: row 66, column 5: 7.0 where ")
+    assert found["error"].startswith(f"{path}: row 66, column 5: 7.0 instead of ")
     save(path, data, -1, transform=PLACE @ rasterio.Affine.translation(0, 300))
     code, found = verify(tmp_path / "s", "--file", str(path))
     assert (code, found["error"]) == (

@@ -217,8 +217,8 @@ MUTATIONS = [
     (valued("source", 7), "line 2: source is 7 instead of [12]"),
     (valued("target", 1), "line 2: target is 1 instead of 2"),
     (valued("cost", 5.0), "line 2: cost is 5.0 instead of "),
-    (valued("length", 5.0), "line 2: length is 5.0 where"),
-    (valued("cells", 5), "line 2: cells is 5 where"),
+    (valued("length", 5.0), "line 2: length is 5.0 instead of"),
+    (valued("cells", 5), "line 2: cells is 5 instead of"),
     (valued("more", 5), "line 2: has other attributes"),
 ]
 UNKNOWN_ENDS = (ended_early, dropped, dropped_last, twice, swapped)
