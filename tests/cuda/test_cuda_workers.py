@@ -322,7 +322,7 @@ def test_commands_without_gpus(store):
         ("terrain-gpu build-index {} --workers 1 --backend cuda", "build an index on the CPU"),
         (
             "terrain-gpu build-index {} --workers 1 --method tournament",
-            "of this process only",
+            "only on a GPU of this process",
         ),
         ("terrain-gpu flow-direction {} --workers 1 --backend cuda", "compute this on the CPU"),
     ):

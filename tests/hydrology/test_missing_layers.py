@@ -165,7 +165,7 @@ def test_the_network_computes_the_tree(tmp_path, no_fsync):
         ),
         ("flow_accumulation", {"weights": "rain"}, StoreError, "no layer 'rain'"),
         ("hand", {"layer": "bed"}, StoreError, "no layer 'bed'"),
-        ("basins", {"table": "t.txt"}, InputError, "name the table"),
+        ("basins", {"table": "t.txt"}, InputError, "the name of a table must end"),
         ("basins", {"into": "elevation"}, StoreError, "layer 'elevation' exists; --overwrite"),
         ("flow_accumulation", {"exponent": 2}, InputError, "exponent 2.0: leave it out"),
         ("terrain_indices", {"slope": "steep"}, StoreError, "no layer 'steep'"),
