@@ -684,7 +684,7 @@ def test_what_is_missing_is_computed(dem, capsys):
     assert "layer flow_accumulation verified, 15,000 cells that drain" in out
     assert "layer flow_direction verified, 15,000 cells drain to 113 outlets" in out
     assert call("fill s.zarr --directions other") == 2
-    assert "no layer 'other'; terrain-gpu flow-direction makes it" in capsys.readouterr().err
+    assert "no layer 'other'; it has: elevation" in capsys.readouterr().err
     words = "flow-direction s.zarr --outlet-rowcol 5,5 --inner-voids --overwrite"
     assert call(words) == 2
     assert "--inner-voids is about the outlets on the edge" in capsys.readouterr().err
