@@ -12,7 +12,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, get_args, runtime_checkable
 
@@ -72,15 +74,30 @@ Rule = Callable[[Mapping[str, Any]], None]
 Defaults = dict[str, Any]
 
 DEFAULTS: Defaults = {}
-"""Values of parameters that a call leaves out, see `defaults.set_options`."""
+"""Values of parameters that a call leaves out, see `defaults.set_options`.
+
+They are replaced as a whole, never changed: calls of other threads may be reading them.
+"""
+
+_WITHIN: ContextVar[bool] = ContextVar("within a public function", default=False)
+
+
+@contextmanager
+def without_defaults() -> Iterator[None]:
+    """Let functions that a public function calls have its arguments alone."""
+    token = _WITHIN.set(True)
+    try:
+        yield
+    finally:
+        _WITHIN.reset(token)
 
 
 def with_defaults(call: inspect.BoundArguments) -> inspect.BoundArguments:
     """Fill in the arguments that a `Cost` stands for, and those that `set_options` has set."""
     cost: Any = call.arguments.get("cost")
-    if hasattr(cost, "fill_in"):
+    if hasattr(type(cost), "fill_in"):
         cost.fill_in(call)
-    for name, value in DEFAULTS.items():
+    for name, value in ({} if _WITHIN.get() else DEFAULTS).items():
         if name in call.signature.parameters and name not in call.arguments:
             call.arguments[name] = value
             if name == "threads" and _client_of(call) is not None:
@@ -127,7 +144,8 @@ def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callab
                     bound.arguments[name] = checks[name](name, value)
             for rule in rules:
                 rule({**usual, **bound.arguments})
-            return function(*bound.args, **bound.kwargs)
+            with without_defaults():
+                return function(*bound.args, **bound.kwargs)
 
         call.check, call.checks = check, checks  # type: ignore[attr-defined]
         return call
@@ -723,6 +741,6 @@ _CHECKS: dict[str, Check] = {
 }
 
 
-def check(name: str, value: Any) -> None:
-    """Check the value of a parameter that has the same meaning in all functions."""
-    _CHECKS[name](name, value)
+def check(name: str, value: Any) -> Any:
+    """Check the value of a parameter that has the same meaning in all functions; return it."""
+    return _CHECKS[name](name, value)

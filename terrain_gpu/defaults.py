@@ -68,21 +68,20 @@ class set_options:
             "client": client,
             "progress": progress,
         }
-        self._before = dict(arguments.DEFAULTS)
-        after = {name: self._before.get(name) if value is _UNSET else value
-                 for name, value in given.items()}  # fmt: skip
-        after = {name: value for name, value in after.items() if value is not None}
+        self._given = {name: one for name, one in given.items() if one is not _UNSET}
+        self._before: Defaults | None = None
+        self._set()
+
+    def _set(self) -> None:
+        before = arguments.DEFAULTS
+        after = {name: one for name, one in {**before, **self._given}.items() if one is not None}
         for name, value in after.items():
             arguments.check(name, value)
-        self._become(after)
-
-    @staticmethod
-    def _become(values: Defaults) -> None:
-        arguments.DEFAULTS.clear()
-        arguments.DEFAULTS.update(values)
+        arguments.DEFAULTS, self._before = after, before
 
     def __enter__(self) -> None:
-        pass
+        if self._before is None:  # the same options once more
+            self._set()
 
     def __exit__(
         self,
@@ -90,4 +89,5 @@ class set_options:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._become(self._before)
+        if self._before is not None:
+            arguments.DEFAULTS, self._before = self._before, None

@@ -10,6 +10,7 @@ import fractions
 import inspect
 import json
 import pathlib
+import pickle
 import re
 
 import click
@@ -517,9 +518,10 @@ def test_a_cost_stands_for_its_rules(name):
             arguments.with_defaults(
                 signature.bind_partial(cost=Cost("friction", metric="continuous"))
             )
-    twice = signature.bind_partial(cost=Cost("tobler", max_slope=1), max_slope=2)
-    with pytest.raises(InputError, match="max_slope is in cost already: give it once"):
-        arguments.with_defaults(twice)
+    for own in ({"max_slope": 1}, {}):  # its rules are also those that it leaves at the usual
+        twice = signature.bind_partial(cost=Cost("tobler", **own), max_slope=2)
+        with pytest.raises(InputError, match="max_slope is part of the cost, a Cost: give it"):
+            arguments.with_defaults(twice)
 
 
 def test_distances_of_a_cost():
@@ -527,9 +529,21 @@ def test_distances_of_a_cost():
     found = shortest_paths(HEIGHTS, [(0, 0)], cost=walk).distance()
     rules = {"cost": "tobler", "max_slope": 40.0, "connectivity": 16}
     assert np.array_equal(found, shortest_paths(HEIGHTS, [(0, 0)], **rules).distance())
-    for wrong in ({"connectivity": 5}, {"metric": "near"}, {"max_slope": -1}, {"model": 3}):
+    wrongs = {"connectivity": 5}, {"metric": "near"}, {"max_slope": -1}, {"model": 3}
+    for wrong in (*wrongs, {"corner_cutting": 1}, {"connectivity": None}):
         with pytest.raises(InputError, match=f"^{next(iter(wrong))} "):
             Cost(**{"model": "tobler", **wrong})
+
+
+def test_a_cost_keeps_its_rules():
+    """Whatever held them: an array, an iterator, or a dict that changes afterwards."""
+    pairs, given = [(-45.0, 3.0), (0.0, 1.0), (45.0, 2.0)], {"k": 3.0}
+    costs = [Cost("surface", given, vertical_factor=of) for of in (np.array(pairs), iter(pairs))]
+    given["k"] = 5.0
+    assert costs == [Cost("surface", {"k": 3.0}, vertical_factor=pairs)] * 2
+    assert len({*costs, pickle.loads(pickle.dumps(costs[0]))}) == 1
+    with pytest.raises(InputError, match=r"^cost of type type is not known"):
+        shortest_paths(HEIGHTS, [(0, 0)], cost=Cost)
 
 
 def test_threads_that_are_set_are_not_those_of_a_client(monkeypatch):
@@ -548,6 +562,25 @@ def test_threads_that_are_set_are_not_those_of_a_client(monkeypatch):
         arguments.DEFAULTS.clear()
 
 
+def test_a_call_goes_before_options_also_in_the_functions_that_it_calls():
+    """A DataArray is converted first, by a function that also takes options."""
+    cells, seen = xarray.DataArray(HEIGHTS, dims=("y", "x")), []
+    with terrain_gpu.set_options(progress=lambda cells, total: seen.append(cells)):
+        terrain_gpu.slope(cells, progress=lambda cells, total: None)
+        assert not seen
+        terrain_gpu.slope(cells)
+        assert sum(seen) == HEIGHTS.size  # as if given in the call
+
+
+def test_options_that_change_do_not_disturb_calls_of_other_threads():
+    """Which go through the options: these are replaced, and none changes."""
+    options = {"threads": 2, "memory_limit": "1GB"}
+    with terrain_gpu.set_options(**options):
+        before = arguments.DEFAULTS
+        with terrain_gpu.set_options(threads=1):
+            assert before == options
+
+
 def test_options_are_set_for_good_or_within_with(store):
     seen = []
     terrain_gpu.set_options(**RUN)
@@ -557,6 +590,11 @@ def test_options_are_set_for_good_or_within_with(store):
             terrain_gpu.slope(store, overwrite=True)
         assert sum(seen) == HEIGHTS.size
         assert arguments.DEFAULTS == RUN
+        again = terrain_gpu.set_options(threads=3)
+        for _ in range(2):  # like any other, it holds each time
+            with again:
+                assert arguments.DEFAULTS["threads"] == 3
+            assert arguments.DEFAULTS == RUN
         for name, value in {"threads": 0, "backend": "gpu", "progress": 5}.items():
             with pytest.raises(InputError, match=f"^{name}"):
                 terrain_gpu.set_options(**{name: value})

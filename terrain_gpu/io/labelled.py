@@ -25,6 +25,7 @@ from ..arguments import (
     refused,
     variable_of,
     with_defaults,
+    without_defaults,
     wrong,
 )
 from ..cells import is_nodata, layer_dtype
@@ -156,6 +157,10 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         bound = with_defaults(signature.bind(*args, **kwargs))
+        with without_defaults():  # which are among the arguments now
+            return run(bound)
+
+    def run(bound: inspect.BoundArguments) -> R:
         data = bound.arguments.get(first)
         kind = kind_of(data)
         if isinstance(data, np.ma.MaskedArray) and first == "data":

@@ -446,8 +446,9 @@ def test_a_corridor_between_places(monkeypatch, reverse):
     assert np.array_equal(found, total, equal_nan=True)
     assert (found.name, found.units, found.sizes) == ("corridor", "s", given.sizes)
     assert found.x.variable.identical(given.x.variable)
-    with pytest.raises(InputError, match="minimax: the cost of a path is its highest cell"):
-        given.terrain.corridor(*ends, cost="minimax")
+    for cost in ("minimax", terrain_gpu.Cost("minimax")):
+        with pytest.raises(InputError, match="minimax: the cost of a path is its highest cell"):
+            given.terrain.corridor(*ends, cost=cost)
     with pytest.raises(InputError, match="into: the corridor of an array is returned"):
         given.terrain.corridor(*ends, into="way", **how)
     with monkeypatch.context() as patch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ... import arguments
@@ -14,7 +14,15 @@ from ...errors import ArgumentError
 if TYPE_CHECKING:
     from .resolve import VerticalFactor
 
-CHECKS = {"connectivity": word(PathConnectivity), "metric": word(PathMetric)}
+CHECKS = {
+    "model": arguments.text,
+    "connectivity": word(PathConnectivity),
+    "metric": word(PathMetric),
+}
+
+
+def _checked(name: str, value: Any) -> Any:
+    return CHECKS.get(name, arguments.check)(name, value)
 
 
 @dataclass(frozen=True)
@@ -52,17 +60,17 @@ class Cost:
     """
 
     model: CostName | str
-    parameters: Mapping[str, float] | None = None
+    parameters: Mapping[str, float] | None = field(default=None, hash=False)
     connectivity: PathConnectivity = 8
     metric: PathMetric = "steps"
     corner_cutting: bool = True
     max_slope: float | None = None
-    vertical_factor: VerticalFactor | None = None
+    vertical_factor: VerticalFactor | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        arguments.text("model", self.model)
-        for name, value in self._rules().items():
-            CHECKS.get(name, arguments.check)(name, value)
+        for one in fields(self):
+            if (value := getattr(self, one.name)) is not None or one.default is not None:
+                object.__setattr__(self, one.name, _checked(one.name, value))
 
     def _rules(self) -> dict[str, Any]:
         """The fields other than the model that differ from their defaults."""
@@ -76,11 +84,14 @@ class Cost:
         Raises
         ------
         ArgumentError
-            when the call also has one of these arguments, or its function does not have it.
+            when the call also has one of these arguments, or its function does not have a rule.
         """
+        for one in fields(self)[1:]:
+            if one.name in call.arguments:
+                raise ArgumentError(
+                    f"{{{one.name}}} is part of the {{cost}}, a Cost: give it there"
+                )
         for name, value in self._rules().items():
-            if name in call.arguments:
-                raise ArgumentError(f"{{{name}}} is in {{cost}} already: give it once")
             if name not in call.signature.parameters:
                 raise refused("cost", " has {rule}, which is not possible here: leave it out",
                               rule=f"{name}={value!r}")  # fmt: skip
