@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
 
-from .errors import StoreError
+from .errors import InputError, StoreError
 from .progress import Progress, silent
 from .running import checked_files, compute
 from .store import TileStore
@@ -57,6 +57,11 @@ def provide(
         asked.load(asked.refuses)(asked, store)
     options = options_of(type(asked)).items()
     written = [getattr(asked, name) for name, one in options if one.option.layer == "write"]
+    for layer in {one.layer for one in asked.inputs()}.intersection(written):
+        raise InputError(
+            f"{store.path}: a result ({layer}) and the layers that it is computed from must have "
+            "different names"
+        )
 
     def begin(step: str) -> AbstractContextManager[Progress]:
         refuse_existing(store, written, settings)

@@ -321,6 +321,16 @@ def test_what_cannot_be_kept(dem, capsys, words, told):
     assert told in capsys.readouterr().err
 
 
+def test_a_name_of_its_input_is_refused_before_directions(dem, capsys):
+    assert call("convert-dataset dem.tif s.zarr -q") == 0
+    assert call("fill s.zarr --into elevation --overwrite") == 2
+    assert (
+        "(elevation) and the layers that it is computed from must have different"
+        in capsys.readouterr().err
+    )
+    assert list(TileStore.open("s.zarr").layers) == ["elevation"]
+
+
 def test_areas_need_a_unit_of_length(tmp_path):
     data = np.random.default_rng(5).integers(0, 7, (70, 80)).astype(np.int16)
     store = make_store(tmp_path / "s.zarr", data, None, 64)
