@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from .arguments import checked
-from .hydrology.completing import completed
 from .io.labelled import opened_store, takes_dataarrays
 from .prerequisites import provide
 from .progress import silent
@@ -102,7 +101,7 @@ def function_of(command: str) -> Callable[..., Any]:
         given |= dict(zip(options, args, strict=False))
         asked = cls(**{name: given.pop(name) for name in options if name in given})
         opened = opened_store(store)
-        before = {} if isinstance(cls.needs, str) else provide(asked, opened, given)
+        before = provide(asked, opened, given)
         found = compute(asked, opened, **given)
         found.report.add_steps_before(before)
         return found
@@ -110,10 +109,6 @@ def function_of(command: str) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = cls.function
     call.__module__, call.__doc__ = __package__, documentation(cls)
     call.__signature__ = signature(cls)  # type: ignore[attr-defined]
-    if isinstance(cls.needs, str):
-        layers = {kind: tuple(n for n, o in options.items() if o.option.layer == kind)
-                  for kind in ("read", "write")}  # fmt: skip
-        call = completed(reads=layers["read"], writes=layers["write"])(call)
     checks = {name: one.check for name, one in options.items()}
     call = checked(*cls.rules, **checks)(call)
     if (path := drawn(cls)) is not None:

@@ -100,8 +100,8 @@ def _provided(
 
 def _chained(store: TileStore, how: dict[str, Any], show: Show) -> dict[str, float]:
     """As `_provided`, of compute-mst, which is not a tool yet."""
-    chain = import_module(".hydrology.chain", __package__)
-    seconds: dict[str, float] = chain.provide_tree(store, show, **how)
+    trees = import_module(".hydrology.conditioning", __package__)
+    seconds: dict[str, float] = trees.provide_tree(store, show, **how)
     return seconds
 
 

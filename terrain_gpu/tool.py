@@ -254,7 +254,7 @@ class Tool:
     rules: ClassVar[tuple[Rule, ...]] = ()
     refuses: ClassVar[str] = ""
     provides: ClassVar[str] = ""
-    needs: ClassVar[tuple[str, ...] | str] = ()
+    needs: ClassVar[tuple[str, ...]] = ()
     modules: ClassVar[tuple[str, ...]] = ()
     style: ClassVar[str | None] = None
 

@@ -259,7 +259,7 @@ class Heights(Form):
         return [click.option(as_option(one.name), default=None, metavar="NAME", help=text)]
 
     def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
-        from ..hydrology.chain import heights_in
+        from ..hydrology.conditioning import heights_in
 
         if settings[name] is not None:
             return settings[name]

@@ -78,14 +78,13 @@ def command_of(operation: Any) -> click.Command:
     --json, -v and -q; and --verify if it is PROVEN. A module may say which MODULES of the package
     its workers import before they start, and what it found (`tell`); it may `refuse` settings
     before any work, and name further options of files that it READS. One that can run ON_GPU also
-    has --backend,
-    --device and --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A raster may
-    stand in place of a store, and files in place of frictions and barriers. One with NEEDS, the
-    name of a function of `hydrology.needs`, or `provide`, which may call one, computes the layers
-    that are missing. It names the options of layers that it WRITES, if not --into. A PROGRAM of its
-    own has --version. FUNCTION is the name in Python, if it is another.
+    has --backend, --device and --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A
+    raster may stand in place of a store, and files in place of frictions and barriers. One that can
+    `provide` layers that are missing computes them first. It names the options of layers that it
+    WRITES, if not --into. A PROGRAM of its own has --version. FUNCTION is the name in Python, if it
+    is another.
     """
-    provides = hasattr(operation, "provide") or hasattr(operation, "NEEDS")
+    provides = hasattr(operation, "provide")
     writes = getattr(operation, "WRITES", ("into",))
     on_gpus = getattr(operation, "ON_GPUS", False)
     on_gpu = on_gpus or getattr(operation, "ON_GPU", False)
@@ -229,9 +228,8 @@ def _command(
 
 def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dict[str, float]:
     """Compute the layers that an operation needs; return the seconds of each step."""
-    if not (hasattr(operation, "provide") or hasattr(operation, "NEEDS")):
+    if not hasattr(operation, "provide"):
         return {}
-    from ..hydrology import needs
     from ..prerequisites import how_of, refuse_other_run
     from ..store import TileStore
 
@@ -242,8 +240,8 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
         refuse_other_run(opened, names, settings, step)
         return options.progress_of(step)
 
-    provide = operation.provide if hasattr(operation, "provide") else needs.of(operation.NEEDS)
-    found: dict[str, float] = provide(opened, show, how_of(opened, settings), settings)
+    how = how_of(opened, settings)
+    found: dict[str, float] = operation.provide(opened, show, how, settings)
     return found
 
 

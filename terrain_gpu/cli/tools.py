@@ -37,15 +37,11 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
     def provide(
         store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
     ) -> dict[str, float]:
+        from .. import prerequisites
+
         take(store, settings)
         opened = type(store).open(store.path)  # which may have layers of files now
-        if not isinstance(cls.needs, str):
-            from ..prerequisites import provide as provided
-
-            return provided(asked(settings), opened, settings, show)
-        from ..hydrology import needs
-
-        return needs.of(cls.needs)(opened, show, how, settings)
+        return prerequisites.provide(asked(settings), opened, settings, show)
 
     def run(store: TileStore, **settings: Any) -> Any:
         from ..running import compute
@@ -166,10 +162,6 @@ def _is_read(one: ToolOption) -> bool:
 
 def _modules(cls: type[Tool]) -> tuple[str, ...]:
     """The modules that workers import for a tool and what it needs, without the name of ours."""
-    before = (
-        []
-        if isinstance(cls.needs, str)
-        else [_modules(tool_of(name)) for name in cls.needs if name in TOOLS]
-    )
+    before = [_modules(tool_of(name)) for name in cls.needs if name in TOOLS]
     own = cls.__module__.partition(".")[2] + cls.operation.partition(":")[0]
     return tuple(dict.fromkeys([*cls.modules, *chain.from_iterable(before), own]))

@@ -5,6 +5,6 @@
 - `along_flow`: passes along flow directions
 - `divided_flow`: passes along flow over several directions
 
-A command needs layers of others. `needs` says which ones, `chain` computes those that are missing,
-and `completing` has the functions of commands ask for them.
+`conditioning` computes what flow directions need: the spanning tree, of elevations that are burned,
+breached or filled first. What other commands need is declared with their inputs.
 """

@@ -26,7 +26,7 @@ from terrain_gpu import (
     minimum_spanning_tree,
 )
 from terrain_gpu.errors import InputError, StoreError
-from terrain_gpu.hydrology.chain import heights_in
+from terrain_gpu.hydrology.conditioning import heights_in
 from terrain_gpu.hydrology.flow_direction.operation import ways_of
 from terrain_gpu.hydrology.forest.source import heights_of
 from terrain_gpu.io.places import from_vector

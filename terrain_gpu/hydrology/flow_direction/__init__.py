@@ -135,7 +135,7 @@ class FlowDirection(Tool):
     operation = ".operation:operation_of"
     gpu = "one"
     rules = (late_rule("hydrology.flow_direction.operation:refuse_arguments"),)
-    provides = "..needs:flow_direction"
+    provides = "..conditioning:provide"
     needs = ("burn", "breach")
     mark = "flats"
     proof = ".proof:verify_stored_gradient"

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...arguments import at_least_one, not_negative
 from ...plurals import counted
-from ...tool import InputLayer, PathLike, PlacesLike, Tool, drawing, option, places, tool
+from ...tool import InputLayer, PathLike, PlacesLike, Tool, drawing, made_by, option, places, tool
 
 
 @tool
@@ -75,11 +75,12 @@ class ExtractNetwork(Tool):
     operation = ".operation:network_of"
     result = "Network"
     rules = (at_least_one("min_length", "keep"),)
-    needs = "extract_network"
+    refuses = ".operation:refuse"
+    needs = ("compute-mst",)
     modules = ("spanning_tree.operation",)
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        return InputLayer("elevation"), InputLayer("mst", "uint8")
+        return InputLayer("elevation"), InputLayer("mst", "uint8", made_by=made_by("compute-mst"))
 
     @classmethod
     def planned(cls, asked: dict[str, Any]) -> ExtractNetwork:

@@ -33,6 +33,7 @@ from ...io.lines import tell_without_crs
 from ...io.places import NO_PLACES, Places, PlacesLike, as_places
 from ...io.settling import Ground, refuse_unusable
 from ...report import Report
+from ...spanning_tree import LAYER as TREE
 from ...store import Layer, TileStore
 from ..common.outlets import cells_in
 from ..forest.block import read_forest
@@ -40,7 +41,7 @@ from ..forest.features import features, write_lines
 from ..forest.lines import POSSIBLE_BYTES, PieceFile, trace_pieces
 from ..forest.plan import plan_blocks, planned_skeleton
 from ..forest.skeleton import ByBlock
-from ..forest.source import Forest, open_forest
+from ..forest.source import Forest, heights_in, open_forest
 from . import ExtractNetwork, prune
 from .proof import plan_network_proof, verify_network
 
@@ -91,6 +92,12 @@ def network_of(store: TileStore | None, asked: ExtractNetwork) -> NetworkLines:
     cells = open_forest(store).cells
     kept = NO_PLACES if asked.keep is None else kept_places(cells, asked.keep)
     return NetworkLines(str(store.path), path, asked.min_length, kept)
+
+
+def refuse(asked: ExtractNetwork, store: TileStore) -> None:
+    """Refuse places to keep that cannot be, before a spanning tree is computed for them."""
+    if asked.keep is not None and TREE not in store:
+        kept_places(heights_in(store), asked.keep)
 
 
 def kept_places(cells: Layer, keep: PlacesLike) -> Places:

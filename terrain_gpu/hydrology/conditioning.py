@@ -1,4 +1,8 @@
-"""Layers that hydrology needs before the one that is asked for: computed where they are missing."""
+"""What flow directions need: a spanning tree of elevations, burned or breached first, or filled.
+
+`provide` computes what a store lacks. A layer made from other elevations or with other settings is
+refused, or replaced with --overwrite.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +21,86 @@ from ..running import compute
 from ..spanning_tree import LAYER as TREE
 from ..spanning_tree import minimum_spanning_tree
 from ..store import Layer, TileStore
+from .breach import LAYER as BREACHED
 from .breach import Breach
 from .breach.operation import BreachedHeights
+from .burn import LAYER as BURNED
 from .burn import Burn
-from .burn.operation import Burned
+from .burn.operation import Burned, burned
 from .common.codes import TREE_DIRECTIONS
-from .common.outlets import Asked, Outlets, named_outlets
+from .common.outlets import Asked, Outlets, named_outlets, with_inner_voids
 from .fill import LAYER as FILLED
 from .fill import Fill
 from .flow_direction import FlowDirection
+from .flow_direction.operation import ways_of
 from .forest import source
 from .forest.source import open_forest
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 """Shows the progress of a named step."""
+
+
+def provide(
+    asked: FlowDirection, store: TileStore, how: dict[str, Any], show: Show, *, direct: bool
+) -> dict[str, float]:
+    """Compute the layers that flow directions need and a store lacks.
+
+    Parameters
+    ----------
+    direct
+        Whether a user asked for directions. Other tools need those over `heights_in`.
+
+    Returns
+    -------
+    dict
+        Seconds of each layer that was computed.
+    """
+    depressions, flats = ways_of(asked.depressions, asked.flats)
+    ends, layer = Asked.of(asked.outlets, asked.add_outlets), asked.layer
+    seconds = dict[str, float]()
+    inner = with_inner_voids(ends.outlets)
+    _refuse_outlets(store, ends)
+    changed = asked.burn, asked.max_distance, asked.max_depth
+    if not direct:
+        layer = heights_in(store).name
+    elif layer is None and any(one is not None for one in changed):
+        layer = heights_in(store, plain=True).name
+    if layer is not None:
+        how = {**how, "replace": direct and how["overwrite"]}
+        burning = None
+        if asked.burn is not None and asked.burn_depth is not None:
+            streams = Burn(asked.burn, asked.burn_depth, layer)
+            burning = burned(store, streams, "burn", "burn_depth")
+        made = BREACHED if depressions == "breach" else BURNED if burning else None
+        if not how["replace"]:  # before the work
+            refuse_tree(store, made or layer, made=made is not None)
+        if burning is not None:
+            seconds |= provide_heights(store, burning, show, **how)
+            layer = BURNED
+        if depressions == "breach":
+            distance, depth = asked.max_distance or 50, asked.max_depth
+            breach = Breach(distance, max_depth=depth, inner_voids=inner, layer=layer)
+            breaching = BreachedHeights.of(store, breach)
+            seconds |= provide_heights(store, breaching, show, **how)
+            layer = BREACHED
+    elif depressions == "breach" and TREE not in store:
+        if BREACHED in store:
+            refuse_stale(store, BREACHED)
+        else:
+            heights = heights_in(store).name
+            breaching = BreachedHeights.of(store, Breach(inner_voids=inner, layer=heights))
+            seconds |= provide_heights(store, breaching, show, **how)
+        seconds |= provide_tree(store, show, layer=BREACHED, **how)
+    if flats == "tree":
+        return {**seconds, **provide_tree(store, show, layer=layer, **how)}
+    filled = provide_filled(store, asked.filled, ends, show, layer=layer, **how)
+    return {**seconds, **filled}
+
+
+def _refuse_outlets(store: TileStore, asked: Asked) -> None:
+    """Refuse, before a spanning tree is computed for them, outlets that cannot be."""
+    if TREE not in store:
+        Outlets.of(heights_in(store), *asked)
 
 
 def provide_heights(
@@ -48,7 +118,7 @@ def provide_heights(
     replace
         Whether another layer of the operation is replaced.
     how
-        Of all steps, see `completing.how_of`.
+        Of all steps, see `prerequisites.how_of`.
 
     Returns
     -------
@@ -107,7 +177,7 @@ def provide_tree(
     replace
         Whether one of other heights is replaced.
     how
-        Of all steps, see `completing.how_of`.
+        Of all steps, see `prerequisites.how_of`.
 
     Returns
     -------
