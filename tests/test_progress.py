@@ -154,9 +154,9 @@ def test_resuming_what_is_finished_counts_to_its_total(name, store):
     RUNS[name](store, Recorded())
     told = Recorded()
     if name.startswith("tree"):
-        terrain_gpu.minimum_spanning_tree(store, verify=True, resume=True, progress=told)
+        found = terrain_gpu.minimum_spanning_tree(store, verify=True, resume=True, progress=told)
     else:
-        terrain_gpu.shortest_paths(
+        found = terrain_gpu.shortest_paths(
             store,
             [(0, 0)],
             cost="absdiff",
@@ -167,6 +167,7 @@ def test_resuming_what_is_finished_counts_to_its_total(name, store):
             progress=told,
         )
     assert told.seen == told.total == 150 * 170
+    assert found.report.valid_cells == 150 * 170 - 20 * 60
 
 
 def test_a_bar_is_shown_on_a_terminal_only(monkeypatch):

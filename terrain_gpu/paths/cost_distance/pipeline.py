@@ -382,7 +382,9 @@ def _result(
 ) -> ShortestPaths:
     report.settings["method"] = problem.method
     report.result |= {"wrap": problem.wrap, "unit": problem.unit}
-    report.valid_cells = report.result.pop("valid_cells", 0)
+    valid = report.result.pop("valid_cells", None)
+    # An earlier run counted them if this one found its layers finished.
+    report.valid_cells = problem.layers[0].info["valid_cells"] if valid is None else valid
     found = report.result["reached"], report, arrays, problem.blocks, problem.lengths
     return ShortestPaths(layers, problem.grid, *found)
 
