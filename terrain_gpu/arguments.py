@@ -97,17 +97,23 @@ def with_defaults(call: inspect.BoundArguments) -> inspect.BoundArguments:
     cost: Any = call.arguments.get("cost")
     if hasattr(type(cost), "fill_in"):
         cost.fill_in(call)
+    given = set(call.arguments)
     for name, value in ({} if _WITHIN.get() else DEFAULTS).items():
         if name in call.signature.parameters and name not in call.arguments:
             call.arguments[name] = value
-            if name == "threads" and _client_of(call) is not None:
-                del call.arguments[name]
+    if "client" not in given and not _has_store(call):
+        call.arguments.pop("client", None)  # workers need a store
+    if "threads" not in given and call.arguments.get("client") is not None:
+        call.arguments.pop("threads", None)  # workers have their own
     return call
 
 
-def _client_of(call: inspect.BoundArguments) -> Any:
-    usual = DEFAULTS.get("client") if "client" in call.signature.parameters else None
-    return call.arguments.get("client", usual)
+def _has_store(call: inspect.BoundArguments) -> bool:
+    """Whether the first argument of a call is a store, not a raster or an array in place of one."""
+    first = next(iter(call.signature.parameters))
+    given = call.arguments.get(first)
+    is_store = isinstance(given, str | os.PathLike) or hasattr(given, "layers")
+    return first not in ("store", "data") or (is_store and not is_raster(given))
 
 
 def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:

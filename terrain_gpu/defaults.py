@@ -32,7 +32,8 @@ class set_options:
     gpu_memory_limit
         Limit on the GPU memory.
     client
-        A ``distributed.Client`` whose workers solve the blocks.
+        A ``distributed.Client`` whose workers solve the blocks of stores; rasters and arrays are
+        computed in this process.
     progress
         Called with the cells just done and all cells; "auto" for a tqdm bar.
 

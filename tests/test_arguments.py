@@ -547,17 +547,20 @@ def test_a_cost_keeps_its_rules():
 
 
 def test_threads_that_are_set_are_not_those_of_a_client(monkeypatch):
-    @arguments.checked(client=lambda name, value: value)
-    def run(*, threads=None, client=None):
+    """And a client that is set is for stores, as its workers are."""
+
+    @arguments.checked(data=lambda name, value: value, client=lambda name, value: value)
+    def run(data, *, threads=None, client=None):
         return threads, client
 
     terrain_gpu.set_options(threads=2)
     try:
-        assert run() == (2, None)
-        assert run(client="one") == (None, "one")
+        assert run("s.zarr") == (2, None)
+        assert run("s.zarr", client="one") == (None, "one")
         monkeypatch.setitem(arguments.DEFAULTS, "client", "all")
-        assert run() == (None, "all")
-        assert run(client=None) == (2, None)
+        assert run("s.zarr") == (None, "all")
+        assert run("s.zarr", client=None) == (2, None)
+        assert run(HEIGHTS) == run(__file__) == (2, None)
     finally:
         arguments.DEFAULTS.clear()
 
