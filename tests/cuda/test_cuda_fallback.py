@@ -492,7 +492,7 @@ def test_an_overflow_and_then_no_memory(asked, monkeypatch, heights, caplog):
     expected = shortest_paths(HEIGHTS, SOURCES, backend="cpu")
     np.testing.assert_array_equal(found.distance(), expected.distance())
     first, second = warnings(caplog)
-    assert first == "distances do not fit into 32 bits; starting again with 64"
+    assert first == "distances do not fit into 32 bits; starting again with 64 bits"
     assert second == f"on the CPU from now on: {FULL}"
     assert asked == [0]
 

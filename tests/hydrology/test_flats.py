@@ -213,7 +213,7 @@ def test_lengths_on_the_ellipsoid(tmp_path):
 def test_what_is_refused(tmp_path):
     z = np.random.default_rng(1).integers(0, 9, (70, 80)).astype(np.int16)
     store = make_store(tmp_path / "s.zarr", z, None, 64)
-    with pytest.raises(StoreError, match="no layer 'levels' of filled heights; terrain-gpu fill"):
+    with pytest.raises(StoreError, match="no layer 'levels'; it has: elevation"):
         flow_direction(store, flats="gradient", filled="levels")
     with pytest.raises(StoreError, match="elevation: not made by fill"):
         flow_direction(store, flats="gradient", filled="elevation")

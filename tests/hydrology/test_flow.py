@@ -568,7 +568,7 @@ def test_directions_in_a_wrong_encoding_are_named(tmp_path, monkeypatch, capsys,
 
     message = "x.tif: row 66, column 70: value 9 is not a direction in encoding 'grass' (8, 7, 6, "
     assert message in refused("x.tif s.zarr --layer codes")
-    assert "leave out --clamp-min" in refused("x.tif s.zarr --clamp-min 1 --overwrite")
+    assert "--clamp-min cannot be applied" in refused("x.tif s.zarr --clamp-min 1 --overwrite")
     raster_of(codes, "t.tif", tag="tardem")
     assert "t.tif: its tag FLOW_DIRECTION_ENCODING names an unknown" in refused("t.tif t.zarr")
     assert "the encodings grass and tardem" in refused("x.tif t.tif t.zarr")

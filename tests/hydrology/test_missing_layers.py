@@ -334,7 +334,7 @@ def test_an_unfinished_run_is_refused_before_the_work(tmp_path, no_fsync, monkey
     store = write(tmp_path / "s.zarr", heights())
     stopped(monkeypatch, "flow_direction", lambda: compute("flow_direction", store))
     terrain_gpu.remove_layers(store, ["mst"], force=True)
-    with pytest.raises(StoreError, match=r"unfinished run of layer 'flow_direction' is there"):
+    with pytest.raises(StoreError, match=r"has an unfinished run of layer 'flow_direction'"):
         compute("flow_direction", store)
     assert TileStore.open(store).layers == ["elevation"]
     compute("flow_direction", store, resume=True)  # the tree that was removed is computed again

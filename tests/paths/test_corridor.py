@@ -428,7 +428,7 @@ def test_layers_that_hold_no_distances(tmp_path, caplog):
     corridor(store, ["a", "twice"])
     assert [text.split(";")[0] for text in caplog.messages] == [
         "twice has no record of being distances made by compute-sssp",
-        "a and twice are both 0 at a cell",
+        "a and twice are both 0 at a cell, which is a source of both or is reached at no cost",
     ]
 
 
