@@ -212,7 +212,7 @@ MUTATIONS = {
     "an attribute less": (lambda f: f[2]["properties"].pop("hack"), "line 3: hack is None"),
     "a number as text": (
         lambda f: f[2]["properties"].update(id="3"),
-        "line 3: id is '3' where 3 is",
+        "line 3: id is '3' instead of 3",
     ),
     "a code as a number": (
         lambda f: f[2]["properties"].update(pfafstetter=1),
@@ -287,11 +287,11 @@ ROWS = "UPDATE {} SET {} WHERE rowid = {}"
         ("DELETE FROM streams WHERE rowid = 7", "on no line"),
         ("ALTER TABLE streams RENAME TO other", "cannot be read back"),
         ("DROP TABLE junctions", "cannot be read back"),
-        (ROWS.format("junctions", "kind = 'outlet'", 9), "junction 9: kind is 'outlet' where '"),
+        (ROWS.format("junctions", "kind = 'outlet'", 9), "junction 9: kind is 'outlet' instead of '"),
         (ROWS.format("junctions", "upstream = 7", 9), "junction 9: upstream is 7"),
-        (ROWS.format("junctions", "downstream = 0", 9), "junction 9: downstream is 0 where 9"),
+        (ROWS.format("junctions", "downstream = 0", 9), "junction 9: downstream is 0 instead of 9"),
         (ROWS.format("junctions", "elevation = 0.5", 9), "junction 9: elevation is 0.5"),
-        (ROWS.format("junctions", "id = 8", 9), "junction 9: id is 8 where 9 is right"),
+        (ROWS.format("junctions", "id = 8", 9), "junction 9: id is 8 instead of 9"),
         (
             ROWS.format("junctions", "geom = (SELECT geom FROM junctions WHERE rowid = 8)", 9),
             "junction 9: is not at the centre of its cell",

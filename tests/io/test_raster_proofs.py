@@ -492,7 +492,7 @@ def test_sources_that_are_not_there_leave_a_layer_unproven(converted):
         file.write(b"other")
     code, found = verify(store)
     assert (code, found["verified"]) == (0, False)
-    assert found["unproven"] == f"its source {path} has changed since"
+    assert found["unproven"] == f"its source {path} has changed since the conversion"
     path.unlink()
     code, found = verify(store)
     assert (code, found["verified"]) == (0, False)

@@ -701,7 +701,7 @@ def test_wrong_arguments(terrain):
     for how, message in (
         ({"method": "index"}, "needs a store"),
         ({"build_index": True}, "needs a store"),
-        ({"method": "dijkstra", "build_index": True}, "not dijkstra"),
+        ({"method": "dijkstra", "build_index": True}, "cannot be combined with method dijkstra"),
         ({"method": "magic"}, "use one of relax, index, dijkstra"),
     ):
         with pytest.raises(InputError, match=message):

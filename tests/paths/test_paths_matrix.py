@@ -474,7 +474,7 @@ def test_what_a_cluster_does_not_compute(store, tmp_path, cluster):
     for data, how, message in (
         (store, {"output": table, "backend": "cuda"}, "on the CPU; leave out backend cuda"),
         (store, {}, "give output"),
-        (ROUGH, {"output": table}, "only from stores"),
+        (ROUGH, {"output": table}, "only be used with a store"),
     ):
         with pytest.raises(InputError, match=message):
             cost_matrix(data, MANY, client=cluster, **how)
@@ -609,7 +609,7 @@ def test_limits_that_are_too_small(store):
         ({"sources": [(0, 0)], "cost": "friction"}, "needs frictions"),
         ({"sources": [(0, 0, -1), (1, 1)]}, "negative"),
         ({"sources": [(0, 0, 0.5), (1, 1)]}, "must be an integer"),
-        ({"sources": [(0, 0)], "nodata": 3}, "for arrays"),
+        ({"sources": [(0, 0)], "nodata": 3}, "only be used with arrays"),
     ],
 )
 def test_wrong_inputs(store, tmp_path, monkeypatch, given, message):

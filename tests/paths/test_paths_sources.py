@@ -908,7 +908,7 @@ def test_one_side_without_a_crs(tmp_path):
         from_vector(GRID, bare)
     plain = save_json(tmp_path / "plain.geojson", feature(geometry("Point", [1.5, -2.5])))
     with pytest.raises(
-        InputError, match=r'plain.geojson: is in EPSG:4326 but the raster has no .*"crs": null'
+        InputError, match=r'plain.geojson: is in EPSG:4326, but the raster has no .*"crs": null'
     ):
         from_vector(BARE, plain)
     with pytest.warns(UserWarning, match="crs"):

@@ -437,7 +437,7 @@ def test_only_columns_that_count_are_judged(tmp_path, lines):
         ("<3,4\n5,6\n", "line 1: '<3, 4' is not"),
         ("nodata,0\n5,6\n", "line 1: 'nodata, 0' is not"),
         ("1;1,5\n2;2,5\n", "line 1: '1;1, 5' is not"),
-        ("class,friction\n1,1,5\n", "line 2 has 3 fields instead of 2; .* with a point"),
+        ("class,friction\n1,1,5\n", "line 2 has 3 fields instead of 2; use decimal points"),
         ("class,friction,what\n1,1,5,wood\n", "line 2 has 4 fields instead of 3"),
         ("class,friction,\n1,1,5,\n", "line 2 has 4 fields instead of 3"),
         ("class;friction\n1;1,5\n", "line 2: '1, 1,5' is not .*decimals with a point"),
