@@ -74,7 +74,7 @@ class FeatureFile(Form):
         return from_file(store.grid, file, limit, name, all_touched=True)
 
 
-class Streams(FeatureFile):
+class StreamCells(FeatureFile):
     """The cells that streams of a file touch."""
 
     def read(self, name: str, file: str, store: TileStore, limit: int | None) -> Any:
@@ -269,7 +269,7 @@ class Heights(Form):
 
 FORMS: dict[str, Form] = {
     "features": FeatureFile(),
-    "streams": Streams(),
+    "streams": StreamCells(),
     "heights": Heights(),
     "valued features": ValuedFeatures(),
     "kept": CellsToKeep(),

@@ -242,7 +242,7 @@ MUTATIONS = [
     (swapped, "for the class of label [56]"),
     (relabelled, "for the class of label [67]"),
     (turned, "feature 6: .*(has the outside on its left|leads round a hole|cells is)"),
-    (turned_hole, "feature 1: cells is 24 where"),
+    (turned_hole, "feature 1: cells is 24 instead of"),
     (opened, "feature 6: a ring is not closed"),
     (hole_of_another, "feature 1: .* is the first of its polygon, but leads round a hole"),
     (
