@@ -488,7 +488,7 @@ def test_a_value_that_is_nodata_in_another_input_is_refused(tmp_path, own):
         with pytest.raises(
             InputError,
             match=r"east\.tif: row 1, column 1: value 0 would become nodata, as it is in .*west"
-            r"\.tif; choose another nodata value .* --nodata, or use --nodata 0 if it means nodata in all",
+            r"\.tif; choose another nodata value .* --nodata, or use --nodata 0 if it means",
         ):
             convert_dataset(order, tmp_path / "s")
     assert not (tmp_path / "s").exists()
