@@ -225,7 +225,7 @@ def test_what_is_refused(tmp_path):
     flow_direction(store, flats="gradient")
     with pytest.raises(StoreError, match="flow_direction: made from filled heights"):
         fill(store, into="again")
-    with pytest.raises(InputError, match="_tree, which must stay; give these directions an"):
+    with pytest.raises(InputError, match="and the layers that it is computed from must have"):
         flow_direction(store, flats="gradient", into=TREE_DIRECTIONS, overwrite=True)
     flow_direction(store, [(5, 5)], into=TREE_DIRECTIONS, overwrite=True)
     with pytest.raises(StoreError, match=r"filled: computed from other cells .*_tree"):
