@@ -65,7 +65,7 @@ def _refuse_other_grid(output: str | None, store: str) -> None:
 def _refuse_gpus_of_workers(settings: dict[str, Any]) -> None:
     """Refuse, before any step, what the last one would refuse."""
     if settings.get("backend") == "cuda" and settings["client"] is not None:
-        from ..hydrology.common.backend import ON_CLUSTER, refuse_cuda
+        from ..running import ON_CLUSTER, refuse_cuda
 
         refuse_cuda("cuda", ON_CLUSTER)
 

@@ -29,12 +29,12 @@ from terrain_gpu import (
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
+from terrain_gpu.cuda.backend import Placement, find_gpu
 from terrain_gpu.engine.run import run as run_operation
 from terrain_gpu.errors import InputError, PlanError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import area_units
 from terrain_gpu.hydrology.along_flow import gpu as flow_gpu
-from terrain_gpu.hydrology.common.backend import placed
 from terrain_gpu.hydrology.fill.operation import PlainFill
 from terrain_gpu.hydrology.flow_direction import gpu as directions_gpu
 
@@ -238,7 +238,7 @@ def test_levels_along_a_circle_are_refused(tmp_path):
     codes[70, 70], codes[70, 71] = 1, 16
     store_of_codes(store, codes, grid=TileStore.open(store).grid, name="round")
     operation = PlainFill(str(store), directions="round")
-    place = placed(64, "cuda", 0, None, None, None, lambda *told: None)
+    place = Placement(find_gpu("cuda", 0, None, None, 64), lambda *told: None)
     with pytest.raises(StoreError, match="row 70, column 70: directions lead round in a circle"):
         run_operation(operation, place=place)
 

@@ -18,12 +18,12 @@ from ...engine.run import Run
 from ...errors import ArgumentError
 from ...grid import BlockGrid
 from ...grid.lengths import Measured
+from ...running import refuse_cuda
 from ...store import TileStore
 from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Inflows
 from ..along_flow.kernels import TAKE
 from ..along_flow.operation import AlongFlow, plan_flow
-from ..common.backend import refuse_cuda
 from ..common.codes import DIRECTIONS, NOWHERE, open_directions
 from ..common.sums import EDGE_LAYER, EdgeRule, SumRule, count_dtype, edge_dtype
 from ..common.weights import Rule, WeightRule, described_sums, refuse_rule, rule_of
