@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from .arguments import *
 from .engine.run import Result
-from .io.labelled import StoreLike
+from .io.labelled import RasterLike, StoreLike
 from .progress import Progress, silent
 from .tool import PathLike, PlacesLike
 '''

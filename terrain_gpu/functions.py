@@ -9,7 +9,10 @@ from dataclasses import MISSING
 from functools import cache
 from typing import Any, NamedTuple
 
-from .arguments import checked
+import numpy as np
+
+from .arguments import checked, devices, raster_or_store
+from .errors import ArgumentError
 from .io.labelled import opened_store, takes_dataarrays
 from .prerequisites import provide
 from .progress import silent
@@ -28,6 +31,7 @@ class _Documented(NamedTuple):
 
 
 STORE = "A store or a raster (a path), or a DataArray."
+STORE_OR_ARRAY = "A store or a raster (a path), a DataArray, or a 2-D array (or nested lists)."
 PROVIDED = "Layers that the function needs and the store lacks are computed first."
 
 RUN = {
@@ -74,6 +78,34 @@ RUN = {
 }
 """Parameters of every function that makes layers."""
 
+ON_GPUS = {
+    "backend": _Documented(
+        "Backend",
+        "auto",
+        '"cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.',
+    ),
+    "device": _Documented(
+        "Devices",
+        0,
+        'Number of the GPU; or numbers of several, or "all", between which the raster is shared.',
+    ),
+    "client": RUN["client"]._replace(
+        help="A ``distributed.Client`` whose workers solve the blocks of a store, each within "
+        "`memory_limit`. None for this process. Each computes on the first GPU that it sees if "
+        '`backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; '
+        "`device` does not matter."
+    ),
+}
+"""Parameters of functions that can run on several GPUs."""
+
+OVER_ARRAYS = {
+    "memory_limit": RUN["memory_limit"]._replace(
+        help=f"{RUN['memory_limit'].help} For arrays: without the caller's own memory, with the "
+        "results; no limit when None."
+    )
+}
+"""Parameters of functions of arrays."""
+
 GPU = {"backend", "device", "gpu_memory_limit"}
 OF_LAYERS = {"compress", "resume"}
 
@@ -100,6 +132,11 @@ def function_of(command: str) -> Callable[..., Any]:
     def call(store: Any, *args: Any, **given: Any) -> Any:
         given |= dict(zip(options, args, strict=False))
         asked = cls(**{name: given.pop(name) for name in options if name in given})
+        if isinstance(store, np.ndarray):
+            if given.get("client") is not None:
+                raise ArgumentError("a cluster computes only from stores; leave out {client}")
+            return cls.load(cls.arrays)(asked, store, **given)
+        _refuse_of_arrays(asked)
         opened = opened_store(store)
         before = provide(asked, opened, given)
         found = compute(asked, opened, **given)
@@ -110,12 +147,24 @@ def function_of(command: str) -> Callable[..., Any]:
     call.__module__, call.__doc__ = __package__, documentation(cls)
     call.__signature__ = signature(cls)  # type: ignore[attr-defined]
     checks = {name: one.check for name, one in options.items()}
+    if cls.arrays:
+        checks["data"] = raster_or_store
+    if cls.gpu == "several":
+        checks["device"] = devices
     call = checked(*cls.rules, **checks)(call)
     if (path := drawn(cls)) is not None:
         from .io.frames import draws  # brings GDAL
 
         call = draws(path)(call)
     return takes_dataarrays(call)
+
+
+def _refuse_of_arrays(asked: Tool) -> None:
+    """Refuse, over a store, options of arrays alone."""
+    own = {name: one for name, one in options_of(type(asked)).items() if one.option.of_arrays}
+    if any(getattr(asked, name) != one.default for name, one in own.items()):
+        names = " and ".join(f"{{{name}}}" for name in own)
+        raise ArgumentError(f"{names} are for arrays; a store's layer has its own")
 
 
 def __getattr__(name: str) -> Any:
@@ -132,13 +181,15 @@ def parameters(cls: type[Tool]) -> dict[str, _Documented]:
         for name, one in options_of(cls).items()
     }
     left_out = (set() if cls.gpu else GPU) | (OF_LAYERS if drawn(cls) else set())
-    return own | {name: one for name, one in RUN.items() if name not in left_out}
+    how = RUN | (ON_GPUS if cls.gpu == "several" else {}) | (OVER_ARRAYS if cls.arrays else {})
+    return own | {name: one for name, one in how.items() if name not in left_out}
 
 
 def signature(cls: type[Tool]) -> inspect.Signature:
     """The signature of a tool's function."""
     kind = inspect.Parameter
-    first = kind("store", kind.POSITIONAL_OR_KEYWORD, annotation="StoreLike")
+    name, annotation = ("data", "RasterLike") if cls.arrays else ("store", "StoreLike")
+    first = kind(name, kind.POSITIONAL_OR_KEYWORD, annotation=annotation)
     others = [
         kind(
             name,
@@ -156,8 +207,9 @@ def signature(cls: type[Tool]) -> inspect.Signature:
 def documentation(cls: type[Tool]) -> str:
     """The docstring of a tool's function."""
     sections = described(cls)
-    store = f"{STORE} {PROVIDED}" if cls.needs else STORE
-    texts = {"store": store, **{name: one.help for name, one in parameters(cls).items()}}
+    name, store = ("data", STORE_OR_ARRAY) if cls.arrays else ("store", STORE)
+    store = f"{store} {PROVIDED}" if cls.needs else store
+    texts = {name: store, **{name: one.help for name, one in parameters(cls).items()}}
     usual = DRAWING_RAISES if drawn(cls) else RAISES
     raised = "\n".join(f"{error}\n    {when}" for error, when in usual.items())
     if own := sections.get("Raises"):

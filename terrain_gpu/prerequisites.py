@@ -14,7 +14,7 @@ from .running import checked_files, compute
 from .store import TileStore
 from .store.objects import ObjectPath
 from .store.run import check_layer_name, unfinished_inputs, unfinished_run
-from .tool import MadeBy, Tool, options_of
+from .tool import MadeBy, OfStore, Tool, options_of
 from .tools import TOOLS, tool_of
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,11 @@ def _provided(
         if one.made_by.command not in TOOLS:
             seconds |= _chained(store, how, show)
             continue
-        maker = tool_of(one.made_by.command)(**one.made_by.options)
+        options = {
+            name: value.of(store) if isinstance(value, OfStore) else value
+            for name, value in one.made_by.options.items()
+        }
+        maker = tool_of(one.made_by.command)(**options)
         seconds |= _provided(maker, store, how, show)
         with show(_step(one.made_by)) as progress:
             found = compute(maker, store, progress=progress, **how)

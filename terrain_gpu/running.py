@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from .cuda.backend import Placement, find_gpu
+from .cuda.workers import cluster_on_gpus
 from .engine.machine import Machine
 from .engine.operation import Operation
 from .engine.plan import StreamPlan, layer_bytes
-from .engine.run import Here, Result, run
+from .engine.run import Here, Location, Result, run
 from .errors import ArgumentError
 from .grid import BlockGrid, GridSpec
 from .progress import Progress, silent
@@ -47,8 +48,8 @@ def compute(
     if operation.after is not None:
         found = _run_both(operation, operation.after, progress, overwrite=overwrite, **how)
     else:
-        place = _placed(operation, given, how, progress) if asked.gpu else Here(progress)
-        found = run(operation, overwrite=overwrite, place=place, **how)
+        client, place = _placed(asked, operation, given, how, progress)
+        found = run(operation, overwrite=overwrite, place=place, **how | {"client": client})
     result, features = found.report.result, drawn(type(asked))
     for name in files:
         result["output" if name == features else name] = os.fspath(getattr(asked, name))
@@ -93,15 +94,28 @@ _ON_GPU = {"backend": "auto", "device": 0, "gpu_memory_limit": None}
 
 
 def _placed(
-    operation: Operation, given: dict[str, Any], how: dict[str, Any], progress: Progress
-) -> Placement:
-    """Return the location of a run."""
-    only_cpu = operation.only_on_cpu if how.get("client") is None else ON_CLUSTER
-    refuse_cuda(given["backend"], only_cpu)
+    asked: Tool,
+    operation: Operation,
+    given: dict[str, Any],
+    how: dict[str, Any],
+    progress: Progress,
+) -> tuple[Any, Location]:
+    """Return the client of a run, or its cluster, and the location."""
+    client = how.get("client")
+    if asked.gpu is None:
+        return client, Here(progress)
+    backend = operation.backend_for(given["backend"])
+    only_cpu = operation.only_on_cpu
+    if client is not None and asked.gpu == "one":
+        only_cpu = ON_CLUSTER
+    refuse_cuda(backend, only_cpu)
     if only_cpu is not None:
-        return Placement(None, progress)
+        return client, Placement(None, progress)
     limits = given["gpu_memory_limit"], how.get("memory_limit"), operation.blocks.block
-    return Placement(find_gpu(given["backend"], given["device"], *limits), progress)
+    if client is not None:
+        cluster, gpu = cluster_on_gpus(client, operation, backend, *limits)
+        return cluster, Placement(gpu, progress)
+    return None, Placement(find_gpu(backend, given["device"], *limits), progress)
 
 
 ON_CLUSTER = "workers of a cluster compute this"

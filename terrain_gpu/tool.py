@@ -56,8 +56,18 @@ FileKind = Literal["table", "lines", "features"]
 """Of files: a table or lines in addition to layers, or features instead of them."""
 
 
+class OfStore(NamedTuple):
+    """A value that depends on the store: a function of it, as module:name of the package."""
+
+    function: str
+
+    def of(self, store: Any) -> Any:
+        """The value for a store."""
+        return loaded(self.function)(store)
+
+
 class MadeBy(NamedTuple):
-    """The command that makes a layer, and options of its tool."""
+    """The command that makes a layer, and options of its tool, which may be `OfStore`."""
 
     command: str
     options: Mapping[str, Any]
@@ -112,6 +122,8 @@ class Option:
         What the command accepts, where that is not a `Literal`.
     check
         Returns the value to use, or raises an `InputError`; found by the type if None.
+    of_arrays
+        Whether only Python has it, for arrays in place of a store.
     """
 
     help: str
@@ -123,6 +135,7 @@ class Option:
     choices: tuple[str, ...] = ()
     check: Check | None = None
     python: str | None = None
+    of_arrays: bool = False
 
 
 def option(
@@ -145,6 +158,12 @@ def option(
 def places(*, default: Any = MISSING, form: str, help: str, python: str) -> Any:
     """An option that names places, cells or features."""
     return field(default=default, metadata={"option": Option(help, form=form, python=python)})
+
+
+def of_arrays(*, default: Any, check: Check, help: str) -> Any:
+    """An option that only Python has, for arrays in place of a store."""
+    declared = Option(help, check=check, of_arrays=True)
+    return field(default=default, metadata={"option": declared})
 
 
 def reads(
@@ -183,7 +202,7 @@ def drawing(*, layer: str, metavar: str) -> Any:
 
 
 @dataclass_transform(
-    frozen_default=True, field_specifiers=(option, reads, writes, file, drawing, places)
+    frozen_default=True, field_specifiers=(option, reads, writes, file, drawing, places, of_arrays)
 )
 def tool(cls: type[Any]) -> type[Any]:
     """Declare a class as a tool."""
@@ -212,7 +231,12 @@ class Tool:
         A function of the tool, blocks, types of the inputs and the machine, as module:name, which
         plans what its operation cannot plan without a store.
     gpu
-        Whether it can run on one GPU.
+        Whether it can run on one GPU, or on several, also on those of workers.
+    arrays
+        A function of the tool, a 2-D array and how to run, as module:name in its package, which
+        computes over an array in place of a store; none if empty.
+    program
+        Whether the command is a program of its own, too.
     result
         Name of the type of its result.
     mark
@@ -247,7 +271,9 @@ class Tool:
     examples: ClassVar[str] = ""
     operation: ClassVar[str]
     planner: ClassVar[str] = ""
-    gpu: ClassVar[Literal["one"] | None] = None
+    gpu: ClassVar[Literal["one", "several"] | None] = None
+    arrays: ClassVar[str] = ""
+    program: ClassVar[bool] = False
     result: ClassVar[str] = "Result"
     mark: ClassVar[str] = ""
     proof: ClassVar[str] = ""
@@ -283,6 +309,11 @@ class Tool:
     def summary(result: Any) -> str:
         """What the command says of its result."""
         return f"{result.report.valid_cells:,} of {result.report.cells:,} cells with a value"
+
+    @staticmethod
+    def refuse_output(output: str | None) -> None:
+        """Refuse a file for the raster of the first layer that cannot hold it."""
+        return  # most can be any raster
 
     @staticmethod
     def proven(found: dict[str, Any]) -> str:
@@ -360,12 +391,17 @@ def _parameter(one: Field[Any], kind: Any) -> ToolOption:
     return ToolOption(one.name, kind, one.default, declared, check)
 
 
+def loaded(name: str) -> Any:
+    """Import what is at module:name of the package."""
+    module, attribute = name.split(":")
+    return getattr(import_module(f".{module}", __package__), attribute)
+
+
 def late_rule(name: str) -> Rule:
     """A rule at module:name of the package, which is imported when it is asked."""
 
     def rule(settings: Mapping[str, Any]) -> None:
-        module, function = name.split(":")
-        getattr(import_module(f".{module}", __package__), function)(settings)
+        loaded(name)(settings)
 
     return rule
 

@@ -26,7 +26,8 @@ PROVIDED = "Layers that the command needs and STORE lacks are computed first."
 
 def command_of_tool(cls: type[Tool]) -> click.Command:
     """The command `terrain-gpu NAME` of a tool."""
-    tool_options, file = options_of(cls), drawn(cls)
+    tool_options = {n: one for n, one in options_of(cls).items() if not one.option.of_arrays}
+    file = drawn(cls)
     forms = {name: FORMS[one.option.form] for name, one in tool_options.items() if one.option.form}
     files = [name for name, form in forms.items() if form.file]
 
@@ -65,6 +66,8 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         HELP=help_of(cls),
         OPTIONS=[option for one in tool_options.values() for option in _options(one)],
         ON_GPU=cls.gpu is not None,
+        ON_GPUS=cls.gpu == "several",
+        PROGRAM=cls.program,
         FILE=file,
         FORMATS=file and tool_options[file].option.metavar,
         PROVEN=bool(cls.proof or file),
@@ -73,6 +76,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         WRITES=tuple(name for name, one in tool_options.items() if one.option.layer == "write"),
         provide=provide,
         refuse=refuse,
+        refuse_output=cls.refuse_output,
         run=run,
         tell=cls.summary,
     )

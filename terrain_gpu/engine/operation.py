@@ -265,6 +265,10 @@ class Operation(ABC):
         """Verify the outputs before they are committed; return entries for the report."""
         raise NotImplementedError(f"{self.command} has no proof")
 
+    def backend_for(self, asked: str) -> str:
+        """Return the backend to use where this one is asked for."""
+        return asked
+
     @property
     def only_on_cpu(self) -> str | None:
         """What of it runs on the CPU alone, with the verb; None if a GPU has all of it."""
