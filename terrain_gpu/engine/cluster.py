@@ -215,7 +215,7 @@ class Cluster:
             ) as solutions,
         ):
             for at, known, lines in solutions:
-                state.add(phase, at, known)
+                run.add(phase, state, at, known)
                 _record(writers, lines)
                 run.tick(at)
 

@@ -146,7 +146,8 @@ class State:
     Attributes
     ----------
     again
-        Whether a resumed run solves finished blocks again, because their knowledge is not stored.
+        Whether what blocks tell when they are written is needed, too. A resumed run has it from the
+        ledger, or else solves them again.
     """
 
     again = False
@@ -155,9 +156,9 @@ class State:
         """Return what a block needs to know about others; small, picklable. Must be thread-safe."""
         return None
 
-    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
-        """Return whether a block can be skipped, given whether its outputs are `written`."""
-        return phase.writes and written and not self.again
+    def finished(self, phase: Phase, at: Block, done: bool) -> bool:
+        """Return whether a block can be skipped, given whether an earlier run has it `done`."""
+        return done
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         """Add what other blocks need to know about a block, before it counts as written.
@@ -181,6 +182,8 @@ class Operation(ABC):
 
     store: str
     command: ClassVar[str]
+    messages: ClassVar[tuple[type, ...]] = ()
+    """Named tuples and dataclasses in what blocks tell, see `ledger`."""
     mark: ClassVar[str]
     """A setting that marks an output as this operation's, so that it may be replaced."""
     halo: ClassVar[int] = 0

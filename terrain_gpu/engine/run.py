@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ..errors import ReprojectionError, VerificationError
+from ..errors import ClusterError, OutputError, ReprojectionError, VerificationError
 from ..grid import Block
 from ..grid.lengths import warn_of_mercator
 from ..progress import Passes, Progress, silent
@@ -23,6 +23,7 @@ from ..store.labels import Layered
 from ..store.outputs import together
 from .arrays import ArrayLayer
 from .compression import outputs_of, told_of
+from .ledger import Ledger
 from .machine import COMPILED_BASELINE, CUDA_BASELINE, NO_LIMIT, Machine
 from .operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from .plan import StreamPlan
@@ -249,6 +250,8 @@ class Run:
         Entries for the report that are not recorded: they depend on how the run went.
     counted
         Whether progress counts the current phase.
+    ledger
+        Keeps what blocks told; None if no later run can use it.
     adding
         One thread at a time adds to the state.
     """
@@ -266,6 +269,7 @@ class Run:
     cluster: Cluster | None = None
     told: dict[str, Any] = field(default_factory=dict)
     counted: bool = True
+    ledger: Ledger | None = None
     adding: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -301,12 +305,17 @@ class Run:
 
     def take(self, phase: Phase, state: State, at: Block, solved: SolvedBlock) -> None:
         """Store what other blocks need to know about a block, then write the block."""
-        known = self.operation.keep(phase, at, solved.known, self.folder)
-        with self.adding:
-            state.add(phase, at, known)
+        self.add(phase, state, at, self.operation.keep(phase, at, solved.known, self.folder))
         for writer, data in zip(self.writers.values(), solved.arrays, strict=phase.writes):
             if data is not None and self.wanted(state, writer, at):
                 writer.write_block(*at, data)
+
+    def add(self, phase: Phase, state: State, at: Block, known: Any) -> None:
+        """Add to the state what a block told; record it where a resumed run needs it."""
+        if self.ledger is not None and (state.again or not phase.writes):
+            self.ledger.record(at, known)
+        with self.adding:
+            state.add(phase, at, known)
 
     @staticmethod
     def wanted(state: State, writer: Any, at: Block) -> bool:
@@ -323,10 +332,13 @@ class Run:
         order = partial(self.operation.order, self.plan)
         self.counted = phase.counted
 
-        def finished(at: Block) -> bool:
-            return state.finished(phase, at, self.written(at))
-
         with self.report.phase(phase.name):
+            told = self._replay(phase, state)
+
+            def finished(at: Block) -> bool:
+                done = self.written(at) and not state.again if phase.writes else False
+                return state.finished(phase, at, done or bool(told[at]))
+
             # Report finished blocks first, so that progress comes from one thread only.
             for at in filter(finished, order()):
                 self.tick(at)
@@ -335,6 +347,16 @@ class Run:
         if phase.joined:
             with self.report.phase(phase.joined):
                 state.join(phase)
+
+    def _replay(self, phase: Phase, state: State) -> np.ndarray:
+        """Add to the state what an earlier run recorded of a pass; return of which blocks."""
+        told = np.zeros(self.operation.blocks.shape, bool)
+        for at, known in () if self.ledger is None else self.ledger.replay(phase.name):
+            valid = self.written(at) or not phase.writes
+            if valid and not told[at] and state.finished(phase, at, True):
+                told[at] = True
+                state.add(phase, at, known)
+        return told
 
     def patch(self, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         """Set bits in written blocks; `patches` are arguments of `LayerWriter.patch_block`."""
@@ -345,6 +367,22 @@ class Run:
         """Discard the written blocks at the end: a run must not resume from them."""
         for writer in self.writers.values():
             writer.keep = False
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Keep a ledger, if a later run can use it, and save it if this one is stopped."""
+        if self.folder is None:
+            yield
+            return
+        self.ledger = Ledger(self.folder / "ledger", self.operation.messages)
+        try:
+            yield
+        except (KeyboardInterrupt, OutputError, ClusterError):
+            if self.ledger.filled:
+                self.keep_spill(True)
+            raise
+        finally:
+            self.ledger.close()
 
     def keep_spill(self, kept: bool) -> None:
         """Set whether `folder` holds data that a resumed run needs beside the finished blocks."""
@@ -440,7 +478,7 @@ def run(
         )
         with together(apart=True):  # a layer that is complete has its table
             if unfinished:
-                with unfinished[0].errors():
+                with unfinished[0].errors(), begun.recorded():
                     found = execute(begun, place, plan_on)
             else:
                 operation.refuse_finished()
@@ -523,6 +561,8 @@ def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -
 
     def step(gpu: Any) -> dict[str, Any]:
         begun.gpu, begun.held, begun.plan = gpu, place.held, plan_on(gpu)
+        if begun.ledger is not None:
+            begun.ledger.rewind()
         return begun.operation.execute(begun)
 
     return place.run(step)

@@ -21,6 +21,7 @@ import pytest
 import rasterio
 
 import terrain_gpu as tg
+from terrain_gpu.engine import ledger
 from terrain_gpu.grid import TILE
 from terrain_gpu.paths.relax.relaxation import Relaxation
 from terrain_gpu.report import process_io
@@ -102,13 +103,29 @@ def test_rows_are_these_operations():
     assert FORMULAS.keys() == OPERATIONS.keys() | proofs
 
 
+@pytest.fixture
+def ledger_bytes(monkeypatch):
+    """A list of the bytes that ledgers write."""
+    write, found = ledger.write_parts, [0]
+
+    def counted(file, parts):
+        found[0] += sum(len(part) for part in parts)
+        write(file, parts)
+
+    monkeypatch.setattr(ledger, "write_parts", counted)
+    return found
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_bytes_of_each_cell(stores, name):
+def test_bytes_of_each_cell(stores, name, ledger_bytes):
     small, large = SIDES
+    messages = {}
 
     def spent(side, *, verify):
+        ledger_bytes[0] = 0
         found = OPERATIONS[name](stores[side], threads=1, overwrite=True, verify=verify)
         report = getattr(found, "report", found)
+        messages[side] = ledger_bytes[0] / side**2
         return np.array([report.bytes_read, report.bytes_written])
 
     proof = FORMULAS.get(f"proof of {name}")
@@ -122,6 +139,8 @@ def test_bytes_of_each_cell(stores, name):
         expected = {}
         for side, store in stores.items():
             letters = {"e": files(store / "distance_index") / side**2, "l": 0, "w": 0}
+            letters["m"] = messages[side]
+            assert messages[side] <= value("40 r", side, BLOCK)
             each = [value(formula, side, BLOCK, **letters) for formula in formulas]
             expected[side] = side**2 * np.array(each)
         cells = large**2 - small**2

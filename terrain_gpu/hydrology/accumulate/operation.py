@@ -38,6 +38,7 @@ from ..common.weights import described_sums
 from ..forest.block import Work, read_forest
 from ..forest.drain import VERTEX_BYTES, Flows, drain, outline, solve
 from ..forest.plan import plan_blocks, planned_skeleton
+from ..forest.skeleton import Outline
 from ..forest.source import Forest, heights_in, open_drained, open_forest
 from ..forest.tree import contract
 from . import LAYER, TreeAccumulation
@@ -133,6 +134,7 @@ class Accumulate(Operation):
 
     command = "accumulate"
     mark = "outlets"
+    messages = (Outline, BlockRim)
     halo = 1
 
     @property

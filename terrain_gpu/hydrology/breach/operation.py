@@ -31,7 +31,7 @@ from ..common.rims import BlockRim
 from ..common.voids import Voids, label_voids, outside, voids_bytes
 from . import Breach
 from .kernels import breach_all, new_search
-from .pits import BlockFiles, LowRims, find_pits, low_bytes
+from .pits import BlockFiles, LowRim, LowRims, find_pits, low_bytes
 from .proof import plan_breach_proof, verify_breach
 from .rule import NO_VALUE, PIT, PLAIN, BreachRule, reach_of
 
@@ -44,6 +44,8 @@ class BreachedHeights(ToolOperation):
     """The operation; `after` draws its channels, if there is a file for them."""
 
     asked: Breach
+
+    messages = (BlockRim, LowRim)
 
     @property
     def after(self) -> Operation | None:  # type: ignore[override]
@@ -230,9 +232,6 @@ class BreachedHeights(ToolOperation):
 
     def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
         assert folder is not None
-        if phase.writes:
-            self.files(folder).save_counts(at, known)
-            return None
         if phase.name == "pits":
             pits, outlets, rim = known
             self.files(folder).save_marks(at, pits, outlets)
@@ -250,13 +249,17 @@ class BreachedHeights(ToolOperation):
 
 
 class BreachState(State):
-    """Voids, then flats at the rims of all blocks; then the counts of blocks, in files."""
+    """Voids, then flats at the rims of all blocks; then what was breached."""
+
+    again = True
 
     def __init__(self, operation: BreachedHeights, files: BlockFiles) -> None:
         self._operation, self._files = operation, files
         blocks = operation.blocks
         self._voids = Voids(blocks) if operation.has_voids else None
         self._low = LowRims(blocks, operation.layers[0].dtype)
+        self._totals = dict.fromkeys(("pits", "breached", "lowered", "volume"), 0)
+        self._cut = 0.0
 
     def given(self, phase: Phase, at: Block) -> Any:
         if not phase.joined:
@@ -267,14 +270,18 @@ class BreachState(State):
         known = phase.name == "pits" and self._voids is not None
         return self._voids.of(at) if known and self._voids is not None else None
 
-    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
-        return phase.writes and written and self._files.has_counts(at)
+    def finished(self, phase: Phase, at: Block, done: bool) -> bool:
+        return done and (phase.name != "pits" or self._files.has_marks(at))
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if phase.name == "voids" and self._voids is not None:
             self._voids.add(at, known)
         elif phase.name == "pits":
             self._low.add(at, known)
+        else:
+            self._cut = max(self._cut, known.pop("cut"))
+            for name, count in known.items():
+                self._totals[name] += count
 
     def join(self, phase: Phase) -> None:
         if phase.name == "voids" and self._voids is not None:
@@ -283,14 +290,9 @@ class BreachState(State):
             self._low.join()
 
     def found(self) -> dict[str, Any]:
-        blocks, each = self._operation.blocks, ("pits", "breached", "lowered", "volume")
-        total, cut = dict.fromkeys(each, 0), 0.0
-        for at in blocks.ids():
-            counts = self._files.counts(at)
-            total = {key: total[key] + counts[key] for key in each}
-            cut = max(cut, counts["cut"])
         units = self._operation.areas[1] / self._operation.rule.per_unit
-        return {**total, "deepest_cut": to_json(cut), "volume": to_json(total["volume"] * units)}
+        volume = to_json(self._totals["volume"] * units)
+        return {**self._totals, "deepest_cut": to_json(self._cut), "volume": volume}
 
 
 def compile_kernels(dtype: np.dtype, rule: BreachRule) -> None:

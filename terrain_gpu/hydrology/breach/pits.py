@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ...errors import StoreError
 from ...grid import Block, BlockGrid, cells_in
 from ...primitives.grid_components import label_block
 from ...store.files import read_sealed, write_sealed
@@ -131,6 +131,14 @@ class BlockFiles:
         marks = np.concatenate((np.array([len(pits)], np.int32), pits, outlets))
         write_sealed(self._path("pits", at), marks.tobytes())
 
+    def has_marks(self, at: Block) -> bool:
+        """Whether they are there, and whole."""
+        try:
+            read_sealed(self._path("pits", at))
+        except StoreError:
+            return False
+        return True
+
     def mark(
         self, kinds: np.ndarray, blocks: BlockGrid, corner: tuple[int, int], ring: int
     ) -> None:
@@ -158,16 +166,6 @@ class BlockFiles:
     def ways(self, at: Block) -> Path:
         """The file of the ways out of a block's pits."""
         return self._path("ways", at)
-
-    def save_counts(self, at: Block, counts: dict[str, Any]) -> None:
-        write_sealed(self._path("counts", at), json.dumps(counts).encode())
-
-    def has_counts(self, at: Block) -> bool:
-        return self._path("counts", at).exists()
-
-    def counts(self, at: Block) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(read_sealed(self._path("counts", at)))
-        return found
 
     def _path(self, kind: str, at: Block) -> Path:
         return self.folder / f"{kind}-{at[0]}.{at[1]}"

@@ -31,7 +31,7 @@ from ..common.relative import base_of, restored
 from ..forest.block import Work, read_forest, work_bytes
 from ..forest.source import Forest, open_forest
 from . import LAYER, Depressions, kernels
-from .block import WORK_BYTES, BlockSets, leave_out_undrained
+from .block import WORK_BYTES, BlockSets, Known, leave_out_undrained
 from .proof import DepressionRule, plan_depressions_proof, verify_depressions
 from .state import NODE_BYTES, Hierarchy
 from .table import DepressionTotals, Kept
@@ -52,6 +52,7 @@ class DepressionLabels(Operation):
 
     command = "depressions"
     mark = "depressions_of"
+    messages = (Known,)
     halo = 1
 
     @property

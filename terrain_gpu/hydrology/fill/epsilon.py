@@ -59,6 +59,7 @@ class EpsilonFill(AlongFlow):
 
     command = Fill.command
     mark = Fill.mark
+    messages = (BlockRim,)
     phases = (_WAYS, _RIMS, _CELLS)
     entry_more = _ENTRY_BYTES
     only_on_cpu = "epsilon runs"
@@ -229,10 +230,8 @@ class _Levels(Beyond):
         self._most = np.zeros(blocks.shape)
         self.waiting, self.visits = np.ones(blocks.shape, bool), 0
 
-    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
-        if phase.name == _RIMS.name:
-            return not self.waiting[at]
-        return super().finished(phase, at, written)
+    def finished(self, phase: Phase, at: Block, done: bool) -> bool:
+        return done or (phase.name == _RIMS.name and not self.waiting[at])
 
     def given(self, phase: Phase, at: Block) -> Any:
         """Return the entries around a block, plain levels there, and what is known around it."""

@@ -33,7 +33,7 @@ from ..depressions.block import WORK_BYTES
 from ..forest.block import Work, read_forest, work_bytes
 from ..forest.source import Forest, open_drained
 from . import LAYER, FillSpillMerge, kernels
-from .block import BlockCatchments
+from .block import BlockCatchments, Catchments
 from .pools import ROW_BYTES, AllPools
 from .proof import plan_water, verify_water
 from .rain import Rain
@@ -55,6 +55,7 @@ class RestingWater(Operation):
 
     command = "fill-spill-merge"
     mark = "water_of"
+    messages = (Catchments,)
     halo = 1
 
     @property

@@ -42,7 +42,7 @@ class AllPools(State):
         Pools whose level is not known yet.
     """
 
-    again = True  # sums of what stands on the cells are not stored
+    again = True
 
     def __init__(self, operation: RestingWater, room: Growing) -> None:
         self._operation, self._room = operation, room
@@ -237,10 +237,10 @@ class AllPools(State):
 
     # -- for blocks -----------------------------------------------------------------------------
 
-    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
-        if phase.joined == "levels":
-            return not np.isin(self._held.get(at, self.waiting[:0]), self.waiting).any()
-        return super().finished(phase, at, written)
+    def finished(self, phase: Phase, at: Block, done: bool) -> bool:
+        if done or phase.joined != "levels":
+            return done
+        return not np.isin(self._held.get(at, self.waiting[:0]), self.waiting).any()
 
     def given(self, phase: Phase, at: Block) -> Pools | None:
         if phase.joined == "tree":

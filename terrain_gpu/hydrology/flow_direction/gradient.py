@@ -59,6 +59,7 @@ class GradientDirection(Operation):
     command = "flow-direction"
     only_on_cpu = "gradients in flats run"
     mark = "outlets"
+    messages = (BlockRim,)
     halo = 1
     proof_passes = 2
     phases = (_FLATS, _WRITE)
@@ -175,8 +176,8 @@ class _FlatRims(State):
     def outlets(self) -> int:
         return int(self._outlets.sum())
 
-    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
-        return written if phase.writes else not self.waiting[at]
+    def finished(self, phase: Phase, at: Block, done: bool) -> bool:
+        return done or not (phase.writes or self.waiting[at])
 
     def given(self, phase: Phase, at: Block) -> tuple[BlockRim, ...]:
         return tuple(rims.around(at, self._unknown) for rims in self._rims[1:])

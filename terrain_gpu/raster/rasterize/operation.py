@@ -59,6 +59,7 @@ class FeatureCells(Operation):
 
     command, mark = Rasterize.command, Rasterize.mark
     phases = (Phase("rasterize", writes=True),)
+    messages = (Changes,)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ class FeatureCells(Operation):
         return [flat[: shape[0] * shape[1]].reshape(shape) for flat in buffer]
 
     def begin(self, plan: StreamPlan, spill: Any) -> State:
-        return _Changed(self)
+        return _Changed(len(self.cells))
 
     def given(self, at: Block) -> tuple[np.ndarray, np.ndarray]:
         """Ids of the given cells of a block, and what they become."""
@@ -174,7 +175,7 @@ def plan_rasterize(
         worker=40 * min(cells, size),
         scratch=blocks.largest(tiled=True) * both,
         compiled=False,
-        held=16 * cells + 250 * blocks.count,
+        held=16 * cells,
         bytes_read=whole if onto else 0,
         bytes_written=whole,
         machine=machine,
@@ -182,32 +183,19 @@ def plan_rasterize(
 
 
 class _Changed(State):
-    """What changes, also in blocks that an earlier run has written."""
+    """What changes."""
 
-    def __init__(self, operation: FeatureCells) -> None:
-        self._operation = operation
-        self._changes: dict[Block, Changes] = {}
+    again = True
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
-        self._changes[at] = Changes(*known)
+    def __init__(self, covered: int) -> None:
+        self._covered, self._changes = covered, Changes()
+
+    def add(self, phase: Phase, at: Block, known: Changes) -> None:
+        self._changes = self._changes.plus(known)
 
     def found(self) -> dict[str, Any]:
-        operation, total = self._operation, Changes()
-        for at in operation.blocks.ids():
-            if (mine := self._changes.get(at)) is None:
-                mine = self._before(at)
-            total = total.plus(mine)
-        covered = len(operation.cells)
-        return {"covered": covered, "changed": total.cells, "digest": f"{total.digest:016x}"}
-
-    def _before(self, at: Block) -> Changes:
-        operation = self._operation
-        if not len(operation.given(at)[0]):
-            return Changes()
-        if operation.source is not None:
-            return operation.changes(at, operation.source.read_block(*at))
-        r0, r1, c0, c1 = operation.blocks.window(*at)
-        return operation.changes(at, np.zeros((r1 - r0, c1 - c0), operation.outputs[0].dtype))
+        changed, digest = self._changes
+        return {"covered": self._covered, "changed": changed, "digest": f"{digest:016x}"}
 
 
 def rasterized(store: TileStore | None, asked: Rasterize) -> FeatureCells:

@@ -1,0 +1,177 @@
+"""The ledger of a run: what its blocks told, so that a resumed run need not ask them again.
+
+A log with a record for the begin of each pass and for each block: a line of JSON with a checksum,
+then the bytes of the arrays in the message. A block's record is written before the block counts as
+written. It is not synced: after a power cut it may be missing, and the block is solved again.
+
+Messages are numbers, texts, arrays, tuples, lists and dicts of these, and instances of the named
+tuples and dataclasses in `Operation.messages`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..grid import Block
+from ..store.checksums import crc32c, sealed_line, unsealed_line
+from ..store.files import output_errors, write_parts
+
+_LONGEST = 1 << 26
+"""Bytes of a line; longer ones are damaged."""
+
+
+class Ledger:
+    """The ledger in a file.
+
+    Attributes
+    ----------
+    filled
+        Whether it holds a message.
+    """
+
+    def __init__(self, path: Path, messages: Sequence[type]) -> None:
+        self._path, self._kinds = path, {kind.__name__: kind for kind in messages}
+        self._lock = threading.Lock()
+        self._log: Any = None
+        self._end = 0  # of the records that were replayed
+        self.filled = False
+
+    def rewind(self) -> None:
+        """Begin with the first pass again."""
+        self.close()
+        self._end = 0
+
+    def replay(self, name: str) -> Iterator[tuple[Block, Any]]:
+        """Begin a pass; yield what an earlier run recorded of it: blocks and their messages.
+
+        A block may come twice, with equal messages.
+        """
+        begin = {"version": __version__, "pass": name}
+        if self._log is None:
+            yield from self._replay(begin)
+        if self._log is not None:
+            self._write(begin, [])
+
+    def _replay(self, begin: dict[str, str]) -> Iterator[tuple[Block, Any]]:
+        if not self._path.exists():
+            return self._open()
+        with open(self._path, "rb") as file:
+            file.seek(self._end)
+            if unsealed_line(file.readline(_LONGEST)) != begin:
+                return self._open()
+            self._end = file.tell()
+            while (line := unsealed_line(file.readline(_LONGEST))) is not None and "at" in line:
+                arrays = [np.empty(shape, _dtype_of(kind)) for kind, shape in line["arrays"]]
+                if not all(file.readinto(_flat(array).data) == array.nbytes for array in arrays):
+                    return None
+                if [crc32c(_flat(array)) for array in arrays] != line["checksums"]:
+                    return None
+                self._end, self.filled = file.tell(), True
+                yield tuple(line["at"]), self._restored(line["message"], arrays)
+        return None
+
+    def record(self, at: Block, message: Any) -> None:
+        """Record what a block told. Thread-safe."""
+        arrays: list[np.ndarray] = []
+        message = self._plain(message, arrays)
+        self._write(
+            {
+                "at": at,
+                "message": message,
+                "arrays": [(_described(array.dtype), array.shape) for array in arrays],
+                "checksums": [crc32c(_flat(array)) for array in arrays],
+            },
+            arrays,
+        )
+        self.filled = True
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _open(self) -> None:
+        """Write from here on, in place of records that were not replayed."""
+        with output_errors(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._log = open(self._path, "ab", buffering=0)  # noqa: SIM115
+            os.ftruncate(self._log.fileno(), self._end)
+
+    def _write(self, line: dict[str, Any], arrays: list[np.ndarray]) -> None:
+        parts = [sealed_line(line), *(_flat(array) for array in arrays if array.size)]
+        with self._lock:
+            if self._log is None:
+                self._open()
+            with output_errors(self._path):
+                write_parts(self._log, parts)
+
+    def _plain(self, message: Any, arrays: list[np.ndarray]) -> Any:
+        """A message as JSON has it; its arrays are appended to `arrays`."""
+        if isinstance(message, np.ndarray | np.generic):  # of which np.float64 is also a float
+            arrays.append(np.asarray(message, order="C"))
+            return {"array" if isinstance(message, np.ndarray) else "scalar": len(arrays) - 1}
+        if message is None or isinstance(message, bool | int | float | str):
+            return message
+        if isinstance(message, dict):
+            return {"dict": [self._plain(item, arrays) for item in message.items()]}
+        kind = type(message)
+        if is_dataclass(message):
+            parts = [getattr(message, one.name) for one in fields(message)]
+        elif isinstance(message, tuple | list):
+            parts = list(message)
+        else:
+            raise TypeError(f"{kind.__name__} in a message of a block")
+        if kind not in (tuple, list) and self._kinds.get(kind.__name__) is not kind:
+            raise TypeError(f"{kind.__name__} is not among the messages of the operation")
+        return {kind.__name__: [self._plain(part, arrays) for part in parts]}
+
+    def _restored(self, plain: Any, arrays: list[np.ndarray]) -> Any:
+        """Inverse of `_plain`."""
+        if not isinstance(plain, dict):
+            return plain
+        ((kind, parts),) = plain.items()
+        if kind in ("array", "scalar"):
+            return arrays[parts] if kind == "array" else arrays[parts][()]
+        found = [self._restored(part, arrays) for part in parts]
+        if kind in _BUILTIN:
+            return _BUILTIN[kind](found)
+        return self._kinds[kind](*found)
+
+
+_BUILTIN = {"tuple": tuple, "list": list, "dict": dict}
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    """The bytes of a contiguous array, without a copy."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _described(dtype: np.dtype) -> Any:
+    """A type as JSON has it; with its padding, if it has fields."""
+    if dtype.names is None:
+        return dtype.str
+    each = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
+    return {
+        "names": dtype.names,
+        "formats": [[_described(one.base), one.shape] for one, *_ in each],
+        "offsets": [offset for _, offset, *_ in each],
+        "itemsize": dtype.itemsize,
+        "aligned": dtype.isalignedstruct,
+    }
+
+
+def _dtype_of(described: Any) -> np.dtype:
+    """Inverse of `_described`."""
+    if isinstance(described, str):
+        return np.dtype(described)
+    formats = [(_dtype_of(base), tuple(shape)) for base, shape in described["formats"]]
+    return np.dtype({**described, "formats": formats})  # type: ignore[call-overload]

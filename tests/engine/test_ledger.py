@@ -1,0 +1,133 @@
+"""The ledger: any message comes back as it was, and damage only loses what follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from terrain_gpu.engine import ledger
+from terrain_gpu.engine.ledger import Ledger
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@dataclass
+class Part:
+    cells: np.ndarray
+    rest: Any = ()
+
+
+KINDS = (Pair, Part)
+PADDED = np.dtype([("a", "u1"), ("b", "<f8", (2,))], align=True)
+
+DTYPES = st.one_of(
+    arrays.scalar_dtypes().filter(lambda kind: kind.kind not in "OMmUS"), st.just(PADDED)
+)
+ARRAYS = DTYPES.flatmap(
+    lambda kind: arrays.arrays(kind, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0))
+)
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), ARRAYS,
+    st.floats().map(np.float64), st.integers(0, 99).map(np.int64),
+)  # fmt: skip
+MESSAGES = st.recursive(
+    PLAIN,
+    lambda each: st.one_of(
+        st.lists(each, max_size=3),
+        st.lists(each, max_size=3).map(tuple),
+        st.dictionaries(st.text(max_size=3), each, max_size=3),
+        st.builds(Pair, each, each),
+        st.builds(Part, ARRAYS, each),
+    ),
+    max_leaves=6,
+)
+
+
+def same(one, other) -> bool:
+    assert type(one) is type(other)
+    if isinstance(one, np.ndarray | np.generic):
+        assert one.dtype == other.dtype
+        assert np.asarray(one).dtype.isalignedstruct == np.asarray(other).dtype.isalignedstruct
+        return one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(one, Part):
+        return same((one.cells, one.rest), (other.cells, other.rest))
+    if isinstance(one, dict):
+        return same(list(one.items()), list(other.items()))
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return np.array_equal([one], [other], equal_nan=isinstance(one, float))
+
+
+def written(path, passes) -> None:
+    made = Ledger(path, KINDS)
+    for name, messages in passes:
+        assert list(made.replay(name)) == []
+        for k, message in enumerate(messages):
+            made.record((k, k + 1), message)
+    made.close()
+
+
+@given(st.lists(MESSAGES, max_size=4), st.lists(MESSAGES, max_size=4))
+def test_messages_come_back(tmp_path_factory, first, second):
+    path = tmp_path_factory.mktemp("ledger") / "log"
+    written(path, [("first", first), ("second", second)])
+    found = Ledger(path, KINDS)
+    for name, messages in (("first", first), ("second", second)):
+        replayed = list(found.replay(name))
+        assert [at for at, _ in replayed] == [(k, k + 1) for k in range(len(messages))]
+        assert same([message for _, message in replayed], messages)
+    found.close()
+
+
+@given(st.data())
+def test_damage_loses_only_what_follows(tmp_path_factory, data):
+    """Cut short or changed anywhere; what is recorded again completes it."""
+    path = tmp_path_factory.mktemp("ledger") / "log"
+    messages = [(k, np.arange(k)) for k in range(5)]
+    written(path, [("pass", messages)])
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    broken = data.draw(st.sampled_from([b"", bytes([whole[at] ^ 1]) + whole[at + 1 :]]))
+    path.write_bytes(whole[:at] + broken)
+    again = Ledger(path, KINDS)
+    kept = list(again.replay("pass"))
+    assert len(kept) < 5
+    assert same([message for _, message in kept], messages[: len(kept)])
+    for k in range(len(kept), 5):
+        again.record((k, k + 1), messages[k])
+    again.close()
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("change", ["version", "pass"])
+def test_another_version_or_pass_is_not_replayed(tmp_path, monkeypatch, change):
+    path = tmp_path / "log"
+    written(path, [("first", [1]), ("second", [2])])
+    found = Ledger(path, KINDS)
+    if change == "version":
+        monkeypatch.setattr(ledger, "__version__", "0")
+        assert list(found.replay("first")) == []
+    else:
+        assert len(list(found.replay("first"))) == 1
+        assert list(found.replay("other")) == []
+    found.record((0, 0), 3)
+    found.rewind()
+    replayed = [list(found.replay(name)) for name in ("first", "other")]
+    assert replayed == (
+        [[((0, 0), 3)], []] if change == "version" else [[((0, 1), 1)], [((0, 0), 3)]]
+    )
+    found.close()
+
+
+def test_unknown_messages_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="Pair is not among the messages"):
+        Ledger(tmp_path / "log", ()).record((0, 0), Pair(1, 2))
