@@ -31,15 +31,12 @@ FOLDER = "terrain_gpu_processing"
 GROUPS = {
     "Drainage": (),
     "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
-    "Terrain": ("compute-mst",),
+    "Terrain": (),
     "Cells and areas": (),
 }  # fmt: skip
 for _tool in map(tool_of, TOOLS):
     GROUPS[_tool.group] += (_tool.command,)
-TITLES = {
-    "compute-mst": "Minimum spanning tree",
-    "compute-sssp": "Cost distance",
-}
+TITLES = {"compute-sssp": "Cost distance"}
 LEFT_OUT = {
     "convert-dataset": "writes a store; algorithms take the raster itself",
     "build-index": "for many runs over one store",
@@ -91,15 +88,14 @@ EXPRESSION = "Of the cells, which are called elevation, such as where(elevation 
 REPLACED = {
     r"STORE(?:, as its layer \"\w+\")?, or (?:of |over )?a raster(?: \(then give [^)]*\))?":
         "a raster",
-    r'a raster, as layer "\w+"': "a raster",
     "a layer from others": "a raster from another",
-    "a layer of (a raster|STORE)": "a raster",
+    r'It becomes the layer "mst"\.': "",
     "STORE": "a raster",
     r"Directions to other outlets need another name[^.]*\.": "",
     r"Backlinks and allocation go to the layers of these names\.": "",
     r'The cells of a raster are the layer "elevation"\.': "",
     r"Names with a minus sign are in double quotes\.": "",
-    r"A raster of it \(-o\) holds": "The raster holds",
+    "A raster of it holds": "The raster holds",
     "The layer (has|holds)": r"The raster \1",
     r" \((?:terrain-gpu breach|flow-direction --outlets|compute-mst[^)]*|fill)\)": "",
     "; or (?:sum a layer of weights, such as rain|weights times areas)": "",

@@ -41,8 +41,7 @@ from .raster.label_components.operation import Components as Components
 from .raster.overviews import build_overviews as build_overviews
 from .raster.polygons.operation import Polygons as Polygons
 from .report import Report as Report
-from .spanning_tree import SpanningTree as SpanningTree
-from .spanning_tree import minimum_spanning_tree as minimum_spanning_tree
+from .spanning_tree.operation import SpanningTree as SpanningTree
 from .store import Layer as Layer
 from .store import LayerWriter as LayerWriter
 from .store import TileStore as TileStore
@@ -1583,6 +1582,107 @@ def label_components(
     --------
     >>> land = label_components("dem.zarr", "elevation > 0", table="land.csv")
     >>> land.count, land.cells
+    """
+
+
+def minimum_spanning_tree(
+    data: RasterLike,
+    *,
+    weight: TreeWeight = "max",
+    connectivity: Connectivity = 8,
+    method: TreeMethod = "frozen",
+    nodata: float | int | None = None,
+    layer: str = "elevation",
+    block_size: int | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: Devices = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> SpanningTree:
+    """Compute the minimum spanning forest of a raster as a grid graph.
+
+    Edges join neighbouring cells; cells that are nodata, NaN or infinite have none, so there is one
+    tree for each connected part. Edges are ordered by weight, id of the lower endpoint and
+    direction, so the forest is unique: the same bits for every block size, memory limit and number
+    of threads. It becomes the layer "mst". A raster of it holds D8 codes: E 1, SE 2, ... NE 128.
+
+    Parameters
+    ----------
+    data
+        A store or a raster (a path), a DataArray, or a 2-D array (or nested lists).
+    weight
+        Weight of an edge. max: the higher of its two cells, so that paths in the tree cross the
+        lowest passes. absdiff: their absolute difference. flow: as max, but of edges with one
+        weight the steeper comes first, so that the tree of a cell follows its steepest descent;
+        over cells of 64 bits by the method contract, on the CPU.
+    connectivity
+        Neighbours per cell: 8 includes the diagonal ones.
+    method
+        Algorithm; both give the same bits. frozen: Boruvka's with frozen components. contract: the
+        classical contraction, kept as a reference; it runs on a GPU only if the backend is cuda.
+    nodata
+        For arrays: value of absent cells. A store's layer has its own.
+    layer
+        Layer of the store.
+    block_size
+        For arrays: side of a block. A store's layer has its own.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None. For arrays: without the caller's own memory, with the results; no limit when
+        None.
+    threads
+        Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.
+    device
+        Number of the GPU; or numbers of several, or "all", between which the raster is shared.
+    gpu_memory_limit
+        Limit on the GPU memory; nine tenths of the free memory when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks of a store, each within
+        `memory_limit`. None for this process. Each computes on the first GPU that it sees if
+        `backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; `device`
+        does not matter.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    SpanningTree
+        Over a store, with the layer "mst".
+
+    Raises
+    ------
+    InputError
+        for unknown weights, connectivity or types, limits that are too small, and "cuda" if it
+        does not work.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    Boruvka's algorithm with frozen boundary components; docs/design/spanning-trees.md.
     """
 
 

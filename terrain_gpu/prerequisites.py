@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from typing import Any
 
 from .errors import InputError, StoreError
@@ -15,7 +14,7 @@ from .store import TileStore
 from .store.objects import ObjectPath
 from .store.run import check_layer_name, unfinished_inputs, unfinished_run
 from .tool import MadeBy, OfStore, Tool, options_of
-from .tools import TOOLS, tool_of
+from .tools import tool_of
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +86,6 @@ def _provided(
         if one.layer in store:
             refuse_stale(store, one.layer)
             continue
-        if one.made_by.command not in TOOLS:
-            seconds |= _chained(store, how, show)
-            continue
         options = {
             name: value.of(store) if isinstance(value, OfStore) else value
             for name, value in one.made_by.options.items()
@@ -99,13 +95,6 @@ def _provided(
         with show(_step(one.made_by)) as progress:
             found = compute(maker, store, progress=progress, **how)
         seconds[one.layer] = found.report.seconds["total"]
-    return seconds
-
-
-def _chained(store: TileStore, how: dict[str, Any], show: Show) -> dict[str, float]:
-    """As `_provided`, of compute-mst, which is not a tool yet."""
-    trees = import_module(".hydrology.conditioning", __package__)
-    seconds: dict[str, float] = trees.provide_tree(store, show, **how)
     return seconds
 
 

@@ -14,6 +14,7 @@ TOOLS = {
     "breach": "hydrology.breach:Breach",
     "burn": "hydrology.burn:Burn",
     "calc": "raster.calc:Calc",
+    "compute-mst": "spanning_tree:MinimumSpanningTree",
     "contours": "raster.contours:DrawContours",
     "depressions": "hydrology.depressions:Depressions",
     "fill": "hydrology.fill:Fill",
@@ -32,7 +33,7 @@ TOOLS = {
 }
 """Where the tool of a command is, as module:name."""
 
-_NAMED = {"network": "extract_network"}
+_NAMED = {"compute-mst": "minimum_spanning_tree", "network": "extract_network"}
 """Functions that are not called like their command."""
 
 FUNCTIONS = {_NAMED.get(command, command.replace("-", "_")): command for command in TOOLS}

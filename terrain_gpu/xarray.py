@@ -38,7 +38,6 @@ _TOOLS = [tool_of(command) for command in TOOLS]
 
 METHODS = {
     "cost_distance": "shortest_paths",
-    "spanning_tree": "minimum_spanning_tree",
     **{one.accessor: one.function for one in _TOOLS if one.accessor and not drawn(one)},
 }
 """Methods of the accessor, and the functions that they are."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..errors import InputError, OutputError, TerrainError
+from ..tools import tool_of
 from . import options
 
 SAMPLE = "jacksboro.tif"
@@ -26,8 +27,8 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
     from ..io.gdal import gdal_environment
     from ..io.mosaic import Mosaic
     from ..store.swap import refuse_inside
-    from . import compute_mst, compute_sssp, convert_dataset, export, info
-    from .operations import command_of
+    from . import compute_sssp, convert_dataset, export, info
+    from .tools import command_of_tool
 
     sample, out = _sample(), Path(folder)
     store, back = out / "jacksboro.zarr", out / "jacksboro.tif"
@@ -50,7 +51,7 @@ def command(context: click.Context, folder: str, overwrite: bool) -> None:
         (convert_dataset.command, [str(sample), str(store), "--overwrite"]),
         (info.command, [str(store)]),
         (export.command, [str(store), str(back), "--overwrite"]),
-        (command_of(compute_mst), [str(store), "-o", str(tree), "--overwrite"]),
+        (command_of_tool(tool_of("compute-mst")), [str(store), "-o", str(tree), "--overwrite"]),
         (
             compute_sssp.command,
             [

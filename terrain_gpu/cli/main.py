@@ -29,10 +29,7 @@ COMMANDS = (
 )
 """Files with a click command."""
 
-OPERATIONS = (
-    "compute-mst",
-    "corridor",
-)
+OPERATIONS = ("corridor",)
 """Files that `operations.command_of` makes a command of."""
 
 

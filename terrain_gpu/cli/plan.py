@@ -49,7 +49,6 @@ _PURPOSES = {command: purpose for purpose, command in COMMANDS.items()}
 PURPOSES = (
     "convert",
     "export",
-    "mst",
     "sssp",
     "cost-matrix",
     "least-cost-network",
@@ -541,11 +540,6 @@ def _plan(
             machine=machine,
         )
         block_size = plan.block_size
-    if purpose == "mst":
-        from ..spanning_tree import plan_spanning_tree
-
-        weight = problem["weight"] or "max"
-        return plan_spanning_tree(rows, cols, cells, block_size, weight=weight, machine=machine)
     if (command := COMMANDS.get(purpose, purpose)) in TOOLS:
         from ..running import plan_of
 

@@ -12,7 +12,7 @@ import click
 
 from ..arguments import cells_away, counting, not_negative
 from ..tool import PathLike, Tool, ToolOption, as_option, described, drawn, options_of, spelled
-from ..tools import TOOLS, tool_of
+from ..tools import tool_of
 from . import options
 from .forms import FORMS
 from .operations import command_of, writer_of
@@ -166,6 +166,6 @@ def _is_read(one: ToolOption) -> bool:
 
 def _modules(cls: type[Tool]) -> tuple[str, ...]:
     """The modules that workers import for a tool and what it needs, without the name of ours."""
-    before = [_modules(tool_of(name)) for name in cls.needs if name in TOOLS]
+    before = [_modules(tool_of(name)) for name in cls.needs]
     own = cls.__module__.partition(".")[2] + cls.operation.partition(":")[0]
     return tuple(dict.fromkeys([*cls.modules, *chain.from_iterable(before), own]))

@@ -21,6 +21,7 @@ from ..errors import (
     VerificationError,
 )
 from ..plurals import counted
+from ..spanning_tree import LAYER as TREE
 from ..tool import Tool
 from ..tools import TOOLS, tool_of
 from . import options
@@ -220,11 +221,9 @@ def _of_cluster(
 
 def _results(store: TileStore, gpu: dict[str, Any]) -> dict[str, Check]:
     """Proofs of all results, by name."""
-    from ..spanning_tree import LAYER
-
     checks: dict[str, Check] = {}
-    if LAYER in store:
-        checks[LAYER] = partial(_forest, **gpu)
+    if TREE in store:
+        checks[TREE] = partial(_forest, **gpu)
     checks |= {name: partial(_paths, name=name, **gpu) for name in _distances(store)}
     checks |= _on_the_cpu(store)
     checks |= of_levels(store, _PROOFS["overview_of"])
@@ -237,58 +236,9 @@ def _results(store: TileStore, gpu: dict[str, Any]) -> dict[str, Check]:
 
 
 def _forest(store: TileStore, **how: Any) -> tuple[dict[str, Any], str]:
-    from ..spanning_tree import LAYER
-    from ..spanning_tree.proof.forest import verify_forest
-    from ..spanning_tree.weights import WEIGHTS
-
-    layer = store.layer(LAYER)
-    settings, result = (layer.info.get(key) for key in ("settings", "result"))
-    file = f"{layer.path}/zarr.json"
-    for key, value in (("settings", settings), ("result", result)):
-        if not isinstance(value, dict):
-            raise StoreError(f"{file}: recorded {key} {value!r} is invalid; compute it again")
-    assert isinstance(settings, dict)
-    assert isinstance(result, dict)
-    source = settings.get("layer")
-    for key, good in (
-        ("layer", isinstance(source, str) and source != LAYER),
-        ("weight", settings.get("weight") in tuple(WEIGHTS)),
-        ("connectivity", settings.get("connectivity") in (4, 8)),
-        ("of", isinstance(settings.get("of"), dict)),
-    ):
-        if not good:
-            raise StoreError(
-                f"{file}: recorded {key} {settings.get(key)!r} is invalid; compute it again"
-            )
-    for key in ("edges", "components", "total_weight"):
-        # JSON has no infinity: an infinite total is recorded as a string.
-        kinds = (int, float) if key != "total_weight" else (int, float, str)
-        value = result.get(key)
-        good = type(value) in kinds
-        if type(value) is str:
-            good = value in ("inf", "-inf", "Infinity", "-Infinity")
-        if not good:
-            raise StoreError(f"{file}: recorded {key} {value!r} is invalid; compute it again")
-    cells = store.layer(str(source))
-    if not store.holds(cells.name, settings["of"].get(cells.name)):
-        raise StoreError(
-            f"{layer.path}: computed from other cells than {cells.path} holds now; compute it "
-            "again with --overwrite"
-        )
-    found = verify_forest(
-        cells,
-        layer,
-        weight=settings["weight"],
-        connectivity=settings["connectivity"],
-        expected=result,
-        **how,
-    )
-    return (
-        {**found, "total_weight": result["total_weight"]},
-        f"layer {LAYER} verified, {counted(found['edges'], 'edge')} against "
-        f"{found['checked_edges']:,} of the grid"
-        + (", on the GPU" if found["backend"] == "cuda" else ""),
-    )
+    tool = tool_of("compute-mst")
+    found = tool.load(tool.proof)(store, store.layer(TREE), **how)
+    return found, f"layer {TREE} verified, {tool.proven(found)}"
 
 
 def _distances(store: TileStore) -> list[str]:
@@ -379,7 +329,7 @@ def _on_the_cpu(store: TileStore) -> dict[str, Check]:
         **{
             one.mark: _of_tool(one)
             for one in map(tool_of, TOOLS)
-            if one.proof and one.mark != _DRAINED
+            if one.proof and one.mark != _DRAINED and one.gpu != "several"
         },
     }
     checks: dict[str, Check] = {}

@@ -14,12 +14,11 @@ from ..engine.operation import Operation
 from ..engine.proof import RunRecord
 from ..engine.run import Here, run
 from ..errors import StoreError
-from ..grid.neighbours import BACKLINKS, FLOW_DIRECTIONS, KNIGHT_BACKLINKS
 from ..prerequisites import refuse_stale
 from ..progress import Progress, silent
 from ..running import compute
 from ..spanning_tree import LAYER as TREE
-from ..spanning_tree import minimum_spanning_tree
+from ..spanning_tree import MinimumSpanningTree
 from ..store import Layer, TileStore
 from .breach import LAYER as BREACHED
 from .breach import Breach
@@ -194,26 +193,9 @@ def provide_tree(
         return {}
     if layer is not None and not replace:
         refuse_tree(store, layer)
-    heights = store.layer(layer) if layer else heights_in(store)
-    if (encoding := heights.info.get("encoding")) == FLOW_DIRECTIONS:
-        raise StoreError(
-            f"{heights.path}: holds flow directions, not heights; make a layer of them in the "
-            "store of the heights (convert-dataset --layer codes) and give --directions codes"
-        )
-    if encoding:
-        holds = "backlinks" if encoding in (BACKLINKS, KNIGHT_BACKLINKS) else encoding
-        raise StoreError(
-            f"{heights.path}: holds {holds}, not heights; name the heights (flow-direction --layer "
-            "NAME)"
-        )
-    with show("mst") as progress:
-        found = minimum_spanning_tree(
-            store,
-            weight="flow",
-            layer=heights.name,
-            progress=progress,
-            **_replacing(how, replace),
-        )
+    tree = MinimumSpanningTree(weight="flow", layer=source.heights_of_tree(store, layer))
+    with show(tree.command) as progress:
+        found = compute(tree, store, progress=progress, **_replacing(how, replace))
     return {TREE: found.report.seconds["total"]}
 
 

@@ -19,19 +19,27 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import Devices
 from ..cells import to_json
 from ..compiled import tell_compiling
-from ..cuda.backend import Gpu
-from ..engine.arrays import ArrayLayer
-from ..engine.machine import Machine
+from ..cuda.backend import Gpu, Placement, find_gpu
+from ..engine.arrays import ArrayLayer, fitting_block
+from ..engine.compression import refuse_for_arrays
+from ..engine.machine import NO_LIMIT, Machine, limit_of
 from ..engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ..engine.plan import PER_ROW, StreamPlan, layer_bytes, plan_forest
-from ..engine.run import Run
+from ..engine.run import Result, Run, run_in_memory
 from ..engine.schedule import missing
 from ..errors import CellError, InputError
-from ..grid import TILE, Block, BlockGrid, RegionGrid
+from ..grid import TILE, Block, BlockGrid, GridSpec, RegionGrid
 from ..grid.lengths import Measured, refuse_without_lengths
-from ..grid.neighbours import FORWARD_EDGES
+from ..grid.neighbours import FORWARD_EDGES, symmetric
+from ..io.labelled import ArrayKind
+from ..progress import Progress, silent
+from ..report import Report
+from ..store import Layer, TileStore
+from ..store.labels import Layered
+from . import LAYER, MinimumSpanningTree
 from .cpu.merge import most_vertices
 from .levels import (
     METHODS,
@@ -48,15 +56,68 @@ from .levels import (
 from .proof.forest import verify_arrays, verify_forest
 from .weights import Weight
 
-LAYER = "mst"
-
 MOST_CELLS = 2**61
 """Edge ids, four per cell, must fit int64."""
 
 
+@dataclass(repr=False)
+class SpanningTree(Layered):
+    """A minimum spanning forest.
+
+    Attributes
+    ----------
+    layer
+        The store's layer of forward edges: bits 0 to 3 of a cell are its edges E, SW, S, SE; None
+        for arrays.
+    edge_count, components
+        Number of edges and of trees (a cell without neighbours is a tree).
+    total_weight
+        Sum of the edges' weights: exact for integers, correctly rounded for real cells.
+    report
+        The run's `Report`.
+    """
+
+    layer: Layer | None
+    edge_count: int
+    components: int
+    total_weight: int | float
+    report: Report
+    _forward: np.ndarray | None = None
+    _kind: ArrayKind | None = None
+
+    @classmethod
+    def of(
+        cls, report: Report, layer: Layer | None, forward: np.ndarray | None = None
+    ) -> SpanningTree:
+        """Return the forest that a report tells of."""
+        found = report.result
+        report.valid_cells = found["vertices"]
+        total = found["total_weight"]
+        exact = float(total) if isinstance(total, str) else total
+        return cls(layer, found["edges"], found["components"], exact, report, forward)
+
+    @property
+    def layers(self) -> dict[str, Layer]:
+        """The layer by its name; none for arrays."""
+        return {} if self.layer is None else {LAYER: self.layer}
+
+    def edges(self) -> np.ndarray:
+        """Return the whole edge raster in memory: uint8, one bit per edge of a cell.
+
+        Bits are ESRI's D8 codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128. Nodata cells
+        are 0. Where the raster was an array of CuPy or a masked one, so are the edges.
+        """
+        if self._forward is not None:
+            forward = self._forward
+        elif self.layer is not None:
+            forward = self.layer.read_window(*self.layer.grid.window)
+        found = symmetric(np.pad(forward, 1))
+        return self._kind.array(found, None) if self._kind else found
+
+
 @dataclass(frozen=True)
 class SpanningForest(Operation):
-    """The spanning forest of a layer; fields are parameters of `minimum_spanning_tree`."""
+    """The spanning forest of a layer; fields are options of `MinimumSpanningTree`."""
 
     store: str
     layer: str = "elevation"
@@ -64,8 +125,33 @@ class SpanningForest(Operation):
     connectivity: int = 8
     method: str = "frozen"
 
-    command = "compute-mst"
-    mark = "weight"
+    command = MinimumSpanningTree.command
+    mark = MinimumSpanningTree.mark
+
+    @classmethod
+    def of(cls, store: TileStore | None, asked: MinimumSpanningTree) -> SpanningForest:
+        """Return the operation for an open store; None for a plan."""
+        problem = asked.layer, asked.weight, asked.connectivity, asked.method
+        if store is None:
+            return cls("", *problem)
+        if asked.layer == LAYER:
+            raise InputError(
+                f"{store.path}: {LAYER!r} is the result layer; name a layer of heights"
+            )
+        found = cls(str(store.path), *problem)
+        if found.grid.cells > MOST_CELLS:
+            rows, cols = found.grid.shape
+            raise InputError(f"{rows} x {cols} cells exceed the maximum of {MOST_CELLS}")
+        return found
+
+    def backend_for(self, asked: str) -> str:
+        return "cpu" if asked == "auto" and self.method != "frozen" else asked
+
+    def result(self, found: Result) -> SpanningTree:
+        report = found.report
+        del report.result["layers"]
+        report.result = {"patched_edges": 0, **report.result, "layer": LAYER}
+        return SpanningTree.of(report, found.layers[LAYER])
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -112,19 +198,47 @@ class SpanningForest(Operation):
         return "contract" if self.bare.two_words else self.method
 
     def plan(self, machine: Machine) -> StreamPlan:
-        source, held = self.source, None
-        if isinstance(source, ArrayLayer):
-            stored, held = source.data.nbytes, source.data.size + source.copied
+        source, kind, (rows, cols) = self.source, self.bare, self.grid.shape
+        key, method = kind.key_dtype, METHODS[self.solved_by]
+        spill = partial(spill_bytes, weight=kind, method=method)
+        blocks, beside = self.blocks, 0
+        if isinstance(source, ArrayLayer):  # solved blocks are spilled into memory
+            stored = source.data.nbytes
+            beside = source.data.size + source.copied + spill(blocks)
         else:
             stored = source.info.get("stored_bytes")
-        return plan_spanning_tree(
-            *self.grid.shape,
+            if stored is None:
+                stored = layer_bytes(rows, cols, source.dtype.itemsize, source.block_size)
+        lengths = (PER_ROW + 32) * rows * kind.slopes  # and their reciprocals, as measured
+        levels = most_vertices(blocks) * method.levels_per_vertex(key)
+        if (gpu := machine.gpu) is not None:
+            from .gpu.plan import keeps_cells, plan_regions
+
+            for device in () if gpu.workers else gpu.devices:
+                keeps_cells(kind, device)
+            return plan_regions(
+                rows,
+                cols,
+                kind,
+                source.block_size,
+                spill=spill,
+                levels=levels,
+                source_bytes=stored,
+                machine=machine.beside(beside + lengths),
+                method=self.solved_by,
+            )
+        return plan_forest(
+            rows,
+            cols,
             source.dtype,
             source.block_size,
-            weight=self.bare.name,
-            method=self.solved_by,
+            # Operands and their temporary, validity, and the method's work arrays.
+            work=blocks.largest() * (2 * key.itemsize + 2) + method.work_bytes(blocks.sides, key),
+            levels=levels,
+            spill=spill(blocks),
             source_bytes=stored,
-            held=held,
+            common=lengths,
+            beside=beside,
             machine=machine,
         )
 
@@ -297,6 +411,38 @@ class SpanningForest(Operation):
         }
 
 
+def over_array(
+    asked: MinimumSpanningTree,
+    data: np.ndarray,
+    *,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: str = "auto",
+    device: Devices = 0,
+    gpu_memory_limit: int | str | None = None,
+    verify: bool = False,
+    compress: str | None = None,
+    progress: Progress = silent,
+    **_: Any,  # of stores alone
+) -> SpanningTree:
+    """Compute the spanning forest of an array in memory."""
+    refuse_for_arrays(compress)
+    limit = NO_LIMIT if memory_limit is None else limit_of(memory_limit)
+    grid = GridSpec(*data.shape)
+    block = fitting_block(*data.shape) if asked.block_size is None else asked.block_size
+    cells = ArrayLayer(data, BlockGrid(grid.rows, grid.cols, block), grid, asked.nodata)
+    forest = SpanningForest.of(None, asked).over([cells])
+    gpu = find_gpu(forest.backend_for(backend), device, gpu_memory_limit, limit, 0)
+    arrays, report = run_in_memory(
+        forest,
+        memory_limit=limit,
+        threads=threads,
+        verify=verify,
+        place=Placement(gpu, progress),
+    )
+    return SpanningTree.of(report, None, arrays[LAYER])
+
+
 def regions_of_a_task(regions: int, slots: int) -> int:
     """Return the side, in regions, of what each task joins; 1 when there are too few.
 
@@ -337,66 +483,3 @@ class _Spilled(State):
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if known is not None:
             self._spill.save(*at, known)
-
-
-def plan_spanning_tree(
-    rows: int,
-    cols: int,
-    dtype: np.dtype,
-    block_size: int,
-    *,
-    weight: str = "max",
-    method: str = "frozen",
-    source_bytes: int | None = None,
-    held: int | None = None,
-    machine: Machine,
-) -> StreamPlan:
-    """Plan the spanning tree of a layer that need not exist yet.
-
-    Parameters
-    ----------
-    source_bytes
-        Size of the layer's shards; when None, that of uncompressed shards without nodata.
-    held
-        For arrays: bytes already held. Spilled blocks then stay in memory too.
-    machine
-        With a GPU, regions are planned for that, else blocks for the CPU.
-    """
-    kind = Weight(weight, dtype)
-    key, module = kind.key_dtype, METHODS["contract" if kind.two_words else method]
-    if source_bytes is None:
-        source_bytes = layer_bytes(rows, cols, dtype.itemsize, block_size)
-    spill = partial(spill_bytes, weight=kind, method=module)
-    blocks = BlockGrid(rows, cols, block_size)
-    beside = 0 if held is None else held + spill(blocks)
-    lengths = (PER_ROW + 32) * rows * kind.slopes  # and their reciprocals, as measured
-    if (gpu := machine.gpu) is not None:
-        from .gpu.plan import keeps_cells, plan_regions
-
-        for device in () if gpu.workers else gpu.devices:
-            keeps_cells(kind, device)
-        return plan_regions(
-            rows,
-            cols,
-            kind,
-            block_size,
-            spill=spill,
-            levels=most_vertices(blocks) * module.levels_per_vertex(key),
-            source_bytes=source_bytes,
-            machine=machine.beside(beside + lengths),
-            method=method,
-        )
-    return plan_forest(
-        rows,
-        cols,
-        dtype,
-        block_size,
-        # Operands and their temporary, validity, and the method's work arrays.
-        work=blocks.largest() * (2 * key.itemsize + 2) + module.work_bytes(blocks.sides, key),
-        levels=most_vertices(blocks) * module.levels_per_vertex(key),
-        spill=spill(blocks),
-        source_bytes=source_bytes,
-        common=lengths,
-        beside=beside,
-        machine=machine,
-    )

@@ -28,7 +28,6 @@ HEIGHTS = "elevation"
 
 _MAKERS = {
     "cost": "compute-sssp",
-    "weight": "compute-mst",
     "corridor_of": "corridor",
     "ties_of": "compute-sssp",
     "overview_of": "overviews",

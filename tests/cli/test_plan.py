@@ -32,10 +32,12 @@ from terrain_gpu.cli.plan import NEEDS, PURPOSES, command
 from terrain_gpu.engine import run
 from terrain_gpu.engine.machine import Machine
 from terrain_gpu.errors import PlanError
+from terrain_gpu.grid import BlockGrid
 from terrain_gpu.hydrology.breach.lines import BreachLines
 from terrain_gpu.hydrology.streams.lines import StreamLines
 from terrain_gpu.paths.cost_matrix.operation import MatrixProblem
-from terrain_gpu.spanning_tree import plan_spanning_tree
+from terrain_gpu.running import plan_of as plan_tool
+from terrain_gpu.spanning_tree import MinimumSpanningTree
 
 LIMITS = {"memory_limit": 10**9, "threads": 2}
 
@@ -396,5 +398,6 @@ def test_blocks_are_planned_no_larger_than_the_raster(purpose):
 
 def test_long_rasters_have_no_borders_beside_their_edges():
     for shape in (1, 30_000_000), (30_000_000, 1):
-        plan = plan_spanning_tree(*shape, np.dtype(np.float32), 1024, machine=Machine.of(threads=1))
+        blocks, machine = BlockGrid(*shape, 1024), Machine.of(threads=1)
+        plan = plan_tool(MinimumSpanningTree(), blocks, np.dtype(np.float32), machine)
         assert plan.memory < 300e6

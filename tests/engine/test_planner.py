@@ -26,10 +26,11 @@ from terrain_gpu.engine.machine import (
 from terrain_gpu.engine.plan import format_size, plan_paths
 from terrain_gpu.engine.plan_stream import SourceShape, plan_stream
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.grid import TILE
+from terrain_gpu.grid import TILE, BlockGrid
 from terrain_gpu.io.convert import plan_for_shape
 from terrain_gpu.raster.label_components.operation import plan_components
-from terrain_gpu.spanning_tree import plan_spanning_tree
+from terrain_gpu.running import plan_of
+from terrain_gpu.spanning_tree import MinimumSpanningTree
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,10 @@ def test_what_is_no_size(text):
         parse_size(text)
 
 
+def plan_of_tree(rows, cols, dtype, block, *, machine, **asked):
+    return plan_of(MinimumSpanningTree(**asked), BlockGrid(rows, cols, block), dtype, machine)
+
+
 def test_sizes_for_people():
     assert [format_size(s) for s in (0, 999, 1500, 2.5e9, 4e15)] == [
         "0 B",
@@ -67,7 +72,7 @@ def test_sizes_for_people():
 @pytest.mark.parametrize(("limit", "says"), [(500 * 10**6, "limit 500 MB"), (NO_LIMIT, "no limit")])
 def test_plans_for_people(limit, says):
     """Rasters in memory have no limit, and a command may solve one, to compile its kernels."""
-    plan = plan_spanning_tree(9, 9, np.dtype("i2"), 64, machine=Machine.of(limit, 1))
+    plan = plan_of_tree(9, 9, np.dtype("i2"), 64, machine=Machine.of(limit, 1))
     assert f" predicted peak, {says}\n" in plan.describe()
 
 
@@ -121,7 +126,7 @@ def test_plans_keep_their_limit_and_cover_the_raster(
 )
 def test_plans_of_spanning_trees_keep_their_limit(shape, dtype, block, method, limit, threads):
     dtype = np.dtype(dtype)
-    plan_for = partial(plan_spanning_tree, *shape, dtype, block, method=method)
+    plan_for = partial(plan_of_tree, *shape, dtype, block, method=method)
     try:
         plan = plan_for(machine=Machine.of(limit, threads))
     except PlanError as error:
@@ -246,7 +251,7 @@ def test_what_the_message_asks_for_is_enough():
 
 INT16 = np.dtype("int16")
 COMPUTE = {
-    "mst": lambda block, **more: plan_spanning_tree(60, 60, INT16, block_size=block, **more),
+    "mst": lambda block, **more: plan_of_tree(60, 60, INT16, block, **more),
     "sssp": lambda block, **more: plan_paths(60, 60, INT16, block, distance=INT16, **more),
     "components": lambda block, **more: plan_components(60, 60, [INT16], block, **more),
 }

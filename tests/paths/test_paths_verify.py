@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_paths import as_sources, solve, within_reach
 
+import terrain_gpu
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda.backend import find_gpu
@@ -30,7 +31,6 @@ from terrain_gpu.paths.cost.steps import unreached
 from terrain_gpu.paths.cost.terrain import Raster, Terrain
 from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 from terrain_gpu.paths.proof import gpu as verify_gpu
-from terrain_gpu.spanning_tree import minimum_spanning_tree
 from terrain_gpu.store import Layer, TileStore, create_layer
 
 large = strategies.rasters(shape=strategies.shapes(200, 6000))
@@ -551,7 +551,7 @@ def call(capfd, command):
 def test_the_command(store, capfd, how):
     start = [(70, 70, 3)] if "allocation" in how else [(70, 70)]
     found = shortest_paths("s.zarr", start, verify=True, **how)
-    minimum_spanning_tree("s.zarr", weight="absdiff", connectivity=4)
+    terrain_gpu.minimum_spanning_tree("s.zarr", weight="absdiff", connectivity=4)
     code, out, err = call(capfd, "verify s.zarr")
     assert (code, err) == (0, "")
     forest, paths = out.splitlines()
@@ -584,7 +584,7 @@ def test_the_command_where_targets_end_it(store, capfd):
 
 def test_the_command_finds_wrong_results(store, capfd):
     shortest_paths("s.zarr", [(70, 70), (140, 3)], allocation=True)
-    minimum_spanning_tree("s.zarr")
+    terrain_gpu.minimum_spanning_tree("s.zarr")
 
     def lower(cells):
         cells[100, 90] += 1

@@ -13,13 +13,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from strategies import Raster, block_sizes, rasters, shapes
 
+from terrain_gpu import minimum_spanning_tree
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.neighbours import DIRECTIONS
 from terrain_gpu.primitives import tournament
 from terrain_gpu.spanning_tree import weights
 from terrain_gpu.spanning_tree.cpu import contract, frozen
 from terrain_gpu.spanning_tree.levels import METHODS, Solver
-from terrain_gpu.spanning_tree.pipeline import minimum_spanning_tree
 from terrain_gpu.spanning_tree.weights import Weight
 
 OPEN = (True, True, True, True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...plurals import counted
-from ...tool import InputLayer, PlacesLike, Tool, made_by, option, tool, writes
+from ...tool import InputLayer, PlacesLike, Tool, option, tool, writes
 from ..common.outlet_options import added_outlets, outlets
+from ..common.tree import TREE
 
 LAYER = "accumulation"
 
@@ -86,10 +87,9 @@ class TreeAccumulation(Tool):
     needs = ("compute-mst",)
     mark = "outlets"
     proof = ".proof:verify_stored_drainage"
-    modules = ("spanning_tree.operation",)
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        return InputLayer("elevation"), InputLayer("mst", "uint8", made_by=made_by("compute-mst"))
+        return InputLayer("elevation"), TREE
 
     @staticmethod
     def summary(result: Any) -> str:

@@ -136,10 +136,10 @@ class FlowDirection(Tool):
     gpu = "one"
     rules = (late_rule("hydrology.flow_direction.operation:refuse_arguments"),)
     provides = "..conditioning:provide"
-    needs = ("burn", "breach")
+    needs = ("compute-mst", "burn", "breach")
     mark = "flats"
     proof = ".proof:verify_stored_gradient"
-    modules = ("spanning_tree.operation", "hydrology.fill.operation")
+    modules = ("hydrology.fill.operation",)
 
     def inputs(self) -> tuple[InputLayer, ...]:
         if self.flats == "gradient" or self.depressions == "fill":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import StoreError
+from ...grid.neighbours import BACKLINKS, FLOW_DIRECTIONS, KNIGHT_BACKLINKS
 from ...io.labelled import HEIGHTS
 from ...spanning_tree import LAYER
 from ...spanning_tree.weights import WEIGHTS, Weight
@@ -93,6 +94,29 @@ def heights_in(store: TileStore) -> Layer:
         )
     name = (store.layer(LAYER).info.get("settings") or {}).get("layer", "")
     return store.layer(name) if name in store else open_forest(store).cells  # may be stale
+
+
+def heights_of_tree(store: TileStore, name: str | None = None) -> str:
+    """The layer of heights of a spanning forest that flow is to follow; None: `heights_in`.
+
+    Raises
+    ------
+    StoreError
+        when it holds something else.
+    """
+    heights = store.layer(name) if name else heights_in(store)
+    if (encoding := heights.info.get("encoding")) == FLOW_DIRECTIONS:
+        raise StoreError(
+            f"{heights.path}: holds flow directions, not heights; make a layer of them in the "
+            "store of the heights (convert-dataset --layer codes) and give --directions codes"
+        )
+    if encoding:
+        holds = "backlinks" if encoding in (BACKLINKS, KNIGHT_BACKLINKS) else encoding
+        raise StoreError(
+            f"{heights.path}: holds {holds}, not heights; name the heights (flow-direction --layer "
+            "NAME)"
+        )
+    return heights.name
 
 
 def refuse_wide(asked: Any, store: TileStore) -> None:

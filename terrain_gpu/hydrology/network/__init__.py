@@ -6,7 +6,8 @@ from typing import Any
 
 from ...arguments import at_least_one, not_negative
 from ...plurals import counted
-from ...tool import InputLayer, PathLike, PlacesLike, Tool, drawing, made_by, option, places, tool
+from ...tool import InputLayer, PathLike, PlacesLike, Tool, drawing, option, places, tool
+from ..common.tree import TREE
 
 
 @tool
@@ -77,10 +78,9 @@ class ExtractNetwork(Tool):
     rules = (at_least_one("min_length", "keep"),)
     refuses = ".operation:refuse"
     needs = ("compute-mst",)
-    modules = ("spanning_tree.operation",)
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        return InputLayer("elevation"), InputLayer("mst", "uint8", made_by=made_by("compute-mst"))
+        return InputLayer("elevation"), TREE
 
     @classmethod
     def planned(cls, asked: dict[str, Any]) -> ExtractNetwork:
