@@ -85,7 +85,7 @@ def command(
 def _remove(store: str, layers: tuple[str, ...], json_target: str | None) -> None:
     from ..report import Report
     from ..store import TileStore
-    from ..store.levels import remove_overviews
+    from ..store.overviews import remove_overviews
 
     opened, report = TileStore.open(store), Report("overviews")
     with report.measured():

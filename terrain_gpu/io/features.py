@@ -6,14 +6,12 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from rasterio.crs import CRS
 
 from ..engine.machine import MB
-from ..errors import InputError
 from ..grid import GridSpec
 from ..grid.crs import grid_crs
 from .flatgeobuf import FLATGEOBUF, write_flatgeobuf
@@ -22,6 +20,7 @@ from .lines import (
     PARQUET,
     cut_line,
     geojson_lines,
+    import_parquet,
     is_geopackage,
     wkb_line,
     wkb_lines,
@@ -151,25 +150,6 @@ def _write_flatgeobuf(
 ) -> None:
     rows = ((shape.wkb(geometry), own) for features in batches for geometry, own in features)
     write_flatgeobuf(file, rows, grid, layer, fields, shape.kind)
-
-
-def import_parquet(path: Path) -> tuple[ModuleType, ModuleType]:
-    """Import pyarrow; `path` is for messages.
-
-    Raises
-    ------
-    InputError
-        when it is not installed.
-    """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise InputError(
-            f"{path}: Parquet needs pyarrow ({error}); pip install 'terrain_gpu[parquet]', "
-            "or use another format"
-        ) from None
-    return pyarrow, pyarrow.parquet
 
 
 def library_bytes(path: str) -> int:

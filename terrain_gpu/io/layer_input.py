@@ -10,7 +10,7 @@ from ..grid import TILE, Window
 from ..grid.crs import grid_crs
 from ..grid.units import UNITS, scale_of
 from ..store import Layer
-from ..store.labels import DESCRIBED
+from ..store.nodes import DESCRIBED
 
 
 class LayerInput:

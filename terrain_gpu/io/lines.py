@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from rasterio.crs import CRS
@@ -97,10 +98,27 @@ def checked_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     if is_geopackage(path):
         import_pyogrio(path)
     if path.suffix.lower() == PARQUET:
-        from .features import import_parquet
-
         import_parquet(path)
     return target
+
+
+def import_parquet(path: Path) -> tuple[ModuleType, ModuleType]:
+    """Import pyarrow; `path` is for messages.
+
+    Raises
+    ------
+    InputError
+        when it is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            f"{path}: Parquet needs pyarrow ({error}); pip install 'terrain_gpu[parquet]', "
+            "or use another format"
+        ) from None
+    return pyarrow, pyarrow.parquet
 
 
 def is_geopackage(path: Path) -> bool:

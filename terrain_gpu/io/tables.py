@@ -18,9 +18,8 @@ from ..grid import GridSpec
 from ..grid.crs import grid_crs
 from ..store.file_writer import writable_file
 from ..store.outputs import whole_file
-from .features import import_parquet
 from .flatgeobuf import FLATGEOBUF, write_flatgeobuf
-from .lines import is_geopackage, tell_without_crs, write_layer
+from .lines import import_parquet, is_geopackage, tell_without_crs, write_layer
 from .reprojection import to_lonlat
 from .vectors import import_pyogrio
 

@@ -27,9 +27,9 @@ from ..grid import Block, BlockGrid, GridSpec
 from .checksums import digests_name
 from .coordinates import group_files
 from .layer import KEY, Layer
-from .levels import drop_overviews
 from .metadata import TileStore, array_json, without_consolidated
 from .objects import ObjectPath, for_each, uploads
+from .removal import drop_overviews
 from .scratch import Scratch
 from .writer import Record
 

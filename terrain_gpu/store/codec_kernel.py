@@ -25,7 +25,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..compiled import jit
-from .codecs import BLOSC_LEVEL, ZSTD_LEVEL, most_bytes, shuffle_of
+from .coding import BLOSC_LEVEL, ZSTD_LEVEL, most_bytes, shuffle_of
 from .crc_kernel import has_instruction
 
 log = logging.getLogger(__name__)

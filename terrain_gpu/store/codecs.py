@@ -14,9 +14,7 @@ import numpy as np
 
 from ..plurals import counted
 from .checksums import crc32c
-
-NAMES = ("blosc-lz4", "blosc-zstd", "zstd")
-ZSTD_LEVEL, BLOSC_LEVEL = 3, 1
+from .coding import BLOSC_LEVEL, ZSTD_LEVEL, most_bytes, shuffle_of
 
 # The same as in zarr-python. Blosc's own threads share a lock; without them, any thread may encode
 # outside the interpreter's lock.
@@ -25,16 +23,6 @@ numcodecs.blosc.use_threads = False
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOSC_HEADER = struct.Struct("<4B3I")
 _BLOSC_VERSION = 2
-
-
-def shuffle_of(dtype: np.dtype) -> str:
-    """How blosc reorders cells: the bits of integers, the bytes of floats (measured best)."""
-    return "shuffle" if dtype.kind == "f" else "bitshuffle"
-
-
-def most_bytes(tile_bytes: int) -> int:
-    """Largest size of an encoded tile in bytes; a multiple of 32."""
-    return tile_bytes + tile_bytes // 128 + 64
 
 
 def encoder(name: str, dtype: np.dtype) -> Callable[[np.ndarray], bytes]:
@@ -63,18 +51,6 @@ def together(name: str | None) -> Any:
     from . import codec_kernel
 
     return codec_kernel if codec_kernel.can(name) else None
-
-
-def saves_at_once(compress: str | None) -> Any:
-    """The module `save_kernel`, which writes a shard in one call; None where it cannot be used.
-
-    Like `together`, it is used only if numba is loaded.
-    """
-    if "numba" not in sys.modules:
-        return None
-    from . import save_kernel
-
-    return save_kernel if save_kernel.can(compress) else None
 
 
 def code_tiles(

@@ -1,4 +1,4 @@
-"""Decode the tiles of a shard: together if possible, otherwise one by one."""
+"""Decode the tiles of a shard, together if possible, and arrange them as cells of a window."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import StoreError
+from ..grid import TILE, Window
 from .checksums import crc32c
 from .codecs import decode, together
 from .shard import Shard
+from .tiles import ABSENT, split_bits, z_view
 
 BATCH = 1 << 20
 """Number of bytes of encoded tiles that a thread reads and decodes at once."""
@@ -83,3 +85,41 @@ def _decode_one(shard: Shard, compress: str | None, stored: np.ndarray, out: np.
         decode(compress, stored, out)
     except ValueError as error:
         raise StoreError(f"{shard.path}: a tile {error}; copy or convert the layer again") from None
+
+
+def arrange(
+    tiles: np.ndarray,
+    slots: np.ndarray,
+    ranks: np.ndarray,
+    inner: Window,
+    out: np.ndarray,
+    fill: np.ndarray,
+) -> None:
+    """Copy the cells `inner` of a block from the slots of its tiles.
+
+    Parameters
+    ----------
+    slots
+        Slot for each tile row and column of the window; `ABSENT` for tiles that are all `fill`.
+    ranks
+        Ranks of all tiles of a block.
+    """
+    if "numba" in sys.modules and out.strides[1] == out.itemsize:  # a kernel, without the lock
+        from .shard_kernel import place
+
+        place(tiles, slots, inner, out, fill)
+        return
+    if out.shape == (len(ranks) * TILE,) * 2 and np.array_equal(slots, ranks):
+        np.copyto(split_bits(out), z_view(tiles[: slots.size]))
+        return
+    # One tile row at a time, for any window and with absent tiles.
+    row0, row1, col0, col1 = inner
+    skip = col0 % TILE
+    for k, across in enumerate(slots):
+        top = (row0 // TILE + k) * TILE
+        lo, hi = max(row0, top), min(row1, top + TILE)
+        strip = tiles[across, lo - top : hi - top]
+        if (across == ABSENT).any():
+            strip[across == ABSENT] = fill
+        line = strip.transpose(1, 0, 2).reshape(hi - lo, -1)
+        out[lo - row0 : hi - row0] = line[:, skip : skip + col1 - col0]

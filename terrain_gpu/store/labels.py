@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 CHUNK = 1024
 """Side of the Dask chunks of a layer, in cells."""
 
-DESCRIBED = "units", "long_name", "standard_name", "scale_factor", "add_offset"
-"""Attributes of a layer that its DataArray and copies of the layer have as well."""
-
 
 class Labels(NamedTuple):
     """Properties that a layer takes from the DataArray or raster that it was computed from.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,12 +29,12 @@ from ..grid import (
 )
 from ..plurals import counted
 from .checksums import block_digest, crc_of_tiles, digests_name, layer_digest
-from .decoding import decode_tiles, shards_at_once
+from .decoding import arrange, decode_tiles, shards_at_once
 from .labels import CHUNK, Labels, import_lazy
 from .object_bytes import recent
 from .objects import ObjectPath, read_small
-from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened, unless_replaced
-from .tiles import arrange, check_buffer, part_of
+from .shard import ABSENT, ANY_DIGEST, Shard, again, end_bytes, opened
+from .tiles import check_buffer, part_of
 
 if TYPE_CHECKING:
     import xarray
@@ -561,7 +562,7 @@ class Layer(Described):
             yield None
             return
         try:
-            with unless_replaced(self), contextlib.ExitStack() as stack:
+            with _unless_replaced(self), contextlib.ExitStack() as stack:
                 try:
                     source_bytes = opened(path, end, whole=whole, full=full, layer=key)
                     source = stack.enter_context(source_bytes)
@@ -594,7 +595,7 @@ class Layer(Described):
         if not self.is_sealed:
             return None
         if self._digests is None:
-            with self._lock, unless_replaced(self):
+            with self._lock, _unless_replaced(self):
                 if self._digests is None:
                     self._digests = self._read_digests()
         return self._digests
@@ -632,3 +633,31 @@ class Layer(Described):
             have = np.empty(size, np.uint8)
             setattr(self._local, name, have)
         return have[:size]
+
+
+@contextlib.contextmanager
+def _unless_replaced(layer: Layer) -> Iterator[None]:
+    """If reading a layer fails because another run has replaced it or is doing so, say that.
+
+    Raises
+    ------
+    StoreError
+    """
+    try:
+        yield
+    except StoreError:
+        if layer.is_sealed and _is_other(layer):
+            text = f"{layer.path}: replaced since it was opened; open it again"
+            raise StoreError(text) from None
+        raise
+
+
+def _is_other(layer: Layer) -> bool:
+    """Whether the layer at this path is no longer, or soon will not be, the one that was opened."""
+    try:
+        now = json.loads(read_small(layer.path / "zarr.json"))["attributes"][KEY]["digest"]
+    except FileNotFoundError:  # between two renames
+        return True
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False  # damaged
+    return bool(now != layer.identity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
@@ -13,8 +13,10 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from ..grid import GridSpec
-from .labels import DESCRIBED
-from .layer import Layer
+from .nodes import DESCRIBED
+
+if TYPE_CHECKING:
+    from .layer import Layer
 
 
 class LayerArray(BackendArray):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -15,13 +14,13 @@ from ..arguments import checked, flag, text
 from ..arguments import names as name_list
 from ..errors import InputError, StoreError
 from ..tools import TOOLS, tool_of
-from .files import output_errors, sync_folder
+from .files import sync_folder
 from .layer import Layer
-from .levels import drop_overviews, root_of
-from .metadata import TileStore, drop_consolidated, write_array
+from .levels import root_of
+from .metadata import TileStore, write_array
 from .objects import ObjectPath
-from .run import Target, check_layer_name
-from .swap import exclusive
+from .removal import changing, folder_of_runs, remove
+from .run import check_layer_name
 
 HEIGHTS = "elevation"
 """The layer that is not removed without `force`."""
@@ -185,23 +184,7 @@ def remove_layers(store: StoreLike, names: Sequence[str], *, force: bool = False
             raise InputError(
                 f"{store.path}: {name!r} is the main layer of the store; use --force to remove it"
             )
-    with _changing(store, names):
-        for name in names:
-            place = store.path / name
-            if isinstance(place, ObjectPath):
-                (place / "zarr.json").delete()
-                place.delete_below(found for found, _ in place.walk())
-                continue
-            folder = Target(store.path, name, replace_store=False).folder
-            folder.mkdir(exist_ok=True)
-            gone = folder / f"{name}.removed"
-            shutil.rmtree(gone, ignore_errors=True)
-            os.rename(place, gone)
-            sync_folder(store.path)
-            for left in folder.glob("*.removed"):  # also of a run that was killed
-                shutil.rmtree(left)
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+    remove(store, names)
 
 
 @checked(old=text, new=text, force=flag)
@@ -258,7 +241,7 @@ def rename_layer(store: StoreLike, old: str, new: str, *, force: bool = False) -
             f"{store.path}: {_were(others)} computed from {old!r} and could not be verified "
             "after it is renamed; use --force to rename it anyway"
         )
-    with _changing(store, [*renamed, *renamed.values()]):
+    with changing(store, [*renamed, *renamed.values()]):
         # The distances last: a second attempt then finds what a killed one has left.
         for name, other in renamed.items():
             if name != old:
@@ -286,32 +269,13 @@ def _rename_beside(store: TileStore, name: str, old: str, new: str) -> None:
     layer = store.layer(name)
     digests = layer.info["beside"]
     layer.info["beside"] = {new if key == old else key: value for key, value in digests.items()}
-    folder = Target(store.path, name, replace_store=False).folder
+    folder = folder_of_runs(store.path)
     temporary = folder / f"{name}.tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     write_array(layer, temporary)
     temporary.rmdir()
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-@contextlib.contextmanager
-def _changing(store: TileStore, names: Iterable[str]) -> Any:
-    """Hold the store while layers change, unless a run is writing one of them."""
-    names = list(names)
-    if isinstance(store.path, ObjectPath):
-        yield
-        for name in names:
-            drop_overviews(store.path, name)
-        return
-    with output_errors(store.path), exclusive(store.path):
-        for name in names:
-            if Target(store.path, name, replace_store=False).is_busy():
-                raise StoreError(f"{store.path}: a run is writing {name!r}; wait until it ends")
-        yield
-        drop_consolidated(store.path)
-    for name in names:
-        drop_overviews(store.path, name)
 
 
 def _must_exist(store: TileStore, name: str) -> None:

@@ -23,9 +23,10 @@ from ..described import Described
 from ..errors import InputError, StoreError
 from ..grid import TILE, GridSpec
 from .checksums import crc_of_json
-from .codecs import BLOSC_LEVEL, ZSTD_LEVEL, shuffle_of
+from .coding import BLOSC_LEVEL, ZSTD_LEVEL, shuffle_of
 from .files import new_file, sync_folder, write_whole
 from .layer import KEY, Layer, Number
+from .levels import FOLDER_OF_LEVELS, fresh_of, levels_of
 from .nodes import attributes_of, find_array, open_group
 from .objects import ObjectPath, folder_names, is_there
 from .swap import absolute, beside, recover
@@ -60,7 +61,6 @@ MULTISCALES = {
     "name": "multiscales",
     "description": "Multiscale layout of zarr datasets",
 }
-FOLDER_OF_LEVELS = "overviews"
 _BLOSC = {"lz4": "blosc-lz4", "lz4hc": "blosc-lz4", "zstd": "blosc-zstd"}
 """Our names by the names of blosc's compressors; lz4 and lz4hc decode in the same way."""
 
@@ -343,8 +343,6 @@ class TileStore(Described):
 
         Damaged layers, and arrays that are not layers, are under "unreadable", with the reason.
         """
-        from .levels import fresh_of, levels_of
-
         grid, levels = self.grid, None
         layers, unreadable = {}, {}
         for name, layer in self.each():

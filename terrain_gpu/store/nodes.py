@@ -15,6 +15,9 @@ from zarr.errors import ContainsArrayError
 from ..errors import StoreError
 from .objects import ObjectPath
 
+DESCRIBED = "units", "long_name", "standard_name", "scale_factor", "add_offset"
+"""Attributes of a layer that its DataArray and copies of the layer have as well."""
+
 
 def metadata_at(path: Path) -> bytes | None:
     """The zarr.json of the array or group at a path; None if it is missing in object storage."""

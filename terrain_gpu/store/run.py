@@ -19,11 +19,10 @@ from ..errors import InputError, StoreError
 from ..grid import GridSpec, wkt_name
 from ..grid.crs import same_crs
 from .checksums import DIGESTS, sealed_line, unsealed_line
-from .codecs import NAMES
+from .coding import NAMES
 from .coordinates import write_group
 from .files import new_file, output_errors, sync_files, sync_folder, sync_tree
 from .layer import KEY, Layer, Number
-from .levels import drop_overviews
 from .metadata import (
     FORMAT,
     LONGEST_NAME,
@@ -34,6 +33,7 @@ from .metadata import (
     write_array,
 )
 from .objects import ObjectPath
+from .removal import drop_overviews, folder_of_runs
 from .swap import (
     absolute,
     beside,
@@ -63,7 +63,7 @@ class Target:
         self.replace_store = replace_store
         """Whether the whole store is new; it is then built next to its final path."""
         self.base = beside(root, "incomplete") if replace_store else root
-        self.folder = self.base / ".incomplete"
+        self.folder = folder_of_runs(self.base)
         self.work = self.folder / name
         self.manifest = self.folder / f"{name}.jsonl"
         self.temporary = self.folder / f"{name}.tmp"

@@ -23,7 +23,7 @@ from ..grid import TILE
 from . import codec_kernel
 from .checksums import block_digest
 from .codec_kernel import call_at, code_tile, coder, copy_bytes, crc_of_some
-from .codecs import most_bytes
+from .coding import most_bytes
 from .crc_kernel import has_instruction
 from .shard import end_bytes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import mmap
 import os
 from collections.abc import Iterator
@@ -14,9 +13,9 @@ import numpy as np
 
 from ..errors import StoreError
 from .checksums import block_digest, unseal
-from .codecs import most_bytes
+from .coding import most_bytes
 from .object_bytes import ObjectBytes, recent
-from .objects import ObjectPath, read_small
+from .objects import ObjectPath
 from .tiles import ABSENT
 
 MISSING = np.uint64(2**64 - 1)
@@ -33,36 +32,6 @@ def again(layer: Any) -> str:
         "copy or convert the layer again, or accept it as it is: "
         f"terrain-gpu verify {layer.parent} --accept-changes {layer.name}"
     )
-
-
-@contextlib.contextmanager
-def unless_replaced(layer: Any) -> Iterator[None]:
-    """If reading a layer fails because another run has replaced it or is doing so, say that.
-
-    Raises
-    ------
-    StoreError
-    """
-    try:
-        yield
-    except StoreError:
-        if layer.is_sealed and _is_other(layer):
-            text = f"{layer.path}: replaced since it was opened; open it again"
-            raise StoreError(text) from None
-        raise
-
-
-def _is_other(layer: Any) -> bool:
-    """Whether the layer at this path is no longer, or soon will not be, the one that was opened."""
-    from .layer import KEY
-
-    try:
-        now = json.loads(read_small(layer.path / "zarr.json"))["attributes"][KEY]["digest"]
-    except FileNotFoundError:  # between two renames
-        return True
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False  # damaged
-    return bool(now != layer.identity)
 
 
 class ShardBytes(Protocol):

@@ -22,7 +22,7 @@ from ..compiled import jit
 from ..grid import TILE, Window
 from . import codec_kernel
 from .codec_kernel import call_at, copy_bytes, crc_of_some, decode_tile, decoder, word_at
-from .codecs import most_bytes
+from .coding import most_bytes
 from .crc_kernel import has_instruction
 from .digest_kernel import BYTES, digest_of
 from .shard import GAP, end_bytes

@@ -26,7 +26,8 @@ import numpy as np
 from ..errors import StoreError
 from ..grid import ceil_div
 from .checksums import crc32c
-from .codecs import code_tiles, decode_tiles, most_bytes
+from .codecs import code_tiles, decode_tiles
+from .coding import most_bytes
 from .files import output_errors, sync_folder
 from .swap import withdraw
 

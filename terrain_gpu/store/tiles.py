@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 from ..errors import InputError
@@ -34,44 +32,6 @@ def z_view(tiles: np.ndarray) -> np.ndarray:
     bits = (len(tiles).bit_length() - 1) // 2
     axes = (*range(0, 2 * bits, 2), 2 * bits, *range(1, 2 * bits, 2), 2 * bits + 1)
     return tiles.reshape((2,) * (2 * bits) + (TILE, TILE)).transpose(axes)
-
-
-def arrange(
-    tiles: np.ndarray,
-    slots: np.ndarray,
-    ranks: np.ndarray,
-    inner: Window,
-    out: np.ndarray,
-    fill: np.ndarray,
-) -> None:
-    """Copy the cells `inner` of a block from the slots of its tiles.
-
-    Parameters
-    ----------
-    slots
-        Slot for each tile row and column of the window; `ABSENT` for tiles that are all `fill`.
-    ranks
-        Ranks of all tiles of a block.
-    """
-    if "numba" in sys.modules and out.strides[1] == out.itemsize:  # a kernel, without the lock
-        from .shard_kernel import place
-
-        place(tiles, slots, inner, out, fill)
-        return
-    if out.shape == (len(ranks) * TILE,) * 2 and np.array_equal(slots, ranks):
-        np.copyto(split_bits(out), z_view(tiles[: slots.size]))
-        return
-    # One tile row at a time, for any window and with absent tiles.
-    row0, row1, col0, col1 = inner
-    skip = col0 % TILE
-    for k, across in enumerate(slots):
-        top = (row0 // TILE + k) * TILE
-        lo, hi = max(row0, top), min(row1, top + TILE)
-        strip = tiles[across, lo - top : hi - top]
-        if (across == ABSENT).any():
-            strip[across == ABSENT] = fill
-        line = strip.transpose(1, 0, 2).reshape(hi - lo, -1)
-        out[lo - row0 : hi - row0] = line[:, skip : skip + col1 - col0]
 
 
 def part_of(array: np.ndarray, window: Window, part: Window) -> np.ndarray:

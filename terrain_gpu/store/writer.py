@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -17,7 +18,8 @@ from ..errors import InputError, StoreError
 from ..grid import TILE, Block, ceil_div
 from ..plurals import counted
 from .checksums import block_digest, crc_of_tiles, layer_digest, seal, sealed_line, unsealed_line
-from .codecs import code_tiles, most_bytes, saves_at_once
+from .codecs import code_tiles
+from .coding import most_bytes
 from .files import new_file, output_errors, remove_file, settle, write_parts
 from .layer import KEY, Layer, Number
 from .outputs import tell_complete
@@ -483,3 +485,16 @@ class LayerWriter(BlockWriter):
                 i, j = record.at
                 if i in range(down) and j in range(across) and is_there(record):
                     yield record
+
+
+def saves_at_once(compress: str | None) -> Any:
+    """The module `save_kernel`, which writes a shard in one call; None where it cannot be used.
+
+    It needs numba, which takes longer to import than most layers to write, so it is used only if
+    numba is loaded.
+    """
+    if "numba" not in sys.modules:
+        return None
+    from . import save_kernel
+
+    return save_kernel if save_kernel.can(compress) else None

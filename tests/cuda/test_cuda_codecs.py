@@ -20,7 +20,7 @@ from terrain_gpu import (
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.spanning_tree.gpu import plan
-from terrain_gpu.store.codecs import NAMES
+from terrain_gpu.store.coding import NAMES
 
 pytestmark = pytest.mark.gpu
 

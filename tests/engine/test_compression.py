@@ -10,7 +10,7 @@ from strategies import Raster, same_bits
 import terrain_gpu
 from terrain_gpu.engine import compression
 from terrain_gpu.errors import InputError
-from terrain_gpu.store.codecs import NAMES
+from terrain_gpu.store.coding import NAMES
 
 HEIGHTS = Raster(np.dtype("<i2"), (130, 200), -1, "hills", "lakes").cells
 

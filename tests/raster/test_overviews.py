@@ -27,15 +27,9 @@ from terrain_gpu.raster.overviews.operation import Overview
 from terrain_gpu.raster.overviews.proof import _reduced
 from terrain_gpu.raster.overviews.reduce import METHODS, reduce
 from terrain_gpu.store import levels
-from terrain_gpu.store.levels import (
-    begin_level,
-    coarser,
-    levels_of,
-    overviews_of,
-    place_of,
-    remove_overviews,
-)
+from terrain_gpu.store.levels import coarser, levels_of, overviews_of, place_of
 from terrain_gpu.store.manage import remove_layers, rename_layer
+from terrain_gpu.store.overviews import begin_level, remove_overviews
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 

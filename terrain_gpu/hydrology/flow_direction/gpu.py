@@ -26,7 +26,7 @@ from ...errors import StoreError
 from ...primitives.euler import root_tree
 from ...spanning_tree.gpu.plan import keeps_cells
 from ...spanning_tree.gpu.plan import macros as tree_macros
-from ...spanning_tree.gpu.regions import NULL, EdgeList
+from ...spanning_tree.gpu.workspace import NULL, EdgeList
 from ...spanning_tree.weights import Weight, weights_of
 from ..common.gpu import ResidentRaster, plan_resident, resident
 from ..common.outlets import is_low, name_of, refuse_missing

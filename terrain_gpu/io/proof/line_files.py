@@ -18,10 +18,10 @@ from ...errors import ReprojectionError, TerrainError, VerificationError
 from ...grid import Block, BlockGrid, GridSpec, cell_centres
 from ...grid.crs import grid_crs
 from ...grid.neighbours import COL_STEP_16, ROW_STEP_16
-from ..features import import_parquet, lines_across
+from ..features import lines_across
 from ..flatgeobuf import FLATGEOBUF
 from ..geojson import listed
-from ..lines import PARQUET, geojson_line, geojson_lines, is_geopackage
+from ..lines import PARQUET, geojson_line, geojson_lines, import_parquet, is_geopackage
 from ..reprojection import WGS84, reprojected
 from ..vectors import GEOPACKAGE
 from .flatgeobuf import count_features, read_flatgeobuf

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...errors import InputError
 from ...grid import cell_centres
-from ...io.features import LINES, Feature, import_parquet, lines_across, write_features
-from ...io.lines import PARQUET, tell_without_crs
+from ...io.features import LINES, Feature, lines_across, write_features
+from ...io.lines import PARQUET, import_parquet, tell_without_crs
 from ...io.lines import checked_target as checked_lines
 from ...store.file_writer import writable_file
 from ...store.outputs import whole_file

@@ -23,7 +23,7 @@ from ...errors import ArgumentError, InputError, OutputError, StoreError
 from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import TileStore
 from ...store.checksums import unseal
-from ...store.codecs import ZSTD_LEVEL
+from ...store.coding import ZSTD_LEVEL
 from ...store.files import output_errors
 from ...store.layer import KEY
 from ...store.metadata import node_json, separator_of

@@ -15,7 +15,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ...compiled import jit
-from ...store.codecs import ZSTD_LEVEL
+from ...store.coding import ZSTD_LEVEL
 from ..cost.edges import infinity_of, join
 from .rim import entries_of, number_dtype, rim_cells, rim_steps, ways_of
 from .tile import Entries

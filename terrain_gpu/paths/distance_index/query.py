@@ -21,8 +21,8 @@ from ...engine.machine import Machine
 from ...engine.plan import PER_ROW, require
 from ...errors import ArgumentError, InputError
 from ...grid import cell_centres
-from ...io.features import LINES, Feature, import_parquet, library_bytes, write_features
-from ...io.lines import PARQUET, checked_target, tell_without_crs
+from ...io.features import LINES, Feature, library_bytes, write_features
+from ...io.lines import PARQUET, checked_target, import_parquet, tell_without_crs
 from ...io.places import Places, PlacesLike, as_places
 from ...io.settling import Ground, settle
 from ...plurals import counted

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...grid import GridSpec, cell_centres
-from ...io.features import LINES, Feature, import_parquet, lines_across, write_features
-from ...io.lines import PARQUET, tell_without_crs
+from ...io.features import LINES, Feature, lines_across, write_features
+from ...io.lines import PARQUET, import_parquet, tell_without_crs
 from ...store.outputs import output_errors
 
 LAYER = "network"

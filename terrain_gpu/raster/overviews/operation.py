@@ -23,18 +23,10 @@ from ...grid import Block, BlockGrid, GridSpec, Window, clip
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import Layer, TileStore
-from ...store.levels import (
-    begin_level,
-    coarser,
-    factors_of,
-    is_level,
-    levels_of,
-    list_levels,
-    place_of,
-    root_of,
-)
+from ...store.levels import coarser, factors_of, is_level, levels_of, place_of, root_of
 from ...store.manage import is_coded
 from ...store.objects import named
+from ...store.overviews import begin_level, list_levels
 from .proof import verify_overview
 from .reduce import METHODS, STRIP, reduce
 

@@ -1,7 +1,7 @@
 """The classical method on a GPU: the spanning forest of a region, then dead ends and paths.
 
 `cpu.contract` grows the forest of a block vertex by vertex, and walks up and down its trees.
-Here the kernels of `regions` find the forest of the region alone, with nothing frozen. Its trees
+Here the kernels of `workspace` find the forest of the region alone, with nothing frozen. Its trees
 are rooted by an Euler tour, and list ranking contracts them (`primitives.contraction`): everything
 takes O(log n) rounds. Regions are joined in the same way: the spanning forest of a list of edges,
 then dead ends and paths.
@@ -19,7 +19,7 @@ from ...primitives.forests import forest_of
 from ..cpu.merge import Frame
 from ..region import Region
 from ..weights import Weight
-from .regions import Workspace
+from .workspace import Workspace
 
 
 class ContractingWorkspace(Workspace):
