@@ -27,7 +27,7 @@ RUNS = {
     ],
     "cost-matrix s.zarr --source-rowcol 5,6 --source-rowcol 7,8 -o m.csv": ["cost-matrix"],
     "slope dem.tif -o slope.tif": ["convert", "slope"],
-    "hand dem.tif --threshold 50 -o hand.tif": ["convert", "mst", "flow-direction"],
+    "hand dem.tif --threshold 50 -o hand.tif": ["convert", "compute-mst", "flow-direction"],
     "contours dem.tif lines.gpkg --interval 500": ["convert", "contours"],
     "build-index s.zarr": ["distance index"],
     "export s.zarr back.tif": ["export"],
