@@ -97,6 +97,7 @@ def test_no_import_circles():
 ROOMS = "hydrology", "paths", "raster", "spanning_tree"
 DEFINITIONS = {
     "hydrology.common",
+    "hydrology.breach.kinds",
     "hydrology.breach.rule",
     "hydrology.divided_flow.division",
     "hydrology.fill_spill_merge.rain",
@@ -104,6 +105,7 @@ DEFINITIONS = {
     "hydrology.terrain_indices.rule",
     "hydrology.watershed.pour_points",
     "hydrology.watershed.snap",
+    "hydrology.watershed.snap_kernels",
     "paths.cost",
     "paths.cost_distance.inputs",
     "paths.relax.allocate",

@@ -46,7 +46,7 @@ def outputs_of(
     Parameters
     ----------
     compress
-        A name in `store.codecs.NAMES`; "auto"; "none" or None. Where the operation itself
+        A name in `store.coding.NAMES`; "auto"; "none" or None. Where the operation itself
         determines the compression, that stays.
     resume
         Whether "auto" keeps what the run that is resumed chose.

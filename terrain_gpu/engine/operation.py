@@ -71,7 +71,7 @@ class OutputLayer:
     described
         Attributes for all readers, such as "units".
     compress
-        A name in `store.codecs.NAMES`; None for the one that the run is asked for.
+        A name in `store.coding.NAMES`; None for the one that the run is asked for.
     origin
         Origin of the cells, for messages.
     """

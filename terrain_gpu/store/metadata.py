@@ -189,7 +189,7 @@ def _compressor(compress: str | None, dtype: np.dtype[Any]) -> BloscCodec | Zstd
 
 
 def _compression(codecs: Sequence[Any]) -> str | None:
-    """The name in `codecs.NAMES` of the compression by these tile codecs."""
+    """The name in `coding.NAMES` of the compression by these tile codecs."""
     first, *others = codecs
     if isinstance(first, BytesCodec) and not others:
         return None

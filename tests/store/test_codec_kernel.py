@@ -16,7 +16,16 @@ from test_store import begin, write
 
 from terrain_gpu import InputError, TileStore
 from terrain_gpu.grid import TILE
-from terrain_gpu.store import checksums, codec_kernel, codecs, decoding, layer, shard_kernel, writer
+from terrain_gpu.store import (
+    checksums,
+    codec_kernel,
+    codecs,
+    coding,
+    decoding,
+    layer,
+    shard_kernel,
+    writer,
+)
 
 RASTERS = {
     "uint8": Raster(np.dtype("u1"), (260, 331), 0, "hills", "dense"),
@@ -55,7 +64,7 @@ def everything(found):
 
 
 @pytest.mark.parametrize(("block", "batch"), [(256, 1 << 20), (256, 40_000), (64, 1 << 20)])
-@pytest.mark.parametrize("name", [None, *codecs.NAMES])
+@pytest.mark.parametrize("name", [None, *coding.NAMES])
 @pytest.mark.parametrize("raster", RASTERS)
 def test_the_same_bytes_and_cells(tmp_path, monkeypatch, one_by_one, raster, name, block, batch):
     monkeypatch.setattr(decoding, "BATCH", batch)
@@ -76,7 +85,7 @@ def test_the_same_bytes_and_cells(tmp_path, monkeypatch, one_by_one, raster, nam
         assert same_bits(one, other)
 
 
-@pytest.mark.parametrize("name", [None, *codecs.NAMES])
+@pytest.mark.parametrize("name", [None, *coding.NAMES])
 def test_tiles_with_gaps_between_them(tmp_path, name):
     """They are written as they are; a buffer to read into must have none."""
     every = np.arange(32 * TILE * TILE, dtype="<u2").reshape(32, TILE, TILE)

@@ -20,7 +20,7 @@ from test_store import begin, fill, padded, read, write
 
 from terrain_gpu import OutputError, cells
 from terrain_gpu.grid import TILE
-from terrain_gpu.store import codecs, save_kernel, writer
+from terrain_gpu.store import coding, save_kernel, writer
 from terrain_gpu.store.tiles import split_bits, z_view
 
 HILLS = Raster(np.dtype("<i2"), (257, 320), -1, "hills", "tiles")
@@ -50,7 +50,7 @@ def states(monkeypatch):
     return noted.states
 
 
-@given(rasters(), st.sampled_from([None, *codecs.NAMES]), block_sizes(256))
+@given(rasters(), st.sampled_from([None, *coding.NAMES]), block_sizes(256))
 @settings(deadline=None, max_examples=examples(30))
 def test_the_same_files(folders, no_fsync_for_all, raster, name, block):
     """Of every type, with edges, voids and odd floats; only blocks that are all fill are left."""
@@ -72,7 +72,7 @@ def no_fsync_for_all():
         yield
 
 
-@pytest.mark.parametrize("name", [None, *codecs.NAMES])
+@pytest.mark.parametrize("name", [None, *coding.NAMES])
 @pytest.mark.parametrize("block", [64, 128, 256])
 def test_tiles(tmp_path, states, name, block):
     """Blocks given as tiles; those of the caller are left as they are."""

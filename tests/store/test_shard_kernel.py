@@ -17,12 +17,13 @@ from test_store import begin, fill, write
 
 from terrain_gpu import StoreError, TileStore
 from terrain_gpu.grid import TILE, z_rank_table
-from terrain_gpu.store import codecs, files, layer, shard_kernel
+from terrain_gpu.store import codecs, coding, files, layer, shard_kernel
 from terrain_gpu.store.checksums import block_digest, crc32c, seal
+from terrain_gpu.store.decoding import arrange
 from terrain_gpu.store.digest_kernel import BYTES, digest_of
 from terrain_gpu.store.layer import Layer
 from terrain_gpu.store.shard import ANY_DIGESTS, GAP
-from terrain_gpu.store.tiles import ABSENT, arrange, untile
+from terrain_gpu.store.tiles import ABSENT, untile
 
 RASTERS = {
     "int16": Raster(np.dtype("<i2"), (257, 320), -1, "hills", "lakes"),
@@ -43,7 +44,7 @@ def tiles_of(found, at):
     return tiles
 
 
-@pytest.mark.parametrize("name", [None, *codecs.NAMES])
+@pytest.mark.parametrize("name", [None, *coding.NAMES])
 @pytest.mark.parametrize("raster", RASTERS)
 def test_it_reads_what_is_there(tmp_path, monkeypatch, by_shard, raster, name):
     found = write(tmp_path / "s", RASTERS[raster], block=128, compress=name)

@@ -52,7 +52,7 @@ from terrain_gpu.grid import TILE, GridSpec
 from terrain_gpu.store import (
     TileStore,
     checksums,
-    codecs,
+    coding,
     create_layer,
     decoding,
     unfinished_block_size,
@@ -396,7 +396,7 @@ def test_gdal_reads_the_same_or_says_that_it_cannot(tmp_path, dtype):
 @given(
     rasters(),
     block_sizes(256),
-    st.sampled_from([None, *codecs.NAMES]),
+    st.sampled_from([None, *coding.NAMES]),
     st.data(),
 )
 def test_any_raster_comes_back(folders, no_fsync_everywhere, raster, block, compress, data):
@@ -597,7 +597,7 @@ def test_missing_blocks_are_counted(tmp_path):
 @settings(max_examples=examples(25))
 def test_layers_that_zarr_python_modified(folders, no_fsync_everywhere, raster, block, data):
     """zarr-python rewrites whole shards in its own tile order, drops empty ones, adds new ones."""
-    compress = data.draw(st.sampled_from([None, *codecs.NAMES]))
+    compress = data.draw(st.sampled_from([None, *coding.NAMES]))
     with folders() as folder:
         layer = write(folder / "s", raster, block=block, compress=compress)
         array = zarr.open_array(str(layer.path), mode="r+")
@@ -775,7 +775,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("compress", [None, *codecs.NAMES])
+@pytest.mark.parametrize("compress", [None, *coding.NAMES])
 def test_every_flipped_bit_of_a_shard_is_found(tmp_path, compress, way):
     """Whichever bit of the file differs: an error that names it, however it is read."""
     raster = Raster(np.dtype("<i2"), (128, 128), -1, "bits", seed=3)
@@ -863,7 +863,7 @@ def test_every_flipped_bit_of_metadata_is_found_or_means_nothing(tmp_path):
 @settings(max_examples=examples(25))
 def test_identity_is_of_content(folders, no_fsync_everywhere, raster, data):
     """Equal for equal cells, another one when a single cell or what cells mean differs."""
-    compress = data.draw(st.sampled_from([None, *codecs.NAMES]))
+    compress = data.draw(st.sampled_from([None, *coding.NAMES]))
     with folders() as folder:
         layer = write(folder / "s", raster, compress=compress)
         assert write(folder / "t", raster, compress=compress).identity == layer.identity

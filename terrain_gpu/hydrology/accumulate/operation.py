@@ -29,7 +29,8 @@ from ...spanning_tree import LAYER as TREE
 from ...spanning_tree.weights import valid_cells
 from ...store import Layer, TileStore
 from ...store.labels import Layered
-from ..common.codes import ENCODING, NOWHERE
+from ..common.code_values import NOWHERE
+from ..common.codes import ENCODING
 from ..common.outlets import BORDER, LOW_BORDER, Outlets, has_voids, is_low, refuse_missing
 from ..common.rims import BlockRim
 from ..common.sums import SumRule, count_dtype

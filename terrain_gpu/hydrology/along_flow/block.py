@@ -11,7 +11,8 @@ from ...engine.proof import around
 from ...grid import BlockGrid, GridSpec, Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer
-from ..common.codes import NOWHERE, OUTLET, end_ways, no_code
+from ..common.code_values import NOWHERE, OUTLET
+from ..common.codes import end_ways, no_code
 from ..common.flow_loops import circle
 from .kernels import (
     UNKNOWN,

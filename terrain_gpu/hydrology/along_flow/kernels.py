@@ -17,7 +17,7 @@ from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
-from ..common.codes import NOWHERE, OUTLET
+from ..common.code_values import NOWHERE, OUTLET
 
 _STEP = np.full(256, 9)
 _STEP[OUTLET] = _STEP[NOWHERE] = 8

@@ -14,7 +14,7 @@ from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, NEIGHBOUR, ROW_STEP
 from ...primitives.union_find import find
 from ...wide import difference, scaled_difference
-from .rule import NO_VALUE, OUTLET, PIT
+from .kinds import NO_VALUE, OUTLET, PIT
 
 _UNSEEN, _SETTLED = -1, -2
 _STEP = np.int64(1) << 32

@@ -28,9 +28,9 @@ from ...io.lines import tell_without_crs
 from ...plurals import counted
 from ..forest.features import write_lines
 from .kernels import new_search, trace_way
+from .kinds import PIT
 from .operation import BreachedHeights, BreachState, compile_kernels
 from .pits import BlockFiles
-from .rule import PIT
 
 LAYER = "breach_lines"
 """Name of the layer in a GeoPackage."""

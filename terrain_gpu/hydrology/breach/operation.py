@@ -31,9 +31,10 @@ from ..common.rims import BlockRim
 from ..common.voids import Voids, label_voids, outside, voids_bytes
 from . import Breach
 from .kernels import breach_all, new_search
+from .kinds import NO_VALUE, PIT, PLAIN
 from .pits import BlockFiles, LowRim, LowRims, find_pits, low_bytes
 from .proof import plan_breach_proof, verify_breach
-from .rule import NO_VALUE, PIT, PLAIN, BreachRule, reach_of
+from .rule import BreachRule, reach_of
 
 if TYPE_CHECKING:
     from ...engine.operation import Operation

@@ -15,7 +15,7 @@ from ...store.files import read_sealed, write_sealed
 from ..common.rims import BlockRim, RimLines
 from ..common.voids import known_bytes
 from .kernels import find_low, join_low, join_marks, place, survey
-from .rule import OUTLET, PIT
+from .kinds import OUTLET, PIT
 
 
 class LowRim(NamedTuple):

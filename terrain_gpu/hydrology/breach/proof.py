@@ -38,17 +38,11 @@ from ...store import Layer, TileStore
 from ...store.files import output_errors
 from ...store.scratch import scratch_folder
 from ..common.outlets import BORDER, EDGE, has_voids
-from ..common.proof_voids import (
-    VOID_BYTES,
-    BlockVoids,
-    Floods,
-    flooded,
-    floods_bytes,
-    lists_of,
-    spread,
-)
+from ..common.proof_void_kernels import spread
+from ..common.proof_voids import VOID_BYTES, BlockVoids, Floods, flooded, floods_bytes, lists_of
+from .kinds import NO_VALUE, OUTLET, PIT, PLAIN
 from .proof_kernels import lower_again
-from .rule import NO_VALUE, OUTLET, PIT, PLAIN, BreachRule
+from .rule import BreachRule
 
 COUNTS = ("pits", "breached", "lowered")
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...compiled import jit
 from ...wide import difference, scaled_difference
-from .rule import NO_VALUE, OUTLET, PIT
+from .kinds import NO_VALUE, OUTLET, PIT
 
 _MOST = np.iinfo(np.int64).max
 

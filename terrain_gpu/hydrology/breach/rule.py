@@ -14,9 +14,6 @@ from ..common.weights import FILL_VALUE, named_largest
 FINEST = 1 << 10
 """Least number of units in a height of 1: costs tell a millimetre where elevations are metres."""
 
-NO_VALUE, PLAIN, OUTLET, PIT = range(4)
-"""Kinds of cells."""
-
 
 def reach_of(shape: tuple[int, int], max_distance: int) -> int:
     """Rows and columns that a path may lead away from its pit, within a raster of this shape."""

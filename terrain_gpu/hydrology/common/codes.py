@@ -17,6 +17,7 @@ from ...grid.neighbours import BACKLINKS, FLOW_DIRECTIONS
 from ...io.encodings import CODES, to_own_codes, warn_of_encoding
 from ...plurals import counted
 from ...store import Layer, TileStore
+from .code_values import NOWHERE
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +26,6 @@ DIRECTIONS = "flow_direction"
 
 TREE_DIRECTIONS = "flow_direction_tree"
 """Name of the layer along which heights are filled, where others are asked for."""
-
-OUTLET, NOWHERE = 0, 255
-"""Codes of outlets, and of cells that do not drain or have no value."""
 
 ENCODING = {"encoding": FLOW_DIRECTIONS}
 """How layers of directions record what they hold."""

@@ -12,11 +12,10 @@ from ...cells import is_nodata
 from ...engine.operation import OutputLayer
 from ...grid import units
 from ...grid.lengths import step_lengths, whole_lengths
+from .code_values import NODATA
 from .relative import as_floats, base_of
 
 KINDS = ("height", "distance")
-
-NODATA = -9999
 
 NEVER = -(1 << 62)
 """Length of a step that leads to no stream: no way makes it good, see `whole_lengths`."""

@@ -13,7 +13,7 @@ from numba.extending import overload
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ...wide import difference, less, two_words
-from .codes import NOWHERE
+from .code_values import NOWHERE
 
 FAULTS = (
     "",

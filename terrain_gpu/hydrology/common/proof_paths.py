@@ -9,7 +9,8 @@ import numpy as np
 from ...engine.plan import StreamPlan
 from ...engine.proof import wrong
 from ...grid import Block, BlockGrid
-from .codes import NOWHERE, end_ways, no_code
+from .code_values import NOWHERE
+from .codes import end_ways, no_code
 from .proof_gathered import GatheredParts
 from .proof_kernels import crossings, entries, order_cells, order_ways, ways_out
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled import jit
 from ...engine.proof import border_ids, known_of
 from ...grid import Block, BlockGrid, Window
+from .proof_void_kernels import flood, spread
 
 VOID_BYTES = 9
 """Of a worker, per cell of a block."""
@@ -150,42 +150,3 @@ def lists_of(one: np.ndarray, other: np.ndarray, count: int) -> tuple[np.ndarray
     """Which voids meet each: where its list begins, and the lists."""
     order = np.argsort(one, kind="stable")
     return np.searchsorted(one[order], np.arange(count + 1)), other[order]
-
-
-@jit
-def flood(absent, labels, stack):
-    """Number the voids of a block, from each cell of it that is met first."""
-    rows, cols = absent.shape
-    count = 0
-    for start in range(rows * cols):
-        if labels[start] or not absent[start // cols, start % cols]:
-            continue
-        count += 1
-        labels[start] = count
-        stack[0], depth = start, 1
-        while depth:
-            depth -= 1
-            row, col = stack[depth] // cols, stack[depth] % cols
-            for r in range(max(row - 1, 0), min(row + 2, rows)):
-                for c in range(max(col - 1, 0), min(col + 2, cols)):
-                    if absent[r, c] and not labels[r * cols + c]:
-                        labels[r * cols + c] = count
-                        stack[depth] = r * cols + c
-                        depth += 1
-
-
-@jit
-def spread(outer, starts, lists):
-    """Mark all voids that can be reached from those marked."""
-    stack = np.flatnonzero(outer)
-    waiting = np.empty(len(outer), np.int64)
-    waiting[: len(stack)] = stack
-    depth = len(stack)
-    while depth:
-        depth -= 1
-        at = waiting[depth]
-        for k in range(starts[at], starts[at + 1]):
-            if not outer[lists[k]]:
-                outer[lists[k]] = True
-                waiting[depth] = lists[k]
-                depth += 1

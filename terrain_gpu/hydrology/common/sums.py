@@ -12,7 +12,7 @@ from ...errors import StoreError
 from ...grid import GridSpec, Window
 from ...grid.lengths import area_units, refuse_without_lengths
 from ...store import Layer, TileStore
-from .codes import NOWHERE
+from .code_values import NOWHERE
 
 EDGE_LAYER = "upstream_edge_cells"
 """Where edge cells are counted, unless another name is given."""

@@ -20,7 +20,7 @@ from ...grid import GridSpec, Window, units
 from ...grid.lengths import cell_areas
 from ...io.fills import FILLS
 from ...plurals import counted
-from .codes import NOWHERE
+from .code_values import NOWHERE
 from .sums import EXACT_BITS, EdgeRule, SumRule
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...grid import Window
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..common.codes import NOWHERE, OUTLET
+from ..common.code_values import NOWHERE, OUTLET
 from ..common.relative import as_floats, base_of
 from ..forest.block import BlockForest, edge_ids
 from . import kernels

@@ -22,7 +22,8 @@ from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, w
 from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units, cell_areas
 from ...store import Layer, TileStore
-from ..common.codes import NOWHERE, OUTLET, label_dtype, open_directions
+from ..common.code_values import NOWHERE, OUTLET
+from ..common.codes import label_dtype, open_directions
 from ..common.proof_gathered import GatheredParts
 from ..common.relative import as_floats, base_of, restored
 from ..forest.source import open_forest

@@ -11,7 +11,7 @@ from numba.extending import register_jitable
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..common.codes import NOWHERE
+from ..common.code_values import NOWHERE
 from .division import share
 from .split import split
 

@@ -9,8 +9,7 @@ import numpy as np
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...wide import difference
-from ..common.codes import NOWHERE, OUTLET
-from ..common.height_above import NODATA
+from ..common.code_values import NODATA, NOWHERE, OUTLET
 from .division import BITS, DINF, QUINN, STEEPER, arctan, power
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...compiled import jit
 from ...wide import difference
-from ..common.codes import NOWHERE, OUTLET
+from ..common.code_values import NOWHERE, OUTLET
 from .division import BITS, DINF, QUINN, STEEPER, arctan, power
 
 

@@ -28,7 +28,8 @@ from ..along_flow.block import FlowBlock, read_flow
 from ..along_flow.entries import Beyond, ring_ids
 from ..along_flow.kernels import ADD, MAX, STEP
 from ..along_flow.operation import AlongFlow, plan_flow
-from ..common.codes import DIRECTIONS, NOWHERE
+from ..common.code_values import NOWHERE
+from ..common.codes import DIRECTIONS
 from ..common.rims import BlockRim, RimLines
 from ..forest.source import open_forest
 from . import LAYER, Fill

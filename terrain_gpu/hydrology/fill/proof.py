@@ -28,7 +28,8 @@ from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, w
 from ...grid import Block, BlockGrid
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer, TileStore
-from ..common.codes import NOWHERE, OUTLET, end_ways, open_directions
+from ..common.code_values import NOWHERE, OUTLET
+from ..common.codes import end_ways, open_directions
 from ..common.proof_kernels import check_levels
 from ..common.proof_paths import WAYS_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
 from ..depressions.proof import verify_stored_depressions

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import InputError
 from ...grid import GridSpec, Window
 from ...grid.lengths import cell_areas
-from ..common.codes import NOWHERE
+from ..common.code_values import NOWHERE
 from ..common.weights import FILL_VALUE, largest_weight, named_largest, with_weight
 
 BITS = 61

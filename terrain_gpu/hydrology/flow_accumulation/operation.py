@@ -24,7 +24,8 @@ from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Inflows
 from ..along_flow.kernels import TAKE
 from ..along_flow.operation import AlongFlow, plan_flow
-from ..common.codes import DIRECTIONS, NOWHERE, open_directions
+from ..common.code_values import NOWHERE
+from ..common.codes import DIRECTIONS, open_directions
 from ..common.sums import EDGE_LAYER, EdgeRule, SumRule, count_dtype, edge_dtype
 from ..common.weights import Rule, WeightRule, described_sums, refuse_rule, rule_of
 from ..divided_flow.division import EXPONENTS

@@ -28,7 +28,8 @@ from ...engine.proof import (
 )
 from ...grid import Block, BlockGrid, GridSpec
 from ...store import Layer, TileStore
-from ..common.codes import NOWHERE, open_directions
+from ..common.code_values import NOWHERE
+from ..common.codes import open_directions
 from ..common.proof_kernels import add_up, carry_down
 from ..common.proof_paths import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, entering, ways_bytes
 from ..common.sums import EdgeRule, SumRule

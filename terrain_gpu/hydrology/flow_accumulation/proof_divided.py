@@ -21,7 +21,8 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
 from ...grid import Block, BlockGrid, GridSpec, Window
 from ...store import Layer, TileStore
-from ..common.codes import NOWHERE, open_directions
+from ..common.code_values import NOWHERE
+from ..common.codes import open_directions
 from ..common.weights import Rule, rule_of
 from ..divided_flow.division import EXPONENTS, METHODS, geometry
 from ..divided_flow.proof_kernels import receive

@@ -21,15 +21,8 @@ from ...engine.run import Run
 from ...errors import StoreError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import step_lengths
-from ..common.codes import (
-    DIRECTIONS,
-    ENCODING,
-    NOWHERE,
-    OUTLET,
-    TREE_DIRECTIONS,
-    end_ways,
-    hops_dtype,
-)
+from ..common.code_values import NOWHERE, OUTLET
+from ..common.codes import DIRECTIONS, ENCODING, TREE_DIRECTIONS, end_ways, hops_dtype
 from ..common.rims import BlockRim, RimLines
 from .gradient_kernels import down_flats, flats_at_rim, mark_nearer, spread, steepest
 from .proof import plan_gradient, verify_gradient

@@ -10,7 +10,7 @@ import numpy as np
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ...wide import difference
-from ..common.codes import NOWHERE, OUTLET
+from ..common.code_values import NOWHERE, OUTLET
 
 UNSEEN, DRAINS, FLAT, RING = range(4)
 """Kinds of cells: not looked at; drains without the help of a flat; flat; around the block."""

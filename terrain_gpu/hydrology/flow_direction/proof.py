@@ -40,7 +40,8 @@ from ...engine.proof import (
 from ...grid import Block, BlockGrid
 from ...grid.lengths import step_lengths
 from ...store import Layer, TileStore
-from ..common.codes import NOWHERE, OUTLET, end_ways, hops_dtype, open_directions
+from ..common.code_values import NOWHERE, OUTLET
+from ..common.codes import end_ways, hops_dtype, open_directions
 from .proof_kernels import check_directions, classify, settle, touching
 
 _WHAT = (

@@ -7,7 +7,7 @@ import numpy as np
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ...wide import difference
-from ..common.codes import NOWHERE, OUTLET
+from ..common.code_values import NOWHERE, OUTLET
 
 
 @jit

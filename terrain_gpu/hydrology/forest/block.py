@@ -11,28 +11,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba.extending import register_jitable
 
-from ...compiled import jit
 from ...errors import StoreError
 from ...grid import BlockGrid, Window
 from ...grid.neighbours import COL_STEP, EDGE_OF, NE, NW, ROW_STEP, SE, SW, E, N, S, W
 from ...spanning_tree.cpu.keys import edge_key, rule_at
 from ...spanning_tree.weights import Weight, valid_cells
+from .block_kernels import DIRECTION, find_parents, join_edges, parent_edges, root_trees
 from .source import Forest
 
 if TYPE_CHECKING:
     from ..common.outlets import BlockOutlets
-
-_DIRECTION = np.array([0, 3, 2, 1, -1, -1, -1, -1])
-"""Direction of the edge to a neighbour, -1 where the neighbour is the lower endpoint."""
-_NONE, _KEPT, _ALONE, _ROOT = range(8, 12)
-"""Codes of cells without a value or not seen yet, of those to keep, and of roots: of a tree without
-one to keep, and of others."""
-
-_NUMBER = np.zeros(256, np.uint8)
-_NUMBER[1 << np.arange(8)] = np.arange(8)
-"""Number of the neighbour of each single bit."""
 
 
 class Work:
@@ -188,9 +177,9 @@ class BlockForest:
         """Keys of the edges to other blocks, of the type of `Work.keys`."""
         row, col = self.out_cell // self.width + 1, self.out_cell % self.width + 1
         there = row + ROW_STEP[self.out_step], col + COL_STEP[self.out_step]
-        forward = _DIRECTION[self.out_step]
+        forward = DIRECTION[self.out_step]
         lower = np.where(forward < 0, there[0], row) - 1 + self.window[0]
-        direction = np.maximum(forward, _DIRECTION[(self.out_step + 4) & 7])
+        direction = np.maximum(forward, DIRECTION[(self.out_step + 4) & 7])
         of_step = rule_at(self.forest.weight.rule(), direction, lower)
         keys = edge_key(self.operands[row, col], self.operands[there], of_step)
         return keys.astype(self.work.keys.dtype)
@@ -243,189 +232,7 @@ def read_forest(
     return block
 
 
-@jit
-def join_edges(edges, links):
-    """Compute the D8 edge bits of a window, see `grid.neighbours.symmetric`.
-
-    Parameters
-    ----------
-    edges
-        uint8: the forward edges of the window and of a ring around it.
-    links
-        uint8, of the shape of the window: receives the bits.
-
-    Returns
-    -------
-    bool
-        Whether the forward edges are such.
-    """
-    rows, cols = links.shape
-    every = np.uint8(0)
-    for row in range(rows):
-        above, into = edges[row], links[row]
-        west, own = edges[row + 1, 0:cols], edges[row + 1, 1 : cols + 1]
-        north_west, north, north_east = above[0:cols], above[1 : cols + 1], above[2 : cols + 2]
-        for x in range(cols):
-            here = own[x]
-            every |= here
-            bits = (here & 1) | (here >> 2 & 2) | (here & 4) | (here << 2 & 8)
-            bits |= (west[x] & 1) << 4 | (north_west[x] & 8) << 2
-            into[x] = bits | (north[x] & 4) << 4 | (north_east[x] & 2) << 6
-    return every < 16
-
-
 def edge_ids(cols: int, cells: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """Ids of the edges from cells to neighbours."""
     there = cells + ROW_STEP[steps] * cols + COL_STEP[steps]
     return 4 * np.where(steps < 4, cells, there) + EDGE_OF[steps & 3]
-
-
-@jit
-def root_trees(links, valid, kept, cols, code, order):
-    """Order the vertices of a block by removing leaves, so that each comes before its parent.
-
-    Leaves are removed row by row, then what became a leaf by that, and so on. Most neighbours in
-    this order are independent, so the processor need not wait for one to begin the next.
-
-    Parameters
-    ----------
-    links, code, order
-        See `Work`; `order` has room for one more.
-    valid
-        Whether each cell has a value.
-    kept
-        int32, cells that are removed after all others but those between them.
-    cols
-        Columns of the block.
-
-    Returns
-    -------
-    branches, vertices
-        How many vertices were removed first, and in all. Those on cycles are not.
-    """
-    code[: len(valid)] = _NONE
-    code[kept] = _KEPT
-    count = 0
-    for v in range(len(valid)):
-        order[count] = v
-        count += (links[v] & (links[v] - 1) == 0) & valid[v] & (code[v] == _NONE)
-    branches = _remove_leaves(links, cols, code, order, 0, count, _ALONE)
-    count = branches
-    for v in kept:
-        order[count] = v
-        count += (links[v] & (links[v] - 1) == 0) & (code[v] == _KEPT)
-        code[v] = _NONE
-    return branches, _remove_leaves(links, cols, code, order, branches, count, _ROOT)
-
-
-@register_jitable
-def _remove_leaves(links, cols, code, order, done, count, root):
-    """Remove the leaves from `done` to `count`, and what becomes a leaf by that; count all."""
-    step = ROW_STEP * cols + COL_STEP
-    while done < count:
-        v = np.int64(order[done])
-        done += 1
-        bits = links[v]
-        if bits == 0:  # its last neighbour was removed before it
-            code[v] = root
-            continue
-        k = _NUMBER[bits]
-        code[v] = k
-        links[v] = 0
-        u = v + step[k]
-        bits = links[u] & ~(1 << (k + 4 & 7))
-        links[u] = bits
-        order[count] = u
-        count += (bits & (bits - 1) == 0) & (bits != 0) & (code[u] == _NONE)
-    return count
-
-
-@jit
-def find_parents(order, cols, code, parent):
-    """Find the parent of each vertex of `order` from its code."""
-    step = ROW_STEP * cols + COL_STEP
-    for v in order:
-        parent[v] = v + step[code[v]] if code[v] < _NONE else -1
-
-
-@jit
-def fold(branches, cols, code, sums):
-    """Add the sum of each vertex of a branch to that of its parent."""
-    step = ROW_STEP * cols + COL_STEP
-    for v in branches:
-        if code[v] < _NONE:
-            sums[v + step[code[v]]] += sums[v]
-
-
-@jit
-def parent_edges(operands, rule, corner, order, code, parent, keys, ids):
-    """Compute key and id of the edge from each cell of `order` to its parent, if it has one."""
-    row0, _, col0, col1, cols = corner
-    width = col1 - col0
-    for v in order:
-        if parent[v] < 0:
-            continue
-        k = code[v]
-        row, col = v // width, v % width
-        r, c = row + ROW_STEP[k], col + COL_STEP[k]
-        here, there = operands[row + 1, col + 1], operands[r + 1, c + 1]
-        d = _DIRECTION[k]
-        if d < 0:
-            row, col, d = r, c, _DIRECTION[k - 4]
-        keys[v] = edge_key(here, there, rule_at(rule, d, row0 + row))
-        ids[v] = 4 * ((row0 + row) * cols + col0 + col) + d
-
-
-@register_jitable
-def step_length(metric, v, u, k):
-    """Length of the step from cell `v` to its neighbour `u`, number `k`.
-
-    `metric` is the first row and the width of the block, and lengths as of `step_lengths`.
-    """
-    row0, width, lengths = metric
-    # Unsigned numbers of 32 bits are divided faster.
-    return lengths[EDGE_OF[k], row0 + np.int64(np.uint32(min(v, u)) // np.uint32(width))]
-
-
-@jit
-def parent_lengths(metric, order, code, along):
-    """Compute the length of each cell's edge to its parent; `metric`: see `step_length`."""
-    step = ROW_STEP * metric[1] + COL_STEP
-    for v in order:
-        k = code[v]
-        along[v] = 0
-        if k < _NONE:
-            along[v] = step_length(metric, v, v + step[k], k)
-
-
-@jit
-def d8_codes(branches, trunk, cols, code, parent, into, codes):
-    """Encode where vertices drain to as D8 codes: 0 at outlets, 255 where they do not drain.
-
-    Parameters
-    ----------
-    into
-        Where each vertex of the trunk drains to, see `tree.gather`. Branches drain to the trunk.
-    codes
-        Receives the codes.
-    """
-    step = ROW_STEP * cols + COL_STEP
-    alone = 0
-    for v in range(len(codes)):
-        codes[v] = 1 << code[v] if code[v] < _NONE else 255
-        alone += code[v] == _ALONE
-    astray = alone > 0
-    for v in trunk:
-        u = into[v]
-        if u >= 0:
-            k = code[v] if u == parent[v] else code[u] + 4
-            codes[v] = 1 << (k & 7)
-        else:
-            codes[v] = 0 if u == -1 else 255
-            astray |= u != -1
-    if not astray:
-        return
-    for i in range(len(branches) - 1, -1, -1):
-        v = branches[i]
-        if code[v] >= _NONE or codes[v + step[code[v]]] == 255:
-            codes[v] = 255

@@ -15,9 +15,10 @@ import numpy as np
 
 from ...grid import Block, BlockGrid
 from ...grid.neighbours import DIRECTIONS
-from ..common.codes import NOWHERE
+from ..common.code_values import NOWHERE
 from ..common.outlets import BlockOutlets
-from .block import BlockForest, d8_codes, fold
+from .block import BlockForest
+from .block_kernels import d8_codes, fold
 from .skeleton import ByBlock, Crossing, Graph, Outline, neighbour
 from .tree import contract, gather, separate
 

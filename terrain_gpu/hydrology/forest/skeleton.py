@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...compiled import jit
 from ...engine.plan import Growing, format_size
 from ...errors import PlanError, StoreError
 from ...grid import BlockGrid
 from ...grid.neighbours import COL_STEP, NEIGHBOUR, ROW_STEP
 from ...report import trim
 from .block import BlockForest
+from .skeleton_kernels import root_graph
 
 OUTLINE_BYTES = 50
 """Bytes per vertex of an outline, with the edge to its parent."""
@@ -197,41 +197,6 @@ def _vertices_of(cell: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if (cell[found] != wanted).any():
         raise StoreError("the layer mst changed while it was read; run this again")
     return found
-
-
-@jit
-def root_graph(ends, size):
-    """Root a forest by removing leaves: order, parents, and the edge to each parent, -1 at roots.
-
-    Vertices on cycles do not appear in the order.
-    """
-    degree = np.zeros(size, np.int32)
-    # The exclusive or of a vertex's remaining edges: with one edge left, it is that edge.
-    mixed = np.zeros(size, np.int64)
-    for e in range(len(ends)):
-        for v in ends[e]:
-            degree[v] += 1
-            mixed[v] ^= e
-    order, parent = np.empty(size, np.int32), np.full(size, -3, np.int32)
-    via = np.full(size, -1, np.int64)
-    count = 0
-    for start in range(size):
-        v = start
-        while degree[v] == 1:
-            e = mixed[v]
-            u = ends[e, 0] ^ ends[e, 1] ^ v
-            degree[v] = 0
-            degree[u] -= 1
-            mixed[u] ^= e
-            parent[v], via[v] = u, e
-            order[count] = v
-            count += 1
-            v = u
-        if degree[v] == 0 and parent[v] == -3:
-            parent[v] = -1
-            order[count] = v
-            count += 1
-    return order[:count], parent, via
 
 
 class ByBlock:

@@ -14,7 +14,8 @@ from ...engine.proof import Limits
 from ...engine.run import Run
 from ...grid import Block
 from ...grid.lengths import Measured
-from ..common.codes import DIRECTIONS, NOWHERE
+from ..common.code_values import NOWHERE
+from ..common.codes import DIRECTIONS
 from ..common.height_above import KINDS, AboveRule, streams_settings
 from ..divided_flow.base import DividedFlow, DivisionWork
 from ..divided_flow.division import DINF

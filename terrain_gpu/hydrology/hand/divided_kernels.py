@@ -11,8 +11,7 @@ import numpy as np
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...wide import difference
-from ..common.codes import NOWHERE
-from ..common.height_above import NODATA
+from ..common.code_values import NODATA, NOWHERE
 from ..divided_flow.division import BITS
 from ..divided_flow.kernels import DONE, RING, count_crossing
 from ..divided_flow.split import split

@@ -20,7 +20,8 @@ from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Beyond
 from ..along_flow.kernels import ADD, TAKE, step_lengths_to
 from ..along_flow.operation import AlongFlow
-from ..common.codes import DIRECTIONS, NOWHERE, OUTLET, open_directions
+from ..common.code_values import NOWHERE, OUTLET
+from ..common.codes import DIRECTIONS, open_directions
 from ..common.height_above import KINDS, NEVER, AboveRule, streams_settings
 from ..common.relative import base_of
 from ..divided_flow.surface import open_surface

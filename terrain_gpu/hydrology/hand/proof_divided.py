@@ -20,8 +20,9 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong
 from ...grid import Block, BlockGrid, GridSpec
 from ...store import Layer
-from ..common.codes import NOWHERE, open_directions
-from ..common.height_above import KINDS, NODATA, AboveRule
+from ..common.code_values import NODATA, NOWHERE
+from ..common.codes import open_directions
+from ..common.height_above import KINDS, AboveRule
 from ..divided_flow.division import geometry
 from ..divided_flow.proof_kernels import average
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...compiled import jit
 from ...store.paged import Pages, touch
 from .link_kernels import columns_of, comes_before
-from .links import Links
+
+if TYPE_CHECKING:
+    from .links import Links
 
 _I8 = np.dtype(np.int64)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
-from ..common.codes import NOWHERE
+from ..common.code_values import NOWHERE
 
 FAULTS = (
     "",

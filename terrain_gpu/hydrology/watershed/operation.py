@@ -27,7 +27,8 @@ from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Beyond
 from ..along_flow.kernels import TAKE
 from ..along_flow.labels import FlowLabels, labelled
-from ..common.codes import DIRECTIONS, NOWHERE, open_directions, open_links
+from ..common.code_values import NOWHERE
+from ..common.codes import DIRECTIONS, open_directions, open_links
 from ..forest.source import heights_in
 from ..streams.inputs import least_sum, open_sums, refuse_beyond_raster, refuse_other_sums
 from . import LAYER, Watershed

@@ -20,7 +20,8 @@ from ...io.covered import NAMED, named
 from ...io.encodings import to_own_codes
 from ...io.places import PlacesLike, as_places, values_at
 from ...store import Layer, TileStore
-from ..common.codes import NOWHERE, open_directions
+from ..common.code_values import NOWHERE
+from ..common.codes import open_directions
 from .snap import distances, most_within
 
 log = logging.getLogger(__name__)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...cells import is_nodata
-from ...compiled import jit
 from ...grid import GridSpec
 from ...grid.lengths import step_lengths
 from ...store import Layer
+from .snap_kernels import improve
 
 _GROUP = 512
 """Points in squares of this side, in cells, are moved together."""
@@ -58,7 +58,7 @@ def most_within(
                 data = sums.read_window(row, min(row + _PIECE, r1), col, min(col + _PIECE, c1))
                 good = ~is_nodata(data, sums.nodata)
                 known = data, expected, good, corner, points, here
-                _improve(*known, radius, steps, best, away, cells)
+                improve(*known, radius, steps, best, away, cells)
     none = cells < 0
     return np.stack(np.divmod(np.where(none, 0, cells), grid.cols), axis=1), none
 
@@ -76,53 +76,3 @@ def distances(grid: GridSpec, row: int, col: int, cells: np.ndarray) -> np.ndarr
 def _steps(radius: float, length: float, most: int) -> int:
     """How many steps of a length lie within a radius, and no more than `most`."""
     return most if radius >= length * most else int(radius / length) + 1
-
-
-@jit
-def _improve(data, expected, good, corner, points, here, radius, steps, best, away, cells):
-    """Look for larger sums around some points in a piece of the raster.
-
-    Parameters
-    ----------
-    data, expected, good
-        The sums of the piece, those that points expect or None, and which cells have one.
-    corner
-        int64: first row and column of the piece, columns of the raster.
-    here
-        Numbers of the points.
-    steps
-        Lengths of steps in each row, across and down; float64, shape (2, rows).
-    best, away, cells
-        Of each point: the largest sum, or the least difference, negative; the distance of its cell;
-        and its id, -1 for none.
-    """
-    row0, col0, width = corner
-    across, down = steps
-    rows, cols = data.shape
-    for k in here:
-        row, col = points[k]
-        for r in range(row0, row0 + rows):
-            y = abs(r - row) * (down[r] + down[row]) / 2
-            if y > radius:
-                continue
-            step = (across[r] + across[row]) / 2
-            reach = radius / step if step > 0 else np.inf
-            first = col0 if reach >= col - col0 else np.int64(col - reach)
-            last = col0 + cols - 1 if reach >= col0 + cols - 1 - col else np.int64(col + reach) + 1
-            for c in range(max(first, col0), min(last, col0 + cols - 1) + 1):
-                if not good[r - row0, c - col0]:
-                    continue
-                far = np.hypot(y, abs(c - col) * step)
-                if far > radius:
-                    continue
-                if expected is None:
-                    found = data[r - row0, c - col0]
-                else:
-                    found = -abs(data[r - row0, c - col0] - expected[k])
-                at = r * width + c
-                if (
-                    cells[k] < 0
-                    or found > best[k]
-                    or (found == best[k] and (far < away[k] or (far == away[k] and at < cells[k])))
-                ):
-                    best[k], away[k], cells[k] = found, far, at

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...compiled import jit
 from ...engine.machine import NO_LIMIT, Machine
 from ...engine.plan import PER_ROW, format_size, require
 from ...errors import StoreError, VerificationError
@@ -35,11 +34,12 @@ from ...io.proof.line_files import (
 )
 from ...progress import Progress, silent
 from ...store import Layer, TileStore
-from ..cost.edges import edge, infinity_of
+from ..cost.edges import infinity_of
 from ..cost.fields import Field
 from ..cost.knights import Options
 from ..cost.steps import RESULTS, SOURCE, layer_named, unreached
 from ..cost.terrain import EDGE, Terrain
+from .line_kernels import price_steps
 from .stored import RecordedPaths, check_settings, layers_of
 
 _CELL_BYTES = 40
@@ -158,7 +158,7 @@ class PathLines:
 
     def _costs(self, fro: list[np.ndarray], to: list[np.ndarray], length: np.ndarray) -> np.ndarray:
         found = np.empty(len(length), self.dtype)
-        _price_steps(self.terrain.model.kernel, fro[0], to[0], fro[1], to[1], length, found)
+        price_steps(self.terrain.model.kernel, fro[0], to[0], fro[1], to[1], length, found)
         return found
 
     def total(self, begin: Any, prices: np.ndarray) -> float:
@@ -187,13 +187,6 @@ def _rises(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The rise from one height to another; heights may be unsigned."""
     with np.errstate(all="ignore"):
         return np.where(b > a, b - a, 0).astype(np.float64)
-
-
-@jit
-def _price_steps(cost, a, b, fa, fb, lengths, found):
-    kind = found.dtype.type
-    for n in range(len(found)):
-        found[n] = kind(edge(cost, a[n], b[n], fa[n], fb[n], lengths[n]))
 
 
 def values_at(layer: Layer, blocks: BlockGrid, cells: np.ndarray) -> np.ndarray:

@@ -14,60 +14,21 @@ from typing import Any
 import numpy as np
 
 from ...arguments import LayerCompression, checked, text
-from ...compiled import jit
 from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
 from ...engine.run import Here, Result, Run, run
 from ...grid import TILE, Block
-from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...progress import Progress, silent
 from ...store import TileStore
-from ..cost.edges import infinity_of, join
 from ..cost.fields import Field
-from ..cost.steps import RESULTS, UNREACHED, fill_weights, layer_named
+from ..cost.steps import RESULTS, layer_named
 from ..cost_distance.recorded import RecordedSteps
+from .kernels import tied
 from .proof import plan_ties_proof, verify_ties
 
 TIES = "ties"
-
-
-@jit
-def tied(cost, heights, frictions, absent, lengths, options, distances, codes, work, ties):
-    """Mark all steps from strictly nearer neighbours, and those of the backlinks.
-
-    Parameters
-    ----------
-    heights, frictions, absent, lengths, options
-        See `fill_weights`.
-    distances
-        Padded by one; the largest value where unreached.
-    codes
-        uint8, the backlinks.
-    work
-        (8, TILE, TILE) of the type of distances.
-    ties
-        uint8, receives bit k where a path may come from neighbour k.
-    """
-    infinity = infinity_of(distances)
-    height, width = codes.shape
-    for row in range(0, height, TILE):
-        for col in range(0, width, TILE):
-            fill_weights(cost, heights, frictions, absent, lengths, row, col, options, work)
-            for y in range(min(TILE, height - row)):
-                for x in range(min(TILE, width - col)):
-                    r, c = row + y, col + x
-                    here, code = distances[r + 1, c + 1], codes[r, c]
-                    ties[r, c] = 0
-                    if code in (0, UNREACHED) or here == infinity:
-                        continue
-                    found = code
-                    for k in range(8):
-                        there = distances[r + 1 + ROW_STEP[k], c + 1 + COL_STEP[k]]
-                        if there < here and join(cost, there, work[k, y, x]) == here:
-                            found |= np.uint8(1 << k)
-                    ties[r, c] = found
 
 
 @dataclass(frozen=True)
