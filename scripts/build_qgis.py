@@ -30,7 +30,7 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (),
-    "Paths": ("compute-sssp", "cost-matrix", "least-cost-network", "corridor"),
+    "Paths": ("compute-sssp", "cost-matrix", "least-cost-network"),
     "Terrain": (),
     "Cells and areas": (),
 }  # fmt: skip
@@ -90,7 +90,6 @@ REPLACED = {
         "a raster",
     "a layer from others": "a raster from another",
     r'It becomes the layer "mst"\.': "",
-    "STORE": "a raster",
     r"Directions to other outlets need another name[^.]*\.": "",
     r"Backlinks and allocation go to the layers of these names\.": "",
     r'The cells of a raster are the layer "elevation"\.': "",
@@ -132,7 +131,6 @@ REPLACED = {
 STYLES = {
     ("compute-sssp", "BACKLINK"): "directions",
     ("compute-sssp", "OUTPUT"): "distance",
-    ("corridor", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",
     ("streams", "LINES"): "streams",
 }

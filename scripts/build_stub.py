@@ -27,7 +27,8 @@ from typing import Any, Literal
 
 from .arguments import *
 from .engine.run import Result
-from .io.labelled import RasterLike, StoreLike
+from .io.labelled import LayerLike, RasterLike, StoreLike
+from .paths.cost.resolve import VerticalFactor
 from .progress import Progress, silent
 from .tool import PathLike, PlacesLike
 '''

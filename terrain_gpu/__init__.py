@@ -41,7 +41,6 @@ _HOME = {
     "build_index": "paths.distance_index",
     "build_overviews": "raster.overviews",
     "convert_dataset": "io.convert",
-    "corridor": "paths.corridor.operation",
     "cost_matrix": "paths.cost_matrix",
     "create_layer": "store",
     "export_layer": "io.export",

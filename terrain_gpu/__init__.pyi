@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from .arguments import *
 from .engine.run import Result
-from .io.labelled import RasterLike, StoreLike
+from .io.labelled import LayerLike, RasterLike, StoreLike
+from .paths.cost.resolve import VerticalFactor
 from .progress import Progress, silent
 from .tool import PathLike, PlacesLike
 
@@ -24,7 +25,6 @@ from .hydrology.network.operation import Network as Network
 from .hydrology.streams.operation import Streams as Streams
 from .io.convert import convert_dataset as convert_dataset
 from .io.export import export_layer as export_layer
-from .paths.corridor.operation import corridor as corridor
 from .paths.cost.rules import Cost as Cost
 from .paths.cost_distance.pipeline import ShortestPaths as ShortestPaths
 from .paths.cost_distance.pipeline import shortest_paths as shortest_paths
@@ -680,6 +680,171 @@ def contours(
     >>> frame = contours("dem.zarr", interval=10).to_geodataframe()
     >>> hours = [3600, 7200, 10800]
     >>> contours("dem.zarr", "hours.gpkg", layer="distance", breaks=hours, polygons=True)
+    """
+
+
+def corridor(
+    store: StoreLike,
+    distances: Sequence[str] | None = None,
+    *,
+    sources: PlacesLike | None = None,
+    targets: PlacesLike | None = None,
+    cost: Cost | CostName | str | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
+    parameters: Mapping[str, float] | None = None,
+    reverse: bool = False,
+    max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
+    corner_cutting: bool = True,
+    connectivity: PathConnectivity = 8,
+    metric: PathMetric = "steps",
+    wrap: Wrap = "auto",
+    layer: str = "elevation",
+    into: str = "corridor",
+    within: float | str | None = None,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: Devices = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Result:
+    """Compute a least-cost corridor between places, or from layers of distances.
+
+    Each cell gets the additional cost of the best path through it, compared with the best path from
+    the sources to the targets: the sum of its distances from both, less the least such sum. Of two
+    or more layers of distances, in place of sources and targets, each pair makes one corridor, and
+    a cell gets the least value of all pairs.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    distances
+        Two or more layers of `shortest_paths`, such as ``["from_a", "from_b"]``, in place of
+        sources and targets. Where costs differ uphill and downhill, compute the second one with
+        `reverse`.
+    sources
+        One end of the corridor, in the same form as the sources of `shortest_paths`, without start
+        costs.
+    targets
+        The other end.
+    cost
+        "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see
+        `paths.cost.models`. Or one of `paths.cost.formula.presets`, such as "herzog". Or a formula,
+        such as ``"length * exp(abs(slope))"``; see `paths.cost.formula.tree` for its syntax. Or a
+        `Cost`, which also has other rules of steps. A step whose cost is NaN or infinite does not
+        exist. A formula may name one layer of the store, instead of `friction`. When None:
+        "friction" if frictions are given, otherwise "absdiff".
+    friction
+        Layer of the store, or array, of frictions >= 0. The model "friction" needs it; if the
+        raster itself holds frictions, name its layer, or pass the same array, here as well.
+    barriers
+        Layer or array; cells with a value other than 0 are absent.
+    parameters
+        Parameters of the model, such as ``{"lam": 0.5}`` for langmuir; for a formula, values of
+        names in it.
+    reverse
+        Compute the cost of going to the source, for costs that depend on direction.
+    max_slope
+        Slope dz / length, up or down, above which a step does not exist; distances are then
+        float64.
+    vertical_factor
+        Factors of the cost of steps by their angle of slope, negative downhill: a text file of
+        angles in degrees and factors, or a sequence of such pairs. Between them, factors are
+        interpolated; a step at an angle outside the table does not exist. For formulas and all
+        models except langmuir and minimax.
+    corner_cutting
+        False forbids diagonal steps between two absent cells.
+    connectivity
+        8 or 4; or 16, with knight's moves, which pass through the middle of the edge between two
+        cells and cost as much as two steps of half the length. With 16, distances are float64, and
+        the method must be "relax".
+    metric
+        "steps": paths go from neighbour to neighbour. "continuous": paths go in any direction, by
+        the eikonal equation ``|grad T| = friction``, see `paths.cost.continuous`; this needs cost
+        "friction", frictions above 0, method "relax" and `connectivity` 8, and computes only
+        distances.
+    wrap
+        Whether the last column is joined to the first one, so that paths cross this seam. "auto":
+        if the CRS is geographic and the columns span 360 degrees, within a hundredth of a column.
+        "yes" raises an error for a raster that is projected or whose sides are more than half a
+        column apart; an array has no CRS and is joined. Paths never cross a pole.
+    layer
+        Layer of the store.
+    into
+        Layer to write. Distances from sources and targets go to NAME_from and NAME_to.
+    within
+        Only cells whose best path costs at most this much, or this percentage such as 5%, more than
+        the best path of the pair.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.
+    device
+        Number of the GPU; or numbers of several, or "all", between which the raster is shared.
+    gpu_memory_limit
+        Limit on the GPU memory; nine tenths of the free memory when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks of a store, each within
+        `memory_limit`. None for this process. Each computes on the first GPU that it sees if
+        `backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; `device`
+        does not matter.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Result
+        Its layer is named `into`: float64, in units of the distances. NaN is nodata: cells that are
+        reached in fewer than two of the layers, or exceed `within`. `found["pairs"]` has the
+        optimum of each pair, None if there is no path between its sources.
+
+    Raises
+    ------
+    InputError
+        when there are fewer than two different layers, one does not hold distances or has a
+        negative value (names the cell), or two have the same sources.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, lacks a layer, or already has one of the results.
+    OutputError
+        when the disk is full. Finished blocks are kept for `resume`.
+    VerificationError
+        when the proof fails; there is no result then.
+
+    Notes
+    -----
+    Normalised least-cost corridors: B. H. McRae, D. M. Kavanagh (2011), Linkage Mapper Connectivity
+    Analysis Software.
+
+    Examples
+    --------
+    >>> corridor("dem.zarr", sources=[(9, 9)], targets=[(90, 70)], cost="tobler", within="5%")
+
+    From layers of distances, of which one holds the costs of going there:
+
+    >>> shortest_paths("dem.zarr", [(9, 9)], cost="tobler", into="from_a")
+    >>> shortest_paths("dem.zarr", [(90, 70)], cost="tobler", reverse=True, into="to_b")
+    >>> corridor("dem.zarr", ["from_a", "to_b"], within="5%")
     """
 
 

@@ -269,7 +269,6 @@ def real_or_word(one: str) -> Check:
             raise wrong(name, value, f"a finite number, or {one!r}")
         return found
 
-    check.word = one  # type: ignore[attr-defined]
     return check
 
 

@@ -149,7 +149,7 @@ def function_of(command: str) -> Callable[..., Any]:
     checks = {name: one.check for name, one in options.items()}
     if cls.arrays:
         checks["data"] = raster_or_store
-    if cls.gpu == "several":
+    if cls.gpu not in (None, "one"):
         checks["device"] = devices
     call = checked(*cls.rules, **checks)(call)
     if (path := drawn(cls)) is not None:
@@ -181,7 +181,7 @@ def parameters(cls: type[Tool]) -> dict[str, _Documented]:
         for name, one in options_of(cls).items()
     }
     left_out = (set() if cls.gpu else GPU) | (OF_LAYERS if drawn(cls) else set())
-    how = RUN | (ON_GPUS if cls.gpu == "several" else {}) | (OVER_ARRAYS if cls.arrays else {})
+    how = RUN | ({} if cls.gpu in (None, "one") else ON_GPUS) | (OVER_ARRAYS if cls.arrays else {})
     return own | {name: one for name, one in how.items() if name not in left_out}
 
 

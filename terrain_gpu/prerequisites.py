@@ -48,7 +48,7 @@ def provide(
     dict
         Seconds of each layer that was computed.
     """
-    if not asked.needs:
+    if not (asked.needs or asked.provides):
         return {}
     checked_files(asked, overwrite=settings.get("overwrite", False))
     _refuse_missing(asked, store)
@@ -70,16 +70,20 @@ def provide(
         log.info("%s: %s first, whose layer is missing", store.path, step)
         return nullcontext(silent)
 
-    return _provided(asked, store, how_of(store, settings), begin, direct=True)
+    return _provided(asked, store, how_of(store, settings), begin, settings)
 
 
 def _provided(
-    asked: Tool, store: TileStore, how: dict[str, Any], show: Show, *, direct: bool = False
+    asked: Tool,
+    store: TileStore,
+    how: dict[str, Any],
+    show: Show,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """As `provide`, without checks; `direct` says whether a user asked for the tool."""
+    """As `provide`, without checks; `settings` are None where another tool needs this one."""
     seconds = dict[str, float]()
     if asked.provides:
-        seconds |= asked.load(asked.provides)(asked, store, how, show, direct=direct)
+        seconds |= asked.load(asked.provides)(asked, store, how, show, settings)
     for one in asked.inputs():
         if one.made_by is None or not _is_made(asked, one.layer, one.made_by):
             continue

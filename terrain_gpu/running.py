@@ -102,7 +102,7 @@ def _placed(
 ) -> tuple[Any, Location]:
     """Return the client of a run, or its cluster, and the location."""
     client = how.get("client")
-    if asked.gpu is None:
+    if asked.gpu in (None, "steps before"):
         return client, Here(progress)
     backend = operation.backend_for(given["backend"])
     only_cpu = operation.only_on_cpu

@@ -231,7 +231,8 @@ class Tool:
         A function of the tool, blocks, types of the inputs and the machine, as module:name, which
         plans what its operation cannot plan without a store.
     gpu
-        Whether it can run on one GPU, or on several, also on those of workers.
+        Whether it can run on one GPU, or on several, also on those of workers; or the steps that
+        make what it reads can, on several.
     arrays
         A function of the tool, a 2-D array and how to run, as module:name in its package, which
         computes over an array in place of a store; none if empty.
@@ -251,9 +252,9 @@ class Tool:
         A function of the tool and a store, as module:name in its package: refuses what cannot be,
         before layers that it needs are computed.
     provides
-        A function of the tool, a store, how to run, `prerequisites.Show` and whether a user asked
-        for the tool, as module:name in its package. It computes layers that it needs and that
-        depend on what the store has; it returns the seconds of each.
+        A function of the tool, a store, how to run, `prerequisites.Show` and how a user runs the
+        tool, None where another tool needs it, as module:name in its package. It computes layers
+        that it needs and that depend on what the store has; it returns the seconds of each.
     needs
         The commands that make layers which it reads, see `InputLayer`.
     modules
@@ -271,7 +272,7 @@ class Tool:
     examples: ClassVar[str] = ""
     operation: ClassVar[str]
     planner: ClassVar[str] = ""
-    gpu: ClassVar[Literal["one", "several"] | None] = None
+    gpu: ClassVar[Literal["one", "several", "steps before"] | None] = None
     arrays: ClassVar[str] = ""
     program: ClassVar[bool] = False
     result: ClassVar[str] = "Result"

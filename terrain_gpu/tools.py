@@ -16,6 +16,7 @@ TOOLS = {
     "calc": "raster.calc:Calc",
     "compute-mst": "spanning_tree:MinimumSpanningTree",
     "contours": "raster.contours:DrawContours",
+    "corridor": "paths.corridor:LeastCostCorridor",
     "depressions": "hydrology.depressions:Depressions",
     "fill": "hydrology.fill:Fill",
     "fill-spill-merge": "hydrology.fill_spill_merge:FillSpillMerge",

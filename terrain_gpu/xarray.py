@@ -16,11 +16,6 @@ import numpy as np
 
 import terrain_gpu
 
-from .arguments import refused
-from .io.array_input import called, grid_of, two_dimensions
-from .io.labelled import RASTERS
-from .io.places import as_places
-from .paths.cost_distance.inputs import refuse_bottleneck, refuse_start_costs
 from .tool import drawn
 from .tools import TOOLS, tool_of
 
@@ -77,58 +72,27 @@ class TerrainAccessor:
         found = terrain_gpu.shortest_paths(self._array, sources, **{**how, **own})
         return found.paths(targets, sources).to_geodataframe()
 
-    def corridor(
-        self,
-        sources: PlacesLike,
-        targets: PlacesLike,
-        *,
-        within: float | str | None = None,
-        **how: Any,
-    ) -> xarray.DataArray:
-        """How much more than the best path the best way through each cell costs.
-
-        The sum of the distances from the sources and to the targets, less the least such sum.
+    def corridor(self, sources: PlacesLike, targets: PlacesLike, **how: Any) -> xarray.DataArray:
+        """How much more than the best path the best path through each cell costs.
 
         Parameters
         ----------
         sources, targets
             As for `cost_distance`.
-        within
-            Only cells whose best way costs at most so much, or so many percent such as "5%", more.
         how
-            Other arguments of `cost_distance`, such as ``cost="tobler"``.
+            Other arguments of `terrain_gpu.corridor`, such as ``cost="tobler"``.
 
         Returns
         -------
         xarray.DataArray
             float64, in the unit of the cost; NaN elsewhere.
 
-        Raises
-        ------
-        InputError
-            for ``cost="minimax"``: the costs of two parts of a path do not add up; for start costs,
-            and for `into`.
-
         Examples
         --------
         >>> detour = dem.terrain.corridor(huts, summits, cost="tobler", within="5%")
         """
-        refuse_bottleneck(how.get("cost"))
-        if "into" in how:
-            raise refused("into", ": the corridor of an array is returned; leave this out")
-        grid = grid_of(two_dimensions(self._array, None, called(self._array)))
-        ends = as_places(grid, sources, "sources"), as_places(grid, targets, "targets")
-        for what, given in zip(("sources", "targets"), ends, strict=True):
-            refuse_start_costs(given, what)
-        found = terrain_gpu.shortest_paths(self._array, ends[0], into="from_sources", **how)
-        store, labels = found.report.result["store"], found.layers["distance"].labels
-        layers = {one: one for one in RASTERS if how.get(one) is not None}
-        back = {**how, **layers, "reverse": not how.get("reverse", False), "into": "to_targets"}
-        terrain_gpu.shortest_paths(store, ends[1], **back)
-        limits = {one: how[one] for one in ("memory_limit", "threads") if one in how}
-        between = ["from_sources", "to_targets"]
-        layer = terrain_gpu.corridor(store, between, within=within, **limits).layers["corridor"]
-        layer.labels = labels
+        found = terrain_gpu.corridor(self._array, sources=sources, targets=targets, **how)
+        (layer,) = found.layers.values()
         return layer.to_xarray()
 
 

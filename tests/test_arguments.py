@@ -190,7 +190,9 @@ CALLS = {
         terrain_gpu.corridor,
         lambda s: {
             "store": s / "s.zarr",
-            "distances": ["higher", "distance"],
+            "sources": [(0, 0)],
+            "targets": [(1, 1)],
+            "backend": "cpu",
             "overwrite": True,
         },
     ),
@@ -442,7 +444,7 @@ def test_a_file_that_is_not_there_is_named(name, argument, folder, tmp_path, mon
 
 
 ONLY_STORES = (
-    "build_index", "build_overviews", "corridor", "export_layer", "list_layers", "open",
+    "build_index", "build_overviews", "export_layer", "list_layers", "open",
     "query_index", "remove_layers", "rename_layer", "tied_steps",
 )  # fmt: skip
 """Functions that take no array."""

@@ -26,6 +26,7 @@ USUAL = {
     "burn": {"streams": [(0, 0)], "depth": 1},
     "calc": {"expression": "elevation"},
     "contours": {"interval": 10},
+    "corridor": {"distances": ("one", "other")},
     "label-components": {"where": "elevation > 0"},
     "network": {"min_length": 1},
     "rasterize": {"features": [(0, 0)]},

@@ -7,32 +7,28 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
-from click.core import ParameterSource
 
 from ..arguments import FloatType, PathMethod
-from ..errors import InputError
-from ..paths.cost.formula.presets import PRESETS
-from ..paths.cost.formula.tree import NAMES
-from ..paths.cost.models import MODELS, refuse_unknown, row_of, usual_cost
+from ..paths.corridor import LeastCostCorridor
 from ..plurals import counted
+from ..tool import options_of
 from . import options
 from .path_files import Files
+from .path_forms import both_ends, cost_by_friction
 from .places import (
     Point,
-    misplaced_of,
     misplaced_options,
     not_negative,
     place_options,
-    places,
     tell_reprojected,
     with_cost,
 )
+from .tools import options_for
 from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
-    from ..io.places import Places
     from ..paths.cost_distance.pipeline import ShortestPaths
-    from ..store import Layer, TileStore
+    from ..store import Layer
 
 log = logging.getLogger(__name__)
 
@@ -40,96 +36,15 @@ NAMED = 5
 """A message names at most this many targets."""
 
 
-class CostType(click.ParamType):
-    """The name of a model, or a formula; the library checks it."""
-
-    name = "cost"
-
-    def get_metavar(self, param: Any, ctx: Any = None) -> str:
-        return f"[{'|'.join(MODELS)}|PRESET|FORMULA]"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        try:
-            refuse_unknown(value)
-        except InputError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
-
-    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(n) for n in (*MODELS, *PRESETS) if n.startswith(incomplete)]
-
-
-_COST_OPTIONS: tuple[Any, ...] = (
-    click.option(
-        "--cost",
-        type=CostType(),
-        help="Cost of a step: absdiff |dz|; friction: mean friction x length; surface: length on "
-        "the surface; tobler and langmuir: seconds of walking. minimax: a path costs its highest "
-        f"cell. PRESET: {', '.join(PRESETS)}. FORMULA: of {', '.join(NAMES)}, such as "
-        "'length * exp(abs(slope))'.  [default: friction with --friction, else absdiff]",
-    ),
-    click.option(
-        "--friction",
-        metavar="LAYER|RASTER",
-        help="Layer of frictions, 0 or more, or an aligned raster. Required by --cost friction "
-        "(name --layer itself if that holds them); a term of langmuir, a factor for other models, "
-        "refused by minimax. Formulas use it by name, or by the name of a layer without this "
-        "option.",
-    ),
-    click.option(
-        "--barriers",
-        metavar="LAYER|FILE",
-        help="Layer whose non-zero cells are impassable; or an aligned raster, or a vector file, "
-        "all that whose lines and polygons touch is impassable; paths may slip through a line that "
-        "passes through corners of cells, unless --no-corner-cutting forbids it.",
-    ),
-    click.option(
-        "--parameter",
-        "parameters",
-        type=options.Parameter(),
-        metavar="NAME=VALUE",
-        multiple=True,
-        callback=options.named_parameters,
-        help="".join(
-            f"For {model.name}: {', '.join(model.parameters)}. "
-            for model in MODELS.values()
-            if model.parameters
-        )
-        + "".join(
-            f"For {name}: {', '.join(preset.parameters)}. "
-            for name, preset in PRESETS.items()
-            if preset.parameters
-        )
-        + "For a formula: the value of a name in it. Repeatable.",
-    ),
-    click.option("--reverse", is_flag=True, help="Cost of going to the source instead of from it."),
-    click.option(
-        "--max-slope",
-        type=float,
-        metavar="SLOPE",
-        callback=not_negative,
-        help="Steps with a slope |dz| / length above this are impassable: 1 is 45 degrees.",
-    ),
-    click.option(
-        "--vertical-factor",
-        metavar="TABLE",
-        help="Factors of the cost of steps that rise at an angle: lines of an angle in degrees, "
-        "negative downhill, and its factor. Steps at other angles are impassable.",
-    ),
-    click.option(
-        "--no-corner-cutting",
-        is_flag=True,
-        help="Forbid a diagonal step between two cells that are nodata or barriers.",
-    ),
-)
+RULES = options_of(LeastCostCorridor)
+"""The rules of a step, among other options."""
 
 
 def cost_options(command: Any) -> Any:
     """Add the options that define the cost of a step and which steps exist."""
-    for option in reversed(_COST_OPTIONS):
-        command = option(command)
+    names = "cost", "friction", "barriers", "parameters", "reverse", "max_slope"
+    for name in reversed((*names, "vertical_factor", "corner_cutting")):
+        command = options.all_of(options_for(RULES[name]))(command)
     return command
 
 
@@ -361,77 +276,6 @@ def command(
         + files.described(found.report),
         json_target,
     )
-
-
-Group = tuple[Sequence[Point], Sequence[Point], str | None]
-"""Points, cells and the file of a group of options."""
-
-
-def both_ends(
-    store: TileStore, begin: Group, end: Group, settings: dict[str, Any]
-) -> tuple[Places, Places | None]:
-    """Read the sources and the targets; take the options about them out of the settings.
-
-    A formula that names a layer is turned into one of frictions, which places need, too.
-    """
-    name_frictions(store, settings, settings["parameters"])
-    id_field, target_field, cost_field = (
-        settings.pop(name) for name in ("id_field", "target_id_field", "cost_field")
-    )
-    for option, field, files in (
-        ("--id-field", id_field, (begin[2], end[2])),
-        ("--target-id-field", target_field, (end[2],)),
-        ("--cost-field", cost_field, (begin[2],)),
-    ):
-        if field is not None and not any(files):
-            which = "--targets FILE" if option == "--target-id-field" else "--sources FILE"
-            raise click.UsageError(f"{option} {field} names a field of a file: give {which}")
-    outside, void = misplaced_of(settings)
-    limit = settings["memory_limit"]
-    own = {"id_field": id_field, "cost_field": cost_field}
-    starts = places(store.grid, "--source", *begin, limit, own, outside)
-    starts = _settled(store, starts, void, "sources", settings)
-    if not any(end):
-        return starts, None
-    own = {"id_field": target_field or id_field}
-    ends = places(store.grid, "--target", *end, limit, own, outside)
-    return starts, _settled(store, ends, void, "targets", settings)
-
-
-def name_frictions(
-    store: TileStore, settings: dict[str, Any], parameters: dict[str, float]
-) -> None:
-    """Choose a missing cost; turn a formula that names a layer into one of frictions."""
-    from ..paths.cost.resolve import with_named_layer
-
-    if settings["cost"] is None:
-        settings["cost"] = usual_cost(settings["friction"])
-    if row_of(settings["cost"]).name == "formula":
-        layers = {*store.layers} - {settings["layer"]}
-        found = with_named_layer(settings["cost"], settings["friction"], layers, parameters)
-        settings["cost"], settings["friction"] = found
-
-
-def cost_by_friction(settings: dict[str, Any]) -> str:
-    """Name the cost in a summary if --friction has chosen it."""
-    source = click.get_current_context().get_parameter_source("cost")
-    chosen = source is ParameterSource.DEFAULT and settings["friction"] is not None
-    return ", cost friction" if chosen else ""
-
-
-def _settled(
-    store: TileStore, found: Places, void: dict[str, Any], what: str, settings: dict[str, Any]
-) -> Places:
-    """Move places that cannot be used, or leave them out; by default a run refuses them."""
-    if void["nodata"] == "error" or not len(found):
-        return found
-    from ..io.settling import Ground, settle
-
-    needed = [store.layer(settings["layer"])]
-    if settings["friction"] not in (None, settings["layer"]):
-        needed.append(store.layer(settings["friction"]))
-    barriers = [store.layer(settings["barriers"])] if settings["barriers"] else []
-    return settle(found, Ground(needed, barriers), **void, what=what)
 
 
 def _summary(found: ShortestPaths, settings: dict[str, Any]) -> str:

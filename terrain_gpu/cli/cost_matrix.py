@@ -10,7 +10,8 @@ import click
 
 from ..plurals import counted
 from . import options
-from .compute_sssp import both_ends, cost_by_friction, cost_options, field_options
+from .compute_sssp import cost_options, field_options
+from .path_forms import both_ends, cost_by_friction
 from .places import (
     Point,
     field_of,

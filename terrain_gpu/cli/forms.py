@@ -55,6 +55,10 @@ class Form(Protocol):
         """Warn, after the run, of what its result tells about these options."""
         return  # which is nothing of most
 
+    def told(self) -> str:
+        """Words for the summary."""
+        return ""
+
 
 class FeatureFile(Form):
     """The cells that features of a file touch."""

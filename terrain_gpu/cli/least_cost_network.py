@@ -10,8 +10,9 @@ import click
 from ..arguments import NetworkPairs
 from ..plurals import counted
 from . import options
-from .compute_sssp import both_ends, cost_by_friction, cost_options
+from .compute_sssp import cost_options
 from .operations import check_arguments
+from .path_forms import both_ends, cost_by_friction
 from .places import (
     Point,
     misplaced_options,

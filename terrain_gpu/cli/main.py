@@ -29,17 +29,12 @@ COMMANDS = (
 )
 """Files with a click command."""
 
-OPERATIONS = ("corridor",)
-"""Files that `operations.command_of` makes a command of."""
-
 
 class Commands(MutableMapping[str, click.Command]):
     """The commands by name, each imported when it is asked for."""
 
     def __init__(self) -> None:
-        self._made: dict[str, click.Command | None] = dict.fromkeys(
-            (*COMMANDS, *OPERATIONS, *TOOLS)
-        )
+        self._made: dict[str, click.Command | None] = dict.fromkeys((*COMMANDS, *TOOLS))
 
     def __getitem__(self, name: str) -> click.Command:
         found = self._made[name]
@@ -67,13 +62,7 @@ def _command(name: str) -> click.Command:
 
         found: click.Command = command_of_tool(tool_of(name))
     else:
-        module = import_module(f".{name.replace('-', '_')}", __package__)
-        if name in COMMANDS:
-            found = module.command
-        else:
-            from .operations import command_of
-
-            found = command_of(module)
+        found = import_module(f".{name.replace('-', '_')}", __package__).command
     assert found.callback is not None
     found.callback = options.naming_options(found.callback)
     return found

@@ -28,7 +28,7 @@ from ..paths.cost.models import row_of
 from ..spanning_tree.weights import WEIGHTS
 from ..tools import TOOLS, tool_of
 from . import options
-from .compute_sssp import CostType, name_frictions
+from .path_forms import CostType, name_frictions
 from .plan_paths import PlannedPaths
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ PURPOSES = (
     "cost-matrix",
     "least-cost-network",
     "index",
-    "corridor",
     *(_PURPOSES.get(command, command) for command in TOOLS),
 )
 
@@ -430,8 +429,6 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} needs --for {needed}: give that too")
     if purpose in ("cost-matrix", "least-cost-network") and problem["points"] is None:
         raise click.UsageError(f"--for {purpose} needs --points: the number of places")
-    if purpose == "corridor":
-        _refuse_corridor(problem)
     if (method := problem["method"]) is not None and method not in METHODS[purpose]:
         *others, last = METHODS[purpose]
         raise click.UsageError(
@@ -441,20 +438,6 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
         raise click.UsageError("--statistic is of --weights: give that too")
     if (command := COMMANDS.get(purpose, purpose)) in TOOLS:
         tool_of(command).planned(problem)
-
-
-def _refuse_corridor(problem: dict[str, Any]) -> None:
-    """Refuse what a corridor between places, or between layers, cannot be."""
-    from ..paths.cost_distance.inputs import refuse_bottleneck
-
-    refuse_bottleneck(problem["cost"])
-    if problem["layers"] == 1:
-        raise click.UsageError("--layers 1: a corridor needs two or more; give that many")
-    asked = [name for name in problem if problem[name] and "corridor" in NEEDS[name]]
-    if problem["layers"] and (others := [name for name in asked if name != "layers"]):
-        raise click.UsageError(
-            f"--{others[0]} is for a corridor between places; leave it out, or --layers"
-        )
 
 
 def _case(
@@ -540,6 +523,9 @@ def _plan(
             machine=machine,
         )
         block_size = plan.block_size
+    if purpose in PATHS and not problem["layers"]:
+        paths = PlannedPaths(purpose, cells, layer, problem, also_read)
+        return paths.plan(rows, cols, block_size, machine=machine)
     if (command := COMMANDS.get(purpose, purpose)) in TOOLS:
         from ..running import plan_of
 
@@ -549,14 +535,6 @@ def _plan(
         return plan_of(asked, blocks, cells, machine, types)
     if purpose == "export":
         return _plan_export(BlockGrid(rows, cols, block_size), cells, problem, machine)
-    if purpose in PATHS and not problem["layers"]:
-        paths = PlannedPaths(purpose, cells, layer, problem, also_read)
-        return paths.plan(rows, cols, block_size, machine=machine)
-    if purpose == "corridor":
-        from ..paths.corridor.operation import plan_corridor
-
-        blocks = BlockGrid(rows, cols, block_size)
-        return plan_corridor(blocks, problem["layers"] * [cells], machine=machine)
     return plan
 
 

@@ -190,9 +190,10 @@ def _with_corridor(
     blocks: BlockGrid, plan: StreamPlan, distance: np.dtype, machine: Machine
 ) -> StreamPlan:
     """Distances from both ends, one after the other, and the corridor between them."""
-    from ..paths.corridor.operation import plan_corridor
+    from ..paths.corridor import LeastCostCorridor
+    from ..running import plan_of
 
-    then = plan_corridor(blocks, 2 * [distance], machine=machine)
+    then = plan_of(LeastCostCorridor(["from", "to"]), blocks, distance, machine)
     return replace(
         plan,
         memory=max(plan.memory, then.memory),

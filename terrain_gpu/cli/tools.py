@@ -13,13 +13,13 @@ import click
 from ..arguments import cells_away, counting, not_negative
 from ..tool import PathLike, Tool, ToolOption, as_option, described, drawn, options_of, spelled
 from ..tools import tool_of
-from . import options
-from .forms import FORMS
+from . import forms, options, path_forms
 from .operations import command_of, writer_of
 
 if TYPE_CHECKING:
     from ..store import TileStore
 
+FORMS = {**forms.FORMS, **path_forms.FORMS}
 RASTER = "STORE can also be a raster: then give {given} for the result."
 PROVIDED = "Layers that the command needs and STORE lacks are computed first."
 
@@ -28,11 +28,11 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
     """The command `terrain-gpu NAME` of a tool."""
     tool_options = {n: one for n, one in options_of(cls).items() if not one.option.of_arrays}
     file = drawn(cls)
-    forms = {name: FORMS[one.option.form] for name, one in tool_options.items() if one.option.form}
-    files = [name for name, form in forms.items() if form.file]
+    given = {name: FORMS[one.option.form] for name, one in tool_options.items() if one.option.form}
+    files = [name for name, form in given.items() if form.file]
 
     def take(store: TileStore, settings: dict[str, Any]) -> None:
-        for name, form in forms.items():
+        for name, form in given.items():
             settings[name] = form.take(name, store, settings)
 
     def provide(
@@ -49,7 +49,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
 
         how = {name: value for name, value in settings.items() if name not in tool_options}
         found = compute(asked(settings), store, **how)
-        for form in forms.values():
+        for form in given.values():
             form.warn(found)
         return found
 
@@ -57,16 +57,19 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         return cls(**{name: settings[name] for name in tool_options})
 
     def refuse(settings: dict[str, Any]) -> None:
-        for form in forms.values():
+        for form in given.values():
             form.refuse(settings)
+
+    def told() -> str:
+        return "".join(form.told() for form in given.values())
 
     declared = SimpleNamespace(
         NAME=cls.command,
         FUNCTION=cls.function,
         HELP=help_of(cls),
-        OPTIONS=[option for one in tool_options.values() for option in _options(one)],
+        OPTIONS=[option for one in tool_options.values() for option in options_for(one)],
         ON_GPU=cls.gpu is not None,
-        ON_GPUS=cls.gpu == "several",
+        ON_GPUS=cls.gpu not in (None, "one"),
         PROGRAM=cls.program,
         FILE=file,
         FORMATS=file and tool_options[file].option.metavar,
@@ -78,7 +81,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         refuse=refuse,
         refuse_output=cls.refuse_output,
         run=run,
-        tell=cls.summary,
+        tell=lambda found: cls.summary(found) + told(),
     )
     return (writer_of if file else command_of)(declared)
 
@@ -94,7 +97,7 @@ def help_of(cls: type[Tool]) -> str:
     return spelled("\n\n".join([*paragraphs, f"\b\n{examples}"]), as_option).replace("`", "")
 
 
-def _options(one: ToolOption) -> list[Any]:
+def options_for(one: ToolOption) -> list[Any]:
     """The options of a command for one of a tool."""
     text = spelled(one.option.help, as_option).replace("`", "")
     if one.option.form:
@@ -103,7 +106,7 @@ def _options(one: ToolOption) -> list[Any]:
         return [click.argument(one.name, metavar=one.option.metavar)]
     if one.type is bool:
         return [click.option(as_option(one.name), is_flag=True, default=False, help=text)]
-    kind: Any = NumberOrText() if hasattr(one.check, "word") else str
+    kind: Any = NumberOrText() if one.type == float | str else str
     if one.choices:
         words = [str(value) for value in one.choices]
         kind = (options.NumberChoice if isinstance(one.choices[0], int) else click.Choice)(words)

@@ -296,7 +296,6 @@ def _with_a_value(found: dict[str, Any]) -> str:
 
 _PROOFS = {
     "overview_of": _LayerProof("raster.overviews.proof:verify_stored_overview", _with_a_value),
-    "corridor_of": _LayerProof("paths.corridor.proof:verify_stored_corridor", _with_a_value),
     "ties_of": _LayerProof(
         "paths.ties.proof:verify_stored_ties",
         lambda found: counted(found["cells"], "cell with several steps back"),

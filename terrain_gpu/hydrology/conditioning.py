@@ -6,7 +6,7 @@ refused, or replaced with --overwrite.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -40,14 +40,18 @@ Show = Callable[[str], AbstractContextManager[Progress]]
 
 
 def provide(
-    asked: FlowDirection, store: TileStore, how: dict[str, Any], show: Show, *, direct: bool
+    asked: FlowDirection,
+    store: TileStore,
+    how: dict[str, Any],
+    show: Show,
+    settings: Mapping[str, Any] | None,
 ) -> dict[str, float]:
     """Compute the layers that flow directions need and a store lacks.
 
     Parameters
     ----------
-    direct
-        Whether a user asked for directions. Other tools need those over `heights_in`.
+    settings
+        How a user asked for directions; None for other tools, which need those over `heights_in`.
 
     Returns
     -------
@@ -59,6 +63,7 @@ def provide(
     seconds = dict[str, float]()
     inner = with_inner_voids(ends.outlets)
     _refuse_outlets(store, ends)
+    direct = settings is not None
     changed = asked.burn, asked.max_distance, asked.max_depth
     if not direct:
         layer = heights_in(store).name

@@ -27,7 +27,6 @@ HEIGHTS = "elevation"
 
 _MAKERS = {
     "cost": "compute-sssp",
-    "corridor_of": "corridor",
     "ties_of": "compute-sssp",
     "overview_of": "overviews",
     "inputs": "convert-dataset",

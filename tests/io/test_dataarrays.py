@@ -19,6 +19,7 @@ from terrain_gpu.errors import InputError, StoreError
 from terrain_gpu.io.array_input import grid_of, nodata_of
 from terrain_gpu.io.labelled import OF_ARRAYS
 from terrain_gpu.io.places import as_places
+from terrain_gpu.paths.corridor import ends as ends_of_corridors
 
 xarray = pytest.importorskip("xarray")
 ROWS, COLS = 90, 130
@@ -449,10 +450,8 @@ def test_a_corridor_between_places(monkeypatch, reverse):
     for cost in ("minimax", terrain_gpu.Cost("minimax")):
         with pytest.raises(InputError, match="minimax: the cost of a path is its highest cell"):
             given.terrain.corridor(*ends, cost=cost)
-    with pytest.raises(InputError, match="into: the corridor of an array is returned"):
-        given.terrain.corridor(*ends, into="way", **how)
     with monkeypatch.context() as patch:
-        patch.setattr(terrain_gpu, "shortest_paths", None)  # refused before any search
+        patch.setattr(ends_of_corridors, "shortest_paths", None)  # refused before any search
         with pytest.raises(
             InputError, match=r"targets: 1 has a start cost of 5, .*; leave it out$"
         ):

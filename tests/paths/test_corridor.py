@@ -187,7 +187,7 @@ def test_the_command_and_what_it_refuses(tmp_path, monkeypatch, capfd, caplog):
     bad = {
         "west --into a": "west: one layer of distances; give two or more, or --sources and --targ",
         "west west --into a": "give a list of two or more different layers",
-        "west south --into a --within -1": "within -1.0: give a number of at least 0, or a perc",
+        "west south --into a --within -1": "within -1: give a number of at least 0, or a perc",
         "west south --into a --within -1%": "within '-1%': give",
         "west south --into a --within nan": "within nan: give",
         "west norht --into a": "no layer 'norht'; it has: ",
@@ -289,7 +289,7 @@ def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
         "--source-rowcol 0,0 --target-rowcol 2,4": "1 of 1 given cells are nodata: row 2, column 4",
         f"{ends} --into elevation": "--into elevation: --layer already names this layer",
         f"{ends} --target-rowcol 5,8": "--target-rowcol: ",
-        f"{ends} --within x%": "'x%' is neither a number nor a percentage",
+        f"{ends} --within x%": "--within 'x%': give a number of at least 0, or a perc",
         f"{ends} --friction f.tif": "--friction: f.tif: no such file",
         "--sources no.gpkg --target-rowcol 4,8": "--sources: no.gpkg: no such file",
         f"{ends} --target-rowcol 0,0": "--sources and --targets share 1 cell, such as row 0, colu",

@@ -1,4 +1,4 @@
-"""Compute least-cost corridors from layers of distances: `corridor`.
+"""Compute least-cost corridors from layers of distances.
 
 1. *Optimum*: the least sum of two distances over all cells, for every pair of layers.
 2. *Corridor*: how much more than the optimum the best path through each cell costs.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,23 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import LayerCompression, checked, real, wrong
 from ...cells import is_nodata
 from ...engine.machine import Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
 from ...engine.plan import StreamPlan, fit_blocks, layer_bytes
 from ...engine.proof import Limits
-from ...engine.run import Here, Result, Run, run
+from ...engine.run import Result, Run
 from ...errors import InputError
-from ...grid import Block, BlockGrid, units
-from ...progress import Progress, silent
+from ...grid import Block, units
 from ...store import Layer, TileStore
 from ...store.manage import inputs_of, made_by
+from . import LeastCostCorridor
 from .proof import Stated, plan_corridor_proof, verify_corridor
 
 log = logging.getLogger(__name__)
 
-LAYER = "corridor"
 _STRIP = 1 << 16
 """Number of cells computed at a time, so that temporary arrays stay in the cache."""
 
@@ -50,24 +47,44 @@ OPTIMUM, CORRIDOR = Phase("optimum"), Phase("corridor", writes=True)
 
 @dataclass(frozen=True)
 class Corridor(Operation):
-    """The operation; fields are parameters of `corridor`, with `within` as one of two fields.
+    """The operation.
 
     Attributes
     ----------
     within, share
         The largest excess of a path's cost over the optimum of its pair: a cost, or a fraction of
         the optimum; one of them is set.
+    between
+        Whether the distances were computed for it, from sources and targets.
     """
 
     store: str
     distances: tuple[str, ...]
-    into: str = LAYER
+    into: str = "corridor"
     within: float | None = None
     share: float | None = None
+    between: bool = False
 
     command = "corridor"
     mark = "corridor_of"
     phases = (OPTIMUM, CORRIDOR)
+
+    def result(self, found: Result) -> Result:
+        """Warn of pairs without a corridor; name the ends of one between places."""
+        for pair in found.report.result["pairs"]:
+            if pair["optimum"] is None:
+                log.warning(
+                    "there is no path between the sources of %s and %s", pair["from"], pair["to"]
+                )
+            elif pair["optimum"] == 0:
+                log.warning(
+                    "%s and %s are both 0 at a cell, which is a source of both or is reached at no "
+                    "cost; this is not a corridor from one to the other",
+                    *(pair["from"], pair["to"]),
+                )
+            if self.between:
+                pair |= {"from": "sources", "to": "targets"}
+        return found
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -89,11 +106,22 @@ class Corridor(Operation):
         return {"corridor_of": list(self.distances), "within": self.within, "share": self.share}
 
     def plan(self, machine: Machine) -> StreamPlan:
-        layers = self.layers
-        return plan_corridor(
-            self.blocks,
-            [layer.dtype for layer in layers],
-            stored=sum(layer.info.get("stored_bytes") or 0 for layer in layers),
+        layers, blocks = self.layers, self.blocks
+        kinds = [layer.dtype for layer in layers]
+        read = sum(kind.itemsize for kind in kinds)
+        size, tiled = blocks.largest(), blocks.largest(tiled=True)
+        return fit_blocks(
+            blocks,
+            ", ".join(kind.name for kind in kinds),
+            "for the corridor of",
+            buffer=size * (read + 8),
+            worker=min(size, 2 * _STRIP) * (9 * len(kinds) + 64),
+            scratch=tiled * (read + 8),
+            compiled=False,
+            held=200 * len(self.pairs),
+            passes=2,
+            bytes_read=2 * sum(layer.info.get("stored_bytes") or 0 for layer in layers),
+            bytes_written=layer_bytes(blocks.rows, blocks.cols, 8, blocks.block),
             machine=machine,
         )
 
@@ -178,45 +206,6 @@ class Corridor(Operation):
         return {"verified_cells": proven["cells"]}
 
 
-def plan_corridor(
-    blocks: BlockGrid,
-    kinds: Sequence[np.dtype],
-    *,
-    stored: int | None = None,
-    machine: Machine,
-) -> StreamPlan:
-    """Plan `corridor` for distances of these types.
-
-    Parameters
-    ----------
-    stored
-        Size of the stored distances in bytes; None for that of full layers.
-
-    Raises
-    ------
-    PlanError
-        when the limit is too small.
-    """
-    size, tiled, shape = blocks.largest(), blocks.largest(tiled=True), (blocks.rows, blocks.cols)
-    read = sum(kind.itemsize for kind in kinds)
-    if stored is None:
-        stored = sum(layer_bytes(*shape, kind.itemsize, blocks.block) for kind in kinds)
-    return fit_blocks(
-        blocks,
-        ", ".join(kind.name for kind in kinds),
-        "for the corridor of",
-        buffer=size * (read + 8),
-        worker=min(size, 2 * _STRIP) * (9 * len(kinds) + 64),
-        scratch=tiled * (read + 8),
-        compiled=False,
-        held=200 * math.comb(len(kinds), 2),
-        passes=2,
-        bytes_read=2 * stored,
-        bytes_written=layer_bytes(*shape, 8, blocks.block),
-        machine=machine,
-    )
-
-
 class _Optima(State):
     """The least cost of each pair."""
 
@@ -245,139 +234,15 @@ class _Optima(State):
         }
 
 
-def _within(name: str, value: Any) -> float | str:
-    """A finite number of at least 0, or a percentage such as "5%"."""
-    percent = isinstance(value, str) and value.endswith("%")
-    try:
-        number = float(value[:-1]) if percent else float(real(name, value))
-    except (ValueError, InputError):
-        number = -1
-    if not 0 <= number < math.inf:
-        raise wrong(name, value, 'a number of at least 0, or a percentage such as "5%"')
-    return f"{number!r}%" if percent else number
-
-
-def _distances(name: str, value: Any) -> tuple[str, ...]:
-    """The names of two or more different layers."""
-    names = tuple(value) if isinstance(value, list | tuple) else ()
-    if not all(isinstance(one, str) for one in names) or len(set(names)) < max(len(names), 2):
-        raise wrong(name, value, "a list of two or more different layers")
-    return names
-
-
-@checked(distances=_distances, within=_within)
-def corridor(
-    store: str | os.PathLike[str] | TileStore,
-    distances: Sequence[str],
-    *,
-    into: str = LAYER,
-    within: float | str | None = None,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    client: Any = None,
-    verify: bool = False,
-    compress: LayerCompression | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Result:
-    """Compute a least-cost corridor: how much more the best path through each cell costs.
-
-    For two layers of distances, each from its own source, a cell gets the sum of both distances
-    minus the least such sum, which is the cost of the best path between the sources. It is 0 along
-    best paths. With more layers, every pair is one corridor, and a cell gets the least value over
-    all pairs (normalised least-cost corridors, as in Linkage Mapper).
-
-    Parameters
-    ----------
-    store
-        A store, or its path.
-    distances
-        Two or more layers of `shortest_paths`, such as ``["from_a", "from_b"]``. Where costs
-        differ uphill and downhill, compute the second one with `reverse`.
-    into
-        The layer to write: float64, in units of the distances. NaN is nodata: cells that are
-        reached in fewer than two of the layers, or exceed `within`.
-    within
-        The largest excess of a path's cost over the optimum of its pair: a number in units of the
-        distances, or a percentage of the optimum, such as "5%".
-    memory_limit
-        Limit on the peak resident set size of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    client
-        A ``distributed.Client`` whose workers compute the blocks, each within `memory_limit`. When
-        None, this process does the work.
-    verify
-        Check every cell, and the optima, in another pass.
-    compress
-        Compression of the layer, as for `convert_dataset`; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace an existing result once the new one is complete.
-    progress
-        Called with the number of cells just done, and the total.
-
-    Returns
-    -------
-    Result
-        Its layer is named `into`. `found["pairs"]` has the optimum of each pair, None if there is
-        no path between its sources.
-
-    Raises
-    ------
-    InputError
-        when there are fewer than two different layers, one does not hold distances or has a
-        negative value (names the cell), or two have the same sources.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged, lacks a layer, or already has such a result.
-    VerificationError
-        when the proof fails; no result is written then.
-    OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
-
-    Notes
-    -----
-    B. H. McRae, D. M. Kavanagh (2011), Linkage Mapper Connectivity Analysis Software.
-
-    Examples
-    --------
-    >>> shortest_paths("dem.zarr", [(9, 9)], cost="tobler", into="from_a")
-    >>> shortest_paths("dem.zarr", [(90, 70)], cost="tobler", reverse=True, into="to_b")
-    >>> corridor("dem.zarr", ["from_a", "to_b"], within="5%")
-    """
-    opened = store if isinstance(store, TileStore) else TileStore.open(store)
-    _refuse_others(opened, distances)
-    _tell_what_is_no_sum(opened, distances)
-    percent = isinstance(within, str)
-    share = float(within[:-1]) / 100 if isinstance(within, str) else None
-    most = None if percent or within is None else float(within)
-    found = run(
-        Corridor(str(opened.path), tuple(distances), into, most, share),
-        memory_limit=memory_limit,
-        threads=threads,
-        compress=compress,
-        resume=resume,
-        overwrite=overwrite,
-        verify=verify,
-        place=Here(progress),
-        client=client,
-    )
-    for pair in found.report.result["pairs"]:
-        if pair["optimum"] is None:
-            log.warning(
-                "there is no path between the sources of %s and %s", pair["from"], pair["to"]
-            )
-        elif pair["optimum"] == 0:
-            log.warning(
-                "%s and %s are both 0 at a cell, which is a source of both or is reached at no "
-                "cost; this is not a corridor from one to the other",
-                *(pair["from"], pair["to"]),
-            )
-    return found
+def corridor_of(store: TileStore | None, asked: LeastCostCorridor) -> Corridor:
+    """The operation of a tool."""
+    if store is not None:
+        _refuse_others(store, asked.layers)
+        _tell_what_is_no_sum(store, asked.layers)
+    path, most = "" if store is None else str(store.path), asked.within
+    share = float(most.removesuffix("%")) / 100 if isinstance(most, str) else None
+    within = None if isinstance(most, str) else most
+    return Corridor(path, asked.layers, asked.into, within, share, between=not asked.distances)
 
 
 def _is_recorded(layer: Layer) -> bool:

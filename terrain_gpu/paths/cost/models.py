@@ -505,6 +505,15 @@ def cost_text(name: str, value: Any) -> str:
     return value
 
 
+def refuse_bottleneck(cost: str | None) -> None:
+    """Reject a cost in which the costs of parts of a path do not add up."""
+    if cost == "minimax":
+        raise ArgumentError(
+            "{cost} minimax: the cost of a path is its highest cell, so the costs of its parts do "
+            "not add up; choose another {cost}"
+        )
+
+
 def _unknown(value: Any) -> ArgumentError:
     return ArgumentError(
         "{cost} {value} is not known; use one of {known}, or a formula such as "

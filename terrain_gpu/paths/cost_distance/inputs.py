@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from ..distance_index import Index, index_settings
 from ..distance_index import build_index as build_distance_index
 from ..relax.relaxation import GUARDS
 from .operation import LAYERS, CostDistance
-
-if TYPE_CHECKING:
-    from ..cost.rules import Cost
 
 log = logging.getLogger(__name__)
 
@@ -120,15 +117,6 @@ def valid_places(inputs: Sequence[Any], given: PlacesLike, what: str) -> Places:
     if len(found):
         refuse_unusable(found, ground, snapped=isinstance(heights, Layer))
     return found
-
-
-def refuse_bottleneck(cost: Cost | str | None) -> None:
-    """Reject a cost in which the costs of parts of a path do not add up."""
-    if "minimax" in (cost, getattr(cost, "model", None)):
-        raise ArgumentError(
-            "{cost} minimax: the cost of a path is its highest cell, so the costs of its parts do "
-            "not add up; choose another {cost}"
-        )
 
 
 def refuse_start_costs(given: Places, what: str) -> None:

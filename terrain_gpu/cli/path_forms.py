@@ -1,0 +1,272 @@
+"""How commands give tools the places and the costs of paths: `FORMS`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+from click.core import ParameterSource
+
+from ..arguments import is_raster
+from ..errors import InputError
+from ..paths.cost.formula.presets import PRESETS
+from ..paths.cost.models import MODELS, refuse_unknown, row_of, usual_cost
+from ..tool import ToolOption, as_option
+from . import options
+from .forms import Form
+from .places import Point, misplaced_of, misplaced_options, place_options, places, with_cost
+
+if TYPE_CHECKING:
+    from ..io.places import Places
+    from ..store import TileStore
+
+
+class CostType(click.ParamType):
+    """The name of a model, or a formula; the library checks it."""
+
+    name = "cost"
+
+    def get_metavar(self, param: Any, ctx: Any = None) -> str:
+        return f"[{'|'.join(MODELS)}|PRESET|FORMULA]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        try:
+            refuse_unknown(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(n) for n in (*MODELS, *PRESETS) if n.startswith(incomplete)]
+
+
+class CostOrFormula(Form):
+    """A model, or a formula, which may name a layer of frictions."""
+
+    file = False
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return [click.option(as_option(one.name), type=CostType(), help=text)]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        name_frictions(store, settings, settings["parameters"])
+        return settings[name]
+
+    def told(self) -> str:
+        return cost_by_friction(click.get_current_context().params)
+
+
+class Parameters(Form):
+    """Parameters of the cost, one by one."""
+
+    file = False
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        how: dict[str, Any] = {"type": options.Parameter(), "metavar": "NAME=VALUE"}
+        how |= {"multiple": True, "callback": options.named_parameters, "help": text}
+        return [click.option("--parameter", one.name, **how)]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        return settings[name]
+
+
+class TableToRead(Form):
+    """A table in a text file."""
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return [click.option(as_option(one.name), metavar=one.option.metavar, help=text)]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        return settings[name]
+
+
+class NoCornerCutting(Form):
+    """A flag that is off where the tool's option is on."""
+
+    file = False
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return [click.option(f"--no-{as_option(one.name)[2:]}", is_flag=True, help=text)]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        return not settings.pop(f"no_{name}")
+
+
+class PathSources(Form):
+    """Sources at points, cells and features; the targets are read with them, see `PathTargets`.
+
+    Parameters
+    ----------
+    point, cell
+        What these options name, for the help.
+    start_costs
+        Whether each may have a cost.
+    """
+
+    def __init__(self, point: str, cell: str, *, start_costs: bool = False) -> None:
+        self._texts, self._form = (point, cell), with_cost if start_costs else "{}".format
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return place_options("--source", *self._texts, text, self._form)
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        begin, end = (
+            tuple(settings.pop(kind, None) for kind in (one, f"{one}_rowcol", f"{one}s"))
+            for one in ("source", "target")
+        )
+        starts, settings["targets"] = both_ends(store, begin, end, settings)
+        return starts if any(begin) else None
+
+
+class PathTargets(Form):
+    """Targets at points, cells and features, and what becomes of misplaced ends."""
+
+    def __init__(self, point: str, cell: str) -> None:
+        self._texts = point, cell
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return [*place_options("--target", *self._texts, text), *misplaced_options]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        return settings[name]
+
+
+class LayersOrPlaces(Form):
+    """Layers of distances, in place of all options of paths."""
+
+    file = False
+    _others: ClassVar[set[str]] = {
+        *("distances", "into", "within", "memory_limit", "threads", "client", "verify"),
+        *("compress", "resume", "overwrite"),
+    }
+    """Settings that do not only concern distances computed here."""
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return [click.argument(one.name, metavar=one.option.metavar, nargs=-1)]
+
+    def refuse(self, settings: dict[str, Any]) -> None:
+        given, context = settings["distances"], click.get_current_context()
+        if not given:
+            for what in ("source", "target"):
+                if not any(settings[name] for name in (what, f"{what}_rowcol", f"{what}s")):
+                    raise click.UsageError(
+                        f"no {what}: give --{what} X,Y, --{what}-rowcol ROW,COL or --{what}s FILE; "
+                        "or two or more layers of distances"
+                    )
+            return
+        if is_raster(path := context.params["store"]):
+            raise click.UsageError(
+                f"{path} is a raster, so {' '.join(given)} cannot be layers of it; give --sources "
+                "and --targets in place of them, or convert rasters of distances into one store, "
+                "with convert-dataset --layer"
+            )
+        if len(given) == 1:
+            raise click.UsageError(
+                f"{given[0]}: one layer of distances; give two or more, or --sources and --targets "
+                "in place of them"
+            )
+        asked = [
+            as_option(name)
+            for name in settings.keys() - self._others
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and name != "kept"
+        ]
+        if asked:
+            raise click.UsageError(
+                f"{min(asked)} is for distances that are computed here; leave it out, or the "
+                f"layers {' '.join(given)}"
+            )
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        return settings[name] or None
+
+
+FORMS: dict[str, Form] = {
+    "cost": CostOrFormula(),
+    "parameters": Parameters(),
+    "table to read": TableToRead(),
+    "no corner cutting": NoCornerCutting(),
+    "corridor layers": LayersOrPlaces(),
+    "corridor sources": PathSources(
+        "One end of the corridor: a point in the raster's CRS. Repeatable.",
+        "One end of the corridor: a cell; rows and columns count from 0. Repeatable.",
+    ),
+    "corridor targets": PathTargets(
+        "The other end: a point in the raster's CRS. Repeatable.",
+        "The other end: a cell. Repeatable.",
+    ),
+}
+"""Forms by the names that tools give them."""
+
+
+Group = tuple[Sequence[Point], Sequence[Point], str | None]
+"""Points, cells and the file of a group of options."""
+
+
+def both_ends(
+    store: TileStore, begin: Group, end: Group, settings: dict[str, Any]
+) -> tuple[Places, Places | None]:
+    """Read the sources and the targets; take the options about them out of the settings.
+
+    A formula that names a layer is turned into one of frictions, which places need, too.
+    """
+    name_frictions(store, settings, settings["parameters"])
+    id_field, target_field, cost_field = (
+        settings.pop(name, None) for name in ("id_field", "target_id_field", "cost_field")
+    )
+    for option, field, files in (
+        ("--id-field", id_field, (begin[2], end[2])),
+        ("--target-id-field", target_field, (end[2],)),
+        ("--cost-field", cost_field, (begin[2],)),
+    ):
+        if field is not None and not any(files):
+            which = "--targets FILE" if option == "--target-id-field" else "--sources FILE"
+            raise click.UsageError(f"{option} {field} names a field of a file: give {which}")
+    outside, void = misplaced_of(settings)
+    limit = settings["memory_limit"]
+    own = {"id_field": id_field, "cost_field": cost_field}
+    starts = places(store.grid, "--source", *begin, limit, own, outside)
+    starts = _settled(store, starts, void, "sources", settings)
+    if not any(end):
+        return starts, None
+    own = {"id_field": target_field or id_field}
+    ends = places(store.grid, "--target", *end, limit, own, outside)
+    return starts, _settled(store, ends, void, "targets", settings)
+
+
+def name_frictions(
+    store: TileStore, settings: dict[str, Any], parameters: dict[str, float]
+) -> None:
+    """Choose a missing cost; turn a formula that names a layer into one of frictions."""
+    from ..paths.cost.resolve import with_named_layer
+
+    if settings["cost"] is None:
+        settings["cost"] = usual_cost(settings["friction"])
+    if row_of(settings["cost"]).name == "formula":
+        layers = {*store.layers} - {settings["layer"]}
+        found = with_named_layer(settings["cost"], settings["friction"], layers, parameters)
+        settings["cost"], settings["friction"] = found
+
+
+def cost_by_friction(settings: dict[str, Any]) -> str:
+    """Name the cost in a summary if --friction has chosen it."""
+    source = click.get_current_context().get_parameter_source("cost")
+    chosen = source is ParameterSource.DEFAULT and settings["friction"] is not None
+    return ", cost friction" if chosen else ""
+
+
+def _settled(
+    store: TileStore, found: Places, void: dict[str, Any], what: str, settings: dict[str, Any]
+) -> Places:
+    """Move places that cannot be used, or leave them out; by default a run refuses them."""
+    if void["nodata"] == "error" or not len(found):
+        return found
+    from ..io.settling import Ground, settle
+
+    needed = [store.layer(settings["layer"])]
+    if settings["friction"] not in (None, settings["layer"]):
+        needed.append(store.layer(settings["friction"]))
+    barriers = [store.layer(settings["barriers"])] if settings["barriers"] else []
+    return settle(found, Ground(needed, barriers), **void, what=what)
