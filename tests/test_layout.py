@@ -88,7 +88,7 @@ def imports(module, *, anywhere=False):
                     break
 
 
-def test_no_import_circles():
+def test_no_import_cycles():
     graph = {module: {*imports(module)} - {module} for module in MODULES}
     assert sum(map(len, graph.values())) > 400
     TopologicalSorter(graph).prepare()

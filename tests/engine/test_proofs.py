@@ -254,7 +254,7 @@ def test_drainage_to_low_outlets(data):
 
 
 @pytest.mark.parametrize("block", [2, 7, 64])
-def test_directions_that_lead_round_in_a_circle(block):
+def test_directions_that_form_a_cycle(block):
     """Within a block, and across the border of two."""
     world = Drained(np.zeros((1, 9), np.int16), [(0, 8)], block)
     codes = np.array([[1, 1, 1, 1, 1, 1, 1, 16, 0]])

@@ -64,7 +64,7 @@ def test_the_same_verdicts(gpu, how):
                 array[place] = right[place]
 
 
-def test_circles_and_whole_trees(gpu):
+def test_cycles_and_whole_trees(gpu):
     """On a flat; and ids that only the sources betray."""
     case = case_for(np.zeros((70, 140)), [(0, 0), (69, 139)])
     for col in (62, 63, 127):

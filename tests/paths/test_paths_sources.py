@@ -1202,19 +1202,19 @@ def test_a_way_out_of_the_raster(code):
 
 
 @pytest.mark.parametrize("tail", [0, 1, 7, 300])
-def test_circles(tail):
+def test_cycles(tail):
     small = snake(1, tail + 1)
     codes = backlinks(small, (4, 310))
     codes[0, 0], codes[0, 1] = 1, 16
-    with pytest.raises(StoreError, match=r"run in a circle at row 0, column [01]"):
+    with pytest.raises(StoreError, match=r"form a cycle at row 0, column [01]"):
         traced(codes, 0, tail)
 
 
-def test_a_circle_through_every_block():
+def test_a_cycle_through_every_block():
     codes = np.zeros((200, 200), np.uint8)
     codes[0], codes[-1], codes[:, 0], codes[:, -1] = 16, 1, 4, 64
     codes[0, 0], codes[-1, 0], codes[-1, -1], codes[0, -1] = 4, 1, 64, 16
-    with pytest.raises(StoreError, match="run in a circle"):
+    with pytest.raises(StoreError, match="form a cycle"):
         traced(codes, 0, 100)
 
 

@@ -314,7 +314,7 @@ def test_whole_flats_lowered_and_lifted(shape, kind, connectivity, block, dtype,
             case.distance[flat] = (right[flat].astype(np.int64) + change).astype(right.dtype)
             case.wrong_distance()
             case.distance[...] = right
-        # So that only the circle betrays it.
+        # So that only the cycle betrays it.
         lower = right >= right[row, col]
         case.distance[lower] -= 1
         case.wrong_distance()
@@ -323,7 +323,7 @@ def test_whole_flats_lowered_and_lifted(shape, kind, connectivity, block, dtype,
 
 @pytest.mark.parametrize("block", [64, 256])
 @pytest.mark.parametrize("where", ["inside", "across", "whole"])
-def test_only_the_circle_betrays_a_flat(block, where):
+def test_only_the_cycle_betrays_a_flat(block, where):
     cells = np.full((150, 140), 9, np.int16)
     window = {"inside": np.s_[10:20, 10:20], "across": np.s_[40:90, 50:140], "whole": np.s_[:, :]}
     cells[window[where]] = 2
@@ -415,7 +415,7 @@ def test_mutated_backlinks_and_allocation(problem, block, data):
 
 
 @pytest.mark.parametrize("cost", ["absdiff", "langmuir"])
-def test_circles_across_blocks(cost):
+def test_cycles_across_blocks(cost):
     how = {"parameters": {"a": 0.0, "c": 1.0}} if cost == "langmuir" else {}
     case = case_for(np.zeros((70, 140)), [(0, 0)], cost=cost, **how)
     right = case.codes.copy()

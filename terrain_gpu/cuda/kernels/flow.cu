@@ -128,7 +128,7 @@ extern "C" __global__ void start_ways(const Region* region, const u8* steps, u64
     });
 }
 
-// Double the ways; `left` says whether any did not reach its end. On circles a cell may lead to itself.
+// Double the ways; `left` says whether any did not reach its end. On cycles a cell may lead to itself.
 extern "C" __global__ void jump(
     const Region* region, const Cell* cells, const u8* steps, u64* words, int* left
 ) {

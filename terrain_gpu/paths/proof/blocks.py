@@ -158,7 +158,7 @@ class PathBlocks:
         flat = masks.flat[:height, :width]
         lost = join_flats(flat, masks.even, self.halo, 0, b, parent, outward)
         if lost >= 0:
-            self.circle(at, *divmod(int(lost), width), masks.distances)
+            self.refuse_cycle(at, *divmod(int(lost), width), masks.distances)
         joined, open_ = np.flatnonzero(parent), np.flatnonzero(outward)
         odd = None if codes is None else self.odd(at, codes, masks.field)
         return counts, RimFlats(joined, parent[joined], open_, outward[open_]), odd
@@ -274,7 +274,7 @@ class PathBlocks:
 
     # -- violations ----------------------------------------------------------------------------
 
-    def circle(self, at: Block, r: int, c: int, distances: np.ndarray | None = None) -> NoReturn:
+    def refuse_cycle(self, at: Block, r: int, c: int, distances: np.ndarray | None = None) -> NoReturn:
         """Refuse a flat that is not reached from a source."""
         if distances is None:
             distances = self.read_distance(self.blocks.window(*at), halo=self.halo)

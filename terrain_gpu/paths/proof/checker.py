@@ -246,7 +246,7 @@ class _PathChecker:
         if row >= 0:
             at = int(row) // self.blocks.block, int(col) // self.blocks.block
             r0, _, c0, _ = self.blocks.window(*at)
-            of.circle(at, int(row) - r0, int(col) - c0)
+            of.refuse_cycle(at, int(row) - r0, int(col) - c0)
         if self.odd is not None:
             of.misallocated(self.odd)
         return self.counts()
@@ -322,7 +322,7 @@ class _PathChecker:
             )  # fmt: skip
             if self.left == before:
                 at = next(at for at in self.blocks.ids() if at in self.open)
-                self.of.circle(at, self.open[at].row, self.open[at].col)
+                self.of.refuse_cycle(at, self.open[at].row, self.open[at].col)
 
     @property
     def left(self) -> int:

@@ -34,7 +34,7 @@ def follow(codes, ways, row0, col0, width, rows, cols, ids, labels):
         Sources in the block.
     labels
         int64, receives -id - 2 at a source, the global cell outside where the path leaves the
-        block, -1 where unreached; -2 stays on a circle.
+        block, -1 where unreached; -2 is on a cycle.
 
     Returns
     -------
@@ -210,7 +210,7 @@ class BacklinkForest:
             left = [_jump(part, flat) for part in parts]
             if not any(left):
                 return
-        raise StoreError("the backlinks run in a circle across blocks; compute them again")
+        raise StoreError("the backlinks form a cycle across blocks; compute them again")
 
     def labels_at(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
         """Return the resolved labels of cells on rims; -1 outside the raster."""

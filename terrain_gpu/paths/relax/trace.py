@@ -129,7 +129,7 @@ def trace_path(
         count, ended = _walk(*where, _STEPS[ways], state, pieces[-1], count)
     row, col = state[:2].tolist()
     if ended == _CIRCLE:
-        raise StoreError(_DAMAGED.format(f"run in a circle at row {row}, column {col}"))
+        raise StoreError(_DAMAGED.format(f"form a cycle at row {row}, column {col}"))
     code = codes[row - window[0], col - window[2]]
     if code == UNREACHED and len(pieces) == count == 1:
         return None

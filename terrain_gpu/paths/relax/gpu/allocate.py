@@ -53,7 +53,7 @@ def follow(
         launch(kernels.get_function("jump"), rows * cols, labels, rows * cols, unfinished)
         if not int(unfinished[0]):
             return labels
-    raise AssertionError("backlinks run in a circle")
+    raise AssertionError("backlinks form a cycle")
 
 
 def naming(kernels: Any, labels: Any, around: Any, cols: int) -> PieceLayer:

@@ -9,7 +9,7 @@ Nothing is shared with the program that labels but the condition. Labels are rig
 
 By 2, a label belongs to whole components, by 4 to one of them, and by 3 to the one whose first cell
 has the rank that it says. For 4 components are counted as trees are: cells less the neighbours that
-could be joined without closing a circle, in blocks and then over the lines between them (a plain
+could be joined without closing a cycle, in blocks and then over the lines between them (a plain
 union-find over cells, where the program that labels goes from run to run). For 3, a row of a block
 need only tell its largest label, and from which label on it saw them one after another up to that:
 what it saw before that was either seen earlier, or is missing.
