@@ -274,7 +274,9 @@ class PathBlocks:
 
     # -- violations ----------------------------------------------------------------------------
 
-    def refuse_cycle(self, at: Block, r: int, c: int, distances: np.ndarray | None = None) -> NoReturn:
+    def refuse_cycle(
+        self, at: Block, r: int, c: int, distances: np.ndarray | None = None
+    ) -> NoReturn:
         """Refuse a flat that is not reached from a source."""
         if distances is None:
             distances = self.read_distance(self.blocks.window(*at), halo=self.halo)
