@@ -161,9 +161,7 @@ class LeastCostCorridor(Tool):
     def inputs(self) -> tuple[InputLayer, ...]:
         if self.distances:
             return tuple(map(InputLayer, self.layers))
-        named = {name: getattr(self, name) for name in ("friction", "barriers")}
-        others = [InputLayer(one, option=name) for name, one in named.items() if one]
-        return InputLayer(self.layer), *others
+        return InputLayer(self.layer), *path.rasters(self)
 
     @classmethod
     def planned(cls, asked: dict[str, Any]) -> LeastCostCorridor:

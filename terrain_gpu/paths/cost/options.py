@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import check, raster_or_layer
-from ...tool import option, reads
+from ...tool import InputLayer, option, reads
 from .formula.presets import PRESETS
 from .formula.tree import NAMES
 from .models import MODELS, cost_text
@@ -164,6 +164,12 @@ def wrap() -> Any:
         'a column. "yes" raises an error for a raster that is projected or whose sides are more '
         "than half a column apart; an array has no CRS and is joined. Paths never cross a pole.",
     )
+
+
+def rasters(asked: Any) -> list[InputLayer]:
+    """The layers of frictions and of barriers that a tool reads; arrays are refused later."""
+    named = {name: getattr(asked, name) for name in ("friction", "barriers")}
+    return [InputLayer(one, option=name) for name, one in named.items() if isinstance(one, str)]
 
 
 def layer() -> Any:
