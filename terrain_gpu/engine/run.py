@@ -311,8 +311,11 @@ class Run:
                 writer.write_block(*at, data)
 
     def add(self, phase: Phase, state: State, at: Block, known: Any) -> None:
-        """Add to the state what a block told; record it where a resumed run needs it."""
-        if self.ledger is not None and (state.again or not phase.writes):
+        """Add to the state what a block told; record it where a resumed run needs it.
+
+        Not of passes that revisit blocks, which might fill the disk: they are run again.
+        """
+        if self.ledger is not None and phase.counted and (state.again or not phase.writes):
             self.ledger.record(at, known)
         with self.adding:
             state.add(phase, at, known)
@@ -351,7 +354,9 @@ class Run:
     def _replay(self, phase: Phase, state: State) -> np.ndarray:
         """Add to the state what an earlier run recorded of a pass; return of which blocks."""
         told = np.zeros(self.operation.blocks.shape, bool)
-        for at, known in () if self.ledger is None else self.ledger.replay(phase.name):
+        if self.ledger is None or not phase.counted:
+            return told
+        for at, known in self.ledger.replay(phase.name):
             valid = self.written(at) or not phase.writes
             if valid and not told[at] and state.finished(phase, at, True):
                 told[at] = True

@@ -477,8 +477,8 @@ class _Spilled(State):
     def __init__(self, spill: Spill) -> None:
         self._spill = spill
 
-    def finished(self, phase: Phase, at: Block, written: bool) -> bool:
-        return written and self._spill.has(*at)
+    def finished(self, phase: Phase, at: Block, done: bool) -> bool:
+        return done and self._spill.has(*at)
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if known is not None:
