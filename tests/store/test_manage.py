@@ -109,7 +109,7 @@ def test_a_killed_removal_is_finished_by_the_next(store, monkeypatch):
             raise KeyboardInterrupt
         removed(path, ignore_errors=True)
 
-    monkeypatch.setattr(managing.shutil, "rmtree", stop)
+    monkeypatch.setattr(shutil, "rmtree", stop)
     with pytest.raises(KeyboardInterrupt):
         remove_layers(store, ["slope"])
     monkeypatch.undo()
