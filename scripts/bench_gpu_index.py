@@ -23,7 +23,7 @@ import cupy
 import numpy as np
 from bench_gpu_paths import terrain
 
-from terrain_gpu import GridSpec, create_layer
+from terrain_gpu import GridSpec, build_index, create_layer
 from terrain_gpu.arguments import IndexMethod
 from terrain_gpu.cuda.device import name_of
 from terrain_gpu.grid import TILE, BlockGrid, ceil_div
@@ -31,9 +31,8 @@ from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.places import NO_PLACES
 from terrain_gpu.paths.cost.models import CostModel
 from terrain_gpu.paths.cost.terrain import Raster, Terrain
-from terrain_gpu.paths.distance_index import Index, build_index, index_dtype
 from terrain_gpu.paths.distance_index.classic import scratch_bytes
-from terrain_gpu.paths.distance_index.files import NAME
+from terrain_gpu.paths.distance_index.files import NAME, Index, index_dtype
 from terrain_gpu.paths.distance_index.gpu import GpuEntrySolver
 from terrain_gpu.paths.distance_index.rim import TILES
 

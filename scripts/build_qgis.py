@@ -35,7 +35,8 @@ GROUPS = {
     "Cells and areas": (),
 }  # fmt: skip
 for _tool in map(tool_of, TOOLS):
-    GROUPS[_tool.group] += (_tool.command,)
+    if _tool.group is not None:
+        GROUPS[_tool.group] += (_tool.command,)
 TITLES = {"compute-sssp": "Cost distance"}
 LEFT_OUT = {
     "convert-dataset": "writes a store; algorithms take the raster itself",

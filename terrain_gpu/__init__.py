@@ -38,7 +38,6 @@ _HOME = {
     "TerrainError": "errors",
     "TileStore": "store",
     "VerificationError": "errors",
-    "build_index": "paths.distance_index",
     "build_overviews": "raster.overviews",
     "convert_dataset": "io.convert",
     "cost_matrix": "paths.cost_matrix",

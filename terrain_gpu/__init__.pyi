@@ -30,7 +30,6 @@ from .paths.cost_distance.pipeline import ShortestPaths as ShortestPaths
 from .paths.cost_distance.pipeline import shortest_paths as shortest_paths
 from .paths.cost_matrix import CostMatrix as CostMatrix
 from .paths.cost_matrix import cost_matrix as cost_matrix
-from .paths.distance_index import build_index as build_index
 from .paths.distance_index.query import IndexQuery as IndexQuery
 from .paths.distance_index.query import query_index as query_index
 from .paths.least_cost_network import CostNetwork as CostNetwork
@@ -403,6 +402,130 @@ def breach(
     --------
     >>> breach("dem.zarr", max_depth=5)
     >>> minimum_spanning_tree("dem.zarr", weight="flow", layer="breached")
+    """
+
+
+def build_index(
+    data: PathLike,
+    *,
+    cost: Cost | CostName | str | None = None,
+    friction: str | None = None,
+    barriers: str | None = None,
+    parameters: Mapping[str, float] | None = None,
+    reverse: bool = False,
+    max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
+    corner_cutting: bool = True,
+    connectivity: Connectivity = 8,
+    layer: str = "elevation",
+    tile: IndexTile = 64,
+    levels: int = 0,
+    method: IndexMethod = "relax",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> Report:
+    """Build the distance index of a store.
+
+    It holds the distances between the rim cells of every tile, for one cost: about 1 byte per cell
+    for integer costs, 6 to 20 for others. Least costs between pairs of places and distances from
+    sources are then found from it, by `query-index` and by the method "index" of `compute-sssp`. A
+    build that was interrupted continues where it stopped. An existing index for the same layers and
+    costs is kept.
+
+    Parameters
+    ----------
+    data
+        A store, or its path.
+    cost
+        "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see
+        `paths.cost.models`. Or one of `paths.cost.formula.presets`, such as "herzog". Or a formula,
+        such as ``"length * exp(abs(slope))"``; see `paths.cost.formula.tree` for its syntax. Or a
+        `Cost`, which also has other rules of steps. A step whose cost is NaN or infinite does not
+        exist. A formula may name one layer of the store, instead of `friction`. When None:
+        "friction" if frictions are given, otherwise "absdiff".
+    friction
+        Layer of the store of frictions >= 0. The model "friction" needs it; if the raster itself
+        holds frictions, name its layer here as well.
+    barriers
+        Layer; cells with a value other than 0 are absent.
+    parameters
+        Parameters of the model, such as ``{"lam": 0.5}`` for langmuir; for a formula, values of
+        names in it.
+    reverse
+        Compute the cost of going to the source, for costs that depend on direction.
+    max_slope
+        Slope dz / length, up or down, above which a step does not exist; distances are then
+        float64.
+    vertical_factor
+        Factors of the cost of steps by their angle of slope, negative downhill: a text file of
+        angles in degrees and factors, or a sequence of such pairs. Between them, factors are
+        interpolated; a step at an angle outside the table does not exist. For formulas and all
+        models except langmuir and minimax.
+    corner_cutting
+        False forbids diagonal steps between two absent cells.
+    connectivity
+        Neighbours per cell: 8 includes the diagonal ones.
+    layer
+        Layer of the store.
+    tile
+        Side of the tiles, in cells. Larger ones take longer to build, less to search.
+    levels
+        Levels above the tiles: squares of 2, 4, 8, ... tiles on a side, none larger than a block of
+        the store. With integer costs and minimax, queries between distant places then take a half
+        to a sixth of the time; the index is larger.
+    method
+        How distances inside tiles are computed; the files are the same. For comparison, on a GPU:
+        relax-array (sweeps with an updating array) or tournament (Dijkstra, a tournament tree for
+        each tile).
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory. The results have
+        the same bits.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Limit on the GPU memory; nine tenths of the free memory when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    Report
+        ``result`` holds "bytes", "bytes_per_cell", "blocks_resumed" and "built".
+
+    Raises
+    ------
+    InputError
+        when the cost model is unknown, heights are 64-bit integers, tiles or the squares of a level
+        are larger than the blocks of the store, or CUDA is requested and does not work.
+    PlanError
+        when a limit is too small.
+    StoreError
+        when there is an index for other costs, or with other tiles or levels, or another run is
+        building one.
+    OutputError
+        when the disk is full.
+    VerificationError
+        when an entry is wrong; a new index is then discarded.
+
     """
 
 

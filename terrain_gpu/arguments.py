@@ -242,6 +242,11 @@ def counting(name: str, value: Any) -> int:
     return whole(name, value, 1)
 
 
+def levels_above(name: str, value: Any) -> int:
+    """A number of levels above others, 0 to 9."""
+    return whole(name, value, 0, 9)
+
+
 def cells_away(name: str, value: Any) -> int:
     """A distance of 1 to 10,000 cells."""
     return whole(name, value, 1, 10_000)

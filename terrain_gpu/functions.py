@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arguments import checked, devices, raster_or_store
+from .arguments import checked, devices, raster_or_store, store
 from .errors import ArgumentError
 from .io.labelled import opened_store, takes_dataarrays
 from .prerequisites import provide
@@ -30,6 +30,7 @@ class _Documented(NamedTuple):
     help: str
 
 
+ONLY_STORE = "A store, or its path."
 STORE = "A store or a raster (a path), or a DataArray."
 STORE_OR_ARRAY = "A store or a raster (a path), a DataArray, or a 2-D array (or nested lists)."
 PROVIDED = "Layers that the function needs and the store lacks are computed first."
@@ -136,6 +137,8 @@ def function_of(command: str) -> Callable[..., Any]:
             if given.get("client") is not None:
                 raise ArgumentError("a cluster computes only from stores; leave out {client}")
             return cls.load(cls.arrays)(asked, store, **given)
+        if cls.runs:
+            return cls.load(cls.runs)(asked, store, **given)
         _refuse_of_arrays(asked)
         opened = opened_store(store)
         before = provide(asked, opened, given)
@@ -147,8 +150,7 @@ def function_of(command: str) -> Callable[..., Any]:
     call.__module__, call.__doc__ = __package__, documentation(cls)
     call.__signature__ = signature(cls)  # type: ignore[attr-defined]
     checks = {name: one.check for name, one in options.items()}
-    if cls.arrays:
-        checks["data"] = raster_or_store
+    checks[cls.first] = raster_or_store if cls.arrays else store
     if cls.gpu not in (None, "one"):
         checks["device"] = devices
     call = checked(*cls.rules, **checks)(call)
@@ -156,7 +158,7 @@ def function_of(command: str) -> Callable[..., Any]:
         from .io.frames import draws  # brings GDAL
 
         call = draws(path)(call)
-    return takes_dataarrays(call)
+    return call if cls.runs else takes_dataarrays(call)
 
 
 def _refuse_of_arrays(asked: Tool) -> None:
@@ -180,6 +182,8 @@ def parameters(cls: type[Tool]) -> dict[str, _Documented]:
         name: _Documented(types[name], one.default, one.option.python or one.option.help)
         for name, one in options_of(cls).items()
     }
+    if cls.runs:
+        return own | {name: one for name, one in RUN.items() if name in cls.how}
     left_out = (set() if cls.gpu else GPU) | (OF_LAYERS if drawn(cls) else set())
     how = RUN | ({} if cls.gpu in (None, "one") else ON_GPUS) | (OVER_ARRAYS if cls.arrays else {})
     return own | {name: one for name, one in how.items() if name not in left_out}
@@ -188,8 +192,8 @@ def parameters(cls: type[Tool]) -> dict[str, _Documented]:
 def signature(cls: type[Tool]) -> inspect.Signature:
     """The signature of a tool's function."""
     kind = inspect.Parameter
-    name, annotation = ("data", "RasterLike") if cls.arrays else ("store", "StoreLike")
-    first = kind(name, kind.POSITIONAL_OR_KEYWORD, annotation=annotation)
+    annotation = "RasterLike" if cls.arrays else "PathLike" if cls.runs else "StoreLike"
+    first = kind(cls.first, kind.POSITIONAL_OR_KEYWORD, annotation=annotation)
     others = [
         kind(
             name,
@@ -207,10 +211,10 @@ def signature(cls: type[Tool]) -> inspect.Signature:
 def documentation(cls: type[Tool]) -> str:
     """The docstring of a tool's function."""
     sections = described(cls)
-    name, store = ("data", STORE_OR_ARRAY) if cls.arrays else ("store", STORE)
+    store = STORE_OR_ARRAY if cls.arrays else ONLY_STORE if cls.runs else STORE
     store = f"{store} {PROVIDED}" if cls.needs else store
-    texts = {name: store, **{name: one.help for name, one in parameters(cls).items()}}
-    usual = DRAWING_RAISES if drawn(cls) else RAISES
+    texts = {cls.first: store, **{name: one.help for name, one in parameters(cls).items()}}
+    usual = DRAWING_RAISES if drawn(cls) else {} if cls.runs else RAISES
     raised = "\n".join(f"{error}\n    {when}" for error, when in usual.items())
     if own := sections.get("Raises"):
         raised = f"{own}\n{raised}"

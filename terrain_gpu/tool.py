@@ -221,7 +221,7 @@ class Tool:
     positional
         Options that Python takes by position, though they can be left out.
     group, title
-        Where QGIS lists it, and under which title.
+        Where QGIS lists it, and under which title; nowhere if None.
     examples
         Command lines.
     operation
@@ -233,6 +233,13 @@ class Tool:
     gpu
         Whether it can run on one GPU, or on several, also on those of workers; or the steps that
         make what it reads can, on several.
+    runs
+        A function of the tool, a store or its path, and how to run, as module:name in its package,
+        which runs a tool that makes no layers, over an existing store; empty for others.
+    how
+        Of such a tool: which parameters say how to run.
+    first
+        Name of the first parameter of the function.
     arrays
         A function of the tool, a 2-D array and how to run, as module:name in its package, which
         computes over an array in place of a store; none if empty.
@@ -267,12 +274,15 @@ class Tool:
     function: ClassVar[str]
     accessor: ClassVar[str | None] = None
     positional: ClassVar[tuple[str, ...]] = ()
-    group: ClassVar[str]
+    group: ClassVar[str | None]
     title: ClassVar[str | None] = None
     examples: ClassVar[str] = ""
     operation: ClassVar[str]
     planner: ClassVar[str] = ""
     gpu: ClassVar[Literal["one", "several", "steps before"] | None] = None
+    runs: ClassVar[str] = ""
+    how: ClassVar[tuple[str, ...]] = ()
+    first: ClassVar[str] = "store"
     arrays: ClassVar[str] = ""
     program: ClassVar[bool] = False
     result: ClassVar[str] = "Result"

@@ -12,6 +12,7 @@ TOOLS = {
     "accumulate": "hydrology.accumulate:TreeAccumulation",
     "basins": "hydrology.basins:Basins",
     "breach": "hydrology.breach:Breach",
+    "build-index": "paths.distance_index:BuildIndex",
     "burn": "hydrology.burn:Burn",
     "calc": "raster.calc:Calc",
     "compute-mst": "spanning_tree:MinimumSpanningTree",

@@ -27,6 +27,7 @@ from terrain_gpu import (
     PlanError,
     TerrainError,
     arguments,
+    build_index,
     primitives,
     shortest_paths,
 )
@@ -34,7 +35,6 @@ from terrain_gpu.cli.main import group
 from terrain_gpu.cli.options import spelled
 from terrain_gpu.errors import ArgumentError
 from terrain_gpu.io import places
-from terrain_gpu.paths.distance_index import build_index
 from terrain_gpu.tool import PlacesLike, options_of
 from terrain_gpu.tools import TOOLS, tool_of
 

@@ -15,7 +15,6 @@ COMMANDS = (
     "compute-sssp",
     "cost-matrix",
     "least-cost-network",
-    "build-index",
     "query-index",
     "info",
     "layers",

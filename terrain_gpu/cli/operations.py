@@ -12,7 +12,7 @@ import click
 
 from . import options
 from .places import refuse_shared_files, tell_reprojected
-from .working import Given, files_read, store_option
+from .working import Given, files_read, store_option, warn_if_empty
 
 if TYPE_CHECKING:
     from ..progress import Progress
@@ -211,6 +211,47 @@ def writer_of(operation: Any) -> click.Command:
         options.scratch_option,
     ]
     return _command(operation, command, decorators, "STORE|RASTER")
+
+
+def runner_of(operation: Any) -> click.Command:
+    """Build the command of a tool that makes no layers, over an existing store.
+
+    HOW names the parameters that say how it runs; the rest is as in `command_of`.
+    """
+    how = {
+        "memory_limit": options.memory_limit_option,
+        "threads": options.threads_option,
+        "backend": options.backend_option,
+        "device": options.device_option,
+        "gpu_memory_limit": options.gpu_memory_limit_option,
+        "client": options.cluster_options(*operation.MODULES),
+        "verify": options.verify_option,
+    }
+
+    def command(store: str, json_target: str | None, **settings: Any) -> None:
+        from ..store import TileStore
+
+        operation.refuse(settings)
+        check_arguments(operation.FUNCTION, _without_contents(operation, settings))
+        opened = TileStore.open(store)
+        warn_if_empty(store, settings)
+        operation.take(opened, settings)
+        advice = "finished work is kept, the same command continues"
+        with options.if_interrupted(advice), options.progress_of(operation.NAME) as progress:
+            report = operation.run(opened, progress=progress, **settings)
+        options.write_json(report.to_json(), json_target)
+        options.say(
+            f"{store}: {operation.tell(report)}, {report.seconds['total']:.2f} s"
+            + (", verified" if settings.get("verify") else ""),
+            json_target,
+        )
+
+    decorators = [
+        *operation.OPTIONS,
+        *(one for name, one in how.items() if name in operation.HOW),
+        options.scratch_option,
+    ]
+    return _command(operation, command, decorators, "STORE")
 
 
 def _command(

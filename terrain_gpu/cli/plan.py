@@ -52,7 +52,6 @@ PURPOSES = (
     "sssp",
     "cost-matrix",
     "least-cost-network",
-    "index",
     *(_PURPOSES.get(command, command) for command in TOOLS),
 )
 

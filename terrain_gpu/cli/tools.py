@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..arguments import cells_away, counting, not_negative
+from ..arguments import cells_away, counting, levels_above, not_negative
 from ..tool import PathLike, Tool, ToolOption, as_option, described, drawn, options_of, spelled
 from ..tools import tool_of
 from . import forms, options, path_forms
-from .operations import command_of, writer_of
+from .operations import command_of, runner_of, writer_of
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -48,7 +48,8 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         from ..running import compute
 
         how = {name: value for name, value in settings.items() if name not in tool_options}
-        found = compute(asked(settings), store, **how)
+        runs = cls.load(cls.runs) if cls.runs else compute
+        found = runs(asked(settings), store, **how)
         for form in given.values():
             form.warn(found)
         return found
@@ -77,13 +78,15 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         MODULES=_modules(cls),
         READS=(*files, *(name for name, one in tool_options.items() if _is_read(one))),
         WRITES=tuple(name for name, one in tool_options.items() if one.option.layer == "write"),
+        HOW=cls.how,
+        take=take,
         provide=provide,
         refuse=refuse,
         refuse_output=cls.refuse_output,
         run=run,
         tell=lambda found: cls.summary(found) + told(),
     )
-    return (writer_of if file else command_of)(declared)
+    return (writer_of if file else runner_of if cls.runs else command_of)(declared)
 
 
 def help_of(cls: type[Tool]) -> str:
@@ -92,7 +95,8 @@ def help_of(cls: type[Tool]) -> str:
     lines = [f"{{{name}}}" for name, one in options_of(cls).items() if one.option.file == "lines"]
     given = RASTER.replace("{given}", " or ".join(["{output}", *lines]))
     raster = "STORE can also be a raster." if drawn(cls) else given
-    paragraphs.append(f"{raster} {PROVIDED}" if cls.needs else raster)
+    if not cls.runs:
+        paragraphs.append(f"{raster} {PROVIDED}" if cls.needs else raster)
     examples = inspect.cleandoc(cls.examples)
     return spelled("\n\n".join([*paragraphs, f"\b\n{examples}"]), as_option).replace("`", "")
 
@@ -131,6 +135,7 @@ def options_for(one: ToolOption) -> list[Any]:
 RANGES: dict[Any, click.ParamType] = {
     cells_away: click.IntRange(1, 10_000),
     counting: click.IntRange(1),
+    levels_above: click.IntRange(0, 9),
     not_negative: click.FloatRange(min=0),
 }
 """Types of the command for numbers with these checks."""

@@ -77,6 +77,7 @@ class MinimumSpanningTree(Tool):
     compute-mst dem.tif -o edges.tif --weight absdiff --memory-limit 2GB --verify
     """
     operation = ".operation:SpanningForest"
+    first = "data"
     arrays = ".operation:over_array"
     gpu = "several"
     program = True

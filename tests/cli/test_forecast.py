@@ -24,6 +24,7 @@ from terrain_gpu import (
     accumulate,
     basins,
     breach,
+    build_index,
     burn,
     calc,
     contours,
@@ -56,7 +57,6 @@ from terrain_gpu.engine import cluster as clusters
 from terrain_gpu.hydrology.accumulate import operation as accumulating
 from terrain_gpu.hydrology.accumulate.operation import plan_accumulation
 from terrain_gpu.paths.cost_distance.visits import SECONDS, Visitor
-from terrain_gpu.paths.distance_index import build_index
 
 sys.path.insert(0, str(ROOT / "scripts"))
 

@@ -29,7 +29,7 @@ RUNS = {
     "slope dem.tif -o slope.tif": ["convert", "slope"],
     "hand dem.tif --threshold 50 -o hand.tif": ["convert", "compute-mst", "flow-direction"],
     "contours dem.tif lines.gpkg --interval 500": ["convert", "contours"],
-    "build-index s.zarr": ["distance index"],
+    "build-index s.zarr": ["build-index"],
     "export s.zarr back.tif": ["export"],
     "verify s.zarr": [],
 }

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from test_mst import make_store
 
-from terrain_gpu import PlanError, TileStore, minimum_spanning_tree, shortest_paths
+from terrain_gpu import PlanError, TileStore, build_index, minimum_spanning_tree, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
 from terrain_gpu.cuda.backend import Gpu, NoGpu, Placement, find_gpu
 from terrain_gpu.cuda.device import OutOfGpuMemory, memory_bound
-from terrain_gpu.paths.distance_index import build_index
 from terrain_gpu.paths.distance_index import gpu as index_gpu
 from terrain_gpu.paths.distance_index.operation import EntrySolver
 from terrain_gpu.paths.proof import gpu as proof_gpu

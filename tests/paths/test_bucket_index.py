@@ -18,10 +18,10 @@ from programs import spawn
 from test_paths_index import with_another_bit
 
 import terrain_gpu
+from terrain_gpu import build_index
 from terrain_gpu.errors import InputError, OutputError, StoreError
-from terrain_gpu.paths.distance_index import Index, build_index
 from terrain_gpu.paths.distance_index import bucket as places
-from terrain_gpu.paths.distance_index.files import NAME
+from terrain_gpu.paths.distance_index.files import NAME, Index
 from terrain_gpu.paths.distance_index.writer import EntryWriter
 from terrain_gpu.store import TileStore
 from terrain_gpu.store.checksums import seal

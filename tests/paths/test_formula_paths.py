@@ -18,7 +18,7 @@ from strategies import cost_problems
 from test_mst import make_store
 from test_paths import make_store as store_of
 
-from terrain_gpu import TileStore, query_index, shortest_paths
+from terrain_gpu import TileStore, build_index, query_index, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError, StoreError, VerificationError
@@ -26,7 +26,6 @@ from terrain_gpu.grid import GridSpec
 from terrain_gpu.paths.cost import models as costs
 from terrain_gpu.paths.cost.models import MODELS, CostModel
 from terrain_gpu.paths.cost.proof import interpreted, wrong_price
-from terrain_gpu.paths.distance_index import build_index
 from terrain_gpu.paths.proof.stored import verify_stored
 
 CPU = {"backend": "cpu"}

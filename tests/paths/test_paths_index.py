@@ -27,6 +27,7 @@ from terrain_gpu import (
     StoreError,
     TileStore,
     VerificationError,
+    build_index,
     create_layer,
 )
 from terrain_gpu.cli import options
@@ -38,8 +39,8 @@ from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
 from terrain_gpu.io.places import Places
 from terrain_gpu.paths.cost import edges
 from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
-from terrain_gpu.paths.distance_index import Index, build_index, packing, writer
-from terrain_gpu.paths.distance_index.files import NAME
+from terrain_gpu.paths.distance_index import packing, writer
+from terrain_gpu.paths.distance_index.files import NAME, Index
 from terrain_gpu.paths.distance_index.operation import DistanceIndex
 from terrain_gpu.paths.distance_index.packing import Packer
 from terrain_gpu.paths.distance_index.rim import TILES, rim_of

@@ -28,6 +28,7 @@ from terrain_gpu import (
     GridSpec,
     InputError,
     VerificationError,
+    build_index,
     cost_matrix,
     least_cost_network,
     shortest_paths,
@@ -38,7 +39,6 @@ from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io import features
 from terrain_gpu.paths.cost.wrap import wraps
 from terrain_gpu.paths.cost_distance.output import write_paths
-from terrain_gpu.paths.distance_index import build_index
 from terrain_gpu.paths.distance_index.query import query_index
 from terrain_gpu.paths.least_cost_network import operation as network_problem
 from terrain_gpu.paths.proof import verify_stored

@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import terrain_gpu
-from terrain_gpu import TileStore, cost_matrix, shortest_paths
+from terrain_gpu import TileStore, build_index, cost_matrix, shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError
 from terrain_gpu.paths.cost.formula.presets import PRESETS
 from terrain_gpu.paths.cost.resolve import MOST_FACTORS, read_factors, with_named_layer
-from terrain_gpu.paths.distance_index import build_index
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
 

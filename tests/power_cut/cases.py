@@ -21,6 +21,7 @@ from terrain_gpu import (
     TerrainError,
     TileStore,
     accumulate,
+    build_index,
     convert_dataset,
     create_layer,
     export_layer,
@@ -32,7 +33,6 @@ from terrain_gpu import (
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.cost_distance import operation as problem
 from terrain_gpu.paths.cost_distance.output import write_paths
-from terrain_gpu.paths.distance_index import build_index
 from terrain_gpu.paths.distance_index.files import Index
 from terrain_gpu.paths.relax import relaxation as relax
 from terrain_gpu.store import writer

@@ -15,6 +15,7 @@ from terrain_gpu import (
     GridSpec,
     TileStore,
     accumulate,
+    build_index,
     create_layer,
     extract_network,
     label_components,
@@ -24,7 +25,6 @@ from terrain_gpu import (
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import StoreError, TerrainError
-from terrain_gpu.paths.distance_index import build_index
 
 SHAPE = 150, 200
 

@@ -23,8 +23,8 @@ from programs import program
 from test_bucket import files, leftovers, pipeline
 
 import terrain_gpu
+from terrain_gpu import build_index
 from terrain_gpu.errors import StoreError
-from terrain_gpu.paths.distance_index import build_index
 from terrain_gpu.store import TileStore, create_layer
 from terrain_gpu.store.objects import ObjectPath, for_each
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...arguments import check, raster_or_layer
+from ...arguments import check, raster_or_layer, text
 from ...tool import InputLayer, option, reads
 from .formula.presets import PRESETS
 from .formula.tree import NAMES
@@ -38,32 +38,32 @@ def cost() -> Any:
     )
 
 
-def friction() -> Any:
+def friction(*, arrays: bool = True) -> Any:
     """The layer of frictions."""
     return option(
         default=None,
         metavar="LAYER|RASTER",
-        check=raster_or_layer,
+        check=raster_or_layer if arrays else text,
         help="Layer of frictions, 0 or more, or an aligned raster. Required by {cost} friction "
         "(name {layer} itself if that holds them); a term of langmuir, a factor for other models, "
         "refused by minimax. Formulas use it by name, or by the name of a layer without this "
         "option.",
-        python='Layer of the store, or array, of frictions >= 0. The model "friction" needs it; '
-        "if the raster itself holds frictions, name its layer, or pass the same array, here as "
-        "well.",
+        python=f"Layer of the store{', or array,' * arrays} of frictions >= 0. The model "
+        '"friction" needs it; if the raster itself holds frictions, name its layer'
+        f"{', or pass the same array,' * arrays} here as well.",
     )
 
 
-def barriers() -> Any:
+def barriers(*, arrays: bool = True) -> Any:
     """The layer of barriers."""
     return option(
         default=None,
         metavar="LAYER|FILE",
-        check=raster_or_layer,
+        check=raster_or_layer if arrays else text,
         help="Layer whose non-zero cells are impassable; or an aligned raster, or a vector file, "
         "all that whose lines and polygons touch is impassable; paths may slip through a line that "
         "passes through corners of cells, unless --no-corner-cutting forbids it.",
-        python="Layer or array; cells with a value other than 0 are absent.",
+        python=f"Layer{' or array' * arrays}; cells with a value other than 0 are absent.",
     )
 
 

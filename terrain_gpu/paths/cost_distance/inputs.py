@@ -24,8 +24,9 @@ from ...plurals import counted
 from ...report import Report
 from ...store import Layer, TileStore
 from ..cost.models import CostModel, Friction
-from ..distance_index import Index, index_settings
-from ..distance_index import build_index as build_distance_index
+from ..distance_index import BuildIndex
+from ..distance_index.build import build as build_index_of
+from ..distance_index.files import Index, index_settings
 from ..relax.relaxation import GUARDS
 from .operation import LAYERS, CostDistance
 
@@ -345,12 +346,15 @@ def with_index(
     if problem.model.needs_friction and friction is None:
         friction = problem.layer
     with report.phase("index"):
-        made = build_distance_index(
-            store,
+        asked = BuildIndex(
             layer=problem.layer,
             friction=friction,
             barriers=problem.barriers,
             **{key: value for key, value in problem.steps.items() if key != "metres"},
+        )
+        made = build_index_of(
+            asked,
+            store,
             overwrite=True,
             progress=place.progress,
             **how,

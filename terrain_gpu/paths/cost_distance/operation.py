@@ -42,7 +42,8 @@ from ..cost.knights import halo_of
 from ..cost.models import is_directed
 from ..cost.steps import RESULTS, UNREACHED, layer_named, unreached
 from ..cost.terrain import Terrain
-from ..distance_index import Index, rims_bytes
+from ..distance_index.files import Index
+from ..distance_index.solve import rims_bytes
 from ..proof import RingAcrossSeam, ring_of, threads_within, upper_limit, verify_paths
 from ..relax.dijkstra import players_bytes
 from ..relax.relaxation import GUARDS, Overflow

@@ -16,7 +16,7 @@ from ...engine.run import Run
 from ...engine.schedule import stream
 from ...grid import TILE, Block, ceil_div
 from ...store.spill import SlotFiles, Slots
-from ..distance_index import FromIndex
+from ..distance_index.solve import FromIndex
 from ..relax.allocate import BacklinkForest
 from ..relax.final import (
     closed_codes,
