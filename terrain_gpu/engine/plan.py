@@ -6,10 +6,10 @@ adds up the memory that the executor will hold, and refuses problems that cannot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -52,10 +52,33 @@ def require(needed: int, limit: int, what: str) -> None:
         with the limit that would suffice.
     """
     if needed > limit:
-        raise PlanError(
-            f"a memory limit of {format_size(limit)} is too small {what}; give at least "
-            f"{ceil_div(needed, MB)} MB"
-        )
+        too_small(limit, needed, what)
+
+
+def too_small(limit: int, needed: int, what: str, where: object = "", advice: str = "") -> NoReturn:
+    """Raise `PlanError`; see `require` and `Excess`."""
+    # Else both may read alike.
+    given = format_size(limit) if needed > 1.01 * limit else f"{limit / MB:g} MB"
+    raise PlanError(
+        f"{f'{where}: ' if where else ''}a memory limit of {given} is too small {what}; give at "
+        f"least {ceil_div(needed, MB)} MB{advice}"
+    )
+
+
+def enough(steps: Sequence[int], needed: Callable[[int], int]) -> int:
+    """Return the least limit that suffices where plans turn out to need more than was planned.
+
+    Parameters
+    ----------
+    steps
+        Bytes of plans, the best first: a limit gets the first one that it has room for.
+    needed
+        What is needed by a plan of so many bytes.
+    """
+    limits = sorted(ceil_div(needed(step), MB) * MB for step in steps)
+    return next(
+        limit for limit in limits if needed(next(step for step in steps if step <= limit)) <= limit
+    )
 
 
 def other_blocks(size: str, block: int) -> str:
@@ -84,8 +107,9 @@ class StreamPlan:
         The limit, and the predicted peak resident set, in bytes.
     worker_memory
         Of each worker of a cluster: less, where what is known of all blocks takes more. Else 0.
-    most_memory
-        The predicted peak of the same threads without a limit; 0 where that is not known.
+    steps
+        The predicted peaks of plans for larger limits, from that without a limit to this one; empty
+        where they are not known.
     always
         Bytes of it before a cell is read, with what is known of rows; 0 where that is not known.
     bytes_read, bytes_written
@@ -109,11 +133,11 @@ class StreamPlan:
     bytes_written: int
     workers: int = 0
     worker_memory: int = 0
-    most_memory: int = 0
+    steps: tuple[int, ...] = ()
     always: int = 0
 
     @classmethod
-    def of_blocks(cls, blocks: BlockGrid, dtype: str, **more: int) -> StreamPlan:
+    def of_blocks(cls, blocks: BlockGrid, dtype: str, **more: Any) -> StreamPlan:
         """Return a plan that reads block by block; `more` are the other attributes."""
         return cls(
             rows=blocks.rows,
@@ -146,7 +170,7 @@ class StreamPlan:
 
     def as_dict(self) -> dict[str, Any]:
         own = asdict(self)
-        del own["most_memory"], own["always"]
+        del own["steps"], own["always"]
         return own
 
     def describe(self) -> str:
@@ -172,8 +196,61 @@ class StreamPlan:
         )
 
 
+@dataclass
+class Excess:
+    """Memory beyond a plan, for what is only known once it is met.
+
+    Where the limit has no room for it the rest is only counted, so that the refusal in the end
+    names a limit that suffices.
+
+    Attributes
+    ----------
+    memory, limit
+        Bytes that are planned, and the limit.
+    steps
+        As of `StreamPlan`.
+    beside
+        Bytes that are needed beside those of the plan.
+    where, advice
+        The start and the end of the message.
+    more, what
+        The most bytes met, and their purpose, as for `require`.
+    """
+
+    memory: int
+    limit: int
+    steps: tuple[int, ...] = ()
+    beside: int = 0
+    where: object = ""
+    advice: str = ""
+    more: int = 0
+    what: str = ""
+
+    @classmethod
+    def of(cls, plan: StreamPlan, where: object = "", advice: str = "", beside: int = 0) -> Excess:
+        """Return what is beyond a plan."""
+        return cls(plan.memory, plan.memory_limit, plan.steps, beside, where, advice)
+
+    def has_room(self, more: int = 0, what: str = "") -> bool:
+        """Whether there is room for so many bytes beyond the plan, and was for all before."""
+        if more > self.more:
+            self.more, self.what = more, what
+        return self._needed(self.memory) <= self.limit
+
+    def _needed(self, memory: int) -> int:
+        return memory + self.beside + self.more
+
+    def refuse(self) -> None:
+        """Refuse the limit if it had no room for something."""
+        if not self.has_room():
+            needed = enough(self.steps or (self.memory,), self._needed)
+            too_small(self.limit, needed, self.what, self.where, self.advice)
+
+
 class Growing(NamedTuple):
     """The memory of a table about all blocks whose size depends on the cells.
+
+    What has no room is only counted, as by `Excess`.
 
     Attributes
     ----------
@@ -194,10 +271,14 @@ class Growing(NamedTuple):
         """Whether the table may take so many bytes."""
         return self._needed(self.plan.memory, held, joined) <= self.plan.memory_limit
 
-    def enough(self, held: int, joined: int) -> int:
-        """Return a limit in MB with which it may, however many blocks that has in memory."""
-        most = max(self.plan.memory, self.plan.most_memory)
-        return ceil_div(self._needed(most, held, joined), MB)
+    def require(
+        self, held: int, joined: int, what: str, *, where: object = "", advice: str = ""
+    ) -> None:
+        """Refuse the limit if it may not; the words are those of `Excess`."""
+        if not self.fits(held, joined):
+            steps = self.plan.steps or (self.plan.memory,)
+            needed = enough(steps, lambda memory: self._needed(memory, held, joined))
+            too_small(self.plan.memory_limit, needed, what, where, advice)
 
     def _needed(self, memory: int, held: int, joined: int) -> int:
         streaming = 0 if self.plan.worker_memory else memory - self.held + held
@@ -265,7 +346,7 @@ def fit_blocks(
     """
     limit = machine.memory_limit
     always = machine.baseline(blocks.block, compiled=compiled) + common
-    most = 0
+    steps: list[int] = []
     for workers in range(min(machine.threads, blocks.count), 0, -1):
         for lanes, spare in _lanes(workers, machine):
             buffers = min(workers + spare, blocks.count)
@@ -273,7 +354,7 @@ def fit_blocks(
             streaming = max(streaming, held) if machine.in_cluster else streaming + held
             own = always + workers * (worker + buffer) + scratch
             memory = always + max(streaming, joined, RECORD_BYTES * blocks.count)
-            most = max(most, memory)
+            steps.append(memory)
             if memory <= limit:
                 return StreamPlan.of_blocks(
                     blocks,
@@ -288,7 +369,7 @@ def fit_blocks(
                     bytes_read=bytes_read,
                     bytes_written=bytes_written,
                     worker_memory=own if machine.in_cluster else 0,
-                    most_memory=most,
+                    steps=tuple(steps),
                     always=always,
                 )
     raise PlanError(

@@ -14,7 +14,7 @@ from .. import cells
 from ..arguments import Settling, checked, refused, text, wrong
 from ..described import Described
 from ..engine.machine import BASELINE, GDAL_CACHE, VECTOR_BYTES, limit_of, owns_process
-from ..engine.plan import require
+from ..engine.plan import Excess, require
 from ..errors import InputError, OutsideError
 from ..grid import TILE, GridSpec, Window
 from ..grid.crs import grid_crs
@@ -462,7 +462,7 @@ def from_raster(
     PlanError
         when the memory limit is too small for this number of cells.
     """
-    collected, count, limit = [], 0, limit_of(memory_limit)
+    collected, count, excess = [], 0, Excess(BASELINE, limit_of(memory_limit))
     # 0 is not an id, so it can stand for nodata.
     with gdal_environment(), Mosaic([os.fspath(path)], nodata=0) as raster:
         must_match(grid, raster, path)
@@ -479,7 +479,7 @@ def from_raster(
             count += len(ids)
             needed = COVERED_BYTES * count + 16 * data.nbytes
             needed += max(0, raster.decoding - GDAL_CACHE)
-            require(BASELINE + needed, limit, f"for {count:,} or more cells of {path}")
+            fits = excess.has_room(needed, f"for {count:,} cells of {path}")
             wrong = (ids < 1) | (ids > MAX_ID) | (ids % 1 != 0)
             if wrong.any():
                 row, col = places[wrong][0]
@@ -487,7 +487,11 @@ def from_raster(
                     f"{path}: has value {ids[wrong][0]} at row {row}, column {col}; ids must be "
                     f"whole numbers from 1 to {MAX_ID}, and other cells 0 or nodata"
                 )
-            collected.append((places, ids.astype(np.uint32)))
+            if fits:
+                collected.append((places, ids.astype(np.uint32)))
+            else:
+                collected.clear()
+    excess.refuse()
     places, ids = (np.concatenate(column) for column in zip(*collected, strict=True))
     if not len(ids):
         raise InputError(f"{path}: every cell is 0 or nodata; mark at least one cell with an id")

@@ -34,6 +34,7 @@ from test_mst import has_no_largest
 from terrain_gpu import TileStore, create_layer, extract_network, minimum_spanning_tree
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.plan import Excess
 from terrain_gpu.errors import InputError, PlanError, StoreError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.grid.lengths import step_lengths, whole_lengths
@@ -451,7 +452,7 @@ def test_refusals(store, tmp_path):
 
 def test_more_lines_than_the_limit_allows(store, tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "PIECE_BYTES", 10**9)
-    with pytest.raises(PlanError, match=r"network of [\d,]+ or more lines; give more than"):
+    with pytest.raises(PlanError, match=r"network of [\d,]+ lines; give at least"):
         extract_network(store, tmp_path / "a.geojson", min_length=0)
     monkeypatch.setattr(lines, "PIECE_BYTES", 200)
     monkeypatch.setattr(lines, "BATCH", 0)
@@ -472,7 +473,7 @@ def test_keeping_pieces_does_not_look_at_those_of_other_blocks(tmp_path):
     none = lines.Pieces(nothing, nothing, np.zeros(1, np.int64), nothing.reshape(0, 2), nothing)
     ends = np.full((1, 2), lines.NODE, np.int64)
     one = lines.Pieces(np.arange(3), np.zeros(3), np.array([0, 3]), ends, np.array([-1]))
-    with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), 0, 10**9)) as pieces:
+    with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), Excess(0, 10**9))) as pieces:
         pieces._tables = Tables()
         for _ in range(2):  # the second round replaces the first
             for k in range(5):
@@ -481,11 +482,13 @@ def test_keeping_pieces_does_not_look_at_those_of_other_blocks(tmp_path):
         pieces._tables = dict(dict.items(pieces._tables))
         assert sum(len(cells) for cells, _ in pieces.lines()) == 4
     few = 4 * lines.PIECE_BYTES
-    with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), 0, few)) as pieces:
+    with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), Excess(0, few))) as pieces:
         for k in [0, 1, 2, 3, 0, 1]:
             pieces.put((k, 0), one)
-        with pytest.raises(PlanError, match="5 or more lines"):
-            pieces.put((4, 0), one)
+        for k in (4, 5, 6):
+            pieces.put((k, 0), one)
+        with pytest.raises(PlanError, match="a network of 7 lines; give at least 1 MB"):
+            pieces.choose(np.empty(0, np.int64))
 
 
 def test_a_killed_run_leaves_nothing(store, tmp_path):

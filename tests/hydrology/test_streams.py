@@ -838,7 +838,7 @@ def test_sums_that_let_blocks_have_too_many_channels(tmp_path):
     with pytest.raises(PlanError, match=r"at least \d+ MB") as least:
         streams(store, 1000, memory_limit="200MB", threads=1)
     limit = str(least.value).split("at least ")[1]
-    with pytest.raises(PlanError, match=r"so many channels in a block; .*, or a larger --thresh"):
+    with pytest.raises(PlanError, match=r"pieces of channels in a block; .*, or a larger --thresh"):
         streams(store, 1000, memory_limit=limit, threads=1)
     streams(store, 1000, memory_limit="400MB", threads=1)
     # What lines need in addition is refused before the layer is there.

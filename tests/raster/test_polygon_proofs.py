@@ -18,8 +18,10 @@ from terrain_gpu import TileStore, contours, create_layer, polygons
 from terrain_gpu.cells import is_nodata
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.machine import MB
+from terrain_gpu.engine.plan import Excess
 from terrain_gpu.engine.proof import Limits
-from terrain_gpu.errors import InputError, VerificationError
+from terrain_gpu.errors import InputError, PlanError, VerificationError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.raster.drawing.levels import ContourLevels
 from terrain_gpu.raster.polygons import proof as polygons_proof
@@ -348,14 +350,43 @@ def test_room_for_features(tmp_path, monkeypatch, ending, epsg):
         polygon_file(file, file, layer.grid, "polygons", FIELDS), layer, LabelClasses()
     )
     plan, asked = PolygonProof.plan(layer, limits), []
-    monkeypatch.setattr(polygons_proof, "require", lambda size, *_: asked.append(size))
+    monkeypatch.setattr(
+        Excess, "has_room", lambda self, more=0, what="": asked.append(more) or True
+    )
     tracemalloc.start()
     try:
         proof._read_file(plan, limits, lambda number, sides: None)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < max(asked) - plan.memory
+    assert peak < max(asked)
+
+
+@pytest.mark.parametrize("ending", [".geojson", ".gpkg"])
+def test_a_refused_limit_names_one_that_suffices(tmp_path, ending):
+    """For all features: the first too large one is not the largest."""
+    cells = np.zeros((400, 400), np.int16)
+    some = np.random.default_rng(0).random(cells.shape) < 0.5
+    for label, width in enumerate((150, 390, 250, 399), 1):
+        rows = np.s_[100 * label - 100 : 100 * label, :width]
+        cells[rows] = label * some[rows]
+    store, file = store_of(tmp_path, cells, block=256), tmp_path / f"p{ending}"
+    polygons(store, file, layer="labels")
+    layer = TileStore.open(store).layer("labels")
+    of = polygon_file(file, file, layer.grid, "polygons", FIELDS)
+
+    def verified(limit):
+        return PolygonProof(of, layer, LabelClasses()).run(Limits.of(limit, 1))
+
+    asked = [1]
+    for _ in range(2):
+        with pytest.raises(PlanError, match="to verify") as refused:
+            verified(asked[-1] * MB)
+        asked.append(int(str(refused.value).split("at least ")[1].split()[0]))
+    assert "to verify a feature of" in str(refused.value)
+    assert verified(asked[-1] * MB)["features"] == 4
+    with pytest.raises(PlanError):
+        verified(0.97 * asked[-1] * MB)
 
 
 # -- the commands ------------------------------------------------------------------------------

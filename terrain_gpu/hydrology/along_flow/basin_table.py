@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import StoreError
-from ...grid import GridSpec, cell_centres
+from ...grid import BlockGrid, GridSpec, ceil_div, cell_centres
 
 ROW, COL, CELLS, UNITS, EDGE = range(5)
 _ROW_BYTES = 8 * 5
@@ -86,6 +86,21 @@ def bands(shape: tuple[int, ...]) -> Iterator[slice]:
     step = max(BAND // cols, 1)
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
+
+
+def band_bytes(blocks: BlockGrid, beside: int, each: int) -> int:
+    """Return bytes per cell of the largest block: some of all, and some of the cells of a band."""
+    ring = blocks.largest(1)
+    return beside + ceil_div(each * min(ring, BAND), ring)
+
+
+def joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the figures of a block from those of its bands."""
+    several, counts = map(np.concatenate, zip(*parts, strict=True))
+    labels, which = np.unique(several, return_inverse=True)
+    found = np.zeros((len(labels), 5), np.int64)
+    np.add.at(found, which, counts)
+    return labels.astype(np.int64), found
 
 
 def figures(

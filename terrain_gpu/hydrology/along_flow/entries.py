@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.operation import Phase, State
-from ...engine.plan import Growing, StreamPlan, format_size
-from ...errors import PlanError
+from ...engine.plan import Growing, StreamPlan
 from ...grid import Block, BlockGrid
+from ...plurals import counted
 from ..common.flow_loops import circle
 from ..common.weights import Rule, WeightRule
 from .kernels import join_downstream, join_upstream
@@ -63,17 +63,21 @@ class FlowEntries(State):
             return
         self._parts.append(known)
         self._count += len(known[0])
-        size = entry_bytes(self._count, self._more)
-        if not self._room.fits(*size):
-            raise PlanError(
-                f"{self._layer.path}: a memory limit of "
-                f"{format_size(self._room.plan.memory_limit)} is too small for {self._count:,} or "
-                "more cells at which flow enters blocks; give more than "
-                f"{self._room.enough(*size)} MB, or convert with a larger --block-size"
-            )
+        if not self._fits:
+            self._parts.clear()
+
+    @property
+    def _fits(self) -> bool:
+        return self._room.fits(*entry_bytes(self._count, self._more))
 
     def _joined(self) -> tuple[np.ndarray, list[np.ndarray]]:
         """Sort the entries; return which one follows each, and the further columns."""
+        self._room.require(
+            *entry_bytes(self._count, self._more),
+            f"for {counted(self._count, 'cell')} at which flow enters blocks",
+            where=self._layer.path,
+            advice=", or convert with a larger --block-size",
+        )
         if not self._parts:
             return NONE, []
         ids, following, *more = map(np.concatenate, zip(*self._parts, strict=True))
@@ -123,6 +127,8 @@ class Inflows(FlowEntries):
         ids, following, leaving, amounts, *counts = known
         super().add(phase, at, (ids, following))
         self._left.append((leaving, *np.atleast_2d(amounts)))
+        if not self._fits:
+            self._left.clear()
         self._counts += sum(counts)
 
     def join(self, phase: Phase) -> None:

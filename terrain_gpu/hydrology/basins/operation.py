@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.machine import MB, Machine
+from ...engine.machine import Machine
 from ...engine.operation import OutputLayer, Phase, State
-from ...engine.plan import StreamPlan, format_size
+from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...engine.tools import ToolOperation
-from ...errors import PlanError
-from ...grid import Block, BlockGrid, ceil_div
+from ...grid import Block, BlockGrid
 from ...plurals import counted
 from ...tool import PathLike
-from ..along_flow.basin_table import BAND, BasinRows, bands, figures
+from ..along_flow.basin_table import BasinRows, band_bytes, bands, figures
 from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Beyond
 from ..along_flow.kernels import TAKE
@@ -95,9 +94,8 @@ class BasinLabels(ToolOperation, FlowLabels):
 
 def worker_bytes(blocks: BlockGrid, *, table: bool) -> int:
     """Return the bytes per cell that a worker needs beside `FlowWork`."""
-    ring = blocks.largest(1)
     beside, each = (6 + 2 * _FIGURES // _SOME, 120) if table else (1, 40)
-    return beside + ceil_div(each * min(ring, BAND), ring)
+    return band_bytes(blocks, beside, each)
 
 
 def _numbered(
@@ -128,6 +126,8 @@ class _Numbers(Beyond):
         blocks = operation.blocks
         super().__init__(operation, plan, TAKE)
         self._operation, self._spill = operation, spill
+        advice = ", or convert with a smaller --block-size"
+        self._beyond = Excess.of(plan, self._layer.path, advice)
         # A killed run has added some blocks to the table, but not noted which.
         self.again = operation.table is not None
         self._rows: BasinRows | None = None
@@ -144,20 +144,11 @@ class _Numbers(Beyond):
             return
         r0, r1, _, _ = self._blocks.window(*at)
         self._firsts[r0:r1, at[1]] = known[-1]
-        self._require(int(known[-1].sum()))
+        if self._operation.table is not None:
+            outlets, planned = int(known[-1].sum()), self._blocks.largest(1) // _SOME
+            more = max(outlets - planned, 0) * _FIGURES * self._room.plan.buffers
+            self._beyond.has_room(more, f"for a table of {counted(outlets, 'basin')} in a block")
         super().add(phase, at, known[:-1])
-
-    def _require(self, outlets: int) -> None:
-        """Refuse a table with more basins in a block than there is memory for."""
-        plan, planned = self._room.plan, self._blocks.largest(1) // _SOME
-        more = max(outlets - planned, 0) * _FIGURES * plan.buffers
-        if self._operation.table is not None and plan.memory + more > plan.memory_limit:
-            enough = max(plan.memory, plan.most_memory) + more
-            raise PlanError(
-                f"{self._layer.path}: a memory limit of {format_size(plan.memory_limit)} is too "
-                f"small for a table of {counted(outlets, 'basin')} in a block; give more than "
-                f"{ceil_div(enough, MB)} MB, or convert with a smaller --block-size"
-            )
 
     def join(self, phase: Phase) -> None:
         operation = self._operation
@@ -169,6 +160,7 @@ class _Numbers(Beyond):
             columns = self._rows.columns(operation.grid, operation.units[1])
             write_table(Path(operation.table), columns, operation.grid)
             return
+        self._beyond.refuse()
         super().join(phase)
         counts = self._firsts.ravel()
         self.basins = int(counts.sum())

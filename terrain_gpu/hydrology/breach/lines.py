@@ -18,7 +18,7 @@ import numpy as np
 
 from ...engine.machine import MB, Machine
 from ...engine.operation import OutputFile, Phase, SolvedBlock
-from ...engine.plan import StreamPlan, require
+from ...engine.plan import Excess, StreamPlan
 from ...engine.run import Run
 from ...grid import Block, cell_centres
 from ...grid.lengths import Measured, step_lengths, whole_lengths
@@ -175,6 +175,17 @@ class WayState(BreachState):
             self._files.save_marks(at, pits, outlets)
         super().add(phase, at, known)
 
+    def _refuse_long_rows(self) -> None:
+        """Refuse a limit that has no room for the lines that begin in some row."""
+        down, across = self._lines.blocks.shape
+        size = max(
+            int(np.sum([self._counts[i, j][1] for j in range(across)], axis=0).max())
+            for i in range(down)
+        )
+        excess, more = Excess.of(self._plan), max(size - _STEPS, 0) * _STEP_BYTES
+        excess.has_room(more, f"for a row of lines of {counted(size, 'cell')}")
+        excess.refuse()
+
     def batches(self) -> Iterator[list[Feature]]:
         """Yield batches of lines that do not depend on blocks."""
         batch: list[Feature] = []
@@ -192,6 +203,7 @@ class WayState(BreachState):
     def features(self) -> Iterator[list[Feature]]:
         """Yield lines in the order of their pits, those of some rows at a time."""
         down, across = self._lines.blocks.shape
+        self._refuse_long_rows()
         for i in range(down):
             # By block: where the lines of each row begin, and their steps.
             own = [self._counts[i, j] for j in range(across)]
@@ -207,13 +219,6 @@ class WayState(BreachState):
                     for end, size in zip(ends, (_LINES, _STEPS), strict=True)
                 ]
                 last = max(min(*most, rows), first + 1)
-                size = int(ends[1][last] - ends[1][first])
-                needed = self._plan.memory + max(size - _STEPS, 0) * _STEP_BYTES
-                require(
-                    needed,
-                    self._plan.memory_limit,
-                    f"for a row of lines of {counted(size, 'cell')}",
-                )
                 parts = [
                     self._read((i, j), lines[j, [first, last, -1]], steps[j, [first, last, -1]])
                     for j in range(across)

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from ...engine.machine import MB
-from ...engine.plan import StreamPlan, format_size
-from ...errors import PlanError
-from ...grid import ceil_div
+from ...engine.plan import Excess, StreamPlan
 from ...store import Layer
 
 Part = TypeVar("Part")
 
 
 class GatheredParts(Generic[Part]):
-    """The parts that all blocks tell.
-
-    Where the limit has no room for them they are only counted, so that the refusal in the end names
-    a limit that suffices.
+    """The parts that all blocks tell, see `Excess`.
 
     Parameters
     ----------
@@ -32,23 +26,14 @@ class GatheredParts(Generic[Part]):
     def __init__(
         self, plan: StreamPlan, each: int, layer: Layer, items: str, planned: int = 0
     ) -> None:
-        self._plan, self._each, self._layer, self._items = plan, each, layer, items
-        self._left = planned
+        self._each, self._what = each, f"to verify so many {items}"
+        self._left, self._excess = planned, Excess.of(plan, layer.path)
         self._parts: list[Part] = []
-
-    @property
-    def _more(self) -> int:
-        """Bytes beyond those of the plan."""
-        return self._each * max(-self._left, 0)
-
-    @property
-    def _fits(self) -> bool:
-        return self._plan.memory + self._more <= self._plan.memory_limit
 
     def add(self, part: Part, items: int) -> None:
         """Keep the part of a block, with so many items."""
         self._left -= items
-        if self._fits:
+        if self._excess.has_room(self._each * max(-self._left, 0), self._what):
             self._parts.append(part)
         else:
             self._parts.clear()
@@ -61,13 +46,6 @@ class GatheredParts(Generic[Part]):
         PlanError
             when the limit has no room for them.
         """
-        if not self._fits:
-            # With a larger limit more blocks are in memory.
-            enough = max(self._plan.memory, self._plan.most_memory) + self._more
-            raise PlanError(
-                f"{self._layer.path}: more {self._items} than a memory limit of "
-                f"{format_size(self._plan.memory_limit)} has room for; give at least "
-                f"{ceil_div(enough, MB)} MB to verify them"
-            )
+        self._excess.refuse()
         found, self._parts = self._parts, []
         return found

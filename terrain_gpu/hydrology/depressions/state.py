@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...engine.operation import Phase, State
-from ...engine.plan import Growing, format_size
-from ...errors import PlanError, StoreError
+from ...engine.plan import Growing
+from ...errors import StoreError
 from ...grid import Block
 from ...plurals import counted
 from . import kernels
@@ -65,12 +65,12 @@ class Hierarchy(State):
             self._join()
 
     def _join(self) -> None:
-        if not self._room.fits(*self._size):
-            raise PlanError(
-                f"{self._path}: a memory limit of {format_size(self._room.plan.memory_limit)} is "
-                f"too small for {counted(self._rows, 'depression')}; leave out the shallow ones "
-                f"(--min-depth), or give at least {self._room.enough(*self._size)} MB"
-            )
+        self._room.require(
+            *self._size,
+            f"for {counted(self._rows, 'depression')}",
+            where=self._path,
+            advice=", or leave out the shallow ones (--min-depth)",
+        )
         blocks = sorted(self._known)
         counts = np.array([len(self._known[at].nodes[0]) for at in blocks], np.int64)
         firsts = np.cumsum(counts) - counts

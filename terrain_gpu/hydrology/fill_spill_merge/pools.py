@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...engine.operation import Phase, State
-from ...engine.plan import Growing, format_size
-from ...errors import PlanError, StoreError
+from ...engine.plan import Growing
+from ...errors import StoreError
 from ...grid import Block
 from ...plurals import counted
 from ..depressions.kernels import OCEAN
@@ -92,13 +92,13 @@ class AllPools(State):
             self._lower()
 
     def _nest(self) -> None:
-        if not self._room.fits(*self._size):
-            raise PlanError(
-                f"{self._path}: a memory limit of {format_size(self._room.plan.memory_limit)} is "
-                f"too small for {counted(self._rows, 'catchment')}; give at least "
-                f"{self._room.enough(*self._size)} MB, or fill the shallow "
-                f"depressions first (depressions --min-depth --conditioned)"
-            )
+        self._room.require(
+            *self._size,
+            f"for {counted(self._rows, 'catchment')}",
+            where=self._path,
+            advice=", or fill the shallow depressions first (depressions --min-depth "
+            "--conditioned)",
+        )
         blocks = sorted(self._known)
         known = [self._known.pop(at) for at in blocks]
         self._span = dict(zip(blocks, (one.span for one in known), strict=True))

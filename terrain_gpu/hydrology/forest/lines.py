@@ -15,10 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...engine.machine import MB
-from ...engine.plan import format_size
-from ...errors import PlanError, StoreError
-from ...grid import ceil_div
+from ...engine.plan import Excess
+from ...errors import StoreError
 from ...plurals import counted
 from .block import BlockForest, edge_ids
 from .line_kernels import string, trace
@@ -104,12 +102,12 @@ class PieceFile:
         Folder for the files. They have no name, so a killed process leaves nothing behind.
     dtype
         Dtype of the heights.
-    memory, memory_limit
-        The peak resident set of the process without any pieces, and its bound, in bytes.
+    excess
+        The memory for pieces.
     """
 
-    def __init__(self, folder: Path, dtype: np.dtype, memory: int, memory_limit: int) -> None:
-        self._dtype, self._memory, self._limit = dtype, memory, memory_limit
+    def __init__(self, folder: Path, dtype: np.dtype, excess: Excess) -> None:
+        self._dtype, self._excess = dtype, excess
         self._cells = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._heights = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._total = self._needed = self._count = 0
@@ -120,13 +118,7 @@ class PieceFile:
         self._heights.close()
 
     def put(self, at: tuple[int, int], pieces: Pieces) -> None:
-        """Store the pieces of a block; they replace earlier ones.
-
-        Raises
-        ------
-        PlanError
-            when there are more than the memory limit allows.
-        """
+        """Store the pieces of a block; they replace earlier ones."""
         self._counted(self._tables.pop(at, None), -1)
         if len(pieces.ends) == 0:
             return
@@ -138,6 +130,8 @@ class PieceFile:
         self._tables[at] = table
         self._total += len(pieces.cells)
         self._counted(table)
+        if not self._has_room():
+            self._tables.clear()
 
     def choose(self, entered: np.ndarray) -> None:
         """Drop the pieces on whose condition line ends would have entered by other edges.
@@ -147,12 +141,15 @@ class PieceFile:
         PlanError
             when there are more pieces than the memory limit allows.
         """
+        self._excess.refuse()
         self._needed = self._count = 0
         for at, (*columns, conditions) in self._tables.items():
             good = (conditions < 0) | np.isin(conditions, entered)
             none = np.full(np.count_nonzero(good), -1)
             self._tables[at] = *(column[good] for column in columns), none
             self._counted(self._tables[at])
+        self._has_room()
+        self._excess.refuse()
 
     def _counted(self, table: tuple[np.ndarray, ...] | None, sign: int = 1) -> None:
         if table is None:
@@ -160,15 +157,10 @@ class PieceFile:
         sure = int(np.count_nonzero(table[-1] < 0))
         self._count += sign * sure
         self._needed += sign * (sure * PIECE_BYTES + (len(table[-1]) - sure) * POSSIBLE_BYTES)
-        self._refuse(self._needed, f"a network of {self._count:,} or more lines")
 
-    def _refuse(self, more: int, what: str) -> None:
-        needed = self._memory + more
-        if needed > self._limit:
-            raise PlanError(
-                f"a memory limit of {format_size(self._limit)} is too small for {what}; give more "
-                f"than {ceil_div(needed, MB)} MB, or a larger --min-length"
-            )
+    def _has_room(self) -> bool:
+        what = f"for a network of {counted(self._count, 'line')}"
+        return self._excess.has_room(self._needed, what)
 
     def lines(self) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
         """Yield the cells and heights of polylines, in batches.
@@ -197,7 +189,9 @@ class PieceFile:
         order = np.lexsort((np.maximum(first, last), np.minimum(first, last)))
         lengths = np.add.reduceat(count[slots >> 1], starts[:-1])
         longest = int(lengths.max())
-        self._refuse(max(longest - BATCH, 0) * CELL_BYTES, f"a line of {counted(longest, 'cell')}")
+        more = max(longest - BATCH, 0) * CELL_BYTES
+        self._excess.has_room(more, f"for a line of {counted(longest, 'cell')}")
+        self._excess.refuse()
         cells: list[np.ndarray] = []
         heights: list[np.ndarray] = []
         gathered = 0

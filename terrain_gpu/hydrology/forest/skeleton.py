@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...engine.plan import Growing, format_size
+from ...engine.plan import Growing
 from ...errors import PlanError, StoreError
 from ...grid import BlockGrid
 from ...grid.neighbours import COL_STEP, NEIGHBOUR, ROW_STEP
@@ -137,27 +137,32 @@ class Skeleton:
         self.vertices = 0
 
     def add(self, outline: Outline) -> None:
-        """Add the outline of a block.
+        """Add the outline of a block."""
+        if not len(outline.cells):
+            return
+        self._outlines.append(outline)
+        self.vertices += len(outline.values)
+        if not self._room.fits(*self._size):
+            self._outlines.clear()
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        held, joined = (self.vertices * size for size in self._each)
+        return held, joined
+
+    def join(self) -> Graph | None:
+        """Combine all outlines, and release them; None if no edge joins two blocks.
 
         Raises
         ------
         PlanError
             when there are more vertices than the memory limit allows.
         """
-        if not len(outline.cells):
-            return
-        self._outlines.append(outline)
-        self.vertices += len(outline.values)
-        held, joined = (self.vertices * size for size in self._each)
-        if not self._room.fits(held, joined) or self.vertices >= 2**31:
-            raise PlanError(
-                f"a memory limit of {format_size(self._room.plan.memory_limit)} is too small for "
-                f"{self.vertices:,} or more cells between blocks; give more than "
-                f"{self._room.enough(held, joined)} MB, or convert with a larger --block-size"
-            )
-
-    def join(self) -> Graph | None:
-        """Combine all outlines, and release them; None if no edge joins two blocks."""
+        what = f"{self.vertices:,} cells between blocks"
+        remedy = "convert with a larger --block-size"
+        self._room.require(*self._size, f"for {what}", advice=f", or {remedy}")
+        if self.vertices >= 2**31:
+            raise PlanError(f"{what} are too many; {remedy}")
         parts, self._outlines = self._outlines, []
         if not parts:
             return None

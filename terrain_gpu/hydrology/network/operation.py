@@ -22,7 +22,7 @@ import numpy as np
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import MB, Machine
 from ...engine.operation import Operation, OutputFile, Phase, SolvedBlock, State
-from ...engine.plan import StreamPlan
+from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Result, Run
 from ...grid import Block
@@ -240,12 +240,12 @@ class _NetworkState(State):
         )
         self._beyond: ByBlock | None = None
         self._arcs: list[np.ndarray] = []
+        # Outlines are no longer there when pieces are kept.
+        free = _LINES + POSSIBLE_BYTES * self._blocks.line_cells
         self.pieces = PieceFile(
             self._writer.path.parent,
             operation.forest.cells.dtype,
-            # Outlines are no longer there when pieces are kept.
-            run.plan.memory - _LINES - POSSIBLE_BYTES * self._blocks.line_cells,
-            run.plan.memory_limit,
+            Excess.of(run.plan, advice=", or a larger --min-length", beside=-free),
         )
 
     def given(self, phase: Phase, at: Block) -> Any:

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ...engine.machine import MB, VECTOR_BYTES
-from ...engine.plan import StreamPlan, require
+from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, check_blocks, plan_proof, wrong_totals
 from ...errors import VerificationError
 from ...grid import Block
@@ -50,6 +50,7 @@ from ...io.places import Places
 from ...io.proof.line_files import (
     Batch,
     BlockRecords,
+    FileRoom,
     LineFile,
     check_attributes,
     read_lines,
@@ -138,9 +139,8 @@ def verify_network(
     plan = plan_network_proof(forest, limits)
     with ExitStack() as stack:
         folder = files[1].parent
-        memory = plan.memory, plan.memory_limit
         scratch = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(3)]
-        checker = _NetworkChecker(forest, files, min_length, kept, memory, scratch)
+        checker = _NetworkChecker(forest, files, min_length, kept, plan, scratch)
         checker.sort_cells()
         blocks, reads = forest.cells.blocks, _reads(forest)
         check_blocks(plan, blocks, reads[:1], checker.reduce, checker.add, limits)
@@ -170,14 +170,14 @@ class _NetworkChecker:
         files: tuple[Path, Path],
         min_length: float | None,
         kept: Places,
-        memory: tuple[int, int],
+        plan: StreamPlan,
         scratch: list[Any],
     ) -> None:
         self.forest, self.grid, self.blocks = forest, forest.cells.grid, forest.cells.blocks
         self.path = files[1]
         self.lines = LineFile(*files, self.grid, "network", _FIELDS)
         self.kept = np.sort(kept.rows * self.grid.cols + kept.cols)
-        self.memory, self.limit = memory
+        self.room = FileRoom(Excess.of(plan), "to verify a line", _FILE_BYTES)
         self.lengths = step_lengths(self.grid)
         # A power of two: no path through all cells overflows.
         unit = 2.0 ** (math.frexp(float(self.lengths.max()) * self.grid.cells)[1] - 61)
@@ -193,14 +193,9 @@ class _NetworkChecker:
 
     # -- the file -------------------------------------------------------------------------------
 
-    def _room(self, size: int) -> None:
-        """Refuse a line that takes so many bytes if they do not fit the memory."""
-        more = max(size - _FILE_BYTES, 0)
-        require(self.memory + more, self.limit, "to verify a line of so many cells")
-
     def sort_cells(self) -> None:
         """Write the cells of lines with their edges by blocks, and check that they are lines."""
-        for batch in read_lines(self.lines, self._room):
+        for batch in read_lines(self.lines, self.room):
             found = np.empty(len(batch.cells), _RECORD)
             found["cell"], found["edges"] = batch.cells, self._edges(batch)
             self.records.put(found)
@@ -355,7 +350,7 @@ class _NetworkChecker:
         """Read the file again, with the heights of cells, and which are nodes."""
         order = _LineOrder(self.path, self.grid.cols)
         lines, cells, done, lengths = 0, 0, 0, []
-        for batch in read_lines(self.lines, self._room):
+        for batch in read_lines(self.lines, self.room):
             count = len(batch.cells)
             known = np.empty(count, self.result)
             by_block, _ = self.records.order(batch.cells)

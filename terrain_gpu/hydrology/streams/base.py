@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import MB, Machine
 from ...engine.operation import Operation, OutputLayer, Phase, SolvedBlock, State
-from ...engine.plan import StreamPlan, fit_blocks, format_size, layer_bytes
-from ...errors import PlanError, StoreError
-from ...grid import Block, BlockGrid, ceil_div
+from ...engine.plan import Excess, StreamPlan, fit_blocks, layer_bytes
+from ...errors import StoreError
+from ...grid import Block, BlockGrid
 from ...grid.lengths import cell_areas, step_lengths, whole_lengths
+from ...plurals import counted
 from ...store.paged import Paged
 from ..common.codes import end_ways, no_code
 from ..common.flow_loops import circle
@@ -32,24 +33,6 @@ _HELD = 24 * MB
 """Memory planned for the pieces of all blocks; those that do not fit the limit are spilled."""
 _CHUNK = 1 << 16
 """Pieces whose sums and elevations are looked up at a time."""
-
-
-class Room(NamedTuple):
-    """Memory for the pieces of a block: `planned`, bytes for each further one, and the plan's."""
-
-    planned: int
-    each: int
-    memory: int
-    limit: int
-
-    def require(self, count: int) -> None:
-        """Refuse more pieces than there is memory for; only sums of other programs need it."""
-        needed = self.memory + max(count - self.planned, 0) * self.each
-        if needed > self.limit:
-            raise PlanError(
-                f"a memory limit of {format_size(self.limit)} is too small for so many channels in "
-                f"a block; give at least {ceil_div(needed, MB)} MB, or a larger --threshold"
-            )
 
 
 def most_pieces(blocks: BlockGrid, cells: int) -> int:
@@ -138,9 +121,12 @@ class OnChannels(Operation):
         raise NotImplementedError
 
     def traced(
-        self, at: Block, cells: list[np.ndarray], room: Room, work: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, int | float]:
-        """Trace the pieces of a block; also the steps of their cells, and its largest sum."""
+        self, at: Block, cells: list[np.ndarray], most: int, work: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, int | float] | int:
+        """Trace the pieces of a block; also the steps of their cells, and its largest sum.
+
+        Only their number, where it is more than `most`.
+        """
         codes, sums = cells[:2]
         r0, r1, c0, c1 = self.blocks.window(*at)
         state = work[: (r1 - r0) * (c1 - c0)]
@@ -154,7 +140,8 @@ class OnChannels(Operation):
                 f"the next cell along {self.layers[0].path}; sum along these directions "
                 f"(terrain-gpu flow-accumulation --directions {self.directions})"
             )
-        room.require(count)
+        if count > most:  # only of sums of other programs
+            return count
         pieces = np.empty(count, self.piece)
         steps = np.empty(channels if self.steps else 0, np.uint8)
         corner, starts = np.array([r0, c0, self.grid.cols]), np.empty(r1 - r0 + 1, np.int64)
@@ -242,14 +229,19 @@ class ChannelState(State):
         self.paged = Paged(spill, room)
         self.links = Links(operation.blocks, self.paged, operation.piece, room, operation.each)
         self._largest: int | float = 0
+        self._excess = Excess.of(plan, advice=", or a larger --threshold")
+        self._each = operation.piece.itemsize * plan.buffers
 
     def given(self, phase: Phase, at: Block) -> Any:
-        plan, operation = self._plan, self._operation
-        each = operation.piece.itemsize * plan.buffers
-        return Room(operation.most, each, plan.memory, plan.memory_limit)
+        free = self._plan.memory_limit - self._plan.memory
+        return self._operation.most + max(free, 0) // self._each
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if phase != TRACE:
+            return
+        if isinstance(known, int):
+            more = (known - self._operation.most) * self._each
+            self._excess.has_room(more, f"for {counted(known, 'piece')} of channels in a block")
             return
         pieces, steps, largest = known
         self._largest = max(self._largest, largest)
@@ -262,6 +254,7 @@ class ChannelState(State):
     def join(self, phase: Phase) -> None:
         if phase != TRACE:
             return
+        self._excess.refuse()
         operation = self._operation
         codes, sums = operation.layers[:2]
         if not self.links.count:

@@ -17,7 +17,7 @@ import numpy as np
 from ...cells import is_nodata
 from ...engine.machine import MB, Machine
 from ...engine.operation import OutputFile, Phase, SolvedBlock
-from ...engine.plan import StreamPlan, require
+from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError
@@ -207,17 +207,18 @@ class LineState(ChannelState):
 
     def features(self) -> Iterator[list[Feature]]:
         """Yield batches of links, each with positions and attributes."""
-        plan = self._plan
+        excess = Excess.of(self._plan)
         for which, found in self._drawn():
             first, ends = 0, np.cumsum(found["cells"])
             while first < len(which):
                 before = ends[first] - found["cells"][first]
                 last = max(int(np.searchsorted(ends, before + _BATCH, side="right")), first + 1)
                 size = int(ends[last - 1] - before)
-                needed = plan.memory + max(size - _BATCH, 0) * CELL_BYTES
-                require(needed, plan.memory_limit, f"for a link of {counted(size, 'cell')}")
-                yield self._batch(which[first:last], found[first:last])
+                more, what = max(size - _BATCH, 0) * CELL_BYTES, counted(size, "cell")
+                if excess.has_room(more, f"for a link of {what}"):
+                    yield self._batch(which[first:last], found[first:last])
                 first = last
+        excess.refuse()
 
     def junctions(self) -> Iterator[list[Feature]]:
         """Yield batches of the cells where links begin, by their numbers, and of the outlets."""

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ...engine.machine import MB
-from ...engine.plan import StreamPlan, require
+from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong_totals
 from ...errors import StoreError, VerificationError
 from ...grid import Block, cell_centres, units
@@ -40,6 +40,7 @@ from ...io.lines import is_geopackage
 from ...io.proof.line_files import (
     Batch,
     BlockRecords,
+    FileRoom,
     LineFile,
     attributes_of,
     check_attributes,
@@ -205,7 +206,8 @@ class _LinesChecker:
         scratch: tuple[int, int],
     ) -> None:
         self.channels, self.grid, self.blocks = channels, channels.codes.grid, channels.blocks
-        self.path, self.plan, self.graph = files[1], plan, graph
+        self.path, self.graph = files[1], graph
+        self.room = FileRoom(Excess.of(plan), "to verify a line", _FILE_BYTES)
         self.lines = LineFile(*files, self.grid, LAYERS[0], channels.fields, gaps=True)
         self.records = BlockRecords(scratch, _RECORD, self.blocks)
         self.base = base_of(channels.heights)
@@ -213,17 +215,12 @@ class _LinesChecker:
         self.south = np.concatenate(([0.0], np.cumsum(self.lengths[2])))
         self.units, self.unit = whole_lengths(self.grid, self.lengths)
 
-    def _room(self, size: int) -> None:
-        """Refuse a line that takes so many bytes if they do not fit the memory."""
-        needed = self.plan.memory + max(size - _FILE_BYTES, 0)
-        require(needed, self.plan.memory_limit, "to verify a line of so many cells")
-
     # -- lines as cells -------------------------------------------------------------------------
 
     def sort_cells(self) -> None:
         """Write the cells of lines by blocks, and keep where lines begin and end."""
         before = -1
-        for read in read_lines(self.lines, self._room):
+        for read in read_lines(self.lines, self.room):
             batch, alone = self._with_alone(read, self.grid.cells)
             step = batch.steps(self.path, self.grid.cols)
             begin, end = batch.starts[:-1], batch.starts[1:] - 1
@@ -325,7 +322,7 @@ class _LinesChecker:
         totals: dict[str, Any] = dict.fromkeys(
             ("links", "cells", "heads", "outlets", "length", "strahler"), 0
         )
-        for batch in read_lines(self.lines, self._room):
+        for batch in read_lines(self.lines, self.room):
             first, count = batch.number - 1, len(batch.attributes)
             found = self.graph.rows(first, count)
             columns = self._columns(first, found)

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ...engine.machine import MB
-from ...engine.plan import StreamPlan, require
+from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import wrong
 from ...errors import StoreError
 from ...grid import Block, Window
+from ...plurals import counted
 from ...store.paged import Gathered, Paged
 from .proof_kernels import BEGINS, ENTERED, INNER, find_reaches, follow_reaches
 from .proof_reach_kernels import (
@@ -56,17 +57,21 @@ class BlockReaches(NamedTuple):
     streams: Any
     plan: StreamPlan
 
-    def of(self, window: Window, data: list[np.ndarray], least: Any) -> np.ndarray:
-        """The reaches of a block, in any process."""
+    def excess(self, count: int) -> int:
+        """Bytes beyond the plan for so many reaches in a block."""
+        more = max(count - self.codes.blocks.largest() // SHARE, 0)
+        return more * FOLLOWED_BYTES * self.plan.buffers
+
+    def of(self, window: Window, data: list[np.ndarray], least: Any) -> np.ndarray | int:
+        """The reaches of a block, in any process; their number where they do not fit the limit."""
         codes, sums, orders = data
         r0, r1, c0, c1 = window
         cols = self.codes.grid.cols
         state = np.empty((r1 - r0, c1 - c0), np.uint8)
         find_reaches(codes, sums, least, state)
         count = int(np.count_nonzero(state >= ENTERED))
-        beyond = max(count - self.codes.blocks.largest() // SHARE, 0) * FOLLOWED_BYTES
-        needed = self.plan.memory + beyond * self.plan.buffers
-        require(needed, self.plan.memory_limit, "to verify orders of so many links in a block")
+        if self.plan.memory + self.excess(count) > self.plan.memory_limit:
+            return count
         found = np.zeros(count, REACH)
         first, last, after = np.empty((3, count), np.int64)
         follow_reaches(codes, state, np.array([r0, c0, cols]), first, last, after)
@@ -101,9 +106,14 @@ class Reaches:
         self._paged = Paged(folder, room)
         self._rows = Gathered(self._paged, REACH, room, EACH)
         self._spans = np.zeros((self._blocks.count, 2), np.int64)
+        self._excess = Excess.of(of.plan)
 
-    def add(self, at: Block, found: np.ndarray) -> None:
+    def add(self, at: Block, found: np.ndarray | int) -> None:
         """Add the reaches of a block."""
+        if isinstance(found, int):
+            what = f"to verify orders of {counted(found, 'reach', 'reaches')} in a block"
+            self._excess.has_room(self._of.excess(found), what)
+            return
         block, count = at[0] * self._blocks.shape[1] + at[1], self._rows.count
         self._spans[block] = count, count + len(found)
         self._rows.append(found)
@@ -115,11 +125,14 @@ class Reaches:
         ------
         VerificationError
             for the first link whose order is wrong, or a circle.
+        PlanError
+            when a block had more than the memory limit has room for.
         StoreError
             when the directions change while they are read.
         OutputError
             when the disk is full.
         """
+        self._excess.refuse()
         if not self._rows.count:
             return
         table, blocks, paged = self._rows.table(), self._blocks, self._paged

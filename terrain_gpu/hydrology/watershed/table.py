@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...engine.plan import Growing, format_size
-from ...errors import PlanError, StoreError
+from ...engine.plan import Growing
+from ...errors import StoreError
 from ...grid import GridSpec, cell_centres
 from ...store import Layer
 from ..along_flow.basin_table import CELLS, EDGE, UNITS
@@ -129,20 +129,21 @@ class LinkRows:
             Labels of cells of links in the block, their ids, and the labels of the next cells.
         """
         some, last = labels != 0, beyond != ends
-        self._parts.append((labels[some], *found[some][:, [CELLS, UNITS, EDGE]].T))
-        self._ends.append((ends[last], cells[last], beyond[last]))
         self._count += int(some.sum()) + int(last.sum())
+        if self._room.fits(*self._size):
+            self._parts.append((labels[some], *found[some][:, [CELLS, UNITS, EDGE]].T))
+            self._ends.append((ends[last], cells[last], beyond[last]))
+        else:
+            del self._parts[1:], self._ends[1:]
+
+    @property
+    def _size(self) -> tuple[int, int]:
         more = max(self._count - PLANNED_LINKS, 0)
-        size = self._room.held + more * _HELD_BYTES, self._room.joined + more * LINK_BYTES
-        if not self._room.fits(*size):
-            raise PlanError(
-                f"{self._links.path}: a memory limit of {format_size(self._room.plan.memory_limit)}"
-                " is too small for the table of so many links; give more than "
-                f"{self._room.enough(*size)} MB"
-            )
+        return self._room.held + more * _HELD_BYTES, self._room.joined + more * LINK_BYTES
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
         """Yield the table, some rows at a time; at least once, even without rows."""
+        self._room.require(*self._size, "for the table of so many links", where=self._links.path)
         several, *counts = map(np.concatenate, zip(*self._parts, strict=True))
         labels, which = np.unique(several, return_inverse=True)
         sums = np.zeros((3, len(labels)), np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,14 +61,14 @@ class _Fields:
 
 
 def read_flatgeobuf(
-    file: Path, room: Callable[[int], None]
+    file: Path, has_room: Callable[[int], bool]
 ) -> Iterator[tuple[dict[str, Any], bytes | None]]:
     """Yield the attributes of features, and their geometries as well-known binary.
 
     Parameters
     ----------
-    room
-        Called with the number of bytes that a feature takes in memory.
+    has_room
+        Whether a feature may take so many bytes in memory; where not, it is left out.
 
     Raises
     ------
@@ -77,15 +78,19 @@ def read_flatgeobuf(
     with open(file, "rb") as source:
         if source.read(8)[:7] != b"fgb\x03fgb":
             raise ValueError("not a FlatGeobuf file")
-        header = _next(source, room)
-        if header is None or header.value(9, "H", 16):
+        header = _table(source, _length(source) or 0)
+        if header.value(9, "H", 16):
             raise ValueError("it has an index, which this program does not write")
         columns = [(one.bytes(0).decode(), one.value(1, "B", 0)) for one in header.tables(7)]
         kind, count = header.value(2, "B", 0), 0
         if kind not in (LINE, LINES, POLYGONS):
             raise ValueError("it does not hold lines or polygons")
-        while (feature := _next(source, room)) is not None:
+        while (length := _length(source)) is not None:
             count += 1
+            if not has_room(4 * length):
+                source.seek(length, os.SEEK_CUR)
+                continue
+            feature = _table(source, length)
             yield _attributes(feature.bytes(1), columns), _shape(feature.table(0), kind)
         if count != header.value(8, "Q", 0):
             raise ValueError(f"it has {count:,} features, a different number than in its header")
@@ -95,19 +100,22 @@ def count_features(file: Path) -> int:
     """The number of features according to the header; 0 without a header."""
     with open(file, "rb") as source:
         source.seek(8)
-        header = _next(source, lambda size: None)
-    return 0 if header is None else int(header.value(8, "Q", 0))
+        length = _length(source)
+        return 0 if length is None else int(_table(source, length).value(8, "Q", 0))
 
 
-def _next(source: BinaryIO, room: Callable[[int], None]) -> _Fields | None:
-    """The root table of the next buffer; None at the end."""
+def _length(source: BinaryIO) -> int | None:
+    """The length of the next buffer; None at the end."""
     size = source.read(4)
-    if not size:
-        return None
-    length = int.from_bytes(size, "little")
-    room(4 * length)
+    if len(size) in (1, 2, 3):
+        raise ValueError("it ends in the middle of a feature")
+    return int.from_bytes(size, "little") if size else None
+
+
+def _table(source: BinaryIO, length: int) -> _Fields:
+    """The root table of a buffer."""
     data = source.read(length)
-    if len(data) < max(length, 4) or len(size) < 4:
+    if len(data) < max(length, 4):
         raise ValueError("it ends in the middle of a feature")
     return _Fields(data, int.from_bytes(data[:4], "little"))
 

@@ -7,13 +7,15 @@ import math
 import os
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from ...engine.machine import NO_LIMIT
+from ...engine.plan import Excess, format_size
 from ...errors import ReprojectionError, TerrainError, VerificationError
 from ...grid import Block, BlockGrid, GridSpec, cell_centres
 from ...grid.crs import grid_crs
@@ -38,11 +40,37 @@ GeoJSON), and for each byte of a row group of GeoParquet before that."""
 _PART = np.dtype([("before", "<i8"), ("first", "<i8"), ("count", "<i8")])
 """A part of the records of a block: the previous part or -1, its first record, and their number."""
 
-Room = Callable[[int], None]
-"""Called with the bytes that a line takes in memory; raises an error when there is no room."""
-
 Line = tuple[dict[str, Any], Any, np.ndarray]
 """Attributes, geometry as GeoJSON or well-known binary, and positions."""
+
+
+class FileRoom:
+    """The memory for the features of a file, one after the other, see `Excess`.
+
+    Parameters
+    ----------
+    excess
+        Where it is counted.
+    planned
+        Bytes of a feature that the plan counts.
+    what
+        What a feature is for, for the message, with its size.
+    """
+
+    def __init__(self, excess: Excess, what: str, planned: int = 0) -> None:
+        self.excess, self._what, self._planned = excess, what, planned
+
+    def has(self, size: int) -> bool:
+        """Whether a feature may take so many bytes; where not, it is left out."""
+        what = f"{self._what} of {format_size(size)}"
+        return self.excess.has_room(max(size - self._planned, 0), what)
+
+    def refuse(self) -> None:
+        """Refuse the limit, once all features are read, if one was left out."""
+        self.excess.refuse()
+
+
+NO_LIMITS = FileRoom(Excess(0, NO_LIMIT), "for a feature")
 
 
 class LineFile(NamedTuple):
@@ -153,7 +181,7 @@ def wrong_line(
     )
 
 
-def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
+def read_lines(of: LineFile, room: FileRoom) -> Iterator[Batch]:
     """Yield the lines of a file in batches of about 65 536 cells; no line is split.
 
     Raises
@@ -174,7 +202,7 @@ def read_lines(of: LineFile, room: Room) -> Iterator[Batch]:
         yield _located(of, number, held)
 
 
-def read_positions(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+def read_positions(of: LineFile, room: FileRoom) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
     """Yield the attributes of each line of a file, and its positions as they are in the file.
 
     Raises
@@ -252,11 +280,11 @@ def _located(of: LineFile, number: int, held: list[Line]) -> Batch:
     return Batch(number, list(attributes), places[:, 0] * grid.cols + places[:, 1], starts)
 
 
-def _rows(of: LineFile, room: Room) -> Iterator[Line]:
+def _rows(of: LineFile, room: FileRoom) -> Iterator[Line]:
     return (_binary if of.is_binary else _geojson)(of, room)
 
 
-def _geojson(of: LineFile, room: Room) -> Iterator[Line]:
+def _geojson(of: LineFile, room: FileRoom) -> Iterator[Line]:
     crs = bool(of.grid.crs_wkt)
     for number, attributes, geometry in geojson_rows(of, room):
         several = False
@@ -278,25 +306,32 @@ def _geojson(of: LineFile, room: Room) -> Iterator[Line]:
         yield attributes, geometry if crs else None, xy
 
 
-def geojson_rows(of: LineFile, room: Room) -> Iterator[tuple[int, dict[str, Any], Any]]:
-    """Yield the number, the attributes and the geometry of each feature of a GeoJSON file."""
+def geojson_rows(
+    of: LineFile, room: FileRoom, parsed: int = PARSED
+) -> Iterator[tuple[int, dict[str, Any], Any]]:
+    """Yield the number, the attributes and the geometry of each feature of a GeoJSON file.
+
+    `parsed` are bytes in memory for each of its bytes.
+    """
     frame, number, expects_more, crs = [], 0, True, bool(of.grid.crs_wkt)
     with open(of.file, encoding="utf-8") as text:
         for line in text:
             if not line.startswith('{"type": "Feature",'):
                 frame.append(line.rstrip("\n"))
                 continue
-            room(PARSED * len(line))
             number += 1
+            expects_more, expected = line.endswith(",\n"), expects_more
+            if not room.has(parsed * len(line)):
+                continue
             try:
                 feature = json.loads(line.rstrip(",\n"))
                 geometry, attributes = feature["geometry"], feature["properties"]
             except (ValueError, KeyError, TypeError):
                 wrong_line(of.path, number, "cannot be read")
-            if not expects_more or len(frame) < 2:
+            if not expected or len(frame) < 2:
                 wrong_line(of.path, number, "is not written as this program does")
-            expects_more = line.endswith(",\n")
             yield number, attributes, geometry
+    room.refuse()
     head = ['{"type": "FeatureCollection",', *([] if crs else ['"crs": null,']), '"features": [']
     if frame != [*head, "]}"] or (number and expects_more):
         what = "the file around the lines is not written as this program does"
@@ -350,7 +385,7 @@ def fields_of(file: Path, layer: str, known: tuple[str, ...]) -> tuple[str, ...]
     return tuple(name for name in known if name in existing)
 
 
-def attribute_rows(of: LineFile, room: Room) -> Iterator[dict[str, Any]]:
+def attribute_rows(of: LineFile, room: FileRoom) -> Iterator[dict[str, Any]]:
     """Yield the attributes of each feature of a file in any of the formats."""
     with readable(of.path):
         if of.is_binary:
@@ -381,7 +416,7 @@ def attributes_of(file: Path, grid: GridSpec) -> set[str]:
     with suppress(VerificationError, OSError, sqlite3.Error):
         if not is_geopackage(file):
             of = LineFile(file, file, grid, "", ())
-            return set(next(attribute_rows(of, lambda size: None), ()))
+            return set(next(attribute_rows(of, NO_LIMITS), ()))
         with _database(file) as base:
             names = base.execute(
                 "SELECT name FROM gpkg_geometry_columns, pragma_table_info(table_name) "
@@ -396,7 +431,7 @@ def in_parts(of: LineFile) -> bool:
     if not of.is_binary:
         return False
     with readable(of.path):
-        first = next((wkb for _, wkb in binary_rows(of, lambda size: None) if wkb), b"")
+        first = next((wkb for _, wkb in binary_rows(of, NO_LIMITS) if wkb), b"")
     return first[1:5] == b"\x05\x00\x00\x00"
 
 
@@ -436,20 +471,21 @@ def _positions_of_one(of: LineFile, number: int, wkb: bytes) -> np.ndarray:
     return xy
 
 
-def binary_rows(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+def binary_rows(of: LineFile, room: FileRoom) -> Iterator[tuple[dict[str, Any], bytes | None]]:
     """Yield the attributes and the well-known binary of each feature of a binary file."""
     if is_geopackage(of.file):
         for blob, *values in read_geopackage(of.file, of.path, of.layer, of.fields):
-            room(PARSED * len(blob or b""))
-            attributes = dict(zip(of.fields, values, strict=True))
-            yield attributes, None if blob is None else well_known(blob)
+            if room.has(PARSED * len(blob or b"")):
+                attributes = dict(zip(of.fields, values, strict=True))
+                yield attributes, None if blob is None else well_known(blob)
     elif of.file.suffix.lower() == FLATGEOBUF:
-        yield from read_flatgeobuf(of.file, room)
+        yield from read_flatgeobuf(of.file, room.has)
     else:
         yield from _parquet(of, room)
+    room.refuse()
 
 
-def _binary(of: LineFile, room: Room) -> Iterator[Line]:
+def _binary(of: LineFile, room: FileRoom) -> Iterator[Line]:
     with readable(of.path):
         for number, (attributes, wkb) in enumerate(binary_rows(of, room), 1):
             if wkb is None and of.gaps:
@@ -459,17 +495,18 @@ def _binary(of: LineFile, room: Room) -> Iterator[Line]:
             yield attributes, blob, _positions(of, number, blob)
 
 
-def _parquet(of: LineFile, room: Room) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+def _parquet(of: LineFile, room: FileRoom) -> Iterator[tuple[dict[str, Any], bytes | None]]:
     pyarrow, parquet = import_parquet(of.path)
     try:
         with parquet.ParquetFile(of.file) as source:
             for group in range(source.num_row_groups):
-                room(COLUMNAR * source.metadata.row_group(group).total_byte_size)
+                if not room.has(COLUMNAR * source.metadata.row_group(group).total_byte_size):
+                    continue
                 rows = source.iter_batches(_ROWS, row_groups=[group], use_threads=False)
                 for row in (row for some in rows for row in some.to_pylist()):
                     wkb = row.pop("geometry")
-                    room(PARSED * len(wkb or b""))
-                    yield row, wkb
+                    if room.has(PARSED * len(wkb or b"")):
+                        yield row, wkb
     except pyarrow.ArrowException as error:
         raise VerificationError(
             f"{of.path}: cannot be read back ({error}); write it again with --overwrite", "line"

@@ -14,7 +14,16 @@ from ...grid.crs import grid_crs
 from ..features import POLYGONS
 from ..geojson import listed
 from ..wkb import parts_of_wkb
-from .line_files import LineFile, Room, binary_rows, geojson_rows, projected, readable, wrong_line
+from .line_files import (
+    PARSED,
+    FileRoom,
+    LineFile,
+    binary_rows,
+    geojson_rows,
+    projected,
+    readable,
+    wrong_line,
+)
 
 
 class FilePolygons(NamedTuple):
@@ -42,7 +51,7 @@ class FilePolygons(NamedTuple):
     polygon: np.ndarray
 
 
-def read_polygons(of: LineFile, room: Room) -> Iterator[FilePolygons]:
+def read_polygons(of: LineFile, room: FileRoom) -> Iterator[FilePolygons]:
     """Yield the features of a file.
 
     Raises
@@ -67,7 +76,7 @@ def read_polygons(of: LineFile, room: Room) -> Iterator[FilePolygons]:
         yield FilePolygons(number, attributes, corners, starts, owner)
 
 
-def _rows(of: LineFile, room: Room) -> Iterator[tuple[int, dict[str, Any], Any, Any]]:
+def _rows(of: LineFile, room: FileRoom) -> Iterator[tuple[int, dict[str, Any], Any, Any]]:
     if of.is_binary:
         with readable(of.path):
             for number, (attributes, wkb) in enumerate(binary_rows(of, room), 1):
@@ -77,8 +86,7 @@ def _rows(of: LineFile, room: Room) -> Iterator[tuple[int, dict[str, Any], Any, 
                 yield number, attributes, [rings for _, rings in parts], None
         return
     # In longitude and latitude, a second geometry is made for the comparison.
-    twice = (lambda size: room(2 * size)) if of.lonlat else room
-    for number, attributes, geometry in geojson_rows(of, twice):
+    for number, attributes, geometry in geojson_rows(of, room, PARSED * (1 + of.lonlat)):
         try:
             polygons = [
                 [np.array(ring, np.float64).reshape(-1, 2) for ring in one]

@@ -17,7 +17,7 @@ import numpy as np
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import Machine
 from ...engine.operation import OutputFile, Phase, SolvedBlock, State
-from ...engine.plan import PER_ROW, StreamPlan, fit_blocks, layer_bytes, require
+from ...engine.plan import PER_ROW, Excess, StreamPlan, fit_blocks, layer_bytes, require
 from ...engine.run import Run
 from ...errors import InputError, StoreError
 from ...grid import TILE, Block, BlockGrid
@@ -204,11 +204,13 @@ class PlaceNetwork(RecordedSteps):
             for layer in (self.layers[1], self.heights)
             if layer is not None
         }
-        names, heights = self.sources.names, self.heights
+        names, heights, excess = self.sources.names, self.heights, Excess.of(plan)
         lengths = self.terrain.lengths[:, self.terrain.halo :]
         across = self.blocks.cols if self.terrain.blocks.wraps else None
         for one, other, cost, where in links.tolist():
-            cells = self._cells(one, where, read[self.layers[1]], plan)
+            cells = self._cells(one, where, read[self.layers[1]], excess)
+            if cells is None:
+                continue
             climb = None
             if heights is not None:
                 way = cells[::-1] if self.problem.options[2] else cells
@@ -220,9 +222,10 @@ class PlaceNetwork(RecordedSteps):
                     )
             begin, end = (names.get(k, str(k)) if names else k for k in (one, other))
             yield Link(begin, end, cost, path_length(cells, lengths, across), climb, cells)
+        excess.refuse()
 
-    def _cells(self, begin: int, where: int, read: Any, plan: StreamPlan) -> np.ndarray:
-        """The cells of a link, starting at the place with the id `begin`."""
+    def _cells(self, begin: int, where: int, read: Any, excess: Excess) -> np.ndarray | None:
+        """The cells of a link, starting at the place with the id `begin`; None without room."""
         cell, k = divmod(where, WAYS)
         row, col = divmod(cell, self.blocks.cols)
         sides = [(row, col)]
@@ -239,8 +242,8 @@ class PlaceNetwork(RecordedSteps):
                 )
             found.append(way)
             size = sum(map(len, found))
-            needed = plan.memory + PATH_BYTES * size
-            require(needed, plan.memory_limit, f"for a path of {counted(size, 'cell')}")
+            if not excess.has_room(PATH_BYTES * size, f"for a path of {counted(size, 'cell')}"):
+                return None
         if self.layers[2].read_window(row, row + 1, col, col + 1)[0, 0] != begin:
             found.reverse()
         return np.concatenate([found[0], *(way[::-1] for way in found[1:])])

@@ -20,13 +20,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...engine.plan import require
+from ...engine.plan import Excess
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
 from ...grid import TILE, Block
 from ...grid.neighbours import CODE_16, COL_STEP_16, EDGE_OF_16, ROW_STEP_16
 from ...io.places import Places
-from ...io.proof.line_files import Batch, LineFile, check_attributes, read_lines, wrong_line
+from ...io.proof.line_files import (
+    Batch,
+    FileRoom,
+    LineFile,
+    check_attributes,
+    read_lines,
+    wrong_line,
+)
 from ...plurals import counted
 from ..cost.knights import Options
 from ..cost.proof import prices
@@ -130,13 +137,10 @@ class NetworkProof:
     # -- the lines ------------------------------------------------------------------------------
 
     def _claims(self, limits: Limits) -> list[LinkClaim]:
-        limit = limits.memory_limit
         names = {name: k for k, name in self.places.names.items()}
         found: list[LinkClaim] = []
 
-        def room(size: int) -> None:
-            require(size, limit, "for a line of a network")
-
+        room = FileRoom(Excess(0, limits.memory_limit), "to verify a line")
         for batch in read_lines(self.file, room):
             found += self._lines(batch.without_repeats(), names)
         pairs = [(claim.one, claim.other) for claim in found]

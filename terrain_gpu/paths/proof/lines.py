@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...engine.machine import NO_LIMIT, Machine
-from ...engine.plan import PER_ROW, format_size, require
+from ...engine.plan import PER_ROW, Excess, require
 from ...errors import StoreError, VerificationError
 from ...grid import BlockGrid
 from ...grid.neighbours import COL_STEP, COL_STEP_16, EDGE_OF_16, ROW_STEP, ROW_STEP_16
 from ...io.places import Places
 from ...io.proof.line_files import (
     Batch,
+    FileRoom,
     LineFile,
     check_attributes,
     count_lines,
@@ -93,10 +94,8 @@ class PathLines:
         held = machine.baseline(blocks.block) + PER_ROW * blocks.rows
         held += _CELL_BYTES * blocks.largest()
 
-        def room(size: int) -> None:
-            require(held + size, machine.memory_limit, f"to verify a path of {format_size(size)}")
-
-        room(0)
+        require(held, machine.memory_limit, "to verify paths")
+        room = FileRoom(Excess(held, machine.memory_limit), "to verify a path")
         for batch in read_lines(self.file, room):
             whole = batch.without_repeats()
             yield whole, self._walked(whole)

@@ -17,7 +17,7 @@ from ...cells import is_nodata
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import Machine
 from ...engine.operation import Phase, SolvedBlock
-from ...engine.plan import StreamPlan, fit_blocks, layer_bytes, other_blocks, require
+from ...engine.plan import Excess, StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ...engine.proof import Limits
 from ...engine.run import Result, Run
 from ...grid import Block
@@ -120,12 +120,8 @@ class ContourLines(Drawing):
         kernels.classify(heights, inside, *levels, classes)
         before = np.empty(2 * heights.size, np.int64)
         count = kernels.count_crossings(classes, inside, before)
-        room, memory, limit, workers = given
-        require(
-            memory + 2 * workers * max(count - room, 0) * CROSSING_BYTES,
-            limit,
-            f"for contours that cross {counted(count, 'time')} between the cells of a block",
-        )
+        if count > given:
+            return SolvedBlock(known=count)
         following, order, starts = np.empty((3, count + 1), np.int64)
         following, entered = following[:count], np.empty(count, bool)
         kernels.link(heights, classes, inside, *levels, before, following, entered)
@@ -176,19 +172,26 @@ class Lines(LinePieces):
         super().__init__(
             operation, plan, writer, VERTEX, VERTEX_BYTES, "pieces of contours", 6
         )  # fmt: skip
+        self._planned = plan.unit_rows * plan.unit_cols
+        self._crossing = 2 * max(plan.workers, 1) * CROSSING_BYTES
         own = plan.worker_memory or plan.memory
-        workers = max(plan.workers, 1)
-        self._given = (plan.unit_rows * plan.unit_cols, own, plan.memory_limit, workers)
+        self._excess = Excess(own, plan.memory_limit, () if plan.worker_memory else plan.steps)
+        self._most = self._planned + max(plan.memory_limit - own, 0) // self._crossing
         self._operation = operation
         self._found = {"lines": 0, "levels": 0, "closed": 0}
 
-    def given(self, phase: Phase, at: Block) -> Any:
-        return self._given
+    def given(self, phase: Phase, at: Block) -> int:
+        """Return the most crossings of a block for which there is room."""
+        return self._most
 
     def found(self) -> dict[str, Any]:
         return self._found
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
+        if isinstance(known, int):
+            what = f"for contours that cross {counted(known, 'time')} between the cells of a block"
+            self._excess.has_room((known - self._planned) * self._crossing, what)
+            return
         vertices, starts, number, open_ = known
         if not len(number):
             return
@@ -199,6 +202,10 @@ class Lines(LinePieces):
         self.add_pieces(
             at, vertices, np.diff(starts), side[starts[:-1]], after, least, number
         )  # fmt: skip
+
+    def features(self) -> Iterator[list[Feature]]:
+        self._excess.refuse()
+        yield from super().features()
 
     def name_of(self, key: int) -> str:
         return f"level {self._operation.levels.of(key):g}"

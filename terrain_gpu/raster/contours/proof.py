@@ -27,13 +27,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ...cells import is_nodata
-from ...engine.plan import StreamPlan, format_size, require
+from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
 from ...grid import Block, BlockGrid, GridSpec
 from ...grid.crs import grid_crs
 from ...io.lines import lonlat_of
-from ...io.proof.line_files import LineFile, check_attributes, read_positions, wrong_line
+from ...io.proof.line_files import FileRoom, LineFile, check_attributes, read_positions, wrong_line
 from ...plurals import counted
 from ...store import Layer
 from ..drawing.levels import ContourLevels
@@ -373,21 +373,23 @@ class IsolineProof:
 
     def _of_cells(self, plan: StreamPlan, limits: Limits, sums: np.ndarray) -> np.ndarray:
         """Add the turns of all cells to sums; returns those of lines that end where they begin."""
-        loose, count = [np.empty(0, np.uint64)], 0
+        loose, count, excess = [np.empty(0, np.uint64)], 0, Excess.of(plan)
 
         def add(at: Block, one: _BlockTurns) -> None:
             nonlocal count
             sums[:] += one.sums
-            loose.append(one.loose)
             count += len(one.loose)
             lines = counted(
                 count, "line that may end where it begins", "lines that may end where they begin"
             )
-            what = f"to verify {lines}"
-            require(plan.memory + _LOOSE_BYTES * count, limits.memory_limit, what)
+            if excess.has_room(_LOOSE_BYTES * count, f"to verify {lines}"):
+                loose.append(one.loose)
+            else:
+                del loose[1:]
 
         blocks = self.layer.blocks
         check_blocks(plan, blocks, [Read(self.layer, 1)], self._finder(), add, limits)
+        excess.refuse()
         return np.unique(np.concatenate(loose))
 
     def _finder(self, buckets: tuple[int, ...] = ()) -> _TurnsOf:
@@ -396,31 +398,32 @@ class IsolineProof:
 
     # -- the file -------------------------------------------------------------------------------
 
+    def _beside(self, plan: StreamPlan, loose: np.ndarray) -> Excess:
+        """What is beyond the plan, and these lines."""
+        return Excess.of(plan, beside=_LOOSE_BYTES * len(loose))
+
     def _of_file(
         self, plan: StreamPlan, limits: Limits, loose: np.ndarray
     ) -> Iterator[tuple[_Turns, np.ndarray]]:
         """Yield the turns of some lines, and the number of the line of each."""
-        limit, memory = limits.memory_limit, plan.memory + _LOOSE_BYTES * len(loose)
-
-        def room(size: int) -> None:
-            require(memory + size, limit, f"to verify a line of {format_size(size)}")
-
-        held: list[np.ndarray] = []
+        room = FileRoom(self._beside(plan, loose), "to verify a line")
+        lines: list[np.ndarray] = []
         levels: list[float] = []
         gathered, before = 0, -math.inf
         number = 0
         for number, (attributes, xy) in enumerate(read_positions(self.file, room), 1):
             # The line as it was parsed is still there.
-            room(_VERTEX_BYTES * max(len(xy) - _BATCH, 0) + 2 * xy.nbytes)
+            if not room.has(_VERTEX_BYTES * max(len(xy) - _BATCH, 0) + 2 * xy.nbytes):
+                continue
             before = self._level(number, attributes, before)
             levels.append(before)
-            held.append(xy)
+            lines.append(xy)
             gathered += len(xy) + _LINE
             if gathered > _BATCH:
-                yield self._turns(number - len(held), levels, held, loose)
-                held, levels, gathered = [], [], 0
-        if held:
-            yield self._turns(number - len(held), levels, held, loose)
+                yield self._turns(number - len(lines), levels, lines, loose)
+                lines, levels, gathered = [], [], 0
+        if lines:
+            yield self._turns(number - len(lines), levels, lines, loose)
 
     def _level(self, number: int, attributes: dict[str, Any], before: float) -> float:
         path, level = self.file.path, attributes.get("level")
@@ -466,13 +469,15 @@ class IsolineProof:
     ) -> NoReturn:
         """Name a turn of some buckets that only the file has, or else only the cells."""
         kept = {"cells": [np.empty(0, _KEPT)], "file": [np.empty(0, _KEPT)]}
-        memory = plan.memory + _LOOSE_BYTES * len(loose)
+        excess, count = self._beside(plan, loose), 0
 
         def keep(where: str, found: np.ndarray) -> None:
-            kept[where].append(found)
-            count = sum(len(one) for parts in kept.values() for one in parts)
-            what = f"to name what is wrong in {self.file.path}"
-            require(memory + _KEPT_BYTES * count, limits.memory_limit, what)
+            nonlocal count
+            count += len(found)
+            if excess.has_room(_KEPT_BYTES * count, f"to name what is wrong in {self.file.path}"):
+                kept[where].append(found)
+            else:
+                del kept[where][1:]
 
         check_blocks(
             plan, self.layer.blocks, [Read(self.layer, 1)], self._finder(buckets),
@@ -480,6 +485,7 @@ class IsolineProof:
         )  # fmt: skip
         for turns, number in self._of_file(plan, limits, loose):
             keep("file", turns.some(buckets, number))
+        excess.refuse()
         right, there = np.sort(np.concatenate(kept["cells"])), np.concatenate(kept["file"])
         turn = np.unique(np.append(right["turn"], there["turn"]))
         due, found = _counted(turn, right), _counted(turn, there)

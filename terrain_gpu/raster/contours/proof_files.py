@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ...engine.plan import format_size, require
+from ...engine.plan import Excess
 from ...engine.proof import Limits
 from ...grid import GridSpec
-from ...io.proof.line_files import LineFile, attribute_rows, attributes_of
+from ...io.proof.line_files import FileRoom, LineFile, attribute_rows, attributes_of
 from ...store import Layer
 from ..drawing.levels import ContourLevels
 from ..polygons.proof import BandClasses, LabelClasses, PolygonProof
@@ -53,18 +53,14 @@ def verify_drawing(layer: Layer, file: str | Path, limits: Limits) -> dict[str, 
     )  # fmt: skip
     of = LineFile(path, path, layer.grid, "polygons" if "label" in there else "contours", fields)
     proof = IsolineProof if "level" in there else PolygonProof
-    memory, limit = proof.plan(layer, limits).memory, limits.memory_limit
-
-    def room(size: int) -> None:
-        require(memory + size, limit, f"to verify a feature of {format_size(size)}")
-
-    rows = attribute_rows(of, room)
+    excess = Excess.of(proof.plan(layer, limits))
+    rows = attribute_rows(of, FileRoom(excess, "to verify a feature"))
     if "label" in there:
         names: dict[int, Any] = {}
         for own in rows if "name" in there else ():
-            if type(label := own.get("label")) is int:
+            fits = excess.has_room(_NAME_BYTES * (len(names) + 1), "to verify so many names")
+            if type(label := own.get("label")) is int and fits:
                 names[label] = own.get("name")
-                room(_NAME_BYTES * len(names))
         return dict(PolygonProof(of, layer, LabelClasses(names or None)).run(limits))
     # What is no number is found to be wrong where it is read.
     bounds = {

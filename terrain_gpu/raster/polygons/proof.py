@@ -21,19 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ...cells import is_nodata
-from ...engine.plan import StreamPlan, format_size, require
+from ...engine.plan import Excess, StreamPlan
 from ...engine.proof import Limits, Read, check_blocks, plan_proof
 from ...errors import VerificationError
 from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units
-from ...io.proof.line_files import LineFile, check_attributes, wrong_line
+from ...io.proof.line_files import FileRoom, LineFile, check_attributes, wrong_line
 from ...io.proof.polygon_files import FilePolygons, read_polygons
 from ...plurals import counted
 from ...store import Layer
@@ -224,6 +223,38 @@ class _SidesOf:
         return count - len(roots), links, cells
 
 
+class _FeatureRoom(FileRoom):
+    """The memory for features while the one before is still there.
+
+    Features are read, and their sides counted, also after one that had no room.
+    """
+
+    _before = _there = _own = 0
+    """Bytes of the feature before, those that are there of it, and of this feature."""
+
+    def has(self, size: int) -> bool:
+        self._own = max(self._own, size)  # of a row, after its group of rows
+        fits = self.excess.memory + self._there + self._own <= self.excess.limit
+        if not fits:
+            self._own *= 2  # its sides, not known yet, seldom take more
+            super().has(self._before + self._own)
+            self.done(there=0)
+        return fits
+
+    def has_sides(self, size: int) -> bool:
+        """Whether the feature that was read may take so many bytes more."""
+        self._own += size
+        fits = super().has(self._before + self._own)
+        if not fits:
+            self.done(there=self._own - size)
+        return fits
+
+    def done(self, there: int | None = None) -> None:
+        """Go on to the next feature."""
+        self._before, self._there = self._own, self._own if there is None else there
+        self._own = 0
+
+
 def _pairs(labels: np.ndarray | int, sides: np.ndarray) -> np.ndarray:
     found = np.empty(len(sides), _PAIR)
     found["side"], found["class"] = sides, labels
@@ -320,15 +351,7 @@ class PolygonProof:
     def _read_file(
         self, plan: StreamPlan, limits: Limits, take: Callable[[int, np.ndarray], None]
     ) -> dict[str, int]:
-        limit, path = limits.memory_limit, self.file.path
-
-        last = own = 0  # bytes of the feature before, which is still there, and of this one
-
-        def room(size: int) -> None:
-            nonlocal own
-            own = max(own, size)
-            require(plan.memory + last + own, limit, f"to verify a feature of {format_size(own)}")
-
+        path, room = self.file.path, _FeatureRoom(Excess.of(plan), "to verify a feature")
         units, unit = area_units(self.file.grid)
         above = np.append(0, np.cumsum(units))
         found = dict.fromkeys(("features", "polygons", "sides"), 0)
@@ -338,7 +361,10 @@ class PolygonProof:
             if number is None or (before is not None and number <= before):
                 wrong_line(path, one.number, "its class is none that follows", what="feature")
             before = number
-            ring, sides = self._walked(one, partial(lambda parsed, size: room(parsed + size), own))
+            walked = self._walked(one, room)
+            if walked is None:
+                continue
+            ring, sides = walked
             cells, area = self._measured(one, ring, sides, above)
             right = {**self.classes.attributes(number), "cells": int(cells.sum())}
             right["area"] = float(area.sum() * unit)
@@ -350,13 +376,16 @@ class PolygonProof:
             found["features"] += 1
             found["polygons"] += int(one.polygon[-1]) + 1
             found["sides"] += len(sides)
-            last, own = own, 0
+            room.done()
         return found
 
     def _walked(
-        self, one: FilePolygons, room: Callable[[int], None]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The ring and the id, 4 * cell + direction, of each side along the rings of a feature."""
+        self, one: FilePolygons, room: _FeatureRoom
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """The ring and the id, 4 * cell + direction, of each side along the rings of a feature.
+
+        None where some feature has no room.
+        """
         last = np.zeros(len(one.corners), bool)
         last[one.starts[1:] - 1] = True
         step = np.diff(one.corners, axis=0)[~last[:-1]]
@@ -368,7 +397,8 @@ class PolygonProof:
             k = int(wrong.argmax())
             wrong_line(self.file.path, one.number, f"{_corner(begin[k])}: an edge does not follow "
                        "the edges of cells", what="feature")  # fmt: skip
-        room(_SIDE_BYTES * int(length.sum()))
+        if not room.has_sides(_SIDE_BYTES * int(length.sum())):
+            return None
         way = np.where(step[:, 1] > 0, 0, np.where(step[:, 0] < 0, 1,
                        np.where(step[:, 1] < 0, 2, 3)))  # fmt: skip
         k = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
@@ -438,21 +468,29 @@ class PolygonProof:
         """Name the first side in a block that only the file has, or only the cells."""
         blocks = self.layer.blocks
         owner = at[0] * blocks.shape[1] + at[1]
-        kept, limit = [np.empty(0, _PAIR)], limits.memory_limit
+        kept, count, excess = [np.empty(0, _PAIR)], 0, Excess.of(plan)
 
-        def room(count: int) -> None:
-            size = _PAIR_BYTES * count
-            require(plan.memory + size, limit, f"to name a wrong side in {self.file.path}")
+        def has_room() -> bool:
+            what = f"to name a wrong side in {self.file.path}"
+            return excess.has_room(_PAIR_BYTES * count, what)
 
         def keep(number: int, all_: np.ndarray) -> None:
-            kept.append(_pairs(number, all_[self._owner(all_) == owner]))
-            room(sum(map(len, kept)))
+            nonlocal count
+            found = _pairs(number, all_[self._owner(all_) == owner])
+            count += len(found)
+            if has_room():
+                kept.append(found)
+            else:
+                kept.clear()
 
         self._read_file(plan, limits, keep)
         r0, r1, c0, c1 = blocks.window(*at)
         values = self.layer.read_ring((r0, r1, c0, c1), halo=1)
-        right, there = _pairs(*sides.sides(at, values)), np.concatenate(kept)
-        room(len(right) + len(there))
+        right = _pairs(*sides.sides(at, values))
+        count += len(right)
+        has_room()
+        excess.refuse()
+        there = np.concatenate(kept)
         first = np.append(np.setxor1d(right, there), np.zeros(1, _PAIR))[0]
         side, number = first.tolist()
         row, col = divmod(side >> 2, blocks.cols)
