@@ -105,6 +105,8 @@ def cells(pattern: str, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     found = np.random.default_rng(1).integers(1, 120, shape)
     if pattern == "checkerboard":
         found[(rows + cols) % 2 == 1] = 0
+    if pattern == "pits":  # as many as can be
+        found[(rows % 2 == 1) | (cols % 2 == 1)] += 120
     return found.astype(dtype)
 
 

@@ -132,7 +132,7 @@ class BreachedHeights(ToolOperation):
             buffer=(ring + blocks.largest()) * dtype.itemsize,
             # Masks of the rings; the search; low cells, labels, lists of pits and outlets as
             # numbers and bytes.
-            worker=4 * ring + 29 * (2 * self.reach + 1) ** 2 + cells * (40 + dtype.itemsize),
+            worker=4 * ring + 29 * (2 * self.reach + 1) ** 2 + cells * (16 + dtype.itemsize),
             scratch=(ring + 2 * tiled) * dtype.itemsize,
             common=PER_ROW * rows,
             held=held,

@@ -98,8 +98,8 @@ def plan_breach_proof(
     cells, ring = blocks.largest(1), blocks.largest(2 * rule.reach)
     # Low cells at rims, like voids, and their heights.
     held = voids * floods_bytes(blocks) + 2 * floods_bytes(blocks)
-    near = cells * (64 + heights.dtype.itemsize + VOID_BYTES)
-    far = 4 * ring + cells * (56 + 2 * heights.dtype.itemsize) + rule.search_bytes
+    near = cells * (28 + heights.dtype.itemsize + VOID_BYTES)
+    far = 4 * ring + cells * (24 + 2 * heights.dtype.itemsize) + rule.search_bytes
     return [
         plan_proof(blocks, [Read(heights, 1)], limits, worker=near, held=held),
         plan_proof(

@@ -17,8 +17,9 @@ from . import kernels
 _COUNT = np.array([bits.bit_count() for bits in range(256)], np.uint8)
 """Number of bits."""
 
-WORK_BYTES = 100
-"""Bytes per cell that a worker needs beside `block.Work`: edges, sets, heights and temporaries."""
+WORK_BYTES = 75
+"""Bytes per cell that a worker needs beside `block.Work`: edges, sets, heights and temporaries, if
+every fourth cell is a pit."""
 
 
 class Known(NamedTuple):

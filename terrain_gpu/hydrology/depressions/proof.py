@@ -21,6 +21,7 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits, Read, RunRecord, check_blocks, plan_proof, wrong, wrong_totals
 from ...grid import Block, BlockGrid
 from ...grid.lengths import area_units, cell_areas
+from ...report import trim
 from ...store import Layer, TileStore
 from ..common.code_values import NOWHERE, OUTLET
 from ..common.codes import label_dtype, open_directions
@@ -41,7 +42,7 @@ from .proof_kernels import (
 CONDITIONED = "conditioned heights"
 """What a layer of heights records that it holds."""
 
-_CELL_BYTES, _DOOR_BYTES, _SET_BYTES = 130, 160, 220
+_CELL_BYTES, _DOOR_BYTES, _SET_BYTES = 100, 160, 150
 """Bytes per cell of a worker, per cell at which blocks meet, and per other set."""
 
 
@@ -270,7 +271,7 @@ class _Checker:
         )
 
     def _add(self, at: Block, known: _BlockSummary) -> None:
-        self._known.add(known, len(known.closed[0]))
+        self._known.add(known, len(known.closed[0]) + len(known.pits[0]))
 
     def _join(self) -> None:
         """Join the sets of all blocks; ids, heights, levels and what they merge into."""
@@ -285,28 +286,40 @@ class _Checker:
             np.concatenate([known.closed[k] for known in summaries]) for k in range(4)
         )
         del summaries
+        trim()  # they were many small arrays
         across, across_levels = self._across(doors, door_heights)
         ends, levels = np.concatenate((ends, across)), np.append(levels, across_levels)
         ids = np.concatenate((doors, pits, closed))
+        heights = np.concatenate((door_heights, pit_heights, closed_heights))
+        del doors, door_heights, pits, pit_heights, closed_heights, across, across_levels
         self._ids, which = np.unique(ids, return_index=True)
-        heights = np.concatenate((door_heights, pit_heights, closed_heights))[which]
-        self._heights = np.append(heights, -np.inf)
+        self._heights = np.append(heights[which], -np.inf)
+        del ids, heights, which
         count = len(self._heights)
         self._dead, self._up = np.full(count, np.inf), np.full(count, -1)
-        joined = self._at(ends.reshape(-1)).reshape(-1, 2)
+        ends = self._at(ends.reshape(-1)).reshape(-1, 2)
         order = np.argsort(levels, kind="stable")
-        join_sets(order, joined, levels, self._heights, self._dead, self._up)
+        join_sets(order, ends, levels, self._heights, self._dead, self._up)
+        del order, ends, levels
         own = self._at(closed)
         self._dead[own], self._up[own] = closed_dead, self._at(closed_into)
+        del own, closed, closed_dead, closed_into
+        self._nest_all()
+
+    def _nest_all(self) -> None:
+        """Find what lies within what, and how volumes are summed."""
         depth = self._dead - self._heights
         self._deep = (depth > 0) & (depth >= self._rule.depth) & np.isfinite(self._dead)
+        # Each depression's own, from the most that a cell of it can hold.
+        depth[~self._deep] = 1.0
+        bits = np.frexp(depth)[1] + np.frexp(self._areas.max())[1]
+        self._scales = np.ldexp(1.0, np.minimum(2 * HALF - 1 - bits, 1000))
+        del depth, bits
         falling = np.argsort(-self._dead, kind="stable")
         self._order = falling[np.isfinite(self._dead[falling])]
+        del falling
         self._within, _, self._parents = self._nested(self._deep)
-        self._sums = np.zeros((count, 4), np.int64)
-        # Each depression's own, from the most that a cell of it can hold.
-        bits = np.frexp(np.where(self._deep, depth, 1.0))[1] + np.frexp(self._areas.max())[1]
-        self._scales = np.ldexp(1.0, np.minimum(2 * HALF - 1 - bits, 1000))
+        self._sums = np.zeros((len(self._dead), 4), np.int64)
 
     def _at(self, ids: np.ndarray) -> np.ndarray:
         """Numbers of sets; that of the sea for those that are not known, which never spill."""
@@ -379,8 +392,9 @@ class _Checker:
 
     def _add_up(self) -> tuple[np.ndarray, dict[str, Any]]:
         """Which depressions are kept, and their totals."""
-        _, units, high, low = self._sums.T.copy()
-        volumes = (high * 2.0**HALF + low) / self._scales
+        units = self._sums[:, 1].copy()
+        volumes = (self._sums[:, 2] * 2.0**HALF + self._sums[:, 3]) / self._scales
+        del self._sums
         rows = np.flatnonzero(self._deep)
         rising = rows[np.argsort(self._dead[rows], kind="stable")]
         add_within(rising, self._parents, self._dead, self._unit, units, volumes)

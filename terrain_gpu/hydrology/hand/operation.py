@@ -66,7 +66,10 @@ class StreamsAbove(AlongFlow):
     command = "hand"
     mark = "hand_of"
     proof_passes = 2
-    worker_bytes = 64
+
+    @property
+    def worker_bytes(self) -> int:
+        return 20 + 2 * self.rule.exact.itemsize
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from ...store import Layer, TileStore
 from ..common.codes import open_directions
 from ..common.height_above import KINDS, NEVER, AboveRule
 from ..common.proof_kernels import carry_up, steps_down
-from ..common.proof_paths import ORDER_BYTES, BlockWays, FlowWays, ways_bytes
+from ..common.proof_paths import WAYS_BYTES, BlockWays, FlowWays, ways_bytes
 from .proof_divided import verify_stored_averages
 
 
@@ -69,7 +69,8 @@ def plan_above(
 ) -> list[StreamPlan]:
     """How both passes stream; the layers need not exist yet."""
     blocks = _blocks(codes, rule)
-    worker, held = blocks.largest(1) * (ORDER_BYTES + 48), 3 * ways_bytes(blocks)
+    worker, held = blocks.largest(1) * (WAYS_BYTES + 16), 3 * ways_bytes(blocks)
+    worker += 4 * blocks.largest(1) * rule.dtype.itemsize
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, rule, results)

@@ -19,10 +19,10 @@ from ...engine.plan import StreamPlan
 from ...engine.proof import Limits
 from ...engine.run import Run
 from ...errors import InputError, StoreError
-from ...grid import Block
+from ...grid import Block, ceil_div
 from ...io.places import PlacesLike
 from ...store import Layer, TileStore
-from ..along_flow.basin_table import figures
+from ..along_flow.basin_table import band_bytes, bands, figures, joined
 from ..along_flow.block import FlowBlock
 from ..along_flow.entries import Beyond
 from ..along_flow.kernels import TAKE
@@ -36,8 +36,8 @@ from .pour_points import HOLDS, PourPoints, naming_nearest, points_layer
 from .proof import plan_watershed, verify_watershed
 from .table import LINK_BYTES, PLANNED_LINKS, LinkRows, PointRows
 
-POINT_BYTES = 140
-"""Of a pour point, with its row of the table."""
+POINT_BYTES, END_BYTES = 140, 100
+"""Of a pour point, with its row of the table; and while its block is finished."""
 LINKS_BYTES = PLANNED_LINKS * LINK_BYTES
 """Of the table of so many links that is planned for."""
 
@@ -71,6 +71,14 @@ class WatershedLabels(FlowLabels):
             # Nearly all of it is 0, but few tiles are without a point where there are many.
             OutputLayer(points_layer(self.into), number, 0, HOLDS, holds, compress="zstd"),
         )
+
+    @property
+    def worker_bytes(self) -> int:
+        if self.points is None:  # links may be at every cell
+            return super().worker_bytes
+        ring = self.blocks.largest(1)
+        beside = 12 + ceil_div(END_BYTES * min(self._count, ring), ring)
+        return beside if self.table is None else band_bytes(self.blocks, beside, 120)
 
     @property
     def held_bytes(self) -> int:
@@ -141,10 +149,12 @@ class WatershedLabels(FlowLabels):
             return None
         after = block.after(ends)
         beyond = np.where(after < 0, 0, found.ravel()[np.maximum(after, 0)].astype(np.int64))
-        r0, r1, c0, _ = block.window
-        labels, areas = inner.astype(np.int64), self.units[0][r0:r1]
-        rows = figures(labels, block.edge, None, areas, (r0, c0))
-        return *rows, own, block.globally(ends), beyond
+        (r0, _, c0, _), edge, areas = block.window, block.edge, self.units[0]
+        rows = [
+            figures(inner[band], edge[band], None, areas[r0:][band], (r0 + band.start, c0))
+            for band in bands(inner.shape)
+        ]
+        return *joined(rows), own, block.globally(ends), beyond
 
     def _own(self, block: FlowBlock, cells: list[np.ndarray]) -> np.ndarray:
         """Labels of links, int64, or numbers of pour points, uint32, see `labelled`."""

@@ -24,7 +24,7 @@ from ...grid import Block
 from ...store import Layer, TileStore
 from ..common.codes import open_directions, open_links
 from ..common.proof_kernels import check_labels
-from ..common.proof_paths import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
+from ..common.proof_paths import WAYS_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
 from .pour_points import HOLDS, digest, points_layer
 
 _POINT_BYTES = 100
@@ -126,7 +126,7 @@ def plan_watershed(
 ) -> list[StreamPlan]:
     """How both passes stream; the layers that are made need not exist yet."""
     blocks = _blocks(codes, marks)
-    worker = blocks.largest(1) * (ORDER_BYTES + 8)
+    worker = blocks.largest(1) * (WAYS_BYTES + 8)
     held = ways_bytes(blocks) + _POINT_BYTES * points
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
