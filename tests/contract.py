@@ -62,8 +62,8 @@ _PREPARED: dict[type, Path] = {}
 """A folder with the store of each class and what belongs to it, to copy."""
 
 
-class Stop(KeyboardInterrupt):
-    """Raised by a test in the middle of a run."""
+class Stop(options.Interrupted):
+    """Raised by a test in the middle of a run, as Ctrl-C is in a command."""
 
 
 def stop_at(share: float):

@@ -10,9 +10,12 @@ tuples and dataclasses in `Operation.messages`.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
+from ..errors import StoreError, TerrainError
 from ..grid import Block
 from ..store.checksums import crc32c, sealed_line, unsealed_line
 from ..store.files import output_errors, write_parts
@@ -31,52 +35,91 @@ _LONGEST = 1 << 26
 class Ledger:
     """The ledger in a file.
 
+    Parameters
+    ----------
+    settings
+        Of the run: records of a run with others are not replayed.
+
     Attributes
     ----------
     filled
         Whether it holds a message.
     """
 
-    def __init__(self, path: Path, messages: Sequence[type]) -> None:
+    def __init__(
+        self, path: Path, messages: Sequence[type], settings: Mapping[str, Any] | None = None
+    ) -> None:
         self._path, self._kinds = path, {kind.__name__: kind for kind in messages}
+        self._of = f"{crc32c(json.dumps(settings, sort_keys=True).encode()):08x}"
         self._lock = threading.Lock()
         self._log: Any = None
         self._end = 0  # of the records that were replayed
+        self._replays, self._closed = True, False
+        self._begun: list[bytes] = []  # passes without a record yet
         self.filled = False
 
     def rewind(self) -> None:
         """Begin with the first pass again."""
-        self.close()
-        self._end = 0
+        self._shut()
+        self._end, self._replays = 0, True
+        self._begun.clear()
 
     def replay(self, name: str) -> Iterator[tuple[Block, Any]]:
         """Begin a pass; yield what an earlier run recorded of it: blocks and their messages.
 
         A block may come twice, with equal messages.
         """
-        begin = {"version": __version__, "pass": name}
-        if self._log is None:
+        begin = {"version": __version__, "of": self._of, "pass": name}
+        if self._replays:
             yield from self._replay(begin)
-        if self._log is not None:
-            self._write(begin, [])
+        if not self._replays:
+            self._begun.append(sealed_line(begin))
 
     def _replay(self, begin: dict[str, str]) -> Iterator[tuple[Block, Any]]:
+        self._replays = False
         if not self._path.exists():
-            return self._open()
+            return
         with open(self._path, "rb") as file:
             file.seek(self._end)
-            if unsealed_line(file.readline(_LONGEST)) != begin:
-                return self._open()
-            self._end = file.tell()
-            while (line := unsealed_line(file.readline(_LONGEST))) is not None and "at" in line:
-                arrays = [np.empty(shape, _dtype_of(kind)) for kind, shape in line["arrays"]]
-                if not all(file.readinto(_flat(array).data) == array.nbytes for array in arrays):
-                    return None
-                if [crc32c(_flat(array)) for array in arrays] != line["checksums"]:
-                    return None
+            if _line_of(file) != begin:
+                return
+            self._replays, self._end = True, file.tell()
+            while (found := self._read(file)) is not None:
                 self._end, self.filled = file.tell(), True
-                yield tuple(line["at"]), self._restored(line["message"], arrays)
-        return None
+                yield found
+
+    def _read(self, file: Any) -> tuple[Block, Any] | None:
+        """Read a record; None if the pass has no further one, or it is damaged."""
+        try:
+            line, size = _line_of(file), os.fstat(file.fileno()).st_size
+            (i, j), arrays = line["at"], []
+            if min(i, j) < 0:
+                return None
+            for (kind, shape), checksum in zip(line["arrays"], line["checksums"], strict=True):
+                dtype = _dtype_of(kind)
+                if math.prod(shape) * dtype.itemsize > size - file.tell():
+                    return None
+                array = np.empty(shape, dtype)
+                file.readinto(_flat(array).data)
+                if crc32c(_flat(array)) != checksum:
+                    return None
+                arrays.append(array)
+            return (i, j), self._restored(line["message"], arrays)
+        except Exception:  # of whatever kind: records are solved again
+            return None
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn what records cause that no run of the operation wrote into a clear error."""
+        try:
+            yield
+        except TerrainError:
+            raise
+        except Exception as error:
+            self._path.unlink(missing_ok=True)
+            raise StoreError(
+                f"{self._path}: was not written by this run, and is removed; --resume continues"
+            ) from error
 
     def record(self, at: Block, message: Any) -> None:
         """Record what a block told. Thread-safe."""
@@ -94,25 +137,28 @@ class Ledger:
         self.filled = True
 
     def close(self) -> None:
-        """Close the file."""
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+        """Close the file. Threads that an interrupt left behind write nothing more."""
+        self._closed = True
+        self._shut()
 
-    def _open(self) -> None:
-        """Write from here on, in place of records that were not replayed."""
-        with output_errors(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._log = open(self._path, "ab", buffering=0)  # noqa: SIM115
-            os.ftruncate(self._log.fileno(), self._end)
+    def _shut(self) -> None:
+        with self._lock:
+            if self._log is not None:
+                self._log.close()
+                self._log = None
 
     def _write(self, line: dict[str, Any], arrays: list[np.ndarray]) -> None:
         parts = [sealed_line(line), *(_flat(array) for array in arrays if array.size)]
-        with self._lock:
-            if self._log is None:
-                self._open()
-            with output_errors(self._path):
-                write_parts(self._log, parts)
+        with self._lock, output_errors(self._path):
+            if self._closed:
+                return
+            if self._log is None:  # from here on, in place of records that were not replayed
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._log = open(self._path, "ab", buffering=0)  # noqa: SIM115
+                os.ftruncate(self._log.fileno(), self._end)
+            self._replays = False
+            write_parts(self._log, [*self._begun, *parts])
+            self._begun.clear()
 
     def _plain(self, message: Any, arrays: list[np.ndarray]) -> Any:
         """A message as JSON has it; its arrays are appended to `arrays`."""
@@ -145,6 +191,14 @@ class Ledger:
         if kind in _BUILTIN:
             return _BUILTIN[kind](found)
         return self._kinds[kind](*found)
+
+
+def _line_of(file: Any) -> Any:
+    """The next line; None if it is damaged."""
+    try:
+        return unsealed_line(file.readline(_LONGEST))
+    except (ValueError, RecursionError):
+        return None
 
 
 _BUILTIN = {"tuple": tuple, "list": list, "dict": dict}

@@ -357,10 +357,11 @@ class Run:
         if self.ledger is None or not phase.counted:
             return told
         for at, known in self.ledger.replay(phase.name):
-            valid = self.written(at) or not phase.writes
-            if valid and not told[at] and state.finished(phase, at, True):
-                told[at] = True
-                state.add(phase, at, known)
+            with self.ledger.errors():
+                valid = self.written(at) or not phase.writes
+                if valid and not told[at] and state.finished(phase, at, True):
+                    told[at] = True
+                    state.add(phase, at, known)
         return told
 
     def patch(self, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
@@ -379,11 +380,14 @@ class Run:
         if self.folder is None:
             yield
             return
-        self.ledger = Ledger(self.folder / "ledger", self.operation.messages)
+        operation = self.operation
+        self.ledger = Ledger(self.folder / "ledger", operation.messages, operation.fingerprint())
         try:
             yield
-        except (KeyboardInterrupt, OutputError, ClusterError):
-            if self.ledger.filled:
+        except BaseException as error:
+            # Ctrl-C and SIGTERM are no `Exception`.
+            stopped = isinstance(error, OutputError | ClusterError)
+            if self.ledger.filled and (stopped or not isinstance(error, Exception)):
                 self.keep_spill(True)
             raise
         finally:

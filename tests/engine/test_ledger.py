@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shutil import rmtree
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from contract import Stop, make_store, stop_at
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from terrain_gpu import label_components
 from terrain_gpu.engine import ledger
 from terrain_gpu.engine.ledger import Ledger
+from terrain_gpu.errors import StoreError
+from terrain_gpu.store.checksums import crc32c, sealed_line
 
 
 class Pair(NamedTuple):
@@ -108,13 +113,14 @@ def test_damage_loses_only_what_follows(tmp_path_factory, data):
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("change", ["version", "pass"])
-def test_another_version_or_pass_is_not_replayed(tmp_path, monkeypatch, change):
+@pytest.mark.parametrize("change", ["version", "settings", "pass"])
+def test_another_version_run_or_pass_is_not_replayed(tmp_path, monkeypatch, change):
     path = tmp_path / "log"
     written(path, [("first", [1]), ("second", [2])])
-    found = Ledger(path, KINDS)
+    found = Ledger(path, KINDS, {"rain": 3} if change == "settings" else None)
     if change == "version":
         monkeypatch.setattr(ledger, "__version__", "0")
+    if change != "pass":
         assert list(found.replay("first")) == []
     else:
         assert len(list(found.replay("first"))) == 1
@@ -122,10 +128,87 @@ def test_another_version_or_pass_is_not_replayed(tmp_path, monkeypatch, change):
     found.record((0, 0), 3)
     found.rewind()
     replayed = [list(found.replay(name)) for name in ("first", "other")]
-    assert replayed == (
-        [[((0, 0), 3)], []] if change == "version" else [[((0, 1), 1)], [((0, 0), 3)]]
-    )
+    assert replayed == ([[((0, 1), 1)], [((0, 0), 3)]] if change == "pass" else [[((0, 0), 3)], []])
     found.close()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each),
+    max_leaves=8,
+)
+FORGED = st.fixed_dictionaries(
+    {
+        "at": st.just([0, 0]) | JSON,
+        "message": st.sampled_from([{"array": 0}, {"Pair": [1]}, {"Part": []}, {"os": [1]}]) | JSON,
+        "arrays": st.tuples(
+            st.sampled_from(["|O", "<f8", "|V0", "<U0", "<M8[s]", {"names": ["a"]}]) | JSON,
+            st.sampled_from([[1], [], [-1], [2**62], [2**31, 2**33], [0] * 70]) | JSON,
+        ).map(lambda one: [one])
+        | JSON,
+        "checksums": st.lists(st.integers(0, 2**32), max_size=2) | JSON,
+    }
+)
+
+
+@given(st.one_of(JSON, FORGED))
+@example([])
+@example({"at": [-1, 0], "message": 1, "arrays": [], "checksums": []})
+def test_whatever_a_line_says_is_a_record_or_ignored(tmp_path_factory, value):
+    path = tmp_path_factory.mktemp("ledger") / "log"
+    written(path, [("pass", [1])])
+    with open(path, "ab") as file:
+        file.write(sealed_line(value) + bytes(64))
+    found = Ledger(path, KINDS)
+    kept = list(found.replay("pass"))
+    assert kept[0] == ((0, 1), 1)
+    assert all(min(at) >= 0 for at, _ in kept)
+    found.close()
+
+
+def test_nesting_without_end_is_ignored(tmp_path):
+    path = tmp_path / "log"
+    written(path, [("pass", [1])])
+    deep = b"[" * 200_000 + b"]" * 200_000
+    with open(path, "ab") as file:
+        file.write(deep + b"\t%08x\n" % crc32c(deep))
+    assert list(Ledger(path, KINDS).replay("pass")) == [((0, 1), 1)]
+
+
+def test_what_comes_after_the_end_is_not_written(tmp_path):
+    """Threads that a second Ctrl-C leaves behind neither cut the file nor make its folder again."""
+    path = tmp_path / "spill" / "log"
+    made = Ledger(path, KINDS)
+    list(made.replay("pass"))
+    made.record((0, 0), 1)
+    made.close()
+    before = path.read_bytes()
+    made.record((0, 1), 2)
+    assert path.read_bytes() == before
+    rmtree(path.parent)
+    made.record((0, 1), 2)
+    assert not path.parent.exists()
+
+
+def test_without_records_there_is_no_file(tmp_path):
+    path = tmp_path / "log"
+    written(path, [("first", []), ("second", [])])
+    assert not path.exists()
+
+
+def test_a_message_that_no_block_tells_is_a_clear_error(tmp_path, no_fsync):
+    data = np.random.default_rng(1).integers(0, 9, (100, 150)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, -1, 64)
+    asked = {"threads": 1, "progress": stop_at(0.4)}
+    with pytest.raises(Stop):
+        label_components(store, "elevation > 3", **asked)
+    (path,) = store.glob(".incomplete/*.spill/ledger")
+    lines = path.read_bytes().split(b"\n")
+    forged = {"at": [0, 0], "message": {"tuple": ["?", 1]}, "arrays": [], "checksums": []}
+    path.write_bytes(lines[0] + b"\n" + sealed_line(forged))
+    with pytest.raises(StoreError, match=r"ledger: was not written by this run, and is rem"):
+        label_components(store, "elevation > 3", resume=True)
+    assert label_components(store, "elevation > 3", resume=True).cells == (data > 3).sum()
 
 
 def test_unknown_messages_are_refused(tmp_path):
