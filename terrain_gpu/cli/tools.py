@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..arguments import cells_away, counting, levels_above, not_negative
+from ..arguments import amount, cells_away, counting, levels_above, not_negative
 from ..tool import PathLike, Tool, ToolOption, as_option, described, drawn, options_of, spelled
 from ..tools import tool_of
 from . import forms, options, path_forms
@@ -110,7 +110,9 @@ def options_for(one: ToolOption) -> list[Any]:
         return [click.argument(one.name, metavar=one.option.metavar)]
     if one.type is bool:
         return [click.option(as_option(one.name), is_flag=True, default=False, help=text)]
-    kind: Any = NumberOrText() if one.type == float | str else str
+    # Amounts are text, such as 5km2, and messages show them as they were given.
+    number = one.type == float | str and one.check is not amount
+    kind: Any = NumberOrText() if number else str
     if one.choices:
         words = [str(value) for value in one.choices]
         kind = (options.NumberChoice if isinstance(one.choices[0], int) else click.Choice)(words)
