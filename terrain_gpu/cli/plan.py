@@ -26,6 +26,7 @@ from ..errors import InputError
 from ..grid import MAX_SIDE, BlockGrid
 from ..paths.cost.models import row_of
 from ..spanning_tree.weights import WEIGHTS
+from ..tool import as_option
 from ..tools import TOOLS, tool_of
 from . import options
 from .path_forms import CostType, name_frictions
@@ -425,7 +426,7 @@ def _refuse(purpose: str, problem: dict[str, Any]) -> None:
     for name, value in problem.items():
         if value and purpose not in NEEDS[name]:
             needed = " or --for ".join(NEEDS[name])
-            raise click.UsageError(f"--{name} needs --for {needed}: give that too")
+            raise click.UsageError(f"{as_option(name)} needs --for {needed}: give that too")
     if purpose in ("cost-matrix", "least-cost-network") and problem["points"] is None:
         raise click.UsageError(f"--for {purpose} needs --points: the number of places")
     if (method := problem["method"]) is not None and method not in METHODS[purpose]:
