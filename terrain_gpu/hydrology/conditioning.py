@@ -1,7 +1,7 @@
-"""What flow directions need: a spanning tree of elevations, burned or breached first, or filled.
+"""Compute what flow directions need: burned or breached elevations, a spanning tree, a filled DEM.
 
-`provide` computes what a store lacks. A layer made from other elevations or with other settings is
-refused, or replaced with --overwrite.
+`provide` computes the layers that a store lacks. A layer made from other elevations or with other
+settings causes an error, or is replaced with --overwrite.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .forest import source
 from .forest.source import open_forest
 
 Show = Callable[[str], AbstractContextManager[Progress]]
-"""Shows the progress of a named step."""
+"""A function that shows the progress of a named step."""
 
 
 def provide(
@@ -51,12 +51,13 @@ def provide(
     Parameters
     ----------
     settings
-        How a user asked for directions; None for other tools, which need those over `heights_in`.
+        The settings with which a user asked for directions; None for other tools, which need
+        directions over `heights_in`.
 
     Returns
     -------
     dict
-        Seconds of each layer that was computed.
+        The seconds for each layer that was computed.
     """
     depressions, flats = ways_of(asked.depressions, asked.flats)
     ends, layer = Asked.of(asked.outlets, asked.add_outlets), asked.layer
@@ -102,7 +103,7 @@ def provide(
 
 
 def _refuse_outlets(store: TileStore, asked: Asked) -> None:
-    """Refuse, before a spanning tree is computed for them, outlets that cannot be."""
+    """Reject outlets that cannot be used, before a spanning tree is computed."""
     if TREE not in store:
         Outlets.of(heights_in(store), *asked)
 
@@ -115,30 +116,30 @@ def provide_heights(
     replace: bool = False,
     **how: Any,
 ) -> dict[str, float]:
-    """Run an operation on heights, unless its layer is there, of the same heights and settings.
+    """Run an operation on elevations, unless its layer exists with the same inputs and settings.
 
     Parameters
     ----------
     replace
-        Whether another layer of the operation is replaced.
+        Whether to replace a layer made from other inputs or with other settings.
     how
-        Of all steps, see `prerequisites.how_of`.
+        Options of all steps; see `prerequisites.how_of`.
 
     Returns
     -------
     dict
-        Seconds of each step that was run.
+        The seconds of the step, if it was run.
 
     Raises
     ------
     StoreError
-        when there is another layer, unless it is replaced.
+        If such a layer exists and is not replaced.
     """
     name = operation.outputs[0].name
-    there = name in store
-    if there and not (differs := _differences(store, operation)):
+    exists = name in store
+    if exists and not (differs := _differences(store, operation)):
         return {}
-    if there and not replace:
+    if exists and not replace:
         raise StoreError(f"{store.path / name}: made {differs}; --overwrite replaces it")
     for one in ("backend", "device", "gpu_memory_limit"):  # these run on the CPU
         how.pop(one, None)
@@ -148,17 +149,17 @@ def provide_heights(
 
 
 def _replacing(how: dict[str, Any], replace: bool) -> dict[str, Any]:
-    """The arguments of a step that may replace a finished layer, not only an unfinished run."""
+    """Return the options of a step that may replace a finished layer, not only resume a run."""
     return {**how, "overwrite": True} if replace else how
 
 
 def _differences(store: TileStore, operation: Operation) -> str:
-    """Say in which settings the layer of an operation differs; empty if in none."""
+    """Say in which settings the layer of an operation differs; empty if it does not."""
     (output,) = operation.outputs
     recorded = store.layer(output.name).info.get("settings") or {}
     asked = operation.fingerprint()
     differs = [name for name in asked if recorded.get(name) != asked[name]]
-    cells = {"of": "from other heights", "streams": "with other streams"}
+    cells = {"of": "from other elevations", "streams": "with other streams"}
     return ", ".join(
         cells.get(name, f"with {name} {recorded.get(name)}, not {asked[name]}") for name in differs
     )
@@ -177,21 +178,22 @@ def provide_tree(
     Parameters
     ----------
     layer
-        The heights that it must be of. None: those of the one that is there, else `heights_in`.
+        The elevations that it must be computed from. None accepts any existing forest, and
+        otherwise means `heights_in`.
     replace
-        Whether one of other heights is replaced.
+        Whether to replace a forest of other elevations.
     how
-        Of all steps, see `prerequisites.how_of`.
+        Options of all steps; see `prerequisites.how_of`.
 
     Returns
     -------
     dict
-        Seconds of each step that was run.
+        The seconds of the step, if it was run.
 
     Raises
     ------
     StoreError
-        when there is one of other heights, unless it is replaced; or these are directions.
+        If there is a forest of other elevations that is not replaced, or `layer` holds directions.
     """
     if TREE in store and (layer is None or _is_tree_of(store, layer)):
         refuse_stale(store, TREE)
@@ -205,39 +207,40 @@ def provide_tree(
 
 
 def heights_in(store: TileStore, *, plain: bool = False) -> Layer:
-    """As `source.heights_in`.
+    """Return the default elevation layer; see `source.heights_in`.
 
     Parameters
     ----------
     plain
-        Not breached or burned heights, but those that they were made from.
+        Instead of breached or burned elevations, return those that they were made from.
     """
-    found = source.heights_in(store)
+    layer = source.heights_in(store)
     passed = set[str]()
-    while plain and found.name not in passed:  # metadata could lead in a circle
-        passed.add(found.name)
-        settings = found.info.get("settings") or {}
+    while plain and layer.name not in passed:  # damaged metadata could form a loop
+        passed.add(layer.name)
+        settings = layer.info.get("settings") or {}
         before = settings.get(Breach.mark) or settings.get(Burn.mark)
-        found = store.layer(before) if before else found
-    return found
+        layer = store.layer(before) if before else layer
+    return layer
 
 
 def refuse_tree(store: TileStore, layer: str, *, made: bool = False) -> None:
-    """Refuse a spanning forest of other heights, or of another weight, if there is one.
+    """Reject a spanning forest of other elevations or of another weight, if there is one.
 
     Parameters
     ----------
     made
-        Whether these heights are made on the way, so that --layer names others.
+        Whether the elevations are made in a previous step, so that --layer names others.
 
     Raises
     ------
     StoreError
+        If there is such a forest.
     """
     if TREE in store and not _is_tree_of(store, layer):
         forest = open_forest(store)
         theirs, weight = forest.cells.name, forest.weight.name
-        is_of = f"the tree of the heights of layer {theirs}, not of {layer}"
+        is_of = f"the tree of the elevations of layer {theirs}, not of {layer}"
         follow = "" if made else f", flow-direction --layer {theirs} follows it"
         if weight != "flow":
             is_of, follow = f"of weight {weight}, not flow", ""
@@ -247,7 +250,7 @@ def refuse_tree(store: TileStore, layer: str, *, made: bool = False) -> None:
 
 
 def _is_tree_of(store: TileStore, layer: str) -> bool:
-    """Whether the spanning forest has the weight "flow" and is of these heights."""
+    """Whether the spanning forest has weight "flow" and was computed from this layer."""
     try:
         forest = open_forest(store)
     except StoreError:
@@ -265,9 +268,26 @@ def provide_filled(
     replace: bool = False,
     **how: Any,
 ) -> dict[str, float]:
-    """Fill depressions for outlets, unless it was done, or the layer has another name.
+    """Fill depressions for the given outlets, unless that was done, or `name` is not the default.
 
-    Heights, `layer` and `replace` are as for `provide_tree`.
+    Parameters
+    ----------
+    name
+        The filled layer. Layers of other names than `FILLED` are left to the user.
+    asked
+        The outlets.
+    layer, replace
+        As for `provide_tree`.
+
+    Returns
+    -------
+    dict
+        The seconds of each step that was run.
+
+    Raises
+    ------
+    StoreError
+        If there is a layer filled for others that is not replaced; also as for `provide_tree`.
     """
     if name != FILLED:
         return {}
@@ -292,12 +312,12 @@ def provide_filled(
 
 
 def _refilled(store: TileStore, name: str, layer: str, asked: Asked) -> str:
-    """Say why heights must be filled again: others, other outlets, or changed; empty if not."""
-    changed = f"not filled from the heights that {layer} holds now"
+    """Say why the DEM must be filled again; empty if it need not be."""
+    changed = f"not filled from the elevations that {layer} holds now"
     try:
         recorded = RunRecord(store, store.layer(name))
         if (filled := recorded.get("fill_of", str)) != layer:
-            return f"filled from the heights of layer {filled}, not of {layer}"
+            return f"filled from the elevations of layer {filled}, not of {layer}"
         heights = recorded.input(layer)
         codes = RunRecord(store, recorded.input(recorded.get("directions", str)))
         for one in open_forest(store).identity:
@@ -307,4 +327,4 @@ def _refilled(store: TileStore, name: str, layer: str, asked: Asked) -> str:
         return changed
     if theirs == Outlets.of(heights, *asked).digest:
         return ""
-    return f"filled for {named_outlets(theirs)}, and these are others"
+    return f"filled for {named_outlets(theirs)}, not for those asked for"

@@ -243,5 +243,5 @@ def test_warnings_name_the_raster_and_not_its_temporary_store(tmp_path, monkeypa
         out.write(z, 1)
     ended = programs.forked("terrain-gpu terrain-indices dem.tif --twi twi -o twi.tif")
     assert ended.returncode == 0
-    assert "WARNING: dem.tif: no coordinate system, so map units" in ended.stderr
+    assert "WARNING: dem.tif: no CRS, so map units" in ended.stderr
     assert ".terrain-gpu-" not in ended.stderr

@@ -141,7 +141,7 @@ def test_circles_have_no_basin(tmp_path):
     codes = np.zeros((70, 80), np.uint8)
     codes[10, 63], codes[10, 64] = 1, 16
     store = store_of_codes(tmp_path / "s.zarr", codes)
-    with pytest.raises(StoreError, match="directions lead round in a circle"):
+    with pytest.raises(StoreError, match="directions form a loop"):
         basins(store, directions="codes")
 
 

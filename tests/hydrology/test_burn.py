@@ -123,7 +123,7 @@ def test_heights_that_do_not_fit(tmp_path, dtype, height, depth, nodata):
     z = np.full((70, 80), 100, dtype)
     z[66, 70] = height
     store = make_store(tmp_path / "s.zarr", z, nodata, 64)
-    with pytest.raises(InputError, match=r"row 66, column 70: height .* cannot be lowered by"):
+    with pytest.raises(InputError, match=r"row 66, column 70: elevation .* cannot be lowered by"):
         burn(store, [(66, 70)], depth=depth)
     assert TileStore.open(store).layers == ["elevation"]
 
@@ -211,7 +211,7 @@ def place(tmp_path, monkeypatch):
     [
         ("--depth 0", "depth 0.0: give a height above 0"),
         ("--depth nan", "depth nan: give a height above 0"),
-        ("--depth 2.5", "depth 2.5: the heights are int16; give a whole number"),
+        ("--depth 2.5", "depth 2.5: the elevations are int16; give a whole number"),
         ("--depth 1e9", "cannot be lowered by 1000000000"),
         ("--depth 5 --layer no", "no layer 'no'"),
         ("--depth 5 --into elevation", "--layer already names this layer"),
@@ -220,7 +220,7 @@ def place(tmp_path, monkeypatch):
 )
 def test_what_cannot_be_burned(place, capsys, words, told):
     if "51" in words:  # becomes -1, nodata
-        told = "row 0, column 0: height 50 cannot be lowered by 51"
+        told = "row 0, column 0: elevation 50 cannot be lowered by 51"
     assert call(f"burn s.zarr --streams r.geojson {words}") == 2
     assert told in capsys.readouterr().err
     assert TileStore.open("s.zarr").layers == ["elevation"]
@@ -254,7 +254,7 @@ def test_streams_that_cannot_be_read(place, capsys):
 def test_other_cells_of_the_same_number_are_refused(tmp_path):
     store = make_store(tmp_path / "s.zarr", np.full((70, 80), 9, np.int16), None, 64)
     cells, others = np.array([3, 90, 5000]), np.array([3, 91, 5000])
-    with pytest.raises(VerificationError, match="other cells are lowered than those"):
+    with pytest.raises(VerificationError, match="the lowered cells are not those"):
         run(Burned(str(store), 2, digest_of(cells), cells=others), verify=True)
 
 

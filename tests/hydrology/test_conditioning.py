@@ -71,7 +71,7 @@ def grid():
         (("breach", "tree"), ("breach", "tree")),
         (("breach", "gradient"), ("breach", "gradient")),
         (("fill", "tree"), "filled depressions are flats, which drain by gradients"),
-        (("carve", "gradient"), "gradients lead over filled heights"),
+        (("carve", "gradient"), "gradients need filled depressions"),
     ],
 )
 def test_depressions_and_flats(store, capsys, given, found):
@@ -129,7 +129,7 @@ def test_from_python(store):
     flow_direction(store, into="flow_direction_tree")
     fill(store, directions="flow_direction_tree")
     for depressions in ("carve", "fill"):
-        with pytest.raises(StoreError, match=r"breached heights; give depressions 'breach', or"):
+        with pytest.raises(StoreError, match=r"breached elevations; give depressions 'breach', or"):
             flow_direction(store, depressions=depressions)
     asked = flow_direction(store, depressions="breach", verify=True)
     left = flow_direction(store, into="other")
@@ -186,7 +186,10 @@ def test_layers_of_other_settings_are_replaced_only_when_asked(store, capsys):
         ("burn s.zarr --streams r.geojson --depth 0", "--depth 0.0: give a height above 0"),
         ("breach s.zarr --max-depth nan", "--max-depth nan: give a height above 0"),
         ("flow-accumulation s.zarr --method mfd --exponent -1", "--exponent -1.0 is not a finite"),
-        ("flow-accumulation s.zarr --exponent 2", "--exponent 2.0: leave it out, d8 takes no pow"),
+        (
+            "flow-accumulation s.zarr --exponent 2",
+            "--exponent 2.0 cannot be used with d8, which takes no pow",
+        ),
         ("flow-accumulation s.zarr --weights rain", "no layer 'rain'; it has: elevation"),
         ("hand s.zarr --streams rivers", "no layer 'rivers'; it has: elevation"),
         ("fill-spill-merge s.zarr --rain -1", "--rain -1.0 is not a finite number of at least 0"),
@@ -205,7 +208,7 @@ def test_layers_of_other_settings_are_replaced_only_when_asked(store, capsys):
         ),
         ("terrain-indices s.zarr --twi t --slope own", "no layer 'own'; it has: elevation"),
         ("flow-accumulation s.zarr --method mfd --filled own", "no layer 'own'; it has: elevation"),
-        ("fill s.zarr --epsilon", "heights are int16, and --epsilon raises by steps of"),
+        ("fill s.zarr --epsilon", "elevations are int16, but --epsilon raises cells by the"),
         ("fill s.zarr --keep-larger-than 5x", "--keep-larger-than '5x': give a number of cells"),
     ],
 )
@@ -224,7 +227,7 @@ def test_a_tree_of_other_heights_is_refused_before_the_work(store, capsys):
     assert call("flow-direction s.zarr -q") == 0
     assert call("flow-direction s.zarr --depressions breach --into other -q") == 2
     told = capsys.readouterr().err
-    assert "mst: the tree of the heights of layer elevation, not of breached; flow-d" in told
+    assert "mst: the tree of the elevations of layer elevation, not of breached; flow-d" in told
     assert "--layer" not in told
     assert "breached" not in TileStore.open(store).layers
     assert call("flow-direction s.zarr --depressions breach --into other --overwrite -q") == 0
@@ -244,7 +247,7 @@ def test_a_tree_of_other_heights_is_not_taken_for_that_of_the_elevation(
     over = f"over the heights of layer {name}"
     assert over in capsys.readouterr().out
     before = TileStore.open(store).layers
-    refused = f"mst: the tree of the heights of layer {name}, not of elevation; flow-direction --ov"
+    refused = f"mst: the tree of the elevations of layer {name}, not of elevation; flow-direction"
     for words in (
         *("flow-direction s.zarr", "flow-direction s.zarr --depressions carve --into other"),
         *("flow-direction s.zarr --flats gradient --into other", "hand s.zarr --to-outlets"),
@@ -365,14 +368,14 @@ def test_python_burns_and_breaches_too(store, capsys):
         assert one.info["settings"] == other.info["settings"]
     with pytest.raises(StoreError, match="breached: made with max_distance 9, not 50"):
         flow_direction("p.zarr", **asked, max_depth=8, into="other")
-    with pytest.raises(StoreError, match="mst: the tree of the heights of layer breached, not of"):
+    with pytest.raises(StoreError, match="mst: the tree of the elevations of layer breached, not"):
         flow_direction("p.zarr", layer="elevation", into="other")
     flow_direction("p.zarr", into="other")  # along the tree that is there
     with pytest.raises(InputError, match="max_depth needs depressions breach"):
         flow_direction("p.zarr", max_depth=8)
     with pytest.raises(InputError, match="burn and burn_depth need each other"):
         flow_direction("p.zarr", burn=streams)
-    with pytest.raises(InputError, match="burn: there are no cells"):
+    with pytest.raises(InputError, match="burn: has no cells"):
         flow_direction("p.zarr", burn=[], burn_depth=3, overwrite=True)
     given = flow_direction("p.zarr", np.array([[40, 50]]), depressions="breach", overwrite=True)
     assert given.found["outlets"] == 1
@@ -398,7 +401,7 @@ def test_other_streams_are_replaced_only_when_asked(store, capsys):
         ("--burn r.geojson", "--burn and --burn-depth need each other"),
         ("--burn-depth 5", "--burn and --burn-depth need each other"),
         ("--burn no.gpkg --burn-depth 5", "--burn: no.gpkg"),
-        ("--burn r.geojson --burn-depth 5.5", "Error: --burn-depth 5.5: the heights are int16"),
+        ("--burn r.geojson --burn-depth 5.5", "Error: --burn-depth 5.5: the elevations are int16"),
         ("--depressions breach --max-depth 0", "--max-depth 0.0: give a height above 0"),
         ("--depressions drain", "'drain' is not one of"),
         ("--burn r.geojson --burn-depth 5 -o r.geojson", "--burn already names this file"),

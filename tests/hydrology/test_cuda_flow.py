@@ -224,7 +224,7 @@ def test_circles_are_refused(tmp_path, ring):
         codes[row, col] = code
     store = store_of_codes(tmp_path / "s.zarr", codes)
     row, col, _ = ring[0]
-    told = f"row {row}, column {col}: directions lead round in a circle"
+    told = f"row {row}, column {col}: directions form a loop"
     with pytest.raises(StoreError, match=told):
         flow_accumulation(store, directions="codes", backend="cuda")
     assert TileStore.open(store).layers == ["codes"]
@@ -239,7 +239,7 @@ def test_levels_along_a_circle_are_refused(tmp_path):
     store_of_codes(store, codes, grid=TileStore.open(store).grid, name="round")
     operation = PlainFill(str(store), directions="round")
     place = Placement(find_gpu("cuda", 0, None, None, 64), lambda *told: None)
-    with pytest.raises(StoreError, match="row 70, column 70: directions lead round in a circle"):
+    with pytest.raises(StoreError, match="row 70, column 70: directions form a loop"):
         run_operation(operation, place=place)
 
 

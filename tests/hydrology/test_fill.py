@@ -181,7 +181,7 @@ def test_heights_that_have_no_room_above(tmp_path):
     store = make_store(tmp_path / "s.zarr", data, None, 64)
     spanning_tree(store, weight="flow")
     flow_direction(store)
-    with pytest.raises(InputError, match=r"row \d+, column \d+: must be raised beyond the largest"):
+    with pytest.raises(InputError, match=r"row \d+, column \d+: the filled elevation would exceed"):
         fill(store, epsilon=True)
     assert fill(store).found == {}
 
@@ -190,8 +190,8 @@ def test_epsilon_needs_floats_and_leaves_nothing(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr -q") == 0
     assert call("fill s.zarr --epsilon") == 2
     error = capsys.readouterr().err
-    assert "elevation: heights are int16, and --epsilon raises by steps of" in error
-    assert "make them float32 first (gdal_translate -ot Float32, or astype)" in error
+    assert "elevations are int16, but --epsilon raises cells by the" in error
+    assert "convert them to float32 first (gdal_translate -ot Float32, or astype)" in error
     assert call("fill s.zarr --epsilon --keep-deeper-than 3") == 2
     assert (
         "--epsilon fills every depression; it cannot be combined with --keep-deeper-than"
@@ -354,7 +354,7 @@ def test_fill_to_given_outlets(dem, capsys):
     capsys.readouterr()
     assert call("fill s.zarr --outlet-rowcol 40,50 --into one") == 2
     error = capsys.readouterr().err
-    assert "flow_direction: directions to the outlets 'low_edge', and these are others" in error
+    assert "flow_direction: these directions have the outlets 'low_edge', not those" in error
     words = "fill s.zarr --outlet-rowcol 40,50 --directions to_one --into one --json r.json"
     assert call(words) == 0
     seconds = json.loads(Path("r.json").read_text())["seconds"]
@@ -373,7 +373,7 @@ def test_fill_to_given_outlets(dem, capsys):
         assert same(whole(made.layers["filled"]), found)
     assert call(words + " --overwrite") == 0  # the same outlets
     assert call("fill s.zarr --outlet-rowcol 41,50 --directions to_one --overwrite") == 2
-    assert "to_one: directions to given outlets, and these are others" in capsys.readouterr().err
+    assert "to_one: these directions have given outlets, not those asked" in capsys.readouterr().err
     assert call("verify s.zarr") == 0
 
 

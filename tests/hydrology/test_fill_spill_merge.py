@@ -176,7 +176,7 @@ def test_what_cannot_be(dem, capsys):
     assert call("fill-spill-merge s.zarr --rain runoff") == 2
     assert "no layer 'runoff'" in capsys.readouterr().err
     assert call("fill-spill-merge s.zarr --rain 1e308") == 2
-    assert "more than a float64 holds" in capsys.readouterr().err
+    assert "exceeds the largest float64" in capsys.readouterr().err
     rain = np.ones(dem.shape, np.float32)
     rain[9, 7] = -3
     add_rain("s.zarr", rain)
@@ -193,8 +193,8 @@ def test_what_cannot_be(dem, capsys):
     [
         (lambda depth, wet: depth.__setitem__(wet, depth[wet] + 9), "would flow to a lower"),
         (lambda depth, wet: depth.__setitem__(wet, 0), "would flow to a lower"),
-        (lambda depth, wet: depth.__setitem__(wet, -1), "is not one"),
-        (lambda depth, wet: depth.__setitem__(wet, np.inf), "is not one"),
+        (lambda depth, wet: depth.__setitem__(wet, -1), "is not a depth"),
+        (lambda depth, wet: depth.__setitem__(wet, np.inf), "is not a depth"),
         (lambda depth, wet: depth.__imul__(0), "cells under water"),
     ],
 )

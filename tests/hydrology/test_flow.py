@@ -364,7 +364,7 @@ def test_circles_are_refused(tmp_path, ring):
         codes[row, col] = code
     store = store_of_codes(tmp_path / "s.zarr", codes)
     cells = "|".join(f"row {row}, column {col}" for row, col, _ in ring)
-    with pytest.raises(StoreError, match=rf"({cells}): directions lead round in a circle"):
+    with pytest.raises(StoreError, match=rf"({cells}): directions form a loop"):
         flow_accumulation(store, directions="codes")
     assert TileStore.open(store).layers == ["codes"]
 
@@ -635,7 +635,7 @@ def test_only_directions_have_an_encoding(dem, capsys):
 def test_errors_name_the_raster_and_leave_nothing(dem, tmp_path, capsys):
     before = set(os.listdir(tmp_path))
     assert call("fill dem.tif --epsilon -o x.tif") == 2
-    assert "Error: dem.tif: heights are int16, and --epsilon" in capsys.readouterr().err
+    assert "Error: dem.tif: elevations are int16, but --epsilon" in capsys.readouterr().err
     assert set(os.listdir(tmp_path)) == before
     assert call("fill dem.tif -o x.tif --json report.json") == 0
     result = json.loads(Path("report.json").read_text())["result"]

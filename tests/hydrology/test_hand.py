@@ -149,7 +149,7 @@ def test_circles_without_a_stream_are_refused(tmp_path, cols):
     codes[10, cols[0]], codes[10, cols[1]] = 1, 16
     store = store_of_codes(tmp_path / "s.zarr", codes)
     add_layer(store, "z", np.zeros_like(codes), 64)
-    with pytest.raises(StoreError, match="directions lead round in a circle"):
+    with pytest.raises(StoreError, match="directions form a loop"):
         hand(store, streams="z", directions="codes", layer="z", into="new")
 
 

@@ -148,7 +148,7 @@ def test_wrong_layers_are_refused(tmp_path):
         with pytest.raises(StoreError, match=r"no layer 'slope2'|does not hold uint32 or int64 c"):
             terrain_indices(store, twi="twi", accumulation=name)
     flow_accumulation(store, directions="codes", exclude_self=True, into="above")
-    with pytest.raises(InputError, match="above: leaves out the cell itself; sum again"):
+    with pytest.raises(InputError, match="above: excludes the cell itself; sum again"):
         terrain_indices(store, twi="twi", accumulation="above")
     percent = np.full((70, 80), 5.0)
     percent[66, 3] = 134.5
@@ -210,5 +210,5 @@ def test_map_units_that_may_not_be_metres_are_told(tmp_path, caplog):
     flow_accumulation(store)
     slope(store)
     terrain_indices(store, twi="twi")
-    assert "no coordinate system, so map units are taken as metres" in caplog.text
+    assert "no CRS, so map units are assumed to be metres" in caplog.text
     assert "--crs" in caplog.text

@@ -1,4 +1,4 @@
-"""Given directions that lead round in a circle, or are in another encoding: cells are named."""
+"""Given directions that form a loop, or are in another encoding: cells are named."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def circle(codes, top, left, bottom, right):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("corners", [(70, 10, 75, 30), (60, 60, 66, 70), (5, 5, 5, 6)])
-def test_circles_are_named(place, capsys, command, corners):
+def test_loops_are_named(place, capsys, command, corners):
     """Within a block, over the corner of four, and of two cells; fed by other cells."""
     codes = np.full((130, 140), E, np.uint8)
     cells = circle(codes, *corners)
@@ -72,7 +72,7 @@ def test_circles_are_named(place, capsys, command, corners):
     told = capsys.readouterr().err
     row, col = map(int, re.search(r"row ([0-9]+), column ([0-9]+)", told).groups())
     assert (row, col) == min(cells)
-    listed = re.search(rf"round in a circle of {len(cells)} cells: (\(.*\))", told)[1]
+    listed = re.search(rf"form a loop of {len(cells)} cells: (\(.*\))", told)[1]
     named = [tuple(map(int, one)) for one in re.findall(r"\((\d+), (\d+)\)", listed)]
     assert named[0] == min(cells)
     assert set(named) <= cells

@@ -167,7 +167,7 @@ def test_the_network_computes_the_tree(tmp_path, no_fsync):
         ("hand", {"layer": "bed"}, StoreError, "no layer 'bed'"),
         ("basins", {"table": "t.txt"}, InputError, "the name of a table must end"),
         ("basins", {"into": "elevation"}, StoreError, "layer 'elevation' exists; --overwrite"),
-        ("flow_accumulation", {"exponent": 2}, InputError, "exponent 2.0: leave it out"),
+        ("flow_accumulation", {"exponent": 2}, InputError, "exponent 2.0 cannot be used with"),
         ("terrain_indices", {"slope": "steep"}, StoreError, "no layer 'steep'"),
         ("terrain_indices", {"min_slope": 0}, InputError, "give degrees between 0 and 90"),
         ("streams", {"lines": "l.txt"}, InputError, "l.txt"),

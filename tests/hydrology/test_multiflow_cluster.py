@@ -201,9 +201,7 @@ def test_a_circle(circular, cluster):
     """The message is that of one process."""
     told = []
     for client in (None, cluster):
-        with pytest.raises(
-            StoreError, match=r"a circle of 2 cells: \(70, 59\), \(70, 60\)"
-        ) as error:
+        with pytest.raises(StoreError, match=r"a loop of 2 cells: \(70, 59\), \(70, 60\)") as error:
             run(circular, client=client)
         told.append(str(error.value))
     assert told[0] == told[1]
@@ -217,7 +215,7 @@ def test_a_circle_whatever_workers_lose(circular, data, capacity):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "FlowDispatch", few)
         patch.setattr(remote, "time", Ticking())
-        with pytest.raises(StoreError, match=r"a circle of 2 cells: \(70, 59\), \(70, 60\)"):
+        with pytest.raises(StoreError, match=r"a loop of 2 cells: \(70, 59\), \(70, 60\)"):
             found_by(circular, threads=1, engine=LossyFlows(data.draw, patch))
 
 

@@ -678,7 +678,7 @@ MUTATIONS = {
     "nudged": (nudged, "not the centres of cells"),
     "a detour": (with_a_detour, "not an edge of the forest|no line|not in the network|two lines"),
     "shortened": (shortened, "an edge of the network is on no line"),
-    "turned": (turned, "does not begin at its lesser end"),
+    "turned": (turned, "does not begin at its end with the smaller id"),
     "cut": (cut, "weight is|pass_height is|cut too early"),
     "joined": (joined, "a node lies between its ends"),
     "a cell twice": (

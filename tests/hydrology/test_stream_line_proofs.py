@@ -179,14 +179,14 @@ def change(features, name):
 
 APART = "successive cells are not neighbours|follow the directions|no channel|no link does"
 MUTATIONS = {
-    "dropped": (lambda f: f.pop(3), r"row \d+, column \d+: is on a channel and on no line"),
-    "the last dropped": (lambda f: f.pop(), "is on a channel and on no line"),
-    "all dropped": (lambda f: f.clear(), "is on a channel and on no line"),
+    "dropped": (lambda f: f.pop(3), r"row \d+, column \d+: is on a channel but on no line"),
+    "the last dropped": (lambda f: f.pop(), "is on a channel but on no line"),
+    "all dropped": (lambda f: f.clear(), "is on a channel but on no line"),
     "twice": (lambda f: f.insert(3, f[3]), "line 5: begins where the one before it does"),
     "twice, at the end": (lambda f: f.append(f[3]), "is not in row-major order"),
     "swapped": (swapped, "line 6: is not in row-major order of first cells"),
     "swapped positions": (swapped_attributes, "line 6: is not in row-major order of first cells"),
-    "cut": (cut, "is not in row-major order|ends where no link does|begins where no link does"),
+    "cut": (cut, "is not in row-major order|ends where no link|begins where no link"),
     "joined": (joined, "a link begins between its ends"),
     "shifted": (shifted, APART + "|row-major order|another line"),
     "a detour": (a_detour, APART),
@@ -200,11 +200,11 @@ MUTATIONS = {
     ),
     "without its last cell": (
         lambda f: points(f, long(f)).pop(),
-        "line .* ends where no link does",
+        "line .* ends where no link",
     ),
     "turned": (lambda f: points(f, long(f)).reverse(), APART + "|row-major order"),
     "one cell": (lambda f: points(f, long(f)).__delitem__(slice(1, None)), "fewer than two cells"),
-    "undrawn": (undrawn, "line .*: ends where no link does"),
+    "undrawn": (undrawn, "line .*: ends where no link"),
     "drawn": (drawn, "row-major order|another line"),
     "moved": (partial(moved, start=-1), "line .*: start is -1, no cell"),
     "moved to another cell": (partial(moved, start=0), "row-major order|no link does|no channel"),
@@ -303,7 +303,7 @@ ROWS = "UPDATE {} SET {} WHERE rowid = {}"
         ("DELETE FROM junctions WHERE rowid = 9", "junction 9: "),
         (
             "DELETE FROM junctions WHERE kind = 'outlet' AND rowid > 9",
-            "is missing; [0-9,]+ are righ",
+            "is missing; there must be [0-9,]+",
         ),
         (
             "INSERT INTO junctions (geom, id, kind, upstream, downstream, elevation) "

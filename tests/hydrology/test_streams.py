@@ -126,7 +126,7 @@ def read(layer):
 
 
 def drains(shape, seed, outlets):
-    """Random directions without circles, and sums of cells: a random tree grows from outlets."""
+    """Random directions without loops, and sums of cells: a random tree grows from outlets."""
     rng = np.random.default_rng(seed)
     heights = rng.integers(0, 60, shape)
     places = [tuple(cell) for cell in rng.permutation(reference.listed(heights >= 0))[:outlets]]
@@ -635,7 +635,7 @@ def test_areas_in_degrees(tmp_path):
     with pytest.raises(InputError, match="threshold 60: cells of this raster differ in area"):
         streams(areas, 60)
     other = make_flow(tmp_path / "o.zarr", codes, area, 64, grid)
-    with pytest.raises(InputError, match="does not say that it holds areas"):
+    with pytest.raises(InputError, match="is not recorded as holding areas"):
         streams(other, "5000 km2")
     assert streams(other, 5e9).cells == (area >= 5e9).sum()
 
@@ -740,7 +740,7 @@ def test_circles(tmp_path, at):
     store = make_flow(tmp_path / "s.zarr", codes, sums)
     with pytest.raises(
         StoreError,
-        match=rf"row {at}, column {at}: .* circle of 12 cells: \({at}, {at}\), \({at}, {at + 1}\)",
+        match=rf"row {at}, column {at}: .* loop of 12 cells: \({at}, {at}\), \({at}, {at + 1}\)",
     ):
         streams(store, 5)
 
@@ -762,7 +762,7 @@ def test_elevations_are_needed_only_for_lines(tmp_path):
         streams(store, 1, lines=tmp_path / "l.geojson", overwrite=True)
     heights = np.array([[-9.0, 3, 2, 1]])
     write(store, "elevation", heights, -9.0, 64, GridSpec(1, 4))
-    with pytest.raises(InputError, match="row 0, column 0 is on a channel and has no value"):
+    with pytest.raises(InputError, match="row 0, column 0 is on a channel but is nodata"):
         streams(store, 1, lines=tmp_path / "l.geojson", overwrite=True)
     with pytest.raises(InputError, match=r"must end in .geojson"):
         streams(store, 1, lines=tmp_path / "l.shp", overwrite=True)

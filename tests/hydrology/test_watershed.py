@@ -494,7 +494,7 @@ def test_circles_have_no_watershed_unless_a_point_breaks_them(tmp_path, on_it):
         found = watershed(store, points, directions="codes", verify=True)
         assert found.report.valid_cells == 2
         points.append((10, 64))
-    with pytest.raises(StoreError, match="directions lead round in a circle"):
+    with pytest.raises(StoreError, match="directions form a loop"):
         watershed(store, points, directions="codes", table=tmp_path / "t.csv", overwrite=True)
 
 
@@ -504,7 +504,7 @@ def test_a_link_that_is_a_circle_has_no_table(tmp_path):
     links[10, 63:65] = 3
     store = store_of_codes(tmp_path / "s.zarr", codes)
     store_of_codes(store, links, nodata=0, name="links")
-    with pytest.raises(StoreError, match=r"circle of 2 cells: \(10, 63\), \(10, 64\);"):
+    with pytest.raises(StoreError, match=r"loop of 2 cells: \(10, 63\), \(10, 64\);"):
         watershed(store, links="links", directions="codes", table=tmp_path / "t.csv")
     assert not (tmp_path / "t.csv").exists()
     assert "watershed" not in TileStore.open(store).layers

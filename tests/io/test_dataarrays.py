@@ -459,7 +459,7 @@ def test_a_corridor_between_places(monkeypatch, reverse):
 
 
 def test_messages_name_the_dataarray():
-    with pytest.raises(InputError, match=r"^DataArray 'dem': heights are int64, and epsilon"):
+    with pytest.raises(InputError, match=r"^DataArray 'dem': elevations are int64, but epsilon"):
         array(HEIGHTS.astype(np.int64)).rename("dem").pipe(terrain_gpu.fill, epsilon=True)
 
 

@@ -1,8 +1,8 @@
 """Sums along the spanning forest, out of core.
 
-1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
-2. *Skeleton*: the outlines are joined in memory, and the flow between blocks is computed.
-3. *Drain*: every block is read again; its inflows and outflows are now known, and it is written.
+1. *Outlines*: read each block once, and contract it to the cells with edges to other blocks.
+2. *Skeleton*: join the outlines in memory, and compute the flow between blocks.
+3. *Drain*: read each block again, now that its inflows and outflows are known, and write it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Accumulation(Layered):
     ----------
     layer
         Number of cells (uint32, or int64 for rasters of 2^32 cells or more) or area (float64) that
-        drains through each cell; 0 where no outlet is reached, and at cells without a value.
+        drains through each cell; 0 for cells that reach no outlet, and for nodata.
     directions
-        uint8 D8 codes towards the outlet (E 1, SE 2, ... NE 128), 0 at outlets, 255 where none is
-        reached; None unless requested.
+        uint8, D8 codes towards the outlet (E 1, SE 2, ... NE 128), 0 at outlets, 255 for cells that
+        reach none; None unless requested.
     outlets, reached
         Number of outlets, and of cells that drain to one.
     report
@@ -94,7 +94,7 @@ def plan_accumulation(
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     size = 8 if areas else count_dtype(rows * cols).itemsize
     blocks, sizes = BlockGrid(rows, cols, block), [size] * sums + [1] * directions
@@ -116,15 +116,15 @@ def plan_accumulation(
 def plan_asked(
     asked: TreeAccumulation, blocks: BlockGrid, types: list[np.dtype], machine: Machine
 ) -> StreamPlan:
-    """Plan what is asked for, on heights of a type, without voids."""
-    how = {"areas": asked.areas, "directions": asked.directions is not None}
+    """Plan a tool on elevations of a data type, without voids."""
+    options = {"areas": asked.areas, "directions": asked.directions is not None}
     shape = blocks.rows, blocks.cols
-    return plan_accumulation(*shape, types[0], blocks.block, **how, machine=machine)
+    return plan_accumulation(*shape, types[0], blocks.block, **options, machine=machine)
 
 
 @dataclass(frozen=True)
 class Accumulate(Operation):
-    """The operation. `digest` identifies the outlets; other fields are as of the tool."""
+    """The operation. `digest` identifies the outlets; other fields are options of the tool."""
 
     store: str
     digest: str = BORDER
@@ -161,17 +161,17 @@ class Accumulate(Operation):
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        found = []
+        layers = []
         if self.into is not None:
             like = self.rule.dtype, self.rule.nodata, "sums"
             described = described_sums(self.grid, None, "sum", self.areas)
-            found.append(OutputLayer(self.into, *like, described=described))
+            layers.append(OutputLayer(self.into, *like, described=described))
         if self.directions is not None:
             code = np.dtype(np.uint8)
-            found.append(
+            layers.append(
                 OutputLayer(self.directions, code, NOWHERE, "drainage directions", ENCODING)
             )
-        return tuple(found)
+        return tuple(layers)
 
     @property
     def measures(self) -> tuple[Measured, ...]:
@@ -179,8 +179,8 @@ class Accumulate(Operation):
 
     def settings(self) -> dict[str, Any]:
         added = Outlets(self.digest, self.places).added(self.grid.cols)
-        more = {"added_outlets": added} if added else {}
-        return {"outlets": self.digest, **more, "areas": self.areas}
+        extra = {"added_outlets": added} if added else {}
+        return {"outlets": self.digest, **extra, "areas": self.areas}
 
     def plan(self, machine: Machine) -> StreamPlan:
         cells = self.layers[0]
@@ -251,8 +251,8 @@ class Accumulate(Operation):
     def plan_verify(self, machine: Machine) -> None:
         if self.directions is None:
             raise ArgumentError(
-                "{verify} adds the sums up along the directions; name a layer for these, too: "
-                "{directions}"
+                "{verify} needs the directions along which sums are added up; also name a layer "
+                "for them: {directions}"
             )
         *sums, codes = self.outputs
         given = 0 if self.places is None else len(self.places)
@@ -276,14 +276,13 @@ class Accumulate(Operation):
 
 
 class _Drainage(State):
-    """The outlines of all blocks; then the flows between them."""
+    """The outlines of all blocks, then the flows between them."""
 
     def __init__(self, heights: Layer, plan: StreamPlan, has_voids: bool) -> None:
         self._heights, self._blocks = heights, heights.blocks
         self._voids = Voids(self._blocks) if has_voids else None
-        beside = known_bytes(self._blocks) if has_voids else 0
-        how = {"vertex": VERTEX_BYTES, "beside": beside}
-        self._skeleton = planned_skeleton(plan, heights.dtype, **how)
+        sizes = {"vertex": VERTEX_BYTES, "beside": known_bytes(self._blocks) if has_voids else 0}
+        self._skeleton = planned_skeleton(plan, heights.dtype, **sizes)
         self._flows: Flows | None = None
         self._found = {"cells": 0, "outlets": 0}
 
@@ -317,11 +316,12 @@ class _Drainage(State):
 
 
 def refuse(asked: TreeAccumulation, store: TileStore) -> None:
-    """Refuse outlets that cannot be, before a spanning forest is computed for them.
+    """Reject outlets that cannot be used, before a spanning forest is computed.
 
     Raises
     ------
     InputError
+        As for `Outlets.of`.
     """
     if TREE not in store:
         outlets = BORDER if asked.outlets is None else asked.outlets
@@ -329,17 +329,17 @@ def refuse(asked: TreeAccumulation, store: TileStore) -> None:
 
 
 def operation_of(store: TileStore | None, asked: TreeAccumulation) -> Accumulate:
-    """Return the operation, once the outlets are checked."""
+    """Return the operation after checking the outlets."""
     assert store is not None, "`plan_asked` plans"
     forest, outlets = open_drained(store, "drainage"), asked.outlets
-    if outlets is None:  # without slopes, no edge outwards has its place among the others
+    if outlets is None:  # low outlets need outward edges, which only weights with slopes can order
         outlets = LOW_BORDER if forest.weight.slopes else BORDER
     ends = Outlets.of(forest.cells, outlets, asked.add_outlets)
     if is_low(ends.digest) and not forest.weight.slopes:
         raise StoreError(
-            f"{forest.edges.path}: outlets {outlets!r} need a spanning forest of weight flow, this "
-            f"has weight {forest.weight.name}; give 'edge' or 'border', or compute it again "
-            "(compute-mst --weight flow --overwrite)"
+            f"{forest.edges.path}: outlets {outlets!r} need a spanning forest of weight flow, but "
+            f"this one has weight {forest.weight.name}; give 'edge' or 'border', or compute it "
+            "again (compute-mst --weight flow --overwrite)"
         )
     named = asked.into, asked.directions
     return Accumulate(str(store.path), ends.digest, asked.areas, *named, ends.places)

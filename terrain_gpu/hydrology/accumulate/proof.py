@@ -1,25 +1,25 @@
 """Proof that sums and directions of drainage are right: `verify_drainage`.
 
-Nothing is shared with the program that drains but the forest, the weights of its edges, and the
-values of cells. Directions are right exactly when
+It shares nothing with the program that drains except the forest, the weights of its edges, and the
+values of cells. Directions are right exactly if
 
-1. every cell with a value is an outlet (code 0), drains along an edge of the forest, or reaches
-   none (255); the outlets are those that were asked for; and no edge of the forest joins a cell
-   that drains to one that does not, so that all trees with an outlet drain;
-2. directions never lead round in a circle: then each leads to an outlet;
+1. every valid cell is an outlet (code 0), drains along an edge of the forest, or reaches no outlet
+   (255); the outlets are those that were asked for; and no edge of the forest joins a cell that
+   drains to one that does not, so that all trees with an outlet drain;
+2. directions have no loops, so that each flow path ends at an outlet;
 3. every edge of the forest between two cells of which neither drains into the other is heavier, in
-   the total order of edges, than all edges on the ways from both to their outlets. By the cycle
-   property the directions are then the minimum spanning forest relative to the outlets.
+   the total order of edges, than all edges on the flow paths from both to their outlets. By the
+   cycle property, the directions are then the minimum spanning forest relative to the outlets.
 
-Sums are right when each is the value of its cell and the sums of those that drain into it. They are
-added again, as whole numbers, and compared bit for bit.
+Sums are right if each is the value of its cell plus the sums of those that drain into it. They are
+added up again, as whole numbers, and compared bit for bit.
 
-A block knows the way from each of its cells until it leaves the block. What must be known beyond is
-kept for cells at which ways leave or enter: the heaviest edge and the sum of what lies within the
-block, and the lightest edge that must be heavier than the rest of the way. Between two passes over
-the blocks these are followed from block to block. Memory is O(rim).
+A block knows the flow path of each of its cells up to where it leaves the block. For cells where
+paths leave or enter, it records the heaviest edge and the sum within the block, and the lightest
+edge that must be heavier than the rest of the path. Between two passes over the blocks, these are
+followed from block to block. Memory is O(rim).
 
-That the layer "mst" is the minimum spanning forest is another proof's, `spanning_tree.proof`.
+Another proof, `spanning_tree.proof`, shows that the layer "mst" is the minimum spanning forest.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from ..forest.source import Forest, open_forest
 
 _NAMES = ("E", "SE", "S", "SW", "W", "NW", "N", "NE")
 _MOST = {"u": np.iinfo(np.uint64).max, "c": np.inf}
-"""A key greater than all others, by kind."""
+"""A key greater than all others, by kind of data type."""
 
 
 def verify_drainage(
@@ -94,44 +94,44 @@ def verify_drainage(
     codes
         The layer of directions, uint8.
     sums
-        The layer of sums, int64 cells or float64 areas; None if there is none.
+        The layer of sums: uint32 or int64 cells, or float64 areas; None if there is none.
     outlets
-        A name, see `hydrology.common.outlets`, or a digest, see `outlets_digest`, or both.
+        A name, see `hydrology.common.outlets`; a digest, see `outlets_digest`; or both.
     areas
         Whether areas are summed.
     expected
         The recorded "cells" and "outlets".
     added
-        Ids of outlets in addition to those of a name.
+        Ids of outlets added to those of a name.
 
     Returns
     -------
     dict
-        "cells" with a value, "outlets", and "reached", cells that drain to them.
+        The numbers of valid "cells", of "outlets", and of cells that drain to them, "reached".
 
     Raises
     ------
     VerificationError
-        at the first violation found.
+        If a direction, a sum or a total is wrong; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     checker = _DrainageChecker(forest, codes, outlets, expected, added)
     checker.run(limits)
     if sums is not None:
         verify_sums(codes, sums, SumRule(forest.cells.grid, areas), limits)
-    found = {"cells": checker.cells, "outlets": checker.outlets}
-    for name, value in found.items():
+    totals = {"cells": checker.cells, "outlets": checker.outlets}
+    for name, value in totals.items():
         wrong_totals(codes, name, value, expected.get(name))
-    return {**found, "reached": checker.reached}
+    return {**totals, "reached": checker.reached}
 
 
 def verify_stored_drainage(
     store: TileStore, codes: Layer, sums: Layer | None, limits: Limits
 ) -> dict[str, Any]:
-    """`verify_drainage` of layers, from what is recorded with them."""
+    """Check layers with `verify_drainage` and the settings recorded with them."""
     recorded = RunRecord(store, codes)
     forest = open_forest(store)
     for layer in (forest.cells, forest.edges):
@@ -152,26 +152,28 @@ def verify_stored_drainage(
 
 
 def outlets_digest(cells: np.ndarray, cols: int) -> str:
-    """The digest of outlets, from their ids in a raster of `cols` columns."""
+    """Return the digest of outlets, from their ids in a raster of `cols` columns."""
     places = np.stack(np.divmod(np.sort(cells), cols), axis=1)
     return hashlib.sha256(np.ascontiguousarray(places).tobytes()).hexdigest()
 
 
 class _Ways(NamedTuple):
-    """The ways of a block that go on in other blocks, or come from there.
+    """The flow paths of a block that continue in other blocks or come from there.
 
     Attributes
     ----------
     leaving, target
-        Ids of the cells at which ways leave it, and of those that they drain to.
+        Ids of the cells where paths leave the block, and of the cells that these drain to.
     top, number
-        Key and id of the edge between both.
+        Key and id of the edge between the two.
     least, least_number
-        Of the lightest edge that must be heavier than what follows; the greatest values if none.
+        Key and id of the lightest edge that must be heavier than the rest of the path; the greatest
+        values if there is none.
     entered, way
-        Ids of the cells into which others drain, and which of `leaving` follows, -1 for an outlet.
+        Ids of the cells where paths enter the block, and the index in `leaving` where each leaves
+        it, -1 for an outlet.
     between, between_number
-        The heaviest edge from there to that.
+        Key and id of the heaviest edge between these two cells.
     """
 
     leaving: np.ndarray
@@ -187,7 +189,7 @@ class _Ways(NamedTuple):
 
 
 _WAY_BYTES = 11 * 8 * 3
-"""Of a cell at which ways leave a block, and of one at which they enter: kept, joined, followed."""
+"""Bytes for a cell where paths leave a block and one where they enter: kept, joined, followed."""
 
 
 def plan_passes(
@@ -199,9 +201,9 @@ def plan_passes(
     outlets: int = 0,
     voids: bool = False,
 ) -> list[StreamPlan]:
-    """How the passes stream: for directions, and two for sums.
+    """Plan the passes: one for directions, and two for sums.
 
-    `outlets` are given ones; with `voids`, there is a pass over them before all others.
+    `outlets` is the number of given outlets. With `voids`, another pass comes first.
     """
     blocks = forest.cells.blocks
     wide = 8 * (forest.cells.dtype.itemsize == 8)  # more bytes of a key
@@ -225,9 +227,9 @@ class _BlockDrainage(NamedTuple):
     Attributes
     ----------
     named
-        Name of the outlets, None for given ones, which are listed.
+        Name of the outlets; None for given cells, which are listed.
     added
-        Sorted ids of outlets in addition to those of a name.
+        Sorted ids of outlets added to those of a name.
     """
 
     forest: Forest
@@ -236,14 +238,14 @@ class _BlockDrainage(NamedTuple):
     added: np.ndarray
 
     def voids(self, at: Block, data: list[np.ndarray]) -> Any:
-        """Look at the voids of a block."""
+        """Find the voids of a block."""
         absent = is_nodata(data[0], self.forest.cells.nodata)
         return BlockVoids(self.codes.blocks).look(at, absent)
 
     def check(
         self, at: Block, data: list[np.ndarray], voids: BlockVoids | None = None
     ) -> tuple[Any, ...]:
-        """Check a block, given what is known of voids beside it; return what `_add` is told."""
+        """Check a block, given the voids around it; return what `_add` takes."""
         heights, forward, codes = data
         r0, _, c0, _ = self.codes.blocks.window(*at)
         ring = self._valid(at, heights)
@@ -259,9 +261,9 @@ class _BlockDrainage(NamedTuple):
         count, cell = order_cells(codes, target, np.empty(size, np.uint8), order)
         order = order[:count]
         if cell >= 0:
-            self._wrong(at, codes, cell, "leads round in a circle", "acyclic")
+            self._wrong(at, codes, cell, "leads into a loop", "acyclic")
         keys = Weight("max", heights.dtype).operands(heights)
-        cells = keys, keys, np.empty((4, 0))  # without slopes, the type of heights is no matter
+        cells = keys, keys, np.empty((4, 0))  # without slopes, elevations are not used
         if (per_length := self.forest.weight.per_length) is not None:
             cells = keys, heights, per_length
         corner = np.array([r0, c0, self.codes.grid.cols])
@@ -274,8 +276,8 @@ class _BlockDrainage(NamedTuple):
         ways = links, low, order, exits, tops, numbers
         cell, k = check_divides(cells, corner, codes, *ways, *least)
         if cell >= 0:
-            other = "outwards" if k == 8 else f"to the {_NAMES[k]}"
-            what = f"drains over a heavier edge than the one {other}, which is the divide"
+            other = "outward edge" if k == 8 else f"edge to the {_NAMES[k]}"
+            what = f"drains across the divide: its {other} is lighter"
             self._wrong(at, codes, cell, what, "minimal")
         mouths = self._globally(at, np.flatnonzero(codes[1:-1, 1:-1] == 0))
         leaving, over, number = np.empty((3, leave), np.int64)
@@ -296,16 +298,16 @@ class _BlockDrainage(NamedTuple):
             tops[into],
             numbers[into],
         )
-        # Cells at the border of the data are not compared with others.
+        # Named outlets need not be listed, since they were checked above.
         listed = mouths[:0] if self.named else mouths
         return int(valid.sum()), len(mouths), listed, count, known
 
     def _outlets(
         self, at: Block, ring: np.ndarray, voids: BlockVoids | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Which cells must be outlets, which can be, and which of these are low ones.
+        """Return masks of the cells that must be outlets, that can be, and of low ones among these.
 
-        `ring`: which cells have a value, with one ring.
+        `ring` is the mask of valid cells of the block and its ring.
         """
         valid = ring[1:-1, 1:-1]
         added = np.zeros(valid.shape, bool)
@@ -319,7 +321,7 @@ class _BlockDrainage(NamedTuple):
         return border | added, border | added, np.zeros_like(added)
 
     def _valid(self, at: Block, heights: np.ndarray) -> np.ndarray:
-        """Which cells have a value, with one ring."""
+        """Return the mask of valid cells of a block and its ring."""
         r0, r1, c0, c1 = self.codes.blocks.window(*at)
         valid = ~is_nodata(heights, self.forest.cells.nodata)
         valid[:1] &= r0 > 0
@@ -329,7 +331,7 @@ class _BlockDrainage(NamedTuple):
         return valid
 
     def _globally(self, at: Block, cells: np.ndarray) -> np.ndarray:
-        """Ids of cells of a block."""
+        """Return the ids in the raster of cells of a block."""
         r0, _, c0, c1 = self.codes.blocks.window(*at)
         row, col = np.divmod(cells.astype(np.int64), c1 - c0)
         return (r0 + row) * self.codes.grid.cols + c0 + col
@@ -363,7 +365,7 @@ class _DrainageChecker:
         self._mouths: list[np.ndarray] = []
 
     def run(self, limits: Limits) -> None:
-        """One pass, and one before it over voids if it matters which of them are outer."""
+        """Run the pass, after one over voids if it matters which of them are outer."""
         forest, blocks, floods = self.forest, self.blocks, self.floods
         of = _BlockDrainage(forest, self.codes, self.named, self.added)
         (self._plan,) = plan_passes(
@@ -397,34 +399,36 @@ class _DrainageChecker:
         self._ways.add(ways, len(ways.leaving))
 
     def _join(self) -> None:
-        """Follow the ways from block to block."""
-        told = self._ways.take()
-        bases = np.cumsum([0, *(len(ways.leaving) for ways in told[:-1])])
-        own = zip(told, bases, strict=True)
-        way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in own])
-        columns = [np.concatenate(column) for column in zip(*told, strict=True)]
-        del told, own
+        """Follow the flow paths from block to block."""
+        parts = self._ways.take()
+        bases = np.cumsum([0, *(len(ways.leaving) for ways in parts[:-1])])
+        based = zip(parts, bases, strict=True)
+        way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in based])
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        del parts, based
         joined = _Ways(*columns)
         entered = np.argsort(joined.entered)
-        # Its block has marked each, for it read the same codes around itself.
+        # Each target is among `entered`, since its block read the same codes around itself.
         at = entered[np.searchsorted(joined.entered, joined.target, sorter=entered)]
         following, between, between_number = way[at], joined.between[at], joined.between_number[at]
         top, number = joined.top, joined.number
-        more = _heavier(between, between_number, top, number)
-        top[more], number[more] = between[more], between_number[more]
+        heavier = _heavier(between, between_number, top, number)
+        top[heavier], number[heavier] = between[heavier], between_number[heavier]
         waiting, order = np.empty((2, len(following)), np.int64)
         count, x = order_ways(following, waiting, order)
         cols = self.grid.cols
         if x >= 0:
             row, col = divmod(int(joined.leaving[x]), cols)
-            wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
+            wrong(self.codes, "direction leads into a loop", "acyclic", row, col)
         join_ways(following, order[:count], top, number)
         less = ~_heavier(joined.least, joined.least_number, top, number)
         less &= joined.least_number < np.iinfo(np.int64).max
         for x in np.flatnonzero(less)[:1].tolist():
             least = int(joined.least_number[x])
             row, col = divmod(least + OUTWARDS if least < 0 else least >> 2, cols)
-            what = "an edge that is a divide, and a way from it to an outlet has a heavier one"
+            what = (
+                "an edge here is a divide, but a flow path from it to an outlet has a heavier one"
+            )
             wrong(self.codes, what, "minimal", row, col)
 
     def _check_outlets(self) -> None:

@@ -1,4 +1,4 @@
-"""The table of basins: their outlets, cell counts and areas, added up on disk block by block."""
+"""The table of basins: outlets, cell counts and areas, added up on disk block by block."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...grid import BlockGrid, GridSpec, ceil_div, cell_centres
 ROW, COL, CELLS, UNITS, EDGE = range(5)
 _ROW_BYTES = 8 * 5
 _ROWS = 1 << 15
-"""Rows read at a time."""
+"""Number of rows read at a time."""
 BAND = 1 << 20
-"""Cells of a block whose figures are found at a time: those of a usual block."""
+"""Number of cells of a block measured at a time: as many as a usual block has."""
 
 
 class BasinRows:
-    """Figures of all basins, int64, in a new file, in the order of their labels."""
+    """The figures of all basins, int64, in a new file in the order of their labels."""
 
     def __init__(self, path: Path, count: int) -> None:
         self.path, self.count = path, count
@@ -38,10 +38,10 @@ class BasinRows:
         Parameters
         ----------
         labels
-            In ascending order, without repetitions.
+            int64, shape (n,), strictly increasing.
         figures
-            int64, shape (n, 5): row and column of the outlet, if it lies in the block, else 0;
-            number of cells, of units of area and of edge cells in the block.
+            int64, shape (n, 5): row and column of the outlet, or 0 if it lies in another block; and
+            the numbers of cells, area units and edge cells in this block.
         """
         breaks = (np.flatnonzero(np.diff(labels) != 1) + 1).tolist()
         with self._lock:
@@ -62,7 +62,10 @@ class BasinRows:
             left, offset = left[done:], offset + done
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the table, some rows at a time; at least once, even without rows."""
+        """Yield the table in parts, at least one even if it has no rows.
+
+        Raises StoreError if the file is incomplete.
+        """
         for start in range(0, max(self.count, 1), _ROWS):
             found = self._read(start, min(_ROWS, self.count - start))
             if not found[:, CELLS].all():
@@ -81,7 +84,7 @@ class BasinRows:
 
 
 def bands(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield the rows of a block, some at a time."""
+    """Yield slices of rows that together cover a block."""
     rows, cols = shape
     step = max(BAND // cols, 1)
     for start in range(0, rows, step):
@@ -110,22 +113,25 @@ def figures(
     units: np.ndarray,
     corner: tuple[int, int],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the arguments of `BasinRows.add` for a block, or some rows of it.
+    """Return the arguments of `BasinRows.add` for a block, or for some of its rows.
 
     Parameters
     ----------
-    labels, edge, outlets
-        Of its cells: the basin, 0 for none; whether they are on the edge of the data; and whether
-        they are outlets, None for not asked.
+    labels
+        The basin of each cell, 0 for none.
+    edge
+        Mask of the cells at the edge of the data.
+    outlets
+        Mask of the outlets, or None to leave their rows and columns 0.
     units
-        int64, shape (rows,): area of a cell.
+        int64, shape (rows,), the area of a cell in each row, in area units.
     corner
-        Row and column of its first cell.
+        Row and column of the first cell.
     """
     flat, cols = labels.ravel(), labels.shape[1]
     new = np.append(True, flat[1:] != flat[:-1])
     new[::cols] = True
-    starts = np.flatnonzero(new)  # of runs along rows, which are fewer than cells
+    starts = np.flatnonzero(new)  # starts of runs along rows: fewer than cells
     lengths = np.diff(starts, append=len(flat))
     ids, which = np.unique(flat[starts], return_inverse=True)
     found = np.zeros((len(ids), 5), np.int64)

@@ -1,4 +1,4 @@
-"""A block of flow directions with one ring of cells, and a thread's work space for it."""
+"""A block of flow directions with a margin of one cell, and a thread's work space for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...grid.neighbours import COL_STEP, ROW_STEP
 from ...store import Layer
 from ..common.code_values import NOWHERE, OUTLET
 from ..common.codes import end_ways, no_code
-from ..common.flow_loops import circle
+from ..common.flow_loops import loop_error
 from .kernels import (
     UNKNOWN,
     end_inside,
@@ -27,20 +27,20 @@ from .kernels import (
 
 
 class FlowWork:
-    """Work space of one thread, flat, for a block and its ring.
+    """Work space of one thread: flat arrays for a block and its ring.
 
     Attributes
     ----------
     exits, order
-        int32, see `kernels.follow` and `kernels.sort_cells`.
+        int32; see `kernels.follow` and `kernels.sort_cells`.
     inflow
-        uint8, see `kernels.sort_cells`.
+        uint8; see `kernels.sort_cells`.
     sums
-        int64.
+        int64, for values of 8 bytes or less; see `FlowBlock.array`.
     """
 
     BYTES = 4 + 4 + 1 + 8
-    """Per cell."""
+    """Bytes per cell."""
 
     def __init__(self, blocks: BlockGrid) -> None:
         n = (min(blocks.block, blocks.rows) + 2) * (min(blocks.block, blocks.cols) + 2)
@@ -55,17 +55,17 @@ class FlowBlock:
     Attributes
     ----------
     layer
-        The directions, for messages.
+        The layer of directions, for messages.
     window
-        Its cells.
+        The window of the block.
     cols
-        Columns of the raster.
+        Number of columns of the raster.
     codes
-        uint8, shape (rows + 2, cols + 2). Ways end in the ring, and at cells of code `OUTLET`.
+        uint8, shape (rows + 2, cols + 2). Flow paths end in the ring and at cells of code `OUTLET`.
     entries
-        int32, indices of the cells at which flow enters the block.
+        int32, flat indices of the cells where flow enters the block.
     work
-        The thread's arrays, which may be longer.
+        The thread's arrays, which may be longer than the block.
     """
 
     layer: Layer
@@ -80,18 +80,18 @@ class FlowBlock:
         return self.codes.size
 
     def globally(self, cells: np.ndarray) -> np.ndarray:
-        """Ids of cells in the raster, int64; -1 for what is not an index."""
+        """Return the ids in the raster of cells, int64; -1 for negative indices."""
         row, col = np.divmod(cells.astype(np.int64), self.codes.shape[1])
         ids = (self.window[0] + row - 1) * self.cols + self.window[2] + col - 1
         return np.where(cells < 0, -1, ids)
 
     def locally(self, ids: np.ndarray) -> np.ndarray:
-        """Indices of cells, int32, from their ids; they lie in the block or its ring."""
+        """Return the flat indices, int32, of ids in the block or its ring."""
         row, col = ids // self.cols - self.window[0], ids % self.cols - self.window[2]
         return ((row + 1) * self.codes.shape[1] + col + 1).astype(np.int32)
 
     def after(self, cells: np.ndarray) -> np.ndarray:
-        """Indices of the cells that cells drain to; -1 where their ways end."""
+        """Return the indices of the cells that the given cells drain to; -1 at ends of paths."""
         code = self.codes.ravel()[cells]
         k = np.unpackbits(code[:, None], axis=1, bitorder="little").argmax(axis=1)
         to = cells + ROW_STEP[k] * self.codes.shape[1] + COL_STEP[k]
@@ -99,73 +99,74 @@ class FlowBlock:
 
     @property
     def outlets(self) -> np.ndarray:
-        """Which cells of the block are outlets."""
+        """Mask of the outlets of the block."""
         return self.codes[1:-1, 1:-1] == OUTLET
 
     @property
     def edge(self) -> np.ndarray:
-        """Which cells of the block lie on the edge of the data and drain inwards."""
+        """Mask of the cells next to nodata that drain but are not outlets."""
         inner = self.codes[1:-1, 1:-1]
         return around(self.codes == NOWHERE) & (inner != NOWHERE) & (inner != OUTLET)
 
     @property
     def ring(self) -> np.ndarray:
-        """Indices of the cells of the ring, int32."""
+        """Flat indices of the cells of the ring, int32."""
         rows, cols = self.codes.shape
         across, down = np.arange(cols), np.arange(cols, (rows - 1) * cols, cols)
         sides = across, down, down + cols - 1, across + (rows - 1) * cols
         return np.concatenate(sides).astype(np.int32)
 
     def array(self, dtype: np.dtype | type) -> np.ndarray:
-        """The sums of the work space as an array of this type, of the shape of the codes."""
+        """Return `FlowWork.sums` as an array of this type and the shape of the codes."""
         return self.work.sums.view(dtype)[: self.size].reshape(self.codes.shape)
 
     def stopped(self, stops: np.ndarray) -> FlowBlock:
-        """This block with ways that end at more cells."""
+        """Return this block with flow paths that also end at the cells of the mask `stops`."""
         return replace(self, codes=self.codes * ~stops)  # `OUTLET` is 0
 
     @cached_property
     def _order(self) -> np.ndarray:
         inflow, order = self.work.inflow[: self.size], self.work.order
         count, at = sort_cells(self.codes, inflow.reshape(self.codes.shape), order)
-        self._refuse_circle(at)
+        self._check_cycle(at)
         return order[:count]
 
     def pass_on(self, sums: np.ndarray, adds: bool) -> None:
-        """Pass sums on to the next cells, see `kernels.pass_on`."""
+        """Pass sums downstream; see `kernels.pass_on`."""
         pass_on(self.codes, self._order, sums, adds)
 
     def follow_all(self, how: int, values: np.ndarray) -> None:
-        """Follow the flow from all cells, see `kernels.follow_all`."""
+        """Follow the flow from all cells; see `kernels.follow_all`."""
         follow_all(self.codes, self._order, how, values)
 
     def follow(self, cells: np.ndarray, how: int, values: np.ndarray) -> np.ndarray:
-        """Follow the flow from some cells, see `kernels.follow`; return their exits.
+        """Follow the flow from some cells, and return their exits; see `kernels.follow`.
 
-        The order of the cells is lost.
+        Overwrites the order of the cells.
         """
         exits, ring = self.work.exits[: self.size], self.ring
         exits[:] = UNKNOWN
         exits[ring] = ring
         at = follow(self.codes, cells, how, exits, values, self.work.order)
-        self._refuse_circle(at)
+        self._check_cycle(at)
         return exits[cells]
 
-    def _refuse_circle(self, at: int) -> None:
+    def _check_cycle(self, at: int) -> None:
+        """Raise an error if a cell lies on a cycle; -1 if none does."""
         if at >= 0:
             row, col = divmod(at, self.codes.shape[1])
-            raise circle(self.layer, self.window[0] + row - 1, self.window[2] + col - 1)
+            raise loop_error(self.layer, self.window[0] + row - 1, self.window[2] + col - 1)
 
 
 def read_flow(
     layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray, work: FlowWork
 ) -> FlowBlock:
-    """Prepare a block of directions that was read with one ring; `codes` are changed.
+    """Prepare a block of directions read with a margin of one cell; changes `codes` in place.
 
     Raises
     ------
     StoreError
-        when a cell holds no D8 code.
+        If a cell holds no D8 code.
     """
     end_ways(layer, grid, window, codes)
     at = first_wrong(codes)

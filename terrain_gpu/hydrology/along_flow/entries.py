@@ -1,8 +1,8 @@
-"""What blocks of flow directions know about each other: where flow enters, and where it goes then.
+"""How flow passes from block to block: the cells where it enters, and where it goes from there.
 
-Flow enters a block at some cells of its rim, its *entries*. From each it leads to an entry of
-another block, or ends inside. Only these arcs are kept in memory, at most one for each cell of the
-rims: sums are passed along them downstream, and values of ways are followed upstream.
+Flow enters a block at some cells of its rim, the *entries*. From each entry it continues to an
+entry of another block, or ends inside. Memory holds only these arcs, at most one per cell of the
+rims. Sums are passed downstream along them; values of flow paths are passed upstream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...engine.operation import Phase, State
 from ...engine.plan import Growing, StreamPlan
 from ...grid import Block, BlockGrid
 from ...plurals import counted
-from ..common.flow_loops import circle
+from ..common.flow_loops import loop_error
 from ..common.weights import Rule, WeightRule
 from .kernels import join_downstream, join_upstream
 
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from .operation import AlongFlow
 
 ENTRY_BYTES = 190
-"""Bytes of an entry while all are joined; before that, about a third of it."""
+"""Bytes per entry while all are joined; before that, about a third of it."""
 
 NONE = np.empty(0, np.int64)
 
 
 def most_entries(blocks: BlockGrid) -> int:
-    """Return how many entries are planned for: one for each cell of the lines between blocks.
+    """Return the number of entries to plan for: one per cell of the lines between blocks.
 
-    DEMs from lidar and satellites have 0.5 to 0.7. At most, there are two.
+    DEMs from lidar and satellites have 0.5 to 0.7 per cell; the maximum is two.
     """
     return blocks.line_cells
 
 
 def entry_bytes(count: int, more: int) -> tuple[int, int]:
-    """Return the bytes of entries while blocks stream, and while all are joined.
+    """Return the bytes that entries need while blocks stream, and while all are joined.
 
-    `more` are bytes of each, all the time, beside `ENTRY_BYTES`.
+    `more` is the number of bytes per entry needed at all times in addition to `ENTRY_BYTES`.
     """
     return count * (ENTRY_BYTES // 3 + more), count * (ENTRY_BYTES + more)
 
 
 class FlowEntries(State):
-    """The entries of all blocks."""
+    """The entries of all blocks, collected and joined."""
 
     def __init__(self, operation: AlongFlow, plan: StreamPlan) -> None:
         self._layer, self._blocks = operation.layers[0], operation.blocks
@@ -58,7 +58,7 @@ class FlowEntries(State):
         self._values = [NONE]
 
     def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
-        """Add a block: ids of its entries and of those that follow, -1 for none; and more."""
+        """Add a block: the ids of its entries, of the next entries (-1 for none), and columns."""
         if phase.writes or known is None:
             return
         self._parts.append(known)
@@ -80,38 +80,41 @@ class FlowEntries(State):
         )
         if not self._parts:
             return NONE, []
-        ids, following, *more = map(np.concatenate, zip(*self._parts, strict=True))
+        ids, following, *columns = map(np.concatenate, zip(*self._parts, strict=True))
         self._parts.clear()
         order = np.argsort(ids)
         self._ids = ids[order]
         following = following[order]
-        found = np.where(following < 0, -1, np.searchsorted(self._ids, following))
-        return found, [column[order] if len(column) == len(order) else column for column in more]
+        following = np.where(following < 0, -1, np.searchsorted(self._ids, following))
+        return following, [
+            column[order] if len(column) == len(order) else column for column in columns
+        ]
 
-    def _refuse_circle(self, entry: int) -> None:
+    def _check_cycle(self, entry: int) -> None:
+        """Raise an error if an entry lies on a cycle; -1 if none does."""
         if entry >= 0:
             row, col = divmod(int(self._ids[entry]), self._blocks.cols)
-            raise circle(self._layer, row, col)
+            raise loop_error(self._layer, row, col)
 
     def among(self, ids: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return which of some cells are entries, and each column of values of these."""
+        """Return those of the cells that are entries, and their values, column by column."""
         if not len(self._ids):
             return NONE, *(values[:0] for values in self._values)
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        known = self._ids[at] == ids
-        return ids[known], *(values[at[known]] for values in self._values)
+        is_entry = self._ids[at] == ids
+        return ids[is_entry], *(values[at[is_entry]] for values in self._values)
 
 
 class Inflows(FlowEntries):
-    """What enters each block.
+    """The amounts that enter each block.
 
-    Blocks add where flow leaves them and what comes of it from their own cells, in one or more
-    columns.
+    Each block adds the cells where flow leaves it, and the amounts that come from its own cells, in
+    one or more columns.
 
     Parameters
     ----------
     rule
-        Says how amounts are joined, see `weights.Rule`.
+        How amounts are combined; see `weights.Rule`. By default they are added.
     """
 
     def __init__(self, operation: AlongFlow, plan: StreamPlan, rule: Rule | None = None) -> None:
@@ -142,30 +145,30 @@ class Inflows(FlowEntries):
         self._values = [np.full(len(following), self._empty, np.int64) for _ in range(columns)]
         for leaving, *amounts in self._left:
             to = np.searchsorted(self._ids, leaving)
-            for values, own in zip(self._values, amounts, strict=True):
-                join.at(values, to, own)
+            for values, added in zip(self._values, amounts, strict=True):
+                join.at(values, to, added)
         self._left.clear()
         for values in self._values:
             waiting = np.empty_like(following)
-            self._refuse_circle(join_upstream(following, waiting, values, self._adds))
+            self._check_cycle(join_upstream(following, waiting, values, self._adds))
 
     def found(self) -> dict[str, Any]:
         return {"without_weight": int(self._counts[0])} if self._weighted else {}
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
-        """Return the cells of the block at which flow enters, and how much."""
+        """Return the cells where flow enters the block, and the amounts."""
         if not phase.writes:
             return None
         return self.among(ring_ids(self._blocks, at, inside=True))
 
 
 class Beyond(FlowEntries):
-    """The value of the way from each entry, or several values.
+    """One or more values of the flow path that starts at each entry.
 
     Parameters
     ----------
     hows
-        For each, see `kernels.follow`.
+        How each value is combined along the path; see `kernels.follow`.
     """
 
     def __init__(self, operation: AlongFlow, plan: StreamPlan, *hows: int) -> None:
@@ -180,11 +183,11 @@ class Beyond(FlowEntries):
             self._combine(following, columns)
 
     def _combine(self, following: np.ndarray, columns: list[np.ndarray]) -> None:
-        """Combine the values of ways, against the flow; in place."""
+        """Combine the values of flow paths against the flow, in place."""
         order, waiting = np.empty((2, len(following)), np.int64)
         self._values = columns
         for how, values in zip(self._hows, columns, strict=True):
-            self._refuse_circle(join_downstream(following, order, waiting, values, how))
+            self._check_cycle(join_downstream(following, order, waiting, values, how))
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         """Return the entries around the block, and their values."""
@@ -194,7 +197,7 @@ class Beyond(FlowEntries):
 
 
 def ring_ids(blocks: BlockGrid, at: Block, *, inside: bool) -> np.ndarray:
-    """Ids of the cells at the rim of a block, or of the ring around it within the raster."""
+    """Ids of the cells at the rim of a block, or of the ring of cells around it, sorted."""
     r0, r1, c0, c1 = blocks.window(*at)
     if not inside:
         r0, r1, c0, c1 = r0 - 1, r1 + 1, c0 - 1, c1 + 1

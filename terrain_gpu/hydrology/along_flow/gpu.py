@@ -1,10 +1,10 @@
-"""What follows from flow directions, over a whole raster on a GPU: `accumulate`, `raise_levels`.
+"""Operations along flow directions on a whole raster on a GPU: `accumulate`, `raise_levels`.
 
-FlowSums are passed down from all cells into which nothing drains; where ways meet, the last one to
-arrive goes on. They are whole numbers, so their order does not matter.
+Sums start at all cells without inflow and are passed downstream. Where flow paths meet, the thread
+that arrives last continues. Sums are whole numbers, so their order does not matter.
 
-For levels, ways are doubled: each cell knows a cell further down its way, and the highest before
-that one, until that is the way's end.
+Levels use pointer doubling: each cell stores a cell further down its flow path and the highest cell
+before it, until that cell is the end of the path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...engine.plan import StreamPlan
 from ...engine.run import Run
 from ...errors import StoreError
 from ..common.codes import no_code
-from ..common.flow_loops import circle
+from ..common.flow_loops import loop_error
 from ..common.gpu import ResidentRaster, plan_resident, resident
 from ..common.sums import SumRule
 from .operation import AlongFlow
@@ -36,12 +36,12 @@ HEAD, END, NOWHERE = 16, 8, 255
 
 
 def macros(dtype: np.dtype, sums: str = "u64") -> dict[str, Any]:
-    """Return the macros of ``cuda/kernels/flow.cu``, for types of heights and of sums."""
+    """Return the macros of ``cuda/kernels/flow.cu`` for a type of elevations and of sums."""
     return {"CELL": CELL_TYPES[dtype.name], "SUM": sums}
 
 
 def variants() -> list[dict[str, Any]]:
-    """Return macros that cover every type of heights, and of sums."""
+    """Return macros that cover every type of elevations and of sums."""
     return [macros(np.dtype(dtype)) for dtype in CELL_TYPES] + [macros(np.dtype(np.uint8), "u32")]
 
 
@@ -51,10 +51,10 @@ def plan_along(operation: AlongFlow, machine: Machine) -> StreamPlan:
     Raises
     ------
     PlanError
-        when the raster does not fit one of the limits.
+        If the raster does not fit the memory limits.
     """
     read, written = [layer.dtype for layer in operation.layers], operation.layers_out[0].dtype
-    # FlowSums need a byte for the flow that a cell waits for; levels words of two cells.
+    # Sums need a byte per cell for the inflow that it waits for; levels a word of two cell indices.
     work = 1 if len(read) == 1 else 8
     return plan_resident(
         operation.blocks,
@@ -67,7 +67,10 @@ def plan_along(operation: AlongFlow, machine: Machine) -> StreamPlan:
 
 
 def accumulate(operation: FlowSums, run: Run) -> dict[str, Any]:
-    """Sum what drains through each cell, and write it; return what is found."""
+    """Write the sum of what drains through each cell.
+
+    Raises StoreError if a cell holds no D8 code, or the directions have a cycle.
+    """
     import cupy
 
     rule = operation.rule
@@ -81,10 +84,10 @@ def accumulate(operation: FlowSums, run: Run) -> dict[str, Any]:
             units = cupy.asarray(rule.units)
             raster.launch("start_sums", steps, units, waiting, sums)
             raster.launch("pass_on", steps, waiting, sums, notes)
-            found = notes.get().tolist()
-            if found[PASSED] != found[DRAINED]:
-                on_circle = (waiting > 0) & (waiting < HEAD) & (steps != NOWHERE)
-                raise _circle(operation, raster, cupy.flatnonzero(on_circle))
+            counts = notes.get().tolist()
+            if counts[PASSED] != counts[DRAINED]:
+                on_cycle = (waiting > 0) & (waiting < HEAD) & (steps != NOWHERE)
+                raise _cycle(operation, raster, cupy.flatnonzero(on_cycle))
             floats, without = rule.dtype.kind == "f", rule.exclude_self
             how = np.int32(floats), np.float64(rule.unit), np.int32(without)
             raster.launch("write_sums", steps, units, *how, sums)
@@ -93,7 +96,10 @@ def accumulate(operation: FlowSums, run: Run) -> dict[str, Any]:
 
 
 def raise_levels(operation: PlainFill, run: Run) -> dict[str, Any]:
-    """Raise each cell to its level, and write that; return what is found."""
+    """Raise each cell to its filled level, and write that.
+
+    Raises StoreError if a cell holds no D8 code, or the directions have a cycle.
+    """
     import cupy
 
     codes, heights = operation.layers
@@ -109,9 +115,9 @@ def raise_levels(operation: PlainFill, run: Run) -> dict[str, Any]:
                 raster.launch("jump", cells, steps, words, left)
                 if not int(left[0]):
                     break
-            else:  # what is farther than all cells of the raster lies on a circle
+            else:  # paths longer than the raster has cells are on a cycle
                 after = (words & np.uint64(0xFFFFFFFF)).astype(np.int64)
-                raise _circle(operation, raster, after[steps[after] < END])
+                raise _cycle(operation, raster, after[steps[after] < END])
             out = raster.empty(heights.dtype)
             raster.launch("levels", cells, words, out)
         raster.write(operation.into, out)
@@ -119,7 +125,7 @@ def raise_levels(operation: PlainFill, run: Run) -> dict[str, Any]:
 
 
 def _read_codes(operation: AlongFlow, raster: ResidentRaster, codes: Any) -> Any:
-    """Replace codes by directions that end where ways do; return the counters."""
+    """Replace codes with directions that stop where flow paths end; return the counters."""
     layer = operation.layers[0]
     notes = raster.cupy.zeros(3, np.uint64)
     notes[BAD] = 2**64 - 1
@@ -133,9 +139,9 @@ def _read_codes(operation: AlongFlow, raster: ResidentRaster, codes: Any) -> Any
     return notes
 
 
-def _circle(operation: AlongFlow, raster: ResidentRaster, cells: Any) -> StoreError:
-    """Return the error for circles: at the first of their cells."""
+def _cycle(operation: AlongFlow, raster: ResidentRaster, cells: Any) -> StoreError:
+    """Return the error for cycles, which names the first of their cells."""
     rows, cols = operation.grid.shape
-    places = map(raster.position, raster.cupy.asnumpy(cells).tolist())
-    first = min((row, col) for row, col in places if row < rows and col < cols)
-    return circle(operation.layers[0], *first)
+    positions = map(raster.position, raster.cupy.asnumpy(cells).tolist())
+    first = min((row, col) for row, col in positions if row < rows and col < cols)
+    return loop_error(operation.layers[0], *first)

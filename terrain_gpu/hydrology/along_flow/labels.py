@@ -1,4 +1,4 @@
-"""What operations that label cells along flow directions share: `FlowLabels`."""
+"""The base of operations that label cells along flow directions: `FlowLabels`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .operation import AlongFlow
 
 
 class FlowLabels(AlongFlow):
-    """An operation that labels cells by where their ways lead, and may write a table of labels."""
+    """An operation that labels cells by the end of their flow path, with an optional table."""
 
     into: str
     table: str | None
@@ -37,19 +37,20 @@ class FlowLabels(AlongFlow):
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
-        """Area of a cell in each row as an integer number of units, and the unit."""
+        """The area of a cell in each row, as an integer number of units; and the unit."""
         return area_units(self.grid)
 
 
 def labelled(
     block: FlowBlock, cells: np.ndarray, labels: np.ndarray, dtype: np.dtype | type
 ) -> np.ndarray:
-    """The labels of some cells, flat indices within the block, as an array with one ring; else 0.
+    """Return an array of the block and its ring with the labels of some cells, 0 elsewhere.
 
-    In the work space, so valid until the next call.
+    `cells` are flat indices in the block without its ring. The array is a view of the work space,
+    valid until the next call.
     """
-    found = block.array(dtype)
-    found[...] = 0
+    array = block.array(dtype)
+    array[...] = 0
     row, col = np.divmod(cells, block.codes.shape[1] - 2)
-    found[row + 1, col + 1] = labels
-    return found
+    array[row + 1, col + 1] = labels
+    return array

@@ -1,8 +1,8 @@
 """Operations along flow directions: `AlongFlow`.
 
-1. *Ways*: each block is read, and what its entries need to know is found.
-2. The entries of all blocks are joined in memory.
-3. *Cells*: each block is read again, with what it now knows, and written.
+1. *Ways*: read each block, and trace the flow between its entries and exits.
+2. Join the entries of all blocks in memory.
+3. *Cells*: read each block again, together with the values at its rim, and write it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .entries import entry_bytes, most_entries
 
 
 class AlongFlow(Operation):
-    """An operation whose first input is a layer of flow directions."""
+    """An operation whose first input layer holds flow directions."""
 
     directions: str
     halo = 1
     entry_more = 0
-    """Bytes that the state needs for each entry beside `ENTRY_BYTES`."""
+    """Bytes per entry that the state needs in addition to `ENTRY_BYTES`."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -35,17 +35,17 @@ class AlongFlow(Operation):
 
     @property
     def worker_bytes(self) -> int:
-        """Bytes per cell that a worker needs beside `FlowWork`."""
+        """Bytes per cell that a worker needs in addition to `FlowWork`."""
         return 0
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that the state needs beside the entries."""
+        """Bytes that the state needs in addition to the entries."""
         return 0
 
     @property
     def row_bytes(self) -> int:
-        """Bytes that are known about each row of the raster."""
+        """Bytes held per row of the raster: lengths and areas."""
         return PER_ROW if self.measures else 0
 
     @property
@@ -91,13 +91,13 @@ class AlongFlow(Operation):
         return SolvedBlock(tuple(out), self.finish(block, cells[1:], given, out))
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Return what the state adds for a block."""
+        """Return what `FlowEntries.add` receives from a block in the first pass."""
         raise NotImplementedError
 
     def finish(
         self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
     ) -> Any:
-        """Compute the outputs of a block; return what the state adds."""
+        """Write the outputs of a block into `out`; return what the state receives."""
         raise NotImplementedError
 
 
@@ -121,18 +121,18 @@ def plan_flow(
     read, written
         Bytes per cell of each layer.
     worker
-        Bytes per cell that a worker needs beside `FlowWork`.
+        Bytes per cell that a worker needs in addition to `FlowWork`.
     held
-        Bytes that the state needs beside the entries.
+        Bytes that the state needs in addition to the entries.
     entry_more
-        Bytes that it needs for each entry beside `ENTRY_BYTES`.
+        Bytes per entry that the state needs in addition to `ENTRY_BYTES`.
     row_bytes
-        Bytes that are known about each row of the raster.
+        Bytes held per row of the raster.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
     while_streaming, while_joined = entry_bytes(most_entries(blocks), entry_more)

@@ -1,4 +1,4 @@
-"""Drainage basins along flow directions."""
+"""Label drainage basins along flow directions, as an operation: `BasinLabels`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from . import Basins
 from .proof import plan_basins, verify_basins
 
 _FIGURES, _SOME = 48, 16
-"""Bytes of a basin for the table; and cells of a block for each basin that is planned for."""
+"""Bytes per basin for the table; one basin is planned for per `_SOME` cells of a block."""
 
 
 @dataclass(frozen=True)
 class BasinLabels(ToolOperation, FlowLabels):
-    """Labels of drainage basins."""
+    """The operation."""
 
     asked: Basins
 
@@ -80,8 +80,10 @@ class BasinLabels(ToolOperation, FlowLabels):
             return None
         (r0, _, c0, _), edge, areas = block.window, block.edge, self.units[0]
         return [
-            figures(out[0][own], edge[own], outlets[own], areas[r0:][own], (r0 + own.start, c0))
-            for own in bands(out[0].shape)
+            figures(
+                out[0][rows], edge[rows], outlets[rows], areas[r0:][rows], (r0 + rows.start, c0)
+            )
+            for rows in bands(out[0].shape)
         ]
 
     def plan_verify(self, machine: Machine) -> None:
@@ -101,25 +103,27 @@ def worker_bytes(blocks: BlockGrid, *, table: bool) -> int:
 def _numbered(
     block: FlowBlock, outlets: np.ndarray, firsts: np.ndarray, dtype: np.dtype | type
 ) -> np.ndarray:
-    """Numbers of outlets, with one ring, else 0; `firsts` are those of the first ones of each row.
+    """Return an array of the block and its ring with the numbers of outlets, 0 elsewhere.
 
-    In the work space, so valid until the next call.
+    `firsts` holds the number of the first outlet of each row. The array is a view of the work
+    space, valid until the next call.
     """
-    found = block.array(dtype)
-    found[...] = 0
+    numbers = block.array(dtype)
+    numbers[...] = 0
     for rows in bands(outlets.shape):
-        own, inner = outlets[rows], found[1:-1, 1:-1][rows]
-        counts = own.sum(axis=1)
+        here, inner = outlets[rows], numbers[1:-1, 1:-1][rows]
+        counts = here.sum(axis=1)
         before = firsts[rows] - (np.cumsum(counts) - counts)
-        inner[own] = np.arange(counts.sum()) + np.repeat(before, counts)
-    return found
+        inner[here] = np.arange(counts.sum()) + np.repeat(before, counts)
+    return numbers
 
 
 class _Numbers(Beyond):
     """The basin of each entry.
 
-    The outlets of a row of a block get provisional numbers: those of the row of the block times the
-    side of a block, and on. Once all rows are counted, each gets its final number.
+    The outlets in a row of a block first get provisional numbers, counted up from the index of that
+    row among the rows of all blocks times the block size. Once all rows are counted, they get their
+    final numbers.
     """
 
     def __init__(self, operation: BasinLabels, plan: StreamPlan, spill: Path) -> None:
@@ -128,7 +132,7 @@ class _Numbers(Beyond):
         self._operation, self._spill = operation, spill
         advice = ", or convert with a smaller --block-size"
         self._beyond = Excess.of(plan, self._layer.path, advice)
-        # A killed run has added some blocks to the table, but not noted which.
+        # A killed run has added blocks to the table without recording which.
         self.again = operation.table is not None
         self._rows: BasinRows | None = None
         self._firsts = np.zeros((blocks.rows, blocks.shape[1]), np.int64)
@@ -173,7 +177,7 @@ class _Numbers(Beyond):
             self._rows = BasinRows(self._spill / "rows", self.basins)
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
-        """Return the first number of each row; the entries around the block and their basins."""
+        """Return the first number of each row, the entries around the block, and their basins."""
         around = super().given(phase, at)
         if around is None:
             return None

@@ -1,10 +1,10 @@
 """Proof that a layer labels drainage basins: `verify_basins`.
 
-Labels are right exactly when
+Labels are right exactly if
 
 1. the outlets have the numbers 1, 2, ... in row-major order;
-2. every other cell that drains has the label of the next one, and directions lead round in no
-   circle: then each has that of its outlet;
+2. every other cell that drains has the label of the next one, and directions have no loops, so that
+   each cell has the label of its outlet;
 3. cells that do not drain have the label 0.
 """
 
@@ -34,21 +34,21 @@ def verify_basins(
     codes, labels
         Layers of directions and of labels.
     result
-        What is recorded: the number of "basins".
+        The recorded totals: the number of "basins".
 
     Returns
     -------
     dict
-        "basins" and "cells", those that drain.
+        The number of "basins", and of "cells" that drain.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a label or the total is wrong; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     blocks: BlockGrid = codes.blocks
     plans = plan_basins(codes, labels, limits)
@@ -68,7 +68,7 @@ def verify_basins(
         return firsts[r0:r1, at[1], None]
 
     def nothing(at: Block, found: None) -> None:
-        """Nothing is known of a block."""
+        """Blocks return nothing."""
 
     first, second = _reads(codes, labels)
     check_blocks(plans[0], blocks, first, partial(_look, ways.of), add, limits)
@@ -82,7 +82,7 @@ def verify_basins(
 
 
 def _look(ways: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, np.ndarray, BlockFlow]:
-    """What is known of a block: cells that drain, outlets of each row, and its ways."""
+    """Return the number of cells of a block that drain, its outlets per row, and its flow paths."""
     target, order = ways.within(at, data[0])
     r0, r1, _, _ = ways.blocks.window(*at)
     ends = (target == -1).reshape(r1 - r0, -1).sum(axis=1)
@@ -93,13 +93,13 @@ def _check(
     ways: BlockWays, labels: Any, at: Block, data: list[np.ndarray], firsts: np.ndarray
 ) -> None:
     """Check the labels of a block, given the number of the first outlet of each row."""
-    own, found = data
-    target, _ = ways.within(at, own)
+    codes, found = data
+    target, _ = ways.within(at, codes)
     r0, r1, c0, c1 = ways.blocks.window(*at)
     ends = (target == -1).reshape(r1 - r0, -1)
     numbers = np.cumsum(ends, axis=1)
     numbers += firsts - 1
-    cell = check_labels(own, target, found, numbers.ravel())
+    cell = check_labels(codes, target, found, numbers.ravel())
     if cell >= 0:
         row, col = divmod(cell, c1 - c0)
         what = f"label {found[row + 1, col + 1]!s} is not that of the outlet"
@@ -107,7 +107,7 @@ def _check(
 
 
 def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:
-    """How both passes stream; the layer of labels need not exist yet."""
+    """Plan both passes; the layer of labels need not exist yet."""
     blocks = codes.blocks
     held = ways_bytes(blocks) + 4 * 8 * blocks.rows * blocks.shape[1]
     worker = blocks.largest(1) * WAYS_BYTES
@@ -118,7 +118,7 @@ def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:
 
 
 def verify_stored_basins(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_basins` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_basins` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     codes = recorded.input(recorded.get("basins_of", str))
     open_directions(store, codes.name)

@@ -1,8 +1,9 @@
-"""The channels out of pits as lines: `BreachLines`.
+"""Write the channels out of pits as lines, as an operation: `BreachLines`.
 
-1. *Voids* and *pits*, as of `BreachedHeights`.
-2. *Ways*: each block finds those of its own pits, and keeps their steps and figures in a file.
-3. *Writing*: pits come in row-major order, from the files of a row of blocks at a time.
+1. *Voids* and *pits*: as for `BreachedHeights`.
+2. *Ways*: each block finds the channels out of its pits, and stores their steps and figures in a
+   file.
+3. *Writing*: pits are written in row-major order, from the files of one row of blocks at a time.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ _WAY = np.dtype(
     ]
 )
 _STEPS, _LINES = 1 << 16, 1 << 13
-"""Lines are written in batches of so many steps or lines, whatever the blocks."""
+"""Lines are written in batches of this number of steps or lines, whatever the blocks."""
 _STEP_BYTES = 120
-"""Of a step while it is written."""
+"""Bytes per step while it is written."""
 _WRITING = 40 * MB
 
 
@@ -70,7 +71,7 @@ class BreachLines(BreachedHeights):
 
     @property
     def path(self) -> str:
-        """Of the file to write."""
+        """The path of the file to write."""
         assert self.asked.lines is not None
         return os.fspath(self.asked.lines)
 
@@ -110,8 +111,8 @@ class BreachLines(BreachedHeights):
             run.map(phase, state)
         with run.report.phase("write"), writer.errors():
             tell_without_crs(self.path, self.grid)
-            found = write_lines(writer.part, state.batches(), self.grid, LAYER, FIELDS)
-            return {**found, "length": state.length * self.lengths[1]}
+            totals = write_lines(writer.part, state.batches(), self.grid, LAYER, FIELDS)
+            return {**totals, "length": state.length * self.lengths[1]}
 
     def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
         return known
@@ -132,33 +133,34 @@ class BreachLines(BreachedHeights):
         r0, r1, c0, _ = self.blocks.window(*at)
         kinds = self.kinds(at, heights, given)
         row, col = np.nonzero(kinds[ring:-ring, ring:-ring] == PIT)
-        found = np.zeros(len(row), _WAY)
+        channels = np.zeros(len(row), _WAY)
         limits = rule.reach, rule.per_unit, rule.deepest
-        how = limits, search, self.lengths[0], r0 - ring
+        options = limits, search, self.lengths[0], r0 - ring
         with open(files.ways(at), "wb") as file:
             for k, (r, c) in enumerate(
                 zip((row + ring).tolist(), (col + ring).tolist(), strict=True)
             ):
-                count, cost, cut, length, y, x = trace_way(heights, kinds, r, c, *how, steps)
+                count, cost, cut, length, y, x = trace_way(heights, kinds, r, c, *options, steps)
                 if count:
                     file.write(steps[:count].data)
                     pit, end = ((r0 - ring + i) * cols + c0 - ring + j for i, j in ((r, c), (y, x)))
-                    found[k] = pit, end, count, length, cost, cut, heights[r, c], heights[y, x]
-            breached = found["steps"] > 0
-            file.write(found[breached].data)
+                    z, end_z = heights[r, c], heights[y, x]
+                    channels[k] = pit, end, count, length, cost, cut, z, end_z
+            breached = channels["steps"] > 0
+            file.write(channels[breached].data)
         size = r1 - r0
         lines = np.bincount(row[breached], minlength=size)
-        total = np.bincount(row, found["steps"], size).astype(np.int64)
+        total = np.bincount(row, channels["steps"], size).astype(np.int64)
         return SolvedBlock(known=(lines, total))
 
 
 class WayState(BreachState):
-    """The pits; then how many lines begin in each row of each block, and their steps.
+    """The pits, then the number of lines that begin in each row of each block, and their steps.
 
     Attributes
     ----------
     length
-        Of all lines written so far, in units.
+        Total length of the lines written so far, in units.
     """
 
     def __init__(self, operation: BreachLines, files: BlockFiles, plan: StreamPlan) -> None:
@@ -171,7 +173,7 @@ class WayState(BreachState):
             self._counts[at] = known
             return
         if phase.name == "pits":
-            pits, outlets, known = known
+            pits, outlets, known = known  # the rest is for the base class
             self._files.save_marks(at, pits, outlets)
         super().add(phase, at, known)
 
@@ -187,7 +189,7 @@ class WayState(BreachState):
         excess.refuse()
 
     def batches(self) -> Iterator[list[Feature]]:
-        """Yield batches of lines that do not depend on blocks."""
+        """Yield batches of lines. They do not depend on the blocks."""
         batch: list[Feature] = []
         cells = 0
         for features in self.features():
@@ -201,14 +203,14 @@ class WayState(BreachState):
             yield batch
 
     def features(self) -> Iterator[list[Feature]]:
-        """Yield lines in the order of their pits, those of some rows at a time."""
+        """Yield lines in the order of their pits, a few rows at a time."""
         down, across = self._lines.blocks.shape
         self._refuse_long_rows()
         for i in range(down):
-            # By block: where the lines of each row begin, and their steps.
-            own = [self._counts[i, j] for j in range(across)]
+            # For each block, where the lines of each row begin, and their steps.
+            counts = [self._counts[i, j] for j in range(across)]
             lines, steps = (
-                np.stack([np.concatenate(([0], np.cumsum(one[of]))) for one in own])
+                np.stack([np.concatenate(([0], np.cumsum(one[of]))) for one in counts])
                 for of in (0, 1)
             )
             ends, rows = (lines.sum(axis=0), steps.sum(axis=0)), lines.shape[1] - 1
@@ -231,15 +233,15 @@ class WayState(BreachState):
     def _read(
         self, at: Block, lines: np.ndarray, steps: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Read the lines of a block from its file: their figures, and all their steps."""
+        """Read lines of a block from its file: their figures, and all their steps."""
         first, last, _ = lines.tolist()
         begin, end, total = steps.tolist()
         with open(self._files.ways(at), "rb") as file:
             file.seek(begin)
-            found = np.frombuffer(file.read(end - begin), np.uint8)
+            all_steps = np.frombuffer(file.read(end - begin), np.uint8)
             file.seek(total + first * _WAY.itemsize)
-            ways = np.frombuffer(file.read((last - first) * _WAY.itemsize), _WAY)
-        return ways, found
+            channels = np.frombuffer(file.read((last - first) * _WAY.itemsize), _WAY)
+        return channels, all_steps
 
     def _batch(self, parts: list[tuple[np.ndarray, np.ndarray]]) -> list[Feature]:
         operation = self._lines
@@ -247,15 +249,15 @@ class WayState(BreachState):
         count = ways["steps"]
         self.length += int(ways["length"].sum())
         start = np.cumsum(count) - count
-        # A line has a cell more than steps.
+        # A line has one more cell than steps.
         line = np.repeat(np.arange(len(ways)), count + 1)
         along = np.arange(len(steps) + len(ways)) - line
-        places = []
+        positions = []
         corners = np.divmod(ways["pit"], operation.grid.cols)
         for corner, step in zip(corners, (ROW_STEP, COL_STEP), strict=True):
-            way = np.concatenate(([0], np.cumsum(step[steps])))
-            places.append(way[along] + (corner - way[start])[line])
-        xy = cell_centres(operation.grid, np.stack(places, axis=1))
+            path = np.concatenate(([0], np.cumsum(step[steps])))
+            positions.append(path[along] + (corner - path[start])[line])
+        xy = cell_centres(operation.grid, np.stack(positions, axis=1))
         values = (
             ways["pit"],
             ways["end"],
@@ -263,7 +265,7 @@ class WayState(BreachState):
             ways["length"] * operation.lengths[1],
             ways["cost"] / operation.rule.per_unit,
             ways["cut"],
-            ways["height"] + 0.0,  # no -0.0
+            ways["height"] + 0.0,  # turns -0.0 into 0.0
             ways["end_height"] + 0.0,
         )
         rows = zip(*(value.tolist() for value in values), strict=True)

@@ -1,4 +1,4 @@
-"""The pits of all blocks: those within a block in files, those in flats over blocks in memory."""
+"""The pits of all blocks: those inside a block in files, those that span blocks in memory."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from .kinds import OUTLET, PIT
 
 
 class LowRim(NamedTuple):
-    """What is known of a block at its rim.
+    """The low cells at the rim of a block.
 
     Attributes
     ----------
     names
-        int32: 1 and on for components of low cells, 0 for other cells with a value, -1 without.
+        int32, for each rim cell: the number of its component of low cells, from 1; 0 for other
+        valid cells; -1 for nodata.
     heights
-        Of the cells.
+        Elevations of the rim cells.
     first, drains
-        By name: the component's first cell, an id, and whether it drains within the block.
+        For each component: the id of its first cell, and whether it drains within the block.
     """
 
     names: BlockRim
@@ -40,16 +41,23 @@ class LowRim(NamedTuple):
 def find_pits(
     heights: np.ndarray, valid: np.ndarray, outlets: np.ndarray, base: int, cols: int
 ) -> tuple[np.ndarray, LowRim]:
-    """Find the pits of a block that do not reach its rim, as flat indices, and what does.
+    """Find the pits of a block that do not reach its rim, and the low cells that do.
 
     Parameters
     ----------
     heights, valid
-        With a ring of one cell.
+        Elevations and the mask of valid cells, with a margin of one cell.
     outlets
-        int32, flat: cells of the block.
+        int32, flat indices of outlets in the block.
     base, cols
-        Id of the block's first cell, and columns of the raster.
+        Id of the block's first cell, and number of columns of the raster.
+
+    Returns
+    -------
+    numpy.ndarray
+        int32, flat indices of the pits.
+    LowRim
+        The components of low cells at the rim.
     """
     inner = valid[1:-1, 1:-1]
     low, labels = np.empty(inner.shape, bool), np.empty(inner.shape, np.int32)
@@ -66,7 +74,7 @@ def find_pits(
     sides = zip(BlockRim.of(labels), BlockRim.of(inner), strict=True)
     row, col = np.divmod(first[at_rim].astype(np.int64), inner.shape[1])
     rim = LowRim(
-        BlockRim(*(np.where(known, names[side], -1) for side, known in sides)),
+        BlockRim(*(np.where(is_valid, names[side], -1) for side, is_valid in sides)),
         BlockRim.of(heights[1:-1, 1:-1]),
         base + row * cols + col,
         drains[at_rim],
@@ -75,7 +83,7 @@ def find_pits(
 
 
 def low_bytes(blocks: BlockGrid, itemsize: int) -> int:
-    """Return the bytes of `LowRims`: lines, and components, at most one in two cells."""
+    """Return the bytes of `LowRims`: the lines, and at most one component per two cells."""
     return known_bytes(blocks) * (8 + itemsize + 17)
 
 
@@ -98,7 +106,7 @@ class LowRims:
         self._count += len(known.first)
 
     def join(self) -> None:
-        """Join components over the lines between blocks."""
+        """Join components across the borders between blocks."""
         parent = np.arange(self._count + 1)
         first, drains = np.concatenate(self._first), np.concatenate(self._drains)
         names, heights = self._names, self._heights
@@ -107,32 +115,32 @@ class LowRims:
                 sides = lines[1, k], lines[0, k + 1]
                 join_low(parent, drains, *sides, of_lines[1, k], of_lines[0, k + 1])
         join_marks(parent, first, drains)
-        own = (parent == np.arange(self._count + 1)) & ~drains
-        own[0] = False
-        self.pits = np.sort(first[own])
+        is_pit = (parent == np.arange(self._count + 1)) & ~drains
+        is_pit[0] = False
+        self.pits = np.sort(first[is_pit])
         self._first, self._drains = [], []
 
     def within(self, window: tuple[int, int, int, int]) -> np.ndarray:
-        """Return the pits in a window, as ids."""
+        """Return the ids of the pits in a window."""
         return self.pits[cells_in(window, self.pits, self._cols)]
 
 
 @dataclass(frozen=True)
 class BlockFiles:
-    """What a run keeps of every block in a folder, which must exist.
+    """The files that a run keeps for every block, in a folder that must exist.
 
-    A late worker of another run must not write there.
+    The folder must belong to this run, since late workers of another run could write to it.
     """
 
     folder: Path
 
     def save_marks(self, at: Block, pits: np.ndarray, outlets: np.ndarray) -> None:
-        """Save the pits and outlets of a block, int32, flat."""
+        """Save the pits and outlets of a block, which are flat int32 indices."""
         marks = np.concatenate((np.array([len(pits)], np.int32), pits, outlets))
         write_sealed(self._path("pits", at), marks.tobytes())
 
     def has_marks(self, at: Block) -> bool:
-        """Whether they are there, and whole."""
+        """Whether the pits and outlets of a block are saved and intact."""
         try:
             read_sealed(self._path("pits", at))
         except StoreError:
@@ -142,12 +150,16 @@ class BlockFiles:
     def mark(
         self, kinds: np.ndarray, blocks: BlockGrid, corner: tuple[int, int], ring: int
     ) -> None:
-        """Mark pits and outlets of all blocks in `kinds`, but pits not in the outer rings.
+        """Mark the pits and outlets of all blocks in `kinds`.
 
         Parameters
         ----------
+        kinds
+            uint8, a window of the raster. Receives the marks.
         corner
-            Row and column of the first cell of `kinds`, which may lie outside of the raster.
+            Row and column of the first cell of `kinds`, which may be outside the raster.
+        ring
+            Width, in cells, of the margin of `kinds` where pits are not marked.
         """
         side = blocks.block
         lines = [
@@ -164,7 +176,7 @@ class BlockFiles:
                 place(kinds, outlets, *where, OUTLET, 0)
 
     def ways(self, at: Block) -> Path:
-        """The file of the ways out of a block's pits."""
+        """Return the path of the file with the channels of a block."""
         return self._path("ways", at)
 
     def _path(self, kind: str, at: Block) -> Path:

@@ -1,13 +1,14 @@
-"""Proof that a layer is the breached surface of heights: `verify_breach`.
+"""Proof that a layer is the breached surface of a DEM: `verify_breach`.
 
-Pits and outlets are found again, and the way out of every pit, by relaxing costs from a queue; then
-every cell is compared, bit for bit. Costs are whole numbers and each way has one rank, so that any
-algorithm finds the same ways.
+Pits, outlets and the channel out of every pit are found again, by relaxing costs from a queue; then
+every cell is compared bit for bit. Costs are whole numbers and channels have a strict order, so any
+algorithm finds the same channels.
 
-1. BlockVoids are flooded, if it matters which of them reach the edge of the raster.
+1. Voids are flooded, if it matters which of them reach the edge of the raster.
 2. The pits and outlets of each block go to a temporary file. A low cell has no lower neighbour and
-   is no outlet; where such cells touch across blocks, it is followed whether their flat drains.
-3. The heights around each block are breached again.
+   is not an outlet. Where low cells touch across blocks, the proof finds out whether their flat
+   drains.
+3. The elevations around each block are breached again.
 """
 
 from __future__ import annotations
@@ -55,28 +56,30 @@ def verify_breach(
     recorded: dict[str, Any],
     limits: Limits,
 ) -> dict[str, Any]:
-    """Check the height of every cell, and the numbers that are recorded.
+    """Check the elevation of every cell, and the recorded totals.
 
     Parameters
     ----------
     heights, lowered
-        Layers of heights, and of breached heights.
+        Layers of elevations, and of breached elevations.
     outlets
-        "edge" or "border", see `Outlets`.
+        "edge" or "border"; see `Outlets`.
+    recorded
+        The recorded totals; see Returns.
 
     Returns
     -------
     dict
-        The numbers of "pits", "breached" and "lowered".
+        The number of "pits", of "breached" pits, and of "lowered" cells.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell or a total is wrong; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     voids = has_voids(outlets, heights)
     plans = plan_breach_proof(heights, lowered, rule, limits, voids=voids)
@@ -93,10 +96,10 @@ def verify_breach(
 def plan_breach_proof(
     heights: Any, lowered: Any, rule: BreachRule, limits: Limits, *, voids: bool
 ) -> list[StreamPlan]:
-    """How the passes stream; `lowered` need not exist yet."""
+    """Plan the passes; the layer `lowered` need not exist yet."""
     blocks: BlockGrid = heights.blocks
     cells, ring = blocks.largest(1), blocks.largest(2 * rule.reach)
-    # Low cells at rims, like voids, and their heights.
+    # Low cells at rims need as much as voids, and their elevations.
     held = voids * floods_bytes(blocks) + 2 * floods_bytes(blocks)
     near = cells * (28 + heights.dtype.itemsize + VOID_BYTES)
     far = 4 * ring + cells * (24 + 2 * heights.dtype.itemsize) + rule.search_bytes
@@ -109,7 +112,7 @@ def plan_breach_proof(
 
 
 def verify_stored_breach(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_breach` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_breach` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("breach_of", str))
     outlets, reach = recorded.get("outlets", str), recorded.get("max_distance", int)
@@ -127,11 +130,11 @@ def verify_stored_breach(store: TileStore, layer: Layer, limits: Limits) -> dict
 
 
 def ids_of(blocks: BlockGrid, at: Block, cells: np.ndarray) -> np.ndarray:
-    """Ids in the raster of cells of a block."""
+    """Return the ids in the raster of cells of a block."""
     r0, _, c0, c1 = blocks.window(*at)
     row, col = np.divmod(cells.astype(np.int64), c1 - c0)
-    found: np.ndarray = (r0 + row) * blocks.cols + c0 + col
-    return found
+    ids: np.ndarray = (r0 + row) * blocks.cols + c0 + col
+    return ids
 
 
 class _BlockBreach(NamedTuple):
@@ -147,7 +150,7 @@ class _BlockBreach(NamedTuple):
         return found
 
     def voids(self, at: Block, data: list[np.ndarray]) -> Any:
-        """Look at the voids of a block."""
+        """Find the voids of a block."""
         absent = ~self._valid(at, data[0], 1)[1:-1, 1:-1]
         return BlockVoids(self.blocks).look(at, np.ascontiguousarray(absent))
 
@@ -163,18 +166,18 @@ class _BlockBreach(NamedTuple):
     def look(
         self, at: Block, data: list[np.ndarray], voids: BlockVoids | None = None
     ) -> tuple[np.ndarray, np.ndarray, _Low]:
-        """Find pits and outlets of a block, and low cells at its rim, given voids beside it."""
+        """Find the pits and outlets of a block, and low cells at its rim, given voids around."""
         z, valid = data[0], self._valid(at, data[0], 1)
         outer = ~valid if voids is None else voids.outside(at, ~valid)
-        own, here = valid[1:-1, 1:-1], z[1:-1, 1:-1]
-        outlets = own & around(outer)
-        low = own & ~outlets
-        for there, known in zip(_shifted(z), _shifted(valid), strict=True):
-            low &= ~(known & (there < here))
-        beside = np.pad(own & ~low, 1)
+        inner, own = valid[1:-1, 1:-1], z[1:-1, 1:-1]
+        outlets = inner & around(outer)
+        low = inner & ~outlets
+        for other, is_valid in zip(_shifted(z), _shifted(valid), strict=True):
+            low &= ~(is_valid & (other < own))
+        draining = np.pad(inner & ~low, 1)
         leaks = np.zeros(low.shape, bool)
-        for there, drains in zip(_shifted(z), _shifted(beside), strict=True):
-            leaks |= low & drains & (there == here)
+        for other, drains in zip(_shifted(z), _shifted(draining), strict=True):
+            leaks |= low & drains & (other == own)
         labels = flooded(low)
         count = int(labels.max()) + 1
         drained = np.zeros(count, bool)
@@ -184,13 +187,13 @@ class _BlockBreach(NamedTuple):
         first[labels[cells]] = cells
         rim = np.zeros(low.shape, bool)
         rim[[0, -1]] = rim[:, [0, -1]] = True
-        where = np.flatnonzero(rim & own)
+        where = np.flatnonzero(rim & inner)
         at_rim = np.zeros(count, bool)
         at_rim[labels[where]] = True
         at_rim[0] = False
         names = np.cumsum(at_rim) * at_rim
         ids = ids_of(self.blocks, at, where), ids_of(self.blocks, at, first[at_rim])
-        low_at_rim = _Low(ids[0], here.reshape(-1)[where], names[labels[where]], ids[1],
+        low_at_rim = _Low(ids[0], own.reshape(-1)[where], names[labels[where]], ids[1],
                           drained[at_rim])  # fmt: skip
         within = ~drained & ~at_rim
         return first[1:][within[1:]], np.flatnonzero(outlets), low_at_rim
@@ -198,30 +201,30 @@ class _BlockBreach(NamedTuple):
     def check(
         self, at: Block, data: list[np.ndarray], given: tuple[np.ndarray, np.ndarray]
     ) -> tuple[int, int, int]:
-        """Check a block; return its counts. Pits and outlets are given, see `_BreachProof`."""
+        """Check a block, given its pits and outlets; return its counts."""
         heights, found = data
         rule, ring = self.rule, 2 * self.rule.reach
         size = (ring + 1) ** 2
         numbers, cells = np.empty((2, size), np.int64), np.empty((2, size), np.int32)
         before = heights[ring:-ring, ring:-ring]
         right = before.copy()
-        how = rule.reach, rule.per_unit, rule.deepest
+        limits = rule.reach, rule.per_unit, rule.deepest
         kinds = np.where(self._valid(at, heights, ring), np.uint8(PLAIN), np.uint8(NO_VALUE))
         kinds.reshape(-1)[given[0]] = PIT
         kinds.reshape(-1)[given[1]] = OUTLET
-        pits, breached = lower_again(heights, kinds, *how, (*numbers, *cells), right)
+        pits, breached = lower_again(heights, kinds, *limits, (*numbers, *cells), right)
         bits = f"u{right.itemsize}"
         differs = np.flatnonzero(right.view(bits) != found.view(bits))
         if len(differs):
             r0, _, c0, _ = self.blocks.window(*at)
             row, col = divmod(int(differs[0]), right.shape[1])
-            what = f"height {found[row, col]!s} where {right[row, col]!s} is right"
+            what = f"elevation {found[row, col]!s} where {right[row, col]!s} is right"
             wrong(self.lowered, what, "height", r0 + row, c0 + col)
         return pits, breached, int((right < before).sum())
 
 
 class _BreachProof:
-    """The passes of a proof."""
+    """The passes of the proof."""
 
     def __init__(
         self, heights: Any, lowered: Any, rule: BreachRule, file: IO[bytes], floods: Floods | None
@@ -263,7 +266,7 @@ class _BreachProof:
         self._end += 4 * (len(pits) + len(outlets))
 
     def _given(self, at: Block) -> tuple[np.ndarray, np.ndarray]:
-        """Places of pits and outlets in a block and its rings."""
+        """Return flat indices of pits and outlets in a block with its margin."""
         reach, blocks = self._rule.reach, self._blocks
         r0, r1, c0, c1 = blocks.window(*at)
         top, left, width = r0 - 2 * reach, c0 - 2 * reach, c1 - c0 + 4 * reach
@@ -277,14 +280,14 @@ class _BreachProof:
         side, shape = blocks.block, blocks.shape
         down = range(max(top, 0) // side, min((r1 + 2 * reach - 1) // side + 1, shape[0]))
         across = range(max(left, 0) // side, min((c1 + 2 * reach - 1) // side + 1, shape[1]))
-        found = [[within(self._over_blocks, reach)], list[np.ndarray]()]
+        marks = [[within(self._over_blocks, reach)], list[np.ndarray]()]
         for other in product(down, across):
             start, pits, outlets = self._marks[other]
             data = os.pread(self._file.fileno(), 4 * (pits + outlets), start)
             ids = ids_of(blocks, other, np.frombuffer(data, np.int32))
-            found[0].append(within(ids[:pits], reach))
-            found[1].append(within(ids[pits:], 0))
-        all_pits, all_outlets = (np.concatenate(one).astype(np.int32) for one in found)
+            marks[0].append(within(ids[:pits], reach))
+            marks[1].append(within(ids[pits:], 0))
+        all_pits, all_outlets = (np.concatenate(one).astype(np.int32) for one in marks)
         return all_pits, all_outlets
 
     def _count(self, at: Block, found: tuple[int, int, int]) -> None:
@@ -293,7 +296,7 @@ class _BreachProof:
 
 
 def _shifted(ringed: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the eight neighbours of all cells within a ring."""
+    """Yield the eight neighbours of all cells inside a margin of one cell."""
     rows, cols = ringed.shape
     for row in range(3):
         for col in range(3):
@@ -302,16 +305,16 @@ def _shifted(ringed: np.ndarray) -> Iterator[np.ndarray]:
 
 
 class _Low(NamedTuple):
-    """Cells with a value along the rim of a block.
+    """The valid cells along the rim of a block.
 
     Attributes
     ----------
     ids, heights
-        Of the cells.
+        Ids and elevations of the cells.
     names
-        Of the flats of low cells that they are in; 0 for none.
+        Numbers of the flats of low cells that they are in; 0 for none.
     first, drains
-        By name from 1: the flat's first cell in the block, and whether it drains there.
+        For each flat, from number 1: its first cell in the block, and whether it drains there.
     """
 
     ids: np.ndarray

@@ -1,4 +1,4 @@
-"""Stream burning as an operation."""
+"""Burn streams into a DEM, as an operation: `Burned`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .proof import plan_burn_proof, verify_burn
 log = logging.getLogger(__name__)
 
 CELL_BYTES = 48
-"""Of each cell that is lowered in a block."""
+"""Bytes per cell that is lowered in a block."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Burned(Operation):
     Attributes
     ----------
     depth
-        By how much cells are lowered; an int where heights are integers.
+        The amount by which cells are lowered; an int if elevations are integers.
     digest
-        Of the cells.
+        Digest of the cells.
     layer, into
-        Layers of heights.
+        Layers of elevations, before and after.
     cells
-        int64, ids of the cells to lower, sorted; all have a value.
+        int64, sorted ids of the cells to lower; all are valid.
     """
 
     store: str
@@ -109,9 +109,10 @@ class Burned(Operation):
         if bad.any():
             k = int(np.argmax(bad))
             raise InputError(
-                f"{self.layers[0].path}: row {row[k]}, column {col[k]}: height "
-                f"{before[k]} cannot be lowered by {self.depth}: no other {before.dtype.name} that "
-                "is a height is there; give another depth, or convert the raster to a wider type"
+                f"{self.layers[0].path}: row {row[k]}, column {col[k]}: elevation "
+                f"{before[k]} cannot be lowered by {self.depth}: the result is nodata, out of the "
+                f"range of {before.dtype.name}, or rounds to the same number; give another depth, "
+                "or convert the raster to a wider type"
             )
         out[0][where] = lowered
         return SolvedBlock(tuple(out))
@@ -127,7 +128,7 @@ class Burned(Operation):
 
 
 class _CellsLowered(State):
-    """The number of cells that are lowered, which is known before."""
+    """The number of cells to lower, which is known in advance."""
 
     def __init__(self, burned: int) -> None:
         self._burned = burned
@@ -139,44 +140,47 @@ class _CellsLowered(State):
 def _lowered(
     heights: np.ndarray, depth: float, nodata: float | int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Heights less the depth, and where that is not another height of the type."""
+    """Return the elevations minus the depth, and the mask of cells where that is impossible."""
     dtype = heights.dtype
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
-            found = (heights.astype(np.float64) - depth).astype(dtype)
-        return found, is_nodata(found, nodata) | (found == heights)
+            lowered = (heights.astype(np.float64) - depth).astype(dtype)
+        return lowered, is_nodata(lowered, nodata) | (lowered == heights)
     unsigned, bits = np.dtype(f"u{dtype.itemsize}"), 8 * dtype.itemsize
     if depth >= 1 << bits:
         return heights, np.ones(heights.shape, bool)
     words, least = heights.view(unsigned), np.iinfo(dtype).min % (1 << bits)
     # Unsigned words wrap around, so they hold every difference.
     room = words - unsigned.type(least)
-    found = (words - unsigned.type(depth)).view(dtype)
-    return found, is_nodata(found, nodata) | (room < unsigned.type(depth))
+    lowered = (words - unsigned.type(depth)).view(dtype)
+    return lowered, is_nodata(lowered, nodata) | (room < unsigned.type(depth))
 
 
 def digest_of(cells: np.ndarray) -> str:
-    """Digest of sorted ids."""
+    """Return the digest of sorted ids."""
     return hashlib.sha256(cells.astype("<i8").tobytes()).hexdigest()
 
 
 def burned(
     store: TileStore | None, asked: Burn, streams: str = "streams", called: str = "depth"
 ) -> Burned:
-    """Return the operation of a tool, whose streams and depth are called so in messages."""
+    """Return the operation after checking the streams; `store` is None when only planning.
+
+    `streams` and `called` are the names of the arguments for streams and depth in messages.
+    """
     if store is None:
         return Burned("", asked.depth, "", asked.layer, asked.into)
     heights, depth = store.layer(asked.layer), asked.depth
     if heights.dtype.kind != "f" and depth % 1:
         raise refused(
             called,
-            " {depth}: the heights are {dtype}; give a whole number",
+            " {depth}: the elevations are {dtype}; give a whole number",
             depth=depth,
             dtype=heights.dtype.name,
         )
     places = as_places(store.grid, asked.streams, streams).one_per_cell()
     if not len(places):
-        raise refused(streams, ": there are no cells; give some")
+        raise refused(streams, ": has no cells; give at least one")
     absent = is_nodata(values_at(heights, places.rows, places.cols), heights.nodata)
     cells = (places.rows * store.grid.cols + places.cols)[~absent]
     if not len(cells):
@@ -185,6 +189,6 @@ def burned(
             f"{heights.path}: all cells of the streams are nodata; give streams elsewhere"
         )
     if absent.any():
-        log.info("%d of %d cells of the streams have no height", absent.sum(), len(absent))
+        log.info("%d of %d cells of the streams are nodata", absent.sum(), len(absent))
     whole = float(depth) if heights.dtype.kind == "f" else int(depth)
     return Burned(str(store.path), whole, digest_of(cells), asked.layer, asked.into, cells)

@@ -1,7 +1,7 @@
-"""Proof that streams are burned into heights: `verify_burn`.
+"""Proof that streams are burned into a DEM: `verify_burn`.
 
-Every cell is as it was, bit for bit, or lowered by the depth; and the cells that are lowered are
-those that were given, by number and digest.
+Every cell is unchanged, bit for bit, or lowered by the depth; and the lowered cells are those that
+were given, by number and digest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...store import Layer, TileStore
 
 
 def plan_burn_proof(heights: Any, burned: Any, cells: int, limits: Limits) -> StreamPlan:
-    """How blocks stream, with so many lowered cells; `burned` need not exist yet."""
+    """Plan the pass for this number of lowered cells; the layer `burned` need not exist yet."""
     size = heights.blocks.largest()
     reads = [Read(heights), Read(burned)]
     worker = 2 * size + 48 * min(cells, size)
@@ -36,34 +36,34 @@ def verify_burn(
     recorded: dict[str, Any],
     limits: Limits,
 ) -> dict[str, Any]:
-    """Check the height of every cell.
+    """Check the elevation of every cell.
 
     Parameters
     ----------
     heights, burned
-        Layers of heights, before and after.
+        Layers of elevations, before and after.
     depth
-        By how much cells are lowered.
+        The amount by which cells are lowered.
     digest
-        Of their sorted ids.
+        Digest of the sorted ids of the lowered cells.
     recorded
-        Has their number, "burned".
+        The recorded totals: the number of lowered cells, "burned".
 
     Returns
     -------
     dict
-        Their number, "burned".
+        The number of lowered cells, "burned".
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found, or when other cells are lowered.
+        If a cell is wrong, or other cells are lowered; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
-    count, found, total = recorded["burned"], list[np.ndarray](), 0
+    count, lowered, total = recorded["burned"], list[np.ndarray](), 0
     plan = plan_burn_proof(heights, burned, count, limits)
 
     def add(_: Block, ids: np.ndarray) -> None:
@@ -71,16 +71,16 @@ def verify_burn(
         total += len(ids)
         if total > count:
             wrong_totals(burned, "or more cells burned", total, count)
-        found.append(ids)
+        lowered.append(ids)
 
     reads = [Read(heights), Read(burned)]
     check = partial(_check, heights, burned, depth)
     check_blocks(plan, heights.blocks, reads, check, add, limits)
     wrong_totals(burned, "cells burned", total, count)
-    ids = np.sort(np.concatenate(found))
+    ids = np.sort(np.concatenate(lowered))
     if hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest() != digest:
         raise VerificationError(
-            f"{burned.path}: other cells are lowered than those that were given; compute it again "
+            f"{burned.path}: the lowered cells are not those that were given; compute it again "
             "with --overwrite",
             "cells",
         )
@@ -104,13 +104,13 @@ def _check(
         good &= np.subtract(high.view(word), low.view(word)) == depth
     if not good.all():
         k = int(np.argmin(good))
-        what = f"height {low[k]!s} where {high[k]!s} was, to be lowered by {depth} at most"
+        what = f"elevation {low[k]!s}; it was {high[k]!s}, and may be lowered by {depth} only"
         wrong(burned, what, "height", r0 + int(row[k]), c0 + int(col[k]))
     return (r0 + row.astype(np.int64)) * heights.grid.cols + c0 + col
 
 
 def verify_stored_burn(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_burn` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_burn` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("burn_of", str))
     kind = float if heights.dtype.kind == "f" else int

@@ -1,7 +1,7 @@
-"""What commands of hydrology and their proofs share.
+"""Shared by the hydrology commands and their proofs.
 
-`codes` says what layers of directions hold, `sums` and `weights` what layers of sums hold, and
-`outlets` where water leaves. `voids` finds voids that reach the edge of the raster, `rims` keeps
-what lies along the rims of blocks, and `flow_loops` names the cells of a loop. Modules named
-`proof_...` serve proofs alone.
+`codes` defines the content of layers of directions, `sums` and `weights` that of layers of sums,
+and `outlets` where water leaves the raster. `voids` finds voids that reach the edge of the raster,
+`rims` holds values along the rims of blocks, and `flow_loops` reports the cells of a loop. Modules
+named `proof_...` are for proofs only.
 """

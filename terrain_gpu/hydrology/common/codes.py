@@ -1,7 +1,7 @@
-"""Layers of D8 flow directions: which codes they hold, and where ways end.
+"""Layers of D8 flow directions: the codes they hold, and where flow paths end.
 
-Ways end at outlets: cells of code 0, and cells that lead to a cell that does not drain, or out of
-the raster.
+Flow paths end at outlets: cells of code 0, and cells whose direction points to a cell that does not
+drain, or out of the raster.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from .code_values import NOWHERE
 log = logging.getLogger(__name__)
 
 DIRECTIONS = "flow_direction"
-"""Name of the layer, unless another is given."""
+"""Default name of the layer."""
 
 TREE_DIRECTIONS = "flow_direction_tree"
-"""Name of the layer along which heights are filled, where others are asked for."""
+"""Name of the layer along which elevations are filled if directions by gradients are asked for."""
 
 ENCODING = {"encoding": FLOW_DIRECTIONS}
-"""How layers of directions record what they hold."""
+"""The attribute of layers that hold D8 codes."""
 
 RECODE = "convert-dataset --encoding recodes those of another program"
-"""What to do with directions in another encoding."""
+"""Advice for directions in another encoding."""
 
 
 def open_directions(store: TileStore, name: str) -> Layer:
-    """Open a layer of directions; warn if it does not say in which encoding they are.
+    """Open a layer of directions; warn if its encoding is not recorded.
 
     Raises
     ------
     StoreError
-        when it does not exist, or cannot hold D8 codes.
+        If it does not exist, or cannot hold D8 codes.
     """
     if name not in store:
         raise StoreError(
@@ -53,13 +53,13 @@ def open_directions(store: TileStore, name: str) -> Layer:
             f"{layer.path}: holds {layer.dtype.name}, but flow directions are D8 codes of uint8 "
             f"({CODES}); {RECODE}"
         )
-    told = layer.info.get("encoding")
-    if told not in (None, FLOW_DIRECTIONS, BACKLINKS):
+    encoding = layer.info.get("encoding")
+    if encoding not in (None, FLOW_DIRECTIONS, BACKLINKS):
         raise StoreError(
-            f"{layer.path}: holds {told}, not flow directions; terrain-gpu flow-direction "
+            f"{layer.path}: holds {encoding}, not flow directions; terrain-gpu flow-direction "
             "makes them"
         )
-    if told is None:
+    if encoding is None:
         warn_of_encoding(str(layer.path))
     with_value = (layer.info.get("result") or {}).get("cells")
     if isinstance(with_value, int) and layer.is_sealed:
@@ -73,8 +73,7 @@ def warn_of_undrained(path: str, cells: int) -> None:
     if cells > 0:
         log.warning(
             "%s: %s, such as those of an island in an inner void; flow-direction --inner-voids "
-            "makes "
-            "outlets beside inner voids, too",
+            "also makes outlets next to inner voids",
             path,
             counted(
                 cells,
@@ -85,12 +84,12 @@ def warn_of_undrained(path: str, cells: int) -> None:
 
 
 def open_links(store: TileStore, name: str) -> Layer:
-    """Open a layer of labels at which ways may end, such as links of streams.
+    """Open a layer of labels where flow paths may end, such as links of streams.
 
     Raises
     ------
     StoreError
-        when it does not exist, or does not hold whole numbers.
+        If it does not exist, or does not hold integers.
     """
     if name not in store:
         raise StoreError(
@@ -107,14 +106,14 @@ def open_links(store: TileStore, name: str) -> Layer:
 
 
 def end_ways(layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray) -> None:
-    """Set codes to `NOWHERE` where the layer has no value, and outside of the raster.
+    """Set codes to `NOWHERE` for nodata cells and outside the raster, in place.
 
-    Inland sinks of other programs become outlets, see `to_own_codes`.
+    Inland sinks of other programs become outlets; see `to_own_codes`.
 
     Parameters
     ----------
     window, codes
-        A block, and its codes with one ring.
+        The window of a block, and its codes with a margin of one cell.
     """
     r0, r1, c0, c1 = window
     to_own_codes(codes, layer.nodata)
@@ -125,12 +124,12 @@ def end_ways(layer: Layer, grid: GridSpec, window: Window, codes: np.ndarray) ->
 
 
 def label_dtype(grid: GridSpec) -> np.dtype:
-    """Type of the labels of basins: uint32, which all GIS read, if it always suffices."""
+    """Return the data type for labels of basins: uint32, which all GIS read, if it suffices."""
     return np.dtype(np.uint32 if grid.cells < 2**32 else np.int64)
 
 
 def hops_dtype(grid: BlockGrid) -> np.dtype:
-    """Type of hop distances; shortest ways take at most every other cell."""
+    """Return the data type for hop distances; a shortest path has at most every other cell."""
     return np.dtype(np.int32 if grid.rows * grid.cols < 2**32 else np.int64)
 
 

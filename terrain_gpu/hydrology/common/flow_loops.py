@@ -1,4 +1,4 @@
-"""Directions that lead round in a circle: the error that lists the cells."""
+"""The error for flow directions that form a loop, which lists the cells."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ...store import Layer
 from .codes import RECODE
 
 LISTED = 12
-"""Cells of a circle that the message names."""
+"""Number of cells of a loop that the message lists."""
 
 SEARCHED = 20_000
-"""Steps after which a circle is so long that its cells are not counted."""
+"""Number of steps after which a loop is too long to count its cells."""
 
 _SIDE = 256
 
 Cell = tuple[int, int]
 
 
-def circle(layer: Layer, row: int, col: int) -> StoreError:
-    """Return the error for directions that lead from a cell round in a circle.
+def loop_error(layer: Layer, row: int, col: int) -> StoreError:
+    """Return the error for directions that form a loop.
 
     Parameters
     ----------
     row, col
-        A cell on the circle, or one from which directions lead there.
+        A cell on the loop, or one that drains into it.
     """
     cells = _cells(layer, (row, col))
-    text = f"{layer.path}: row {row}, column {col}: directions lead round in a circle"
+    text = f"{layer.path}: row {row}, column {col}: directions form a loop"
     if cells:
         first = cells.index(min(cells))
         cells = cells[first:] + cells[:first]
@@ -40,7 +40,7 @@ def circle(layer: Layer, row: int, col: int) -> StoreError:
         named = ", ".join(f"({r}, {c})" for r, c in cells[:LISTED])
         more = f" and {len(cells) - LISTED:,} more" if len(cells) > LISTED else ""
         text = (
-            f"{layer.path}: row {row}, column {col}: directions lead round in a circle of "
+            f"{layer.path}: row {row}, column {col}: directions form a loop of "
             f"{counted(len(cells), 'cell')}: {named}{more}"
         )
     return StoreError(
@@ -50,9 +50,9 @@ def circle(layer: Layer, row: int, col: int) -> StoreError:
 
 
 def _cells(layer: Layer, start: Cell) -> list[Cell]:
-    """Return the cells of the circle in order; none if it is long."""
+    """Return the cells of the loop in order; none if it is too long."""
     seen: dict[Cell, int] = {}
-    for cell in _way(layer, start):
+    for cell in _path(layer, start):
         if cell in seen:
             return list(seen)[seen[cell] :]
         if len(seen) == SEARCHED:
@@ -61,7 +61,7 @@ def _cells(layer: Layer, start: Cell) -> list[Cell]:
     return []
 
 
-def _way(layer: Layer, cell: Cell) -> Iterator[Cell]:
+def _path(layer: Layer, cell: Cell) -> Iterator[Cell]:
     """Follow directions from a cell, cell by cell."""
     rows, cols = layer.grid.shape
     window: Window = (0, 0, 0, 0)

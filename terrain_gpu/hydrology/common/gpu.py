@@ -1,4 +1,4 @@
-"""A whole raster on a GPU: layers come and go block by block, kernels run over its tiles."""
+"""A whole raster on a GPU: layers are transferred block by block, kernels run over tiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...grid import TILE, Block, BlockGrid, ceil_div
 from ...store import Layer
 
 MOST_CELLS = 2**32 - 2
-"""Cells have numbers of 32 bits, and one more is needed."""
+"""Cells have 32-bit numbers, of which one is reserved."""
 
 _THREADS = 256
 
@@ -37,21 +37,21 @@ def plan_resident(
     Parameters
     ----------
     read, written
-        Types of the layers.
+        Data types of the layers.
     cell
-        Bytes of GPU memory for each cell of all blocks, whole ones.
+        Bytes of GPU memory per cell, for all blocks, counted as whole blocks.
     machine
-        With the GPU.
+        A machine with a GPU.
 
     Raises
     ------
     PlanError
-        when the raster does not fit one of the limits.
+        If the raster does not fit the memory limits.
     """
     limit, gpu = machine.memory_limit, machine.gpu
     cells = blocks.count * blocks.block**2
     items = [dtype.itemsize for dtype in (*read, written)]
-    # Each thread has a buffer, and a block in the store's form.
+    # Each thread has a buffer, and a block in the format of the store.
     thread = blocks.block**2 * (2 * max(items) + 2)
     baseline = COMPILED_BASELINE + CUDA_BASELINE
     needed = RESERVED + cells * cell
@@ -85,7 +85,7 @@ def plan_resident(
 
 @contextmanager
 def resident(run: Run, *how: Any) -> Iterator[ResidentRaster]:
-    """Hold a raster on the run's GPU, within its limit; for arguments see `ResidentRaster`."""
+    """Hold a raster on the run's GPU, within its limit; arguments as for `ResidentRaster`."""
     import cupy
 
     gpu = run.gpu
@@ -93,7 +93,7 @@ def resident(run: Run, *how: Any) -> Iterator[ResidentRaster]:
         with memory_bound(gpu.memory, gpu.device), cupy.cuda.Device(gpu.device):
             yield ResidentRaster(run, *how)
     finally:
-        free_staging()  # a proof on the CPU that may follow does not budget for it
+        free_staging()  # a proof on the CPU that may follow does not plan for it
 
 
 class ResidentRaster:
@@ -104,16 +104,16 @@ class ResidentRaster:
     run
         The run whose layers it reads and writes.
     kernels, values
-        Name of the file of kernels, and its macros.
+        Name of the kernel file, and its macros.
     nodata
-        Value of cells without one; None if there are none.
+        The nodata value, or None.
     per_length
-        Reciprocals of the lengths of steps, see `spanning_tree.weights.Weight`; None where unused.
+        Reciprocals of step lengths, see `spanning_tree.weights.Weight`; None if unused.
 
     Attributes
     ----------
     size
-        Number of cells of all blocks, whole ones.
+        Number of cells of all blocks, counted as whole blocks.
     """
 
     def __init__(
@@ -137,12 +137,12 @@ class ResidentRaster:
         self._grid = ceil_div(blocks.rows, TILE) * across
         shift = (blocks.block // TILE).bit_length() - 1
         described = (blocks.rows, blocks.cols, shift, blocks.shape[1], across, 0)
-        more = nodata is not None, True, self._per_length.data.ptr
-        self.region = cupy.asarray(np.array([(*described, *more)], REGION).view(np.uint8))
+        rest = nodata is not None, True, self._per_length.data.ptr
+        self.region = cupy.asarray(np.array([(*described, *rest)], REGION).view(np.uint8))
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Report the seconds of kernels that are launched in this context."""
+        """Report the seconds that kernels launched in this context take."""
         with self.run.report.phase(name):
             yield
             self.cupy.cuda.get_current_stream().synchronize()
@@ -160,7 +160,7 @@ class ResidentRaster:
         kernel((grid,), (_THREADS,), (self.region, *arguments))
 
     def position(self, at: int) -> tuple[int, int]:
-        """Return row and column of a cell from its index in the order of shards."""
+        """Return the row and column of a cell from its index in shard order."""
         tile, inside = divmod(at, TILE * TILE)
         block, rank = divmod(tile, self._tiles)
         i, j = divmod(block, self.blocks.shape[1])
@@ -170,7 +170,7 @@ class ResidentRaster:
         return i * side + row * TILE + inside // TILE, j * side + col * TILE + inside % TILE
 
     def empty(self, dtype: Any) -> Any:
-        """Allocate an array of all cells, flat, in the order of shards."""
+        """Allocate a flat array of all cells, in shard order."""
         return self.cupy.empty(self.size, dtype)
 
     def _part(self, array: Any, at: Block) -> Any:
@@ -178,7 +178,7 @@ class ResidentRaster:
         return array.reshape(self.blocks.count, self._tiles, TILE, TILE)[k]
 
     def read(self, *layers: Layer) -> list[Any]:
-        """Read whole layers; progress counts these cells, and those of all passes but the last."""
+        """Read whole layers. Progress counts their cells in all passes but the last."""
         arrays = [self.empty(layer.dtype) for layer in layers]
         shape = self._tiles, TILE, TILE
 
@@ -205,7 +205,7 @@ class ResidentRaster:
         return arrays
 
     def write(self, name: str, array: Any) -> None:
-        """Write those blocks of an output that an earlier run did not."""
+        """Write the blocks of an output that an earlier run did not write."""
         writer, count = self.run.writers[name], self.run.plan.writers
 
         def save(at: Block, data: None) -> None:

@@ -1,12 +1,12 @@
-"""Where water leaves the raster: `Outlets`.
+"""The cells where water leaves the raster: `Outlets`.
 
-By name: "edge", the cells at the raster's edge and beside voids that reach it; or "border", those
-at the raster's edge and beside any void. All of these are outlets; of "low_edge" and "low_border",
-only those from which nothing drains inwards. Or given cells, alone or in addition.
+Outlets are given by name, as cells, or both. "edge" means the cells at the raster's edge and next
+to voids that reach it; "border" those at the raster's edge and next to any void. All of these are
+outlets. For "low_edge" and "low_border", only those are that do not drain inwards.
 
-An edge leads outwards from each of these cells. From low ones it is as high as the cell and has no
-slope, so water leaves where a cell has no lower neighbour, or where a depression spills; which
-these are follows from the spanning forest. See docs/design/drainage.md.
+Each of these cells has an outward edge. That of a low cell has the elevation of the cell and slope
+0, so water leaves where a cell has no lower neighbour, or where a depression spills. These cells
+follow from the spanning forest. See docs/design/drainage.md.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ NAMED = (LOW_EDGE, LOW_BORDER, EDGE, BORDER)
 
 
 class Asked(NamedTuple):
-    """Outlets as arguments: a name or cells, and cells in addition to those of a name."""
+    """Outlets as arguments: a name or cells, and cells added to those of a name."""
 
     outlets: PlacesLike | str = LOW_EDGE
     added: PlacesLike | None = None
 
     @classmethod
     def of(cls, outlets: PlacesLike | str | None, added: PlacesLike | None) -> Asked:
-        """Outlets as options of tools, of which none is the usual ones."""
+        """Return the outlets from the options of a tool; None stands for the default."""
         return cls(LOW_EDGE if outlets is None else outlets, added)
 
 
 class BlockOutlets(NamedTuple):
-    """Cells of a block from which an edge leads outwards, int32, and which of these are low."""
+    """The cells of a block that have an outward edge, int32, and the mask of low ones."""
 
     cells: np.ndarray
     low: np.ndarray
@@ -58,9 +58,9 @@ class Outlets:
     Attributes
     ----------
     digest
-        Their name, or a digest of the cells; or both, joined by "+".
+        Their name, a digest of the cells, or both joined by "+".
     places
-        The cells, None for those with a name.
+        The cells, None if there is only a name.
     """
 
     digest: str
@@ -68,26 +68,26 @@ class Outlets:
 
     @classmethod
     def of(cls, cells: Layer, given: PlacesLike | str, added: PlacesLike | None = None) -> Outlets:
-        """Check outlets over a layer of heights.
+        """Check outlets over an elevation layer.
 
         Raises
         ------
         InputError
-            when there are none, one has no value, or some are added to given ones.
+            If there are none, one is nodata, or outlets are added to given cells.
         """
         if isinstance(given, str):
             if given not in NAMED:
                 raise wrong("outlets", given, f"cells, or one of {', '.join(NAMED)}")
             if added is None:
                 return cls(given)
-            more = cls.of(cells, added)
-            return cls(f"{given}+{more.digest}", more.places)
+            extra = cls.of(cells, added)
+            return cls(f"{given}+{extra.digest}", extra.places)
         if added is not None:
             raise refused("add_outlets", f": these are added to one of {', '.join(NAMED)}")
         places = as_places(cells.grid, given, "outlets")
         if not len(places):
             raise refused(
-                "outlets", f": there are no cells; give some, or one of {', '.join(NAMED)}"
+                "outlets", f": has no cells; give at least one, or one of {', '.join(NAMED)}"
             )
         refuse_unusable(places, Ground([cells]))
         places = places.one_per_cell("outlets")
@@ -95,7 +95,7 @@ class Outlets:
         return cls(digest, places)
 
     def added(self, cols: int) -> list[int]:
-        """Return ids of the cells in addition to those of a name; `cols` of the raster."""
+        """Return the ids of cells added to those of a name; `cols` are the raster's columns."""
         if self.places is None or name_of(self.digest) is None:
             return []
         return list(map(int, self.places.rows * cols + self.places.cols))
@@ -108,9 +108,9 @@ class Outlets:
         Parameters
         ----------
         valid
-            Which cells of the block and one ring around it have a value.
+            bool, the valid cells of the block and its ring.
         outside
-            Which of these lie in voids that reach the raster's edge, or outside of it; needed for
+            bool, those in voids that reach the raster's edge, or outside the raster; needed for
             "edge" and "low_edge".
         """
         given = np.empty(0, np.int32) if self.places is None else cells_in(window, self.places)
@@ -125,32 +125,32 @@ class Outlets:
 
 
 def name_of(digest: str) -> str | None:
-    """The name of outlets, without those that were added; None for given ones."""
+    """Return the name of outlets, without added cells; None for given cells."""
     name = digest.split("+", maxsplit=1)[0]
     return name if name in NAMED else None
 
 
 def named_outlets(outlets: object) -> str:
-    """What messages call recorded outlets."""
+    """Return words for recorded outlets in messages."""
     name = name_of(str(outlets))
-    more = " and added ones" if name and name != outlets else ""
-    return f"the outlets {name!r}{more}" if name else "given outlets"
+    added = " and added ones" if name and name != outlets else ""
+    return f"the outlets {name!r}{added}" if name else "given outlets"
 
 
 def is_low(digest: str) -> bool:
-    """Whether of these outlets only those count from which nothing drains inwards."""
+    """Whether only cells that do not drain inwards are outlets."""
     return name_of(digest) in (LOW_EDGE, LOW_BORDER)
 
 
 def with_inner_voids(outlets: object) -> bool:
-    """Whether cells beside inner voids are among outlets of this name."""
+    """Whether cells next to inner voids are among the outlets of this name."""
     return isinstance(outlets, str) and outlets in (BORDER, LOW_BORDER)
 
 
 def has_voids(outlets: str, cells: Layer | PlannedLayer) -> bool:
-    """Whether it matters to these outlets which voids reach the edge of the raster.
+    """Whether these outlets depend on which voids reach the edge of the raster.
 
-    A plan does not know whether there are any, and counts them.
+    A plan does not know whether there are voids, and assumes that there are.
     """
     if name_of(outlets) not in (EDGE, LOW_EDGE):
         return False
@@ -161,28 +161,29 @@ def has_voids(outlets: str, cells: Layer | PlannedLayer) -> bool:
 
 
 def is_full(cells: Layer) -> bool:
-    """Whether the layer says that all its cells have a value."""
+    """Whether all cells of the layer are valid, according to its statistics."""
     return cells.statistics()["valid_cells"] == cells.grid.cells
 
 
 def refuse_missing(cells: Layer, found: int) -> None:
-    """Refuse a layer that says that all its cells have a value, if not as many were found.
+    """Check the statistics of a layer that says that all its cells are valid.
 
     Raises
     ------
     StoreError
+        If fewer valid cells were found.
     """
     if is_full(cells) and found != cells.grid.cells:
         raise StoreError(
-            f"{cells.path}: says that all cells have a value, but {found:,} of "
-            f"{cells.grid.cells:,} have; convert the raster again"
+            f"{cells.path}: recorded as having no nodata, but only {found:,} of "
+            f"{cells.grid.cells:,} cells are valid; convert the raster again"
         )
 
 
 def cells_in(window: Window, places: Places) -> np.ndarray:
-    """Return the places in a window, as flat indices, int32."""
+    """Return the given cells in a window, as flat indices, int32."""
     r0, r1, c0, c1 = window
     first, last = np.searchsorted(places.rows, [r0, r1])
     rows, cols = places.rows[first:last], places.cols[first:last]
-    here = (cols >= c0) & (cols < c1)
-    return ((rows[here] - r0) * (c1 - c0) + cols[here] - c0).astype(np.int32)
+    inside = (cols >= c0) & (cols < c1)
+    return ((rows[inside] - r0) * (c1 - c0) + cols[inside] - c0).astype(np.int32)

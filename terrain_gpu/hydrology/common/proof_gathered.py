@@ -1,4 +1,4 @@
-"""What blocks tell the process of a proof, as long as its memory limit has room for it."""
+"""What blocks report to the process of a proof, within its memory limit."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class GatheredParts(Generic[Part]):
     Parameters
     ----------
     plan
-        Has room for `planned` items.
+        The plan, which has room for `planned` items.
     each
-        Bytes of an item.
+        Bytes per item.
     layer, items
-        Of which layer they are, and what they are, as the message names them.
+        The layer, and the plural name of the items, for messages.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class GatheredParts(Generic[Part]):
         self._parts: list[Part] = []
 
     def add(self, part: Part, items: int) -> None:
-        """Keep the part of a block, with so many items."""
+        """Keep the part of a block, which has this number of items."""
         self._left -= items
         if self._excess.has_room(self._each * max(-self._left, 0), self._what):
             self._parts.append(part)
@@ -39,13 +39,13 @@ class GatheredParts(Generic[Part]):
             self._parts.clear()
 
     def take(self) -> list[Part]:
-        """Take away the parts of all blocks, in the order in which they came.
+        """Return and release the parts of all blocks, in the order in which they were added.
 
         Raises
         ------
         PlanError
-            when the limit has no room for them.
+            If they do not fit the memory limit.
         """
         self._excess.refuse()
-        found, self._parts = self._parts, []
-        return found
+        parts, self._parts = self._parts, []
+        return parts

@@ -1,4 +1,4 @@
-"""Ways along a layer of directions, as proofs follow them: within blocks, then between them."""
+"""Flow paths along a layer of directions for proofs: within blocks, then between them."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from .proof_gathered import GatheredParts
 from .proof_kernels import crossings, entries, order_cells, order_ways, ways_out
 
 ORDER_BYTES = 45
-"""Of a worker, per cell of a block, with what it adds up along its ways."""
+"""Bytes per cell of a block for a worker that follows flow paths and adds up along them."""
 
 WAYS_BYTES = 20
-"""Of a worker that only follows ways, per cell of a block."""
+"""Bytes per cell of a block for a worker that only follows flow paths."""
 
 BETWEEN = "cells drain from block to block"
-"""What there is too much of, in messages."""
+"""What exceeds the memory limit, for messages."""
 
 _WAY_BYTES = 8 * 8
-"""Of a cell at which flow leaves a block, and of one at which it enters."""
+"""Bytes for a cell where flow leaves a block and one where it enters."""
 
 
 def ways_between(blocks: BlockGrid) -> int:
-    """How many cells drain into another block, planned; twice as many can, in odd rasters."""
+    """Return the planned number of cells that drain into another block; up to twice as many may."""
     return blocks.line_cells
 
 
 def ways_bytes(blocks: BlockGrid) -> int:
-    """Bytes that `FlowWays` may take."""
+    """Return the bytes planned for `FlowWays`."""
     return _WAY_BYTES * ways_between(blocks)
 
 
 class BlockFlow(NamedTuple):
-    """The ways of a block that go on in other blocks, or come from there.
+    """The flow paths of a block that continue in other blocks or come from there.
 
     Attributes
     ----------
     target
-        Ids of the cells to which ways leave it.
+        Ids of the cells, in other blocks, to which paths leave the block.
     entered, way
-        Ids of the cells into which others drain, and which of the former follows, -1 if none.
+        Ids of the cells where paths enter the block, and the index in `target` where each leaves
+        it, -1 if it ends inside.
     """
 
     target: np.ndarray
@@ -54,7 +55,7 @@ class BlockFlow(NamedTuple):
 
 
 class BlockWays(NamedTuple):
-    """Follows ways within blocks; can be sent to workers.
+    """Follows flow paths within blocks; can be sent to workers.
 
     Attributes
     ----------
@@ -70,13 +71,22 @@ class BlockWays(NamedTuple):
     def within(
         self, at: Block, codes: np.ndarray, stops: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Where cells drain to within the block, see `order_cells`; and their order.
+        """Return where cells drain to within the block, and their order; see `order_cells`.
 
         Parameters
         ----------
-        codes, stops
-            With one ring; `codes` receives 0 where ways end at `stops`, and 255 where cells do not
+        codes
+            uint8, with a margin of one cell. Receives 0 at `stops`, and 255 for cells that do not
             drain.
+        stops
+            bool, the cells where flow paths end, with a margin of one cell.
+
+        Raises
+        ------
+        StoreError
+            If a cell holds no D8 code.
+        VerificationError
+            If the directions form a loop.
         """
         r0, _, c0, c1 = window = self.blocks.window(*at)
         end_ways(self.codes, self.codes.grid, window, codes)
@@ -90,14 +100,14 @@ class BlockWays(NamedTuple):
             code = int(codes[row + 1, col + 1])
             if target[cell] == -4:
                 raise no_code(self.codes, r0 + row, c0 + col, code)
-            what = f"direction {code} leads round in a circle"
+            what = f"direction {code} leads into a loop"
             wrong(self.codes, what, "acyclic", r0 + row, c0 + col)
         return target, order[:count]
 
     def look(
         self, at: Block, codes: np.ndarray, target: np.ndarray, order: np.ndarray
     ) -> tuple[np.ndarray, BlockFlow]:
-        """Look at a block, the cells at which ways leave it, and for `add`."""
+        """Return the cells where flow paths leave a block, and what `FlowWays.add` takes."""
         window, cols = self.blocks.window(*at), self.blocks.cols
         exits = np.empty(len(target), np.int32)
         leaving = np.empty(ways_out(target, order, exits), np.int64)
@@ -113,7 +123,7 @@ class BlockWays(NamedTuple):
 
 
 def entering(blocks: BlockGrid, at: Block, into: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of some sorted ids of cells are in a block, and these cells within the block."""
+    """Return the positions of the sorted ids that are in a block, and their cells in the block."""
     r0, r1, c0, c1 = blocks.window(*at)
     starts = np.arange(r0, r1) * blocks.cols
     first, last = np.searchsorted(into, (starts + c0, starts + c1))
@@ -124,16 +134,17 @@ def entering(blocks: BlockGrid, at: Block, into: np.ndarray) -> tuple[np.ndarray
 
 
 class FlowWays:
-    """The ways of all blocks.
+    """The flow paths of all blocks. The arrays are set by `join`.
 
     Attributes
     ----------
     of
-        What follows the ways of one block.
+        Follows the paths of one block.
     target
-        After `join`, in the order in which blocks were added: ids of the cells to which ways lead.
+        Ids of the cells to which paths leave a block, in the order in which blocks were added.
     following, order
-        The way that follows each, -1 if none; and an order of them, each before the one after it.
+        The index of the path that continues each, -1 for none; and an order in which each path
+        comes before the one that continues it.
     """
 
     def __init__(self, codes: Any, blocks: BlockGrid, plan: StreamPlan) -> None:
@@ -145,23 +156,31 @@ class FlowWays:
         self.target = self.following = self.order = np.empty(0, np.int64)
 
     def add(self, ways: BlockFlow) -> None:
-        """Add the ways of a block."""
+        """Add the flow paths of a block."""
         self._parts.add(ways, max(len(ways.target), len(ways.entered)))
 
     def join(self) -> None:
-        """Follow the ways from block to block; refuse circles."""
+        """Follow the paths from block to block.
+
+        Raises
+        ------
+        VerificationError
+            If the directions form a loop.
+        PlanError
+            If the paths do not fit the memory limit.
+        """
         parts = self._parts.take()
         bases = np.cumsum([0, *(len(ways.target) for ways in parts[:-1])])
-        own = zip(parts, bases, strict=True)
-        way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in own])
+        based = zip(parts, bases, strict=True)
+        way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in based])
         self.target, entered, _ = (np.concatenate(one) for one in zip(*parts, strict=True))
-        del parts, own
+        del parts, based
         order = np.argsort(entered)
-        # Its block has marked each, for it read the same codes around itself.
+        # Each target is among `entered`, since its block read the same codes around itself.
         self.following = way[order[np.searchsorted(entered, self.target, sorter=order)]]
         waiting, order = np.empty((2, len(self.target)), np.int64)
         count, x = order_ways(self.following, waiting, order)
         if x >= 0:
             row, col = divmod(int(self.target[x]), self.blocks.cols)
-            wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
+            wrong(self.codes, "direction leads into a loop", "acyclic", row, col)
         self.order = order[:count]

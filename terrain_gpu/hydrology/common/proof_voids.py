@@ -1,4 +1,4 @@
-"""Voids that reach the edge of the raster, found again for proofs: by flooding."""
+"""Voids that reach the edge of the raster, found again for proofs by flooding."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ...grid import Block, BlockGrid, Window
 from .proof_void_kernels import flood, spread
 
 VOID_BYTES = 9
-"""Of a worker, per cell of a block."""
+"""Bytes per cell of a block that a worker needs."""
 
 
 class _Rim(NamedTuple):
-    """Ids of cells along the rim of a block that have no value, and the voids they are in."""
+    """Ids of nodata cells along the rim of a block, and the voids that they are in."""
 
     ids: np.ndarray
     voids: np.ndarray
 
 
 def floods_bytes(blocks: BlockGrid) -> int:
-    """Bytes that `Floods` may take."""
+    """Return the bytes that `Floods` may need."""
     return 60 * blocks.rim_cells
 
 
@@ -32,8 +32,8 @@ class BlockVoids(NamedTuple):
     Attributes
     ----------
     ids, outer
-        Sorted ids of cells without a value at the rim of the block and around it, and whether
-        they are in outer voids. None before `Floods.join`.
+        Sorted ids of nodata cells at the rim of the block and around it, and whether they are in
+        outer voids. None before `Floods.join`.
     """
 
     blocks: BlockGrid
@@ -41,7 +41,7 @@ class BlockVoids(NamedTuple):
     outer: Any = None
 
     def look(self, at: Block, absent: np.ndarray) -> _Rim | None:
-        """Flood the voids of a block; what `Floods.add` is told."""
+        """Flood the voids of a block; return what `Floods.add` takes."""
         if not absent.any():
             return None
         window = self.blocks.window(*at)
@@ -56,35 +56,35 @@ class BlockVoids(NamedTuple):
         return (window[0] + row) * self.blocks.cols + window[2] + col
 
     def outside(self, at: Block, absent: np.ndarray) -> np.ndarray:
-        """Which cells of a block and one ring around it are in outer voids, or off the raster.
+        """Return the mask of cells of a block and its ring in outer voids or outside the raster.
 
         Parameters
         ----------
         absent
-            Which of them have no value.
+            bool, the nodata cells of the block and its ring.
         """
         r0, r1, c0, c1 = window = self.blocks.window(*at)
-        found = np.ones(absent.shape, bool)
+        mask = np.ones(absent.shape, bool)
         top, left = int(r0 == 0), int(c0 == 0)
         bottom, right = int(r1 == self.blocks.rows), int(c1 == self.blocks.cols)
         inside = (slice(top, absent.shape[0] - bottom), slice(left, absent.shape[1] - right))
-        found[inside] = False
+        mask[inside] = False
         ring = np.zeros(absent.shape, bool)
         ring[[0, -1]] = ring[:, [0, -1]] = True
-        around = np.flatnonzero(ring & absent & ~found)
+        around = np.flatnonzero(ring & absent & ~mask)
         row, col = np.divmod(around, absent.shape[1])
-        found.ravel()[around] = self._are_outer((r0 + row - 1) * self.blocks.cols + c0 + col - 1)
-        own = absent[1:-1, 1:-1]
-        if own.any():
-            labels = flooded(own)
-            rim = np.zeros(own.shape, bool)
+        mask.ravel()[around] = self._are_outer((r0 + row - 1) * self.blocks.cols + c0 + col - 1)
+        inner = absent[1:-1, 1:-1]
+        if inner.any():
+            labels = flooded(inner)
+            rim = np.zeros(inner.shape, bool)
             rim[[0, -1]] = rim[:, [0, -1]] = True
-            where = np.flatnonzero(rim & own)
+            where = np.flatnonzero(rim & inner)
             outer = np.zeros(int(labels.max()) + 1, bool)
             outer[labels[where]] = self._are_outer(self._globally(window, where))
             outer[0] = False
-            found[1:-1, 1:-1] = outer[labels].reshape(own.shape)
-        return found
+            mask[1:-1, 1:-1] = outer[labels].reshape(inner.shape)
+        return mask
 
     def _are_outer(self, ids: np.ndarray) -> Any:
         if not len(self.ids):
@@ -94,7 +94,7 @@ class BlockVoids(NamedTuple):
 
 
 class Floods:
-    """Voids of all blocks; after `join`, which of the cells at their rims are in outer ones."""
+    """The voids of all blocks; after `join`, the rim cells that are in outer voids."""
 
     def __init__(self, blocks: BlockGrid) -> None:
         self.blocks, self.of = blocks, BlockVoids(blocks)
@@ -110,7 +110,7 @@ class Floods:
         self._count += len(names)
 
     def join(self) -> None:
-        """Spread over the lines between blocks what touches the edge of the raster."""
+        """Spread the voids that touch the edge of the raster across the borders between blocks."""
         if not self._rims:
             return
         ids, voids = (np.concatenate(one) for one in zip(*self._rims, strict=True))
@@ -134,19 +134,19 @@ class Floods:
         self._ids, self._outer = ids, outer[voids]
 
     def near(self, at: Block) -> BlockVoids:
-        """What a block needs to know about the voids of others."""
+        """Return what a block needs to know about the voids of other blocks."""
         ids, where = known_of(border_ids(self.blocks, at), self._ids)
         return BlockVoids(self.blocks, ids, self._outer[where])
 
 
 def flooded(absent: np.ndarray) -> np.ndarray:
-    """The void that each cell is in, int32, flat; 0 for none."""
+    """Return the void that each cell is in, int32, flat; 0 for none."""
     labels = np.zeros(absent.size, np.int32)
     flood(np.ascontiguousarray(absent), labels, np.empty(absent.size, np.int32))
     return labels
 
 
 def lists_of(one: np.ndarray, other: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which voids meet each: where its list begins, and the lists."""
+    """Return the lists of voids that touch each void: where each list begins, and all lists."""
     order = np.argsort(one, kind="stable")
     return np.searchsorted(one[order], np.arange(count + 1)), other[order]

@@ -1,4 +1,4 @@
-"""Elevations as float64; integers that it does not hold exactly are counted from the lowest one."""
+"""Elevations as float64. Integers too large for it are counted from the lowest elevation."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ...errors import InputError
 from .weights import extremes, largest_weight
 
 _EXACT = 2**53
-"""Up to this size, float64 holds all integers."""
+"""Up to this absolute value, float64 holds all integers exactly."""
 
 
 @lru_cache(maxsize=16)
 def base_of(heights: Any) -> int:
-    """Return what is subtracted from the cells of a layer: 0, but for large integers.
+    """Return the number to subtract from the cells of a layer: 0, except for large integers.
 
     Raises
     ------
     InputError
-        when the range of these is too large, too.
+        If the integers span too wide a range.
     """
     if heights.dtype.kind == "f" or heights.dtype.itemsize < 8:
         return 0
@@ -38,17 +38,17 @@ def base_of(heights: Any) -> int:
 
 
 def as_floats(cells: np.ndarray, base: int) -> np.ndarray:
-    """Return cells less the base, float64."""
+    """Return cells minus the base, float64."""
     return (cells - cells.dtype.type(base) if base else cells).astype(np.float64)
 
 
 def restored(levels: np.ndarray, base: int, dtype: np.dtype) -> np.ndarray:
-    """Return levels in the type of the cells again."""
-    found = levels.astype(dtype)
-    return found + dtype.type(base) if base else found
+    """Undo `as_floats`: return levels in the data type of the cells."""
+    cells = levels.astype(dtype)
+    return cells + dtype.type(base) if base else cells
 
 
 def largest_height(heights: Any) -> float | int:
-    """The largest size of a height as `as_floats` has it."""
+    """Return the largest absolute value of an elevation as `as_floats` returns it."""
     base = base_of(heights)
     return extremes(heights)[1] - base if base else largest_weight(heights)

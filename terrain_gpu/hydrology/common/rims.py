@@ -1,4 +1,4 @@
-"""What lies along the rims of all blocks: a row or column of values on each side of every line."""
+"""Values along the rims of all blocks: a row or column on each side of every border."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...grid import Block, BlockGrid
 
 
 class BlockRim(NamedTuple):
-    """What lies along the rim of a block: first and last row, first and last column."""
+    """The values along the rim of a block: first and last row, first and last column."""
 
     north: np.ndarray
     south: np.ndarray
@@ -19,9 +19,9 @@ class BlockRim(NamedTuple):
 
     @classmethod
     def of(cls, cells: np.ndarray) -> BlockRim:
-        """Copy the rim of a block."""
-        found = cells[0], cells[-1], cells[:, 0], cells[:, -1]
-        return cls(*(side.copy() for side in found))
+        """Return a copy of the rim of a block."""
+        sides = cells[0], cells[-1], cells[:, 0], cells[:, -1]
+        return cls(*(side.copy() for side in sides))
 
 
 class RimLines:
@@ -30,9 +30,9 @@ class RimLines:
     Attributes
     ----------
     dtype
-        Of a cell; one of several values adds a dimension to all arrays.
+        Data type of a cell. If it has several values, all arrays have another dimension.
     rows, cols
-        Of first and last rows or columns, shape (2, blocks down or across, cells).
+        The first and last rows, or columns, of all blocks; shape (2, blocks down or across, cells).
     """
 
     def __init__(self, blocks: BlockGrid, dtype: Any, value: Any = 0) -> None:
@@ -55,7 +55,7 @@ class RimLines:
             line[:] = side
 
     def put_cells(self, ids: np.ndarray, values: np.ndarray) -> None:
-        """Set cells at rims, by their ids in the raster."""
+        """Set the values of rim cells, given by their ids in the raster."""
         blocks = self.blocks
         row, col = np.divmod(ids, blocks.cols)
         for lines, across, along, count in (
@@ -64,25 +64,22 @@ class RimLines:
         ):
             which, within = np.divmod(across, blocks.block)
             last = (within == blocks.block - 1) | (across == count - 1)
-            for side, here in enumerate((within == 0, last)):
-                lines[side, which[here], along[here]] = values[here]
+            for side, cells in enumerate((within == 0, last)):
+                lines[side, which[cells], along[cells]] = values[cells]
 
     def around(self, at: Block, beyond: Any) -> BlockRim:
-        """Return the ring around a block; `beyond` outside of the raster.
-
-        Lines begin and end at its corners.
-        """
+        """Return the ring around a block, corners included; `beyond` is used outside the raster."""
         i, j = at
         r0, r1, c0, c1 = self.blocks.window(*at)
         rows, cols = self.rows, self.cols
         down, across = self.blocks.shape
 
         def line(of: np.ndarray | None, start: int, stop: int) -> np.ndarray:
-            found = np.full(stop - start + 2, beyond, self.dtype)
+            cells = np.full(stop - start + 2, beyond, self.dtype)
             if of is not None:
                 first, last = max(start - 1, 0), min(stop + 1, len(of))
-                found[first - start + 1 : last - start + 1] = of[first:last]
-            return found
+                cells[first - start + 1 : last - start + 1] = of[first:last]
+            return cells
 
         def row(side: int, k: int) -> np.ndarray:
             return line(rows[side, k] if 0 <= k < down else None, c0, c1)

@@ -1,4 +1,4 @@
-"""What sums of drainage are: whole numbers of units, so that their order does not matter."""
+"""Sums along flow paths, as whole numbers of units, whose order does not matter."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from ...store import Layer, TileStore
 from .code_values import NOWHERE
 
 EDGE_LAYER = "upstream_edge_cells"
-"""Where edge cells are counted, unless another name is given."""
+"""Default name of the layer that counts edge cells."""
 
 EXACT_BITS = 50
-"""Of the sum over the raster where flow is divided: float64 then tells all sums apart."""
+"""Bits of the sum over the raster if flow is divided, so that float64 holds every sum exactly."""
 
 
 def count_dtype(cells: int) -> np.dtype:
-    """Type of numbers of cells of a raster of so many."""
+    """Return the data type for numbers of cells in a raster of this number of cells."""
     return np.dtype(np.uint32 if cells < 2**32 else np.int64)
 
 
 def edge_dtype(cells: int) -> np.dtype:
-    """Type of numbers of edge cells of a raster of so many cells; nodata is -1."""
+    """Return the data type for numbers of edge cells in such a raster; nodata is -1."""
     return np.dtype(np.int32 if cells < 2**31 else np.int64)
 
 
 @dataclass(frozen=True)
 class SumRule:
-    """How much each cell contributes, and how sums are written.
+    """The contribution of each cell, and how sums are written.
 
     Attributes
     ----------
     grid
-        Of the raster.
+        The grid of the raster.
     areas
-        Whether cells contribute their areas; else their number.
+        Whether cells contribute their areas; otherwise each contributes 1.
     exclude_self
-        Whether a cell's own contribution is left out of its sum.
+        Whether the sum of a cell excludes its own contribution.
     divided
-        Whether flow is divided; then units are fine.
+        Whether flow is divided, which needs finer units.
     """
 
     grid: GridSpec
@@ -63,7 +63,7 @@ class SumRule:
 
     @cached_property
     def _scale(self) -> tuple[np.ndarray, float]:
-        """Units and unit; not before there is a plan, for there may be many rows."""
+        """Units per row, and the unit. Computed once there is a plan, as there may be many rows."""
         grid = self.grid
         units, unit = area_units(grid) if self.areas else (np.ones(grid.rows, np.int64), 1.0)
         if not self.divided:
@@ -74,38 +74,38 @@ class SumRule:
 
     @property
     def units(self) -> np.ndarray:
-        """int64, shape (rows of the raster,): what a cell of each row contributes."""
+        """int64, shape (rows of the raster,): the units that a cell of each row contributes."""
         return self._scale[0]
 
     @property
     def unit(self) -> float:
-        """The value of one of them."""
+        """The value of a unit."""
         return self._scale[1]
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the layer: int64 where a sum may be -1; float64 for areas and divided flow."""
+        """Data type of the layer: int64 if a sum may be -1, float64 for areas and divided flow."""
         if self.areas or self.divided:
             return np.dtype(np.float64)
         return np.dtype(np.int64) if self.exclude_self else count_dtype(self.grid.cells)
 
     @property
     def sums_dtype(self) -> np.dtype:
-        """Type of sums in units."""
+        """Data type of sums in units."""
         return np.dtype(np.int64) if self.areas or self.divided else count_dtype(self.grid.cells)
 
     @property
     def nodata(self) -> int:
-        """The sum at cells that do not drain."""
+        """The value of cells that do not drain."""
         return -1 if self.exclude_self else 0
 
     def own(
         self, window: Window, codes: np.ndarray, weights: None = None
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Which cells of a window count, and what each contributes; perhaps a read-only view."""
-        known = codes != NOWHERE
+        """Return the mask of cells that count, and contributions, maybe read-only."""
+        drains = codes != NOWHERE
         units = self.units[window[0] : window[1], None]
-        return known, [np.broadcast_to(units, codes.shape) if known.all() else known * units]
+        return drains, [np.broadcast_to(units, codes.shape) if drains.all() else drains * units]
 
     def write(
         self,
@@ -115,7 +115,7 @@ class SumRule:
         values: list[np.ndarray],
         out: np.ndarray,
     ) -> None:
-        """Write the sums of a window's cells, in units, to `out`."""
+        """Write the sums of a window, which are in units, to `out`."""
         (sums,) = values
         if self.exclude_self:
             sums = sums - self.own(window, codes)[1][0]
@@ -129,9 +129,9 @@ class SumRule:
 
 @dataclass(frozen=True)
 class EdgeRule:
-    """How many cells upstream lie on the edge of the data and drain inwards.
+    """The number of upstream cells that are at the edge of the data and drain inwards.
 
-    Which these are takes the place of weights.
+    The mask of these cells takes the place of weights.
     """
 
     dtype: np.dtype
@@ -150,7 +150,7 @@ class EdgeRule:
     def own(
         self, window: Window, codes: np.ndarray, edge: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Which cells of a window drain, and 1 for those on the edge."""
+        """Return the mask of cells that drain, and 1 for those at the edge."""
         return codes != NOWHERE, [edge.astype(np.int64)]
 
     def write(
@@ -161,18 +161,18 @@ class EdgeRule:
         values: list[np.ndarray],
         out: np.ndarray,
     ) -> None:
-        """Write the counts of a window's cells to `out`."""
+        """Write the counts of a window to `out`."""
         out[...] = values[0]
         out[codes == NOWHERE] = self.nodata
 
 
 def open_edge_cells(store: TileStore, name: str, codes: Layer) -> Layer:
-    """Open the layer of how many cells upstream of each lie on the edge, see `EdgeRule`.
+    """Open the layer that counts upstream edge cells; see `EdgeRule`.
 
     Raises
     ------
     StoreError
-        when it does not exist, holds something else, or was counted along other directions.
+        If it does not exist, holds something else, or was counted along other directions.
     """
     make = f"(terrain-gpu flow-accumulation --edge-cells --directions {codes.name} --overwrite)"
     if name not in store:
@@ -181,7 +181,7 @@ def open_edge_cells(store: TileStore, name: str, codes: Layer) -> Layer:
     settings = layer.info.get("settings")
     settings = settings if isinstance(settings, dict) else {}
     if settings.get("edge_cells") is not True or layer.dtype != EdgeRule.of(layer.grid).dtype:
-        raise StoreError(f"{layer.path}: holds no counts of edge cells; count them {make}")
+        raise StoreError(f"{layer.path}: does not count edge cells; count them {make}")
     of = settings.get("of")
     if not (isinstance(of, dict) and codes.name in of and store.holds(codes.name, of[codes.name])):
         raise StoreError(

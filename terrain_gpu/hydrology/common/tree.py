@@ -1,4 +1,4 @@
-"""The spanning tree that flow follows, as tools need it."""
+"""The spanning tree that flow follows, as an input of tools."""
 
 from __future__ import annotations
 

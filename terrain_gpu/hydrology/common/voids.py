@@ -1,7 +1,7 @@
-"""Voids that reach the edge of the raster: the sea, or what lies around the data.
+"""Voids that reach the edge of the raster: the sea, or the surroundings of the data.
 
-Cells without a value form voids, joined over all eight neighbours. A void that touches no cell of
-the raster's edge is an inner one: water does not leave there unless it is told to.
+Cells that are nodata form voids, joined over all eight neighbours. A void that touches no cell of
+the raster's edge is an inner void: water leaves there only if an option says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .rims import BlockRim, RimLines
 
 
 def label_voids(absent: np.ndarray) -> tuple[np.ndarray, int]:
-    """Label the voids of a block, int32; return how many there are."""
+    """Label the voids of a block, int32; return the labels and the number of voids."""
     labels = np.empty(absent.shape, np.int32)
     return labels, label_block(np.ascontiguousarray(absent), True, labels) if absent.any() else 0
 
@@ -28,19 +28,19 @@ def known_bytes(blocks: BlockGrid) -> int:
 
 
 def voids_bytes(blocks: BlockGrid) -> int:
-    """Return the bytes of `Voids` before that: names, and their parents."""
+    """Return the bytes of `Voids` before `join`: names, and their parents."""
     return 24 * known_bytes(blocks)
 
 
 class Voids:
-    """The voids at the rims of all blocks, and after `join` which of them are outer."""
+    """The voids at the rims of all blocks; after `join`, the mask of rim cells in outer voids."""
 
     def __init__(self, blocks: BlockGrid) -> None:
         self._rims = RimLines(blocks, np.int64)
         self._count = 0
 
     def add(self, at: Block, known: BlockRim | None) -> None:
-        """Add the labels along the rim of a block; None without voids."""
+        """Add the labels along the rim of a block; None if it has no voids."""
         if known is None:
             return
         base = self._count
@@ -51,7 +51,7 @@ class Voids:
         self._rims.put(at, BlockRim(*labels))
 
     def join(self) -> None:
-        """Join voids over the lines between blocks."""
+        """Join voids across the borders between blocks."""
         parent, rims = np.arange(self._count + 1), self._rims
         for first, last in (rims.rows, rims.cols):
             for k in range(len(first) - 1):
@@ -62,34 +62,34 @@ class Voids:
         rims.rows, rims.cols = outer[rims.rows], outer[rims.cols]
 
     def of(self, at: Block) -> tuple[BlockRim, BlockRim]:
-        """Return which cells of a block's rim, and of the ring around it, are in outer voids.
+        """Return the masks of cells in outer voids, for the rim of a block and the ring around it.
 
-        Lines of the ring begin and end at its corners. Outside of the raster all are.
+        Lines of the ring include its corners. Cells outside the raster count as outer voids.
         """
         return self._rims.of(at), self._rims.around(at, True)
 
 
 def outside(absent: np.ndarray, known: tuple[BlockRim, BlockRim]) -> np.ndarray:
-    """Return which cells of a block and one ring around it lie in outer voids.
+    """Return the mask of cells in outer voids, for a block with a margin of one cell.
 
     Parameters
     ----------
     absent
-        Which cells of the block have no value.
+        bool, the nodata cells of the block.
     known
         From `Voids.of`.
     """
     rim, ring = known
-    found = np.zeros((absent.shape[0] + 2, absent.shape[1] + 2), bool)
+    mask = np.zeros((absent.shape[0] + 2, absent.shape[1] + 2), bool)
     labels, count = label_voids(absent)
     if count:
         outer = np.zeros(count + 1, bool)
         for side, line in zip(BlockRim.of(labels), rim, strict=True):
             outer[side[line]] = True
         outer[0] = False
-        found[1:-1, 1:-1] = outer[labels]
-    found[0], found[-1], found[:, 0], found[:, -1] = ring
-    return found
+        mask[1:-1, 1:-1] = outer[labels]
+    mask[0], mask[-1], mask[:, 0], mask[:, -1] = ring
+    return mask
 
 
 @jit

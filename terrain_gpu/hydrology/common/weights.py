@@ -1,7 +1,7 @@
-"""What is found upstream of each cell in a layer of weights: sums, means, extremes and marks.
+"""Statistics of the weights upstream of each cell: sums, means, extremes and marks.
 
-All are computed with whole numbers, whose sums and maxima depend on no order: weights as units of a
-power of two, or the ranks of values.
+All are computed with whole numbers, whose sums and maxima do not depend on their order: weights as
+multiples of a power of two, or the ranks of values.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from .sums import EXACT_BITS, EdgeRule, SumRule
 log = logging.getLogger(__name__)
 
 NONE = np.iinfo(np.int64).min
-"""Rank of a cell without a weight."""
+"""Rank of a cell that has no weight."""
 
 FILL_VALUE = "If it is a fill value, declare it as nodata (convert-dataset --nodata)"
 
 NEAR_LARGEST = 16
-"""Weights down to this part of the largest may be fill values, too."""
+"""Weights larger than the largest divided by this may also be fill values."""
 
 HUGE = 1e15
-"""Larger than weights are in any unit; fill values such as 1e20 and 9.97e36 are."""
+"""Larger than real weights in any unit, but smaller than fill values such as 1e20 and 9.97e36."""
 
 SMALLEST = -1000
-"""Least exponent of a unit, so that it and its reciprocal are ordinary float64."""
+"""Smallest exponent of a unit, so that the unit and its reciprocal are normal float64 numbers."""
 
 
 @dataclass(frozen=True)
 class WeightRule:
-    """Sums or means of the weights upstream, as whole numbers of a unit.
+    """Sums or means of the upstream weights, as whole numbers of a unit.
 
     Attributes
     ----------
@@ -53,9 +53,9 @@ class WeightRule:
     areas
         Whether weights are multiplied by the areas of their cells.
     exclude_self
-        Whether a cell's own weight is left out.
+        Whether the result of a cell excludes its own weight.
     divided
-        Whether cells divide what drains through them, so that 1 is not fine enough as a unit.
+        Whether cells divide their flow, so that 1 is too coarse a unit.
     """
 
     weights: Any
@@ -72,20 +72,20 @@ class WeightRule:
 
     @property
     def columns(self) -> int:
-        """How many numbers are kept of each cell."""
+        """Number of values kept per cell."""
         return 1 + self.mean
 
     @property
     def _bits(self) -> int:
-        """Of the largest sum possible."""
+        """Number of bits of the largest possible sum."""
         return EXACT_BITS if self.divided else 62
 
     @cached_property
     def units(self) -> tuple[np.ndarray | None, float]:
-        """Units of a weight of 1 in each row, None for weights that are units; and the unit.
+        """Units per weight of 1 in each row, None if weights are units themselves; and the unit.
 
-        The unit is a power of two such that no sum of units overflows, and 1 for integers where
-        that is large enough.
+        The unit is a power of two, so large that no sum of units overflows; it is 1 for integers if
+        that is large enough. Raises InputError if sums exceed the range of float64.
         """
         grid, largest = self.weights.grid, largest_weight(self.weights)
         whole = self.weights.dtype.kind != "f" and not self.areas and not self.divided
@@ -96,14 +96,14 @@ class WeightRule:
         exponent = math.frexp(most)[1] + (grid.cells - 1).bit_length()
         if not math.isfinite(most) or exponent > 1023:
             raise InputError(
-                f"{self.weights.path}: sums of weights up to {largest} may be more than a float64 "
-                "holds; give them in a larger unit"
+                f"{self.weights.path}: sums of weights up to {largest} may exceed the largest "
+                "float64 number; give the weights in a larger unit"
             )
         exponent = max(exponent - self._bits, SMALLEST)
         return areas * 2.0**-exponent, 2.0**exponent
 
     def few_units(self, weights: np.ndarray, known: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """Count weights that are left with few units, and those between these and the largest."""
+        """Count the weights of only a few units, and those between these and the largest."""
         scale, _ = self.units
         if scale is None:
             return np.zeros(2, np.int64)
@@ -113,14 +113,15 @@ class WeightRule:
         return np.array([np.count_nonzero(low), np.count_nonzero(between)])
 
     def refuse_lost(self, few: int, between: int) -> None:
-        """Refuse weights most of which are lost next to a fill value; warn of other losses.
+        """Reject weights most of which are lost next to a fill value; warn of other losses.
 
-        Some may be: noise of 1e-20 in a raster of rain. But then more lie between.
+        A few tiny weights are harmless, such as noise of 1e-20 in a raster of rain; then most
+        weights are in between.
 
         Raises
         ------
         InputError
-            naming the largest.
+            If the largest weight is probably a fill value. The message names its cell.
         """
         if few <= between:
             return
@@ -128,7 +129,7 @@ class WeightRule:
         lost = (
             f"{named_largest(self.weights)} is so large that "
             f"{counted(few, 'weight is', 'weights are')} lost next to it: sums over "
-            f"{counted(self.weights.grid.cells, 'cell')} cannot hold weights below {least:.3g} too"
+            f"{counted(self.weights.grid.cells, 'cell')} cannot also hold weights below {least:.3g}"
         )
         largest = largest_weight(self.weights)
         if largest >= HUGE or largest in map(abs, FILLS):
@@ -137,20 +138,20 @@ class WeightRule:
 
     @property
     def _few(self) -> int:
-        """Units of a weight good to 3 digits; to 1 where flow is divided, which has fewer bits."""
+        """Units that give a weight 3 digits; 1 digit for divided flow, which has fewer bits."""
         return 4 if self.divided else 1 << 10
 
     def own(
         self, window: Window, codes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Which cells of a window have a weight that counts, and their units, and counts of 1."""
+        """Return the mask of cells with a weight, their units, and for means counts of 1."""
         known = with_weight(self.weights, window, codes, weights)
         scale, _ = self.units
-        found = np.where(known, weights, weights.dtype.type(0))
+        counted_weights = np.where(known, weights, weights.dtype.type(0))
         if scale is None:
-            units = found.astype(np.int64)
+            units = counted_weights.astype(np.int64)
         else:
-            units = np.rint(found * scale[window[0] : window[1], None]).astype(np.int64)
+            units = np.rint(counted_weights * scale[window[0] : window[1], None]).astype(np.int64)
         most = (1 << self._bits) // self.weights.grid.cells + 1
         if units.max() > most or units.min() < -most:
             raise StoreError(
@@ -173,7 +174,7 @@ class WeightRule:
             values = [one - two for one, two in zip(values, own, strict=True)]
         np.multiply(values[0], self.units[1], out=out)
         if self.mean:
-            with np.errstate(invalid="ignore"):  # 0 / 0 where there is no weight
+            with np.errstate(invalid="ignore"):  # 0 / 0 if there is no weight
                 np.divide(out, values[1], out=out)
             out[values[1] == 0] = np.nan
         out[codes == NOWHERE] = np.nan
@@ -181,14 +182,14 @@ class WeightRule:
 
 @dataclass(frozen=True)
 class ExtremeRule:
-    """Largest or smallest weight upstream; of cells that do not drain, their own values.
+    """The largest or smallest upstream weight. Cells that do not drain keep their own values.
 
     Attributes
     ----------
     weights
         The layer.
     smallest
-        Whether the smallest is looked for: then ranks are those of the opposite order.
+        Whether to find the smallest weight; ranks are then in reverse order.
     """
 
     weights: Any
@@ -211,7 +212,7 @@ class ExtremeRule:
     def own(
         self, window: Window, codes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Which cells of a window have a weight that counts, and their ranks."""
+        """Return the mask of cells with a weight, and their ranks."""
         known = with_weight(self.weights, window, codes, weights)
         ranks = self._ranks(weights)
         if (gap := self._gap) is not None:
@@ -246,13 +247,13 @@ class ExtremeRule:
 
     @property
     def _gap(self) -> int | None:
-        """Rank of the nodata value of integers of 64 bits: lower ones make room for `NONE`."""
+        """Rank of the nodata value of 64-bit integers; lower ones move up to make room."""
         if self.dtype.kind == "f" or self.dtype.itemsize < 8 or self.weights.nodata is None:
             return None
         return int(self._ranks(np.array([self.weights.nodata], self.dtype))[0])
 
     def _ranks(self, weights: np.ndarray) -> np.ndarray:
-        """Whole numbers in the order of the weights; -0.0 comes before 0.0."""
+        """Return integers in the order of the weights; -0.0 comes before 0.0."""
         if self.dtype.kind == "f":
             ranks = _order(weights.view(f"i{self.dtype.itemsize}")).astype(np.int64)
         elif self.dtype == np.uint64:
@@ -264,14 +265,14 @@ class ExtremeRule:
 
 @dataclass(frozen=True)
 class BelowRule:
-    """Cells or areas upstream of the cells below marked ones, themselves included; 0 elsewhere.
+    """Upstream cells or areas of all cells at or downstream of a marked cell; 0 elsewhere.
 
     Attributes
     ----------
     weights
-        The layer that marks cells: they are neither 0 nor nodata.
+        The layer of marks: a cell is marked if its value is neither 0 nor nodata.
     sums
-        What is summed.
+        The rule of the sums.
     """
 
     weights: Any
@@ -293,7 +294,7 @@ class BelowRule:
     def own(
         self, window: Window, codes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Which cells of a window have a mark or none; what each contributes, and 1 for a mark."""
+        """Return the mask of cells whose mark is valid, their contributions, and 1 for a mark."""
         known = with_weight(self.weights, window, codes, weights)
         _, columns = self.sums.own(window, codes)
         return known, [*columns, (known & (weights != 0)).astype(np.int64)]
@@ -323,12 +324,12 @@ def rule_of(
     exclude_self: bool,
     divided: bool = False,
 ) -> Rule:
-    """The rule of a statistic of a layer; of cells or areas where `weights` is None.
+    """Return the rule of a statistic of a layer, or of cells or areas if `weights` is None.
 
     Raises
     ------
     InputError
-        when the choices exclude each other.
+        If the choices exclude each other.
     """
     refuse_rule(weights, statistic, areas, exclude_self)
     if weights is None:
@@ -341,11 +342,12 @@ def rule_of(
 
 
 def refuse_rule(weights: Any, statistic: str, areas: bool, exclude_self: bool) -> None:
-    """Refuse choices that exclude each other.
+    """Reject choices that exclude each other.
 
     Raises
     ------
     InputError
+        If they do.
     """
     if weights is None:
         if statistic != "sum":
@@ -355,40 +357,43 @@ def refuse_rule(weights: Any, statistic: str, areas: bool, exclude_self: bool) -
         return
     if exclude_self and statistic not in ("sum", "mean"):
         raise ArgumentError(
-            "{exclude_self}: leave it out, {statistic} {value} has the cell itself, too",
+            "{exclude_self} cannot be combined with {statistic} {value}, which always includes the "
+            "cell itself",
             value=repr(statistic),
         )
     if areas and statistic not in ("sum", "below"):
         raise ArgumentError(
-            "{areas}: leave it out, the {value} of {weights} counts cells alike", value=statistic
+            "{areas} cannot be combined with the {value} of {weights}, in which all cells count "
+            "the same",
+            value=statistic,
         )
 
 
 def largest_weight(layer: Any) -> float | int:
-    """The largest size of a value."""
+    """Return the largest absolute value in a layer."""
     return max(map(abs, extremes(layer)))
 
 
 def extremes(layer: Any) -> tuple[float | int, float | int]:
-    """The least and the largest value: as recorded, or of all cells where nothing is; 0 if none."""
+    """Return the smallest and the largest value: as recorded, else from all cells; 0 if none."""
     if layer.is_sealed:
-        found = [layer.statistics()[key] for key in ("min", "max")]
-    else:  # another program wrote it
+        values = [layer.statistics()[key] for key in ("min", "max")]
+    else:  # written by another program
         each = [stats(layer.read_block(*at), layer.nodata) for at in layer.blocks.ids()]
-        found = [value for one in each for value in (one.low, one.high)]
-    found = [value for value in found if value is not None] or [0]
-    return min(found), max(found)
+        values = [value for one in each for value in (one.low, one.high)]
+    values = [value for value in values if value is not None] or [0]
+    return min(values), max(values)
 
 
 def named_largest(layer: Any) -> str:
-    """Name a layer, and its cell with the largest size of a value, for messages."""
+    """Return words for messages that name a layer and its cell of the largest absolute value."""
     largest = largest_weight(layer)
     for at in layer.blocks.ids():
         data = layer.read_block(*at)
-        found = np.argwhere(
+        cells = np.argwhere(
             ~is_nodata(data, layer.nodata) & ((data == largest) | (data == -largest))
         )
-        for row, col in found[:1].tolist():
+        for row, col in cells[:1].tolist():
             r0, _, c0, _ = layer.blocks.window(*at)
             return (
                 f"{layer.path}: the value {data[row, col]!s} at row {r0 + row}, column {c0 + col}"
@@ -397,12 +402,12 @@ def named_largest(layer: Any) -> str:
 
 
 def with_weight(layer: Any, window: Window, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Which cells drain and have a weight.
+    """Return the mask of cells that drain and have a weight.
 
     Raises
     ------
     InputError
-        for an infinite one.
+        If a weight is infinite.
     """
     absent = is_nodata(weights, layer.nodata)
     if layer.dtype.kind == "f":
@@ -418,13 +423,13 @@ def with_weight(layer: Any, window: Window, codes: np.ndarray, weights: np.ndarr
 
 
 def _order(bits: np.ndarray) -> np.ndarray:
-    """Bits of floats as integers in the order of the floats, or back."""
+    """Map the bits of floats to integers in the order of the floats, or back."""
     ones = np.iinfo(bits.dtype).max
     return bits ^ ((bits >> (8 * bits.itemsize - 1)) & ones)
 
 
 def described_sums(grid: GridSpec, weights: Any, statistic: str, areas: bool) -> dict[str, Any]:
-    """Attributes of a layer of sums, means or extremes upstream: their unit."""
+    """Return the attributes that give the unit of sums, means or extremes of upstream weights."""
     if statistic in ("max", "min"):
         return units.same_quantity(weights)
     area = units.of_areas(grid) if areas else ""

@@ -1,4 +1,4 @@
-"""Depressions of a block: `BlockSets`."""
+"""The depressions of one block: `BlockSets`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..forest.block import BlockForest, edge_ids
 from . import kernels
 
 _COUNT = np.array([bits.bit_count() for bits in range(256)], np.uint8)
-"""Number of bits."""
+"""Number of bits set in each byte."""
 
 WORK_BYTES = 75
 """Bytes per cell that a worker needs beside `block.Work`: edges, sets, heights and temporaries, if
@@ -23,19 +23,19 @@ every fourth cell is a pit."""
 
 
 class Known(NamedTuple):
-    """What a block knows.
+    """What one block contributes to the hierarchy.
 
     Attributes
     ----------
     nodes
-        Heights and cells of the pits of its open sets.
+        Elevations and cells of the pits of its open sets.
     met
-        Heights, keys and both nodes of edges that join two of them.
+        Elevations and keys of the edges between two open sets, and the two nodes.
     crossing
-        Heights, keys and the node of edges to other blocks.
+        Elevations and keys of the edges to other blocks, and the node on this side.
     closed
-        Heights and cells of pits, heights and keys of spills, and the parents of its complete
-        depressions: the cell of a pit, -1 for an outlet, -2 - node.
+        For its complete depressions: elevation and cell of the pit, elevation and key of the spill,
+        and the parent: the cell of its pit, -1 for an outlet, or -2 - node.
     """
 
     nodes: tuple[np.ndarray, ...]
@@ -45,17 +45,17 @@ class Known(NamedTuple):
 
 
 class Branches(NamedTuple):
-    """What other blocks and passes know about the depressions of a block.
+    """What a block receives from the hierarchy.
 
     Attributes
     ----------
     closed
-        int64, the number of each of its closed depressions, 0 for none.
+        int64, the number of each of its complete depressions, or 0.
     nodes
-        int64, the branch of each of its nodes, -1 for the outlets.
+        int64, the branch of each of its nodes, -1 where its water reaches an outlet.
     pits, dead, up, numbers
-        Of branches: the height of the pit, that at which each dies, the branch that it merges into,
-        or -1, and its number, 0 for none.
+        For each branch: the elevation of the pit, the elevation at which it dies, the branch that
+        it merges into (or -1), and its number (or 0).
     """
 
     closed: np.ndarray
@@ -67,30 +67,37 @@ class Branches(NamedTuple):
 
 
 def leave_out_undrained(block: BlockForest, codes: np.ndarray) -> None:
-    """Take cells that reach no outlet out of a block; `codes` are its directions, with one ring.
+    """Remove the cells of a block that reach no outlet.
 
-    They form whole trees, where water has no level at which it leaves.
+    They form whole trees of the forest, from which water cannot leave at any level. `codes` are the
+    block's directions with a margin of one cell.
     """
     drains = codes != NOWHERE
     block.valid &= drains
-    here = drains[1:-1, 1:-1].reshape(-1)
-    block.work.links[: block.size] *= here
-    crossing = here[block.out_cell]
+    inner = drains[1:-1, 1:-1].reshape(-1)
+    block.work.links[: block.size] *= inner
+    crossing = inner[block.out_cell]
     block.out_cell, block.out_step = block.out_cell[crossing], block.out_step[crossing]
 
 
 @dataclass
 class BlockSets:
-    """The sets of a block, see `kernels.merge`.
+    """The sets of cells of one block; see `kernels.merge`.
 
     Parameters
     ----------
     block
-        Its forest. The work arrays `order`, `parent`, `one` and `two` are used.
+        The forest of the block. Its work arrays `links`, `order`, `parent`, `one` and `two` are
+        overwritten.
     codes
-        Its flow directions, which end at outlets.
+        uint8, the flow directions of the block, which end at outlets.
     least
-        Depressions less deep than this are left out.
+        Depressions shallower than this are ignored.
+
+    Raises
+    ------
+    StoreError
+        If the stored tree is not a forest of these cells.
     """
 
     block: BlockForest
@@ -120,7 +127,7 @@ class BlockSets:
         self._merge(levels, keys, ends)
 
     def _catchments(self, links: np.ndarray, outlets: np.ndarray) -> tuple[int, int]:
-        """Find the catchments; return their number, and that of cells joined to another."""
+        """Find the catchments; return their number and the number of cells joined to another."""
         tree = links, outlets, self.down, self.root, self.block.work.one
         count, joined = kernels.catchments(self.heights, *tree)
         return count, joined
@@ -143,13 +150,12 @@ class BlockSets:
             raise self.block.no_forest()
         both = met[:, 1] >= 0
         self._met = levels[both], keys[both], met[both, 0], met[both, 1]
-        own = slice(len(ends) - len(across), None)
-        self._across = across, across_keys, met[own, 0]
+        self._across = across, across_keys, met[len(ends) - len(across) :, 0]
         deep = self.dead[0] - self.pit[0] >= self.least
         self.closed = np.flatnonzero((self.dead[1] >= 0) & (self.dead[0] > self.pit[0]) & deep)
 
     def _crossing(self) -> tuple[np.ndarray, np.ndarray]:
-        """Heights and keys of the edges to other blocks."""
+        """Elevations and keys of the edges to other blocks."""
         block, step = self.block, self.block.out_step
         row, col = block.out_cell // block.width + 1, block.out_cell % block.width + 1
         here = self.heights[row, col]
@@ -160,15 +166,15 @@ class BlockSets:
 
     def known(self) -> Known:
         heights, cells = self.pit
-        # A set goes on in another block once it is open, whatever it was before.
+        # An open set continues in another block, so its parent is not known yet.
         up = np.where(self.node >= 0, -1, self.up)
         parents = self.up[self.closed].astype(np.int64)
         kernels.climb(parents, self.dead[0][self.closed], self.dead[0], up)
         inside = parents >= 0
         into = np.maximum(parents, 0)
         node = self.node[into]
-        found = np.where(self.dead[1][into] < 0, -1, cells[into])
-        parents = np.where(inside, np.where(node >= 0, -2 - node, found), parents)
+        pit = np.where(self.dead[1][into] < 0, -1, cells[into])
+        parents = np.where(inside, np.where(node >= 0, -2 - node, pit), parents)
         roots = np.empty(self.nodes, np.int64)
         roots[self.node[self.node >= 0]] = np.flatnonzero(self.node >= 0)
         return Known(
@@ -185,13 +191,14 @@ class BlockSets:
         )
 
     def regions(self, given: Branches) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Find the smallest depression that each cell lies in.
+        """Find the smallest depression that contains each cell.
 
         Returns
         -------
-        found, dead, up, numbers
-            The branch of each cell, flat; and of branches, as in `Branches`: those of this block
-            come before those given.
+        branches
+            int32, the branch of each cell, flat; -1 for none.
+        dead, up, numbers
+            Of the branches, as in `Branches`: first those of this block, then those of `given`.
         """
         count = len(self.up)
         beyond = np.where(given.nodes >= 0, given.nodes + count, -1)  # the branch of each node

@@ -1,4 +1,4 @@
-"""Fill all depressions but the deep and large ones, as an operation: `FillAround`."""
+"""Fill all depressions except the deep and large ones, as an operation: `FillAround`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from .operation import DepressionLabels
 
 @dataclass(frozen=True)
 class FillAround(DepressionLabels):
-    """The operation. `conditioned` is the layer to write; other fields are as of
-    `DepressionLabels`.
-    """
+    """The operation. `conditioned` is the layer to write; see `DepressionLabels` for the others."""
 
     into: None = None
     conditioned: str | None = "filled"
@@ -27,7 +25,7 @@ class FillAround(DepressionLabels):
     def keeping(
         cls, store: str, directions: str, into: str, depth: float | None, area: float | None
     ) -> FillAround:
-        """Keep depressions that are deeper and larger than this; None is no condition."""
+        """Keep depressions deeper than `depth` and larger than `area`; None sets no limit."""
         least = (0.0 if one is None else math.nextafter(one, math.inf) for one in (depth, area))
         return cls(store, directions, None, into, None, *least)
 

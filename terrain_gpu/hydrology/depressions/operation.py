@@ -1,4 +1,4 @@
-"""The hierarchy of depressions."""
+"""Find the hierarchy of depressions, as an operation: `DepressionLabels`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .table import DepressionTotals, Kept
 
 @dataclass(frozen=True)
 class DepressionLabels(Operation):
-    """The operation; fields are options of `Depressions`."""
+    """The operation. The fields are the options of `Depressions`."""
 
     store: str
     directions: str = DIRECTIONS
@@ -137,7 +137,7 @@ class DepressionLabels(Operation):
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
-        """Area of a cell in each row as an integer number of units, and the unit."""
+        """The area of a cell in each row, as an integer number of units; and the unit."""
         return area_units(self.grid)
 
     @cached_property
@@ -188,7 +188,7 @@ class DepressionLabels(Operation):
         up: np.ndarray,
         numbers: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of depressions, less one, and their sums in the block."""
+        """Return indices of depressions (their numbers minus one) and their sums in this block."""
         into = np.arange(len(dead))
         kernels.climb_to(into, numbers, dead, up, np.empty_like(into))
         sums = np.zeros((len(dead), 4), np.int64)
@@ -219,7 +219,7 @@ class DepressionLabels(Operation):
 
 
 class _Nesting(Hierarchy):
-    """The hierarchy; then the totals of depressions, and numbers of those that are kept."""
+    """The hierarchy, then the totals of the depressions and the numbers of those kept."""
 
     def __init__(
         self, operation: DepressionLabels, totals: DepressionTotals, plan: StreamPlan
@@ -247,12 +247,12 @@ class _Nesting(Hierarchy):
 
 
 def planned_nodes(blocks: BlockGrid) -> int:
-    """Return the bytes that are planned for the hierarchy."""
+    """Return the number of bytes planned for the hierarchy."""
     return 2 * blocks.line_cells * NODE_BYTES
 
 
 def operation_of(store: TileStore | None, asked: Depressions) -> DepressionLabels:
-    """Return the operation, once the layers of an open store are checked; None for a plan."""
+    """Return the operation after checking the layers; `store` is None when only planning."""
     if store is not None:
         _check(store, asked.directions)
     return DepressionLabels(
@@ -262,7 +262,7 @@ def operation_of(store: TileStore | None, asked: Depressions) -> DepressionLabel
 
 
 def _check(store: TileStore, directions: str) -> None:
-    """Refuse directions without outlets, or over other heights than those of the forest."""
+    """Reject directions without outlets, or made from other elevations than the forest was."""
     codes = open_directions(store, directions)
     if "outlets" not in (codes.info.get("settings") or {}):
         raise StoreError(f"{codes.path}: not made by flow-direction; depressions need its outlets")
@@ -270,4 +270,4 @@ def _check(store: TileStore, directions: str) -> None:
     if "flats" not in codes.info["settings"]:
         for name in forest.identity:
             RunRecord(store, codes).input(name)
-    base_of(forest.cells)  # it refuses what is too large
+    base_of(forest.cells)  # raises an error if the integers span too wide a range

@@ -1,12 +1,12 @@
-"""Proof that depressions are numbered, measured and filled as they should: `verify_depressions`.
+"""Proof that depressions are numbered, measured and filled correctly: `verify_depressions`.
 
-The water is raised over the cells themselves, not along the spanning forest: cells are sorted by
-height and joined to the neighbours that are under water. Sets of cells that reach no other block
-are complete; the others are joined over the lines between blocks. A second pass measures, and a
-third one compares every cell. Where no depression is left out for its area or volume, the numbers
-are known before they are measured, and these passes are one.
+The proof floods the cells themselves and does not use the spanning forest: it sorts cells by
+elevation and joins each to the neighbours already under water. Sets of cells that touch no other
+block are complete; the others are joined across the borders of blocks. A second pass measures, and
+a third compares every cell. If no depression is removed for its area or volume, the numbers are
+known before the measurements, and one pass does both.
 
-That cells of code 0 are the outlets is the proof of the directions.
+The proof of the flow directions shows that cells of code 0 are the outlets.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from .proof_kernels import (
 )
 
 CONDITIONED = "conditioned heights"
-"""What a layer of heights records that it holds."""
+"""Recorded as the content of a layer of conditioned elevations."""
 
 _CELL_BYTES, _DOOR_BYTES, _SET_BYTES = 100, 160, 150
-"""Bytes per cell of a worker, per cell at which blocks meet, and per other set."""
+"""Bytes per cell of a worker, per cell at the border of a block, and per set inside a block."""
 
 
 class DepressionRule(NamedTuple):
-    """Which depressions there are.
+    """The rule that defines the depressions.
 
     Attributes
     ----------
     codes, heights
-        Layers of directions, whose code 0 is an outlet, and of heights.
+        Layers of flow directions, in which code 0 marks an outlet, and of elevations.
     connectivity
-        8 or 4.
+        Number of neighbours, 8 or 4.
     depth, area, volume
-        Those with less are left out.
+        Depressions with less are ignored.
     """
 
     codes: Any
@@ -74,26 +74,28 @@ def verify_depressions(
     recorded: dict[str, Any],
     limits: Limits,
 ) -> dict[str, Any]:
-    """Check every cell, and the totals that are recorded.
+    """Check every cell and the recorded totals.
 
     Parameters
     ----------
     numbers, conditioned
-        Layers of the numbers of depressions and of conditioned heights; None to check one alone.
+        Layers of depression numbers and of conditioned elevations. One of them may be None.
+    recorded
+        The recorded totals; see Returns.
 
     Returns
     -------
     dict
-        The number of "depressions", the "deepest" depth, their "area" and "volume".
+        The number of "depressions", the "deepest" depth, and the total "area" and "volume".
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell or a total is wrong; the first one found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     limits = limits.here()
     checker = _Checker(rule, numbers, conditioned, plan_depressions_proof(rule, limits))
@@ -101,7 +103,7 @@ def verify_depressions(
 
 
 def plan_depressions_proof(rule: DepressionRule, limits: Limits) -> StreamPlan:
-    """How the passes stream; the results need not exist yet."""
+    """Plan the passes; the layers to check need not exist yet."""
     blocks: BlockGrid = rule.codes.blocks
     worker = blocks.largest() * (_CELL_BYTES + rule.heights.dtype.itemsize)
     results = [Read(_Like(label_dtype(rule.heights.grid))), Read(_Like(rule.heights.dtype))]
@@ -112,15 +114,15 @@ def plan_depressions_proof(rule: DepressionRule, limits: Limits) -> StreamPlan:
 
 
 class _Like(NamedTuple):
-    """In place of a layer that does not exist yet."""
+    """Stands for a layer that does not exist yet."""
 
     dtype: np.dtype
 
 
 def verify_stored_depressions(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_depressions` of one layer, from what is recorded with it."""
+    """Check one layer with `verify_depressions` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
-    kept = "keep_depth" in recorded.settings  # by `fill`
+    kept = "keep_depth" in recorded.settings  # written by `fill`
     heights = recorded.input(recorded.get("fill_of" if kept else "depressions_of", str))
     codes = recorded.input(recorded.get("directions", str))
     open_directions(store, codes.name)
@@ -139,18 +141,18 @@ def verify_stored_depressions(store: TileStore, layer: Layer, limits: Limits) ->
 
 
 class _BlockSummary(NamedTuple):
-    """What a block knows; cells are ids in the raster.
+    """What one block contributes; cells are ids in the whole raster.
 
     Attributes
     ----------
     doors, heights
-        Its cells that have neighbours in other blocks.
+        Cells with neighbours in other blocks, and their elevations.
     ends, levels
-        Edges of the graph that joins the blocks.
+        Edges of the graph that joins the blocks, and the levels at which their ends meet.
     pits
-        Of those edges, with their heights.
+        Pits at the ends of those edges, and their elevations.
     closed
-        Complete depressions: pits, their heights, levels at which they die, and the cells of the
+        Complete depressions: pits, their elevations, the levels at which they die, and cells of the
         sets that they merge into.
     """
 
@@ -163,7 +165,7 @@ class _BlockSummary(NamedTuple):
 
 
 class _Flooded(NamedTuple):
-    """A block under water, see `raise_water`."""
+    """The result of flooding one block; see `raise_water`."""
 
     z: np.ndarray
     rim: np.ndarray
@@ -175,7 +177,7 @@ class _Flooded(NamedTuple):
 
 
 class _Checker:
-    """The passes of a proof."""
+    """The passes of the proof."""
 
     def __init__(
         self, rule: DepressionRule, numbers: Any, conditioned: Any, plan: StreamPlan
@@ -220,7 +222,7 @@ class _Checker:
         rim[-1] |= r1 < self._blocks.rows
         rim[:, 0] |= c0 > 0
         rim[:, -1] |= c1 < self._blocks.cols
-        gone = is_nodata(cells, nodata) | (codes == NOWHERE)  # that reaches no outlet
+        gone = is_nodata(cells, nodata) | (codes == NOWHERE)  # NOWHERE: reaches no outlet
         rim &= ~gone
         z = np.where(gone, np.nan, as_floats(cells, self._base)).reshape(-1)
         outlets, rim = (codes == OUTLET).reshape(-1), rim.reshape(-1)
@@ -236,18 +238,18 @@ class _Checker:
         return _Flooded(z, rim, first, dead, up, ends[:count], levels[:count])
 
     def _globally(self, at: Block, cells: np.ndarray) -> np.ndarray:
-        """Ids in the raster; the sea stays."""
+        """Turn cells of a block into ids in the raster; `SEA` stays as it is."""
         r0, _, c0, c1 = self._blocks.window(*at)
         row, col = np.divmod(cells.astype(np.int64), c1 - c0)
         return np.where(cells < 0, SEA, (r0 + row) * self._blocks.cols + c0 + col)
 
     def _closed(self, flooded: _Flooded) -> np.ndarray:
-        """Pits of complete depressions; none that is less deep than asked for."""
+        """Return the pits of complete depressions that are deep enough."""
         depth = flooded.dead - flooded.z
-        found: np.ndarray = np.flatnonzero(
+        pits: np.ndarray = np.flatnonzero(
             (depth > 0) & (depth >= self._rule.depth) & np.isfinite(depth)
         )
-        return found
+        return pits
 
     def _look(self, at: Block, data: list[np.ndarray]) -> _BlockSummary:
         flooded = self._flood(at, data)
@@ -274,7 +276,7 @@ class _Checker:
         self._known.add(known, len(known.closed[0]) + len(known.pits[0]))
 
     def _join(self) -> None:
-        """Join the sets of all blocks; ids, heights, levels and what they merge into."""
+        """Join the sets of all blocks: ids, elevations, levels, and the sets they merge into."""
         summaries = self._known.take()
         doors, door_heights, ends, levels = (
             np.concatenate([known[k] for known in summaries]) for k in range(4)
@@ -310,7 +312,7 @@ class _Checker:
         """Find what lies within what, and how volumes are summed."""
         depth = self._dead - self._heights
         self._deep = (depth > 0) & (depth >= self._rule.depth) & np.isfinite(self._dead)
-        # Each depression's own, from the most that a cell of it can hold.
+        # Each depression has its own scale, from the largest volume over one of its cells.
         depth[~self._deep] = 1.0
         bits = np.frexp(depth)[1] + np.frexp(self._areas.max())[1]
         self._scales = np.ldexp(1.0, np.minimum(2 * HALF - 1 - bits, 1000))
@@ -322,13 +324,13 @@ class _Checker:
         self._sums = np.zeros((len(self._dead), 4), np.int64)
 
     def _at(self, ids: np.ndarray) -> np.ndarray:
-        """Numbers of sets; that of the sea for those that are not known, which never spill."""
+        """Return indices of sets; unknown ids never spill and get the index of the sea."""
         at = np.minimum(np.searchsorted(self._ids, ids), max(len(self._ids) - 1, 0))
         known = self._ids[at] == ids if len(self._ids) else np.zeros(len(ids), bool)
         return np.where(known, at, len(self._ids))
 
     def _across(self, doors: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Edges between cells of different blocks, and their heights."""
+        """Edges between cells of different blocks, and their elevations."""
         order = np.argsort(doors)
         doors, heights = doors[order], heights[order]
         side, rows, cols = self._blocks.block, self._blocks.rows, self._blocks.cols
@@ -356,7 +358,7 @@ class _Checker:
     # -------------------------------------------------------------------------------------------
 
     def _smallest(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Heights, the set of each cell, and levels of depressions without a number."""
+        """Return elevations, the set of each cell, and levels of depressions without a number."""
         flooded = self._flood(at, data)
         number = np.full(len(flooded.z), -1, np.int64)
         ends = flooded.ends[:, 0]
@@ -374,7 +376,7 @@ class _Checker:
             self._check(at, data, found, lifted)
         r0, r1, _, _ = self._blocks.window(*at)
         which, own = np.unique(found, return_inverse=True)
-        which[which < 0] = len(self._dead) - 1  # the sea, in which none lies
+        which[which < 0] = len(self._dead) - 1  # the sea, which is in no depression
         into = self._within[which]
         sizes = self._units[r0:r1], self._areas[r0:r1]
         sums = np.zeros((len(which), 4), np.int64)
@@ -391,7 +393,7 @@ class _Checker:
         self._sums[which, 3] &= (1 << HALF) - 1
 
     def _add_up(self) -> tuple[np.ndarray, dict[str, Any]]:
-        """Which depressions are kept, and their totals."""
+        """Return the mask of depressions that are kept, and the totals."""
         units = self._sums[:, 1].copy()
         volumes = (self._sums[:, 2] * 2.0**HALF + self._sums[:, 3]) / self._scales
         del self._sums

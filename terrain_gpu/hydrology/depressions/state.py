@@ -1,4 +1,4 @@
-"""The depressions of all blocks: `Hierarchy`."""
+"""The depressions of the whole raster, joined from those of its blocks: `Hierarchy`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from . import kernels
 from .block import Branches, Known
 
 NODE_BYTES = 130
-"""Bytes per node while the blocks are joined, with its edges; else half of it."""
+"""Bytes per node and its edges while the blocks are joined; half of that at other times."""
 
 ROW_BYTES = 220
-"""Bytes per depression then; else half of it."""
+"""Bytes per depression while the blocks are joined; half of that at other times."""
 
 
 class Hierarchy(State):
-    """Which depressions there are, in order of their pits, and into which others they spill.
+    """All depressions in row-major order of their pits, and the depressions they spill into.
 
     Attributes
     ----------
     pit, pit_heights, dead, keys, parent
-        Of each depression: cell and height of the pit, height and key of the spill, and the number
-        of the depression that it spills into, less one; -1 for none.
+        For each depression: cell and elevation of the pit, elevation and key of the spill, and the
+        index of the depression that it spills into, or -1.
     sums
-        See `kernels.measure`.
+        int64, shape (depressions, 4); see `kernels.measure`.
     """
 
     def __init__(self, path: object, least: float, room: Growing) -> None:
@@ -51,12 +51,12 @@ class Hierarchy(State):
         self._count += len(known.nodes[0]) + len(known.crossing[0]) // 2
         self._rows += len(known.closed[0])
         self._known[at] = known
-        if not self._room.fits(*self._size):  # the rest is only counted, for the message
+        if not self._room.fits(*self._size):  # from now on only count, for the error message
             self._known.clear()
 
     @property
     def _size(self) -> tuple[int, int]:
-        """Bytes while blocks stream, and while they are joined."""
+        """Bytes needed while blocks stream, and while they are joined."""
         joined = self._count * NODE_BYTES + self._rows * ROW_BYTES
         return joined // 2, joined
 
@@ -83,7 +83,7 @@ class Hierarchy(State):
         sizes = [len(self._known[at].closed[0]) for at in blocks]
         self._known.clear()
         parents, ids = closed[4], pit[1]
-        # Into nodes: the first one that dies above; and so for nodes themselves.
+        # A parent that is a node becomes the first node that dies above the spill. Nodes alike.
         out = parents <= -2
         at = -2 - parents[out] + np.repeat(firsts, sizes)[out]
         kernels.climb(at, closed[2][out], self._dead, self._up)
@@ -92,8 +92,8 @@ class Hierarchy(State):
         rows = np.flatnonzero((key >= 0) & (height > pit[0]) & (height - pit[0] >= self._least))
         above = self._up[rows]
         kernels.climb(above, height[rows], height, self._up)
-        more = pit[0][rows], ids[rows], height[rows], key[rows], self._cell(ids, above)
-        columns = [np.append(a, b) for a, b in zip(closed, more, strict=True)]
+        of_nodes = pit[0][rows], ids[rows], height[rows], key[rows], self._cell(ids, above)
+        columns = [np.append(a, b) for a, b in zip(closed, of_nodes, strict=True)]
         order = np.argsort(columns[1])
         self.pit_heights, self.pit, self.dead, self.keys, parents = (c[order] for c in columns)
         self.parent = np.where(parents >= 0, np.searchsorted(self.pit, parents), -1)
@@ -135,7 +135,7 @@ class Hierarchy(State):
         )
 
     def _cell(self, ids: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-        """Return the pits of nodes that die, -1 of others."""
+        """Return the pits of nodes that die, and -1 for other nodes."""
         inside = np.maximum(nodes, 0)
         return np.where((nodes >= 0) & (self._keys[inside] >= 0), ids[inside], -1)
 
@@ -144,27 +144,27 @@ class Hierarchy(State):
             return None
         number = np.arange(1, len(self.pit) + 1) if self.number is None else self.number
         first, count = self._nodes[at]
-        own = np.arange(first, first + count)
-        found, new = own[:0], own[self._keys[own] >= 0]
+        nodes = np.arange(first, first + count)
+        branches, new = nodes[:0], nodes[self._keys[nodes] >= 0]
         while len(new):
-            found = np.append(found, new)
+            branches = np.append(branches, new)
             above = self._up[new]
-            new = np.setdiff1d(above[self._keys[above] >= 0], found)
-        found.sort()
-        rows = self._of_node[found]
+            new = np.setdiff1d(above[self._keys[above] >= 0], branches)
+        branches.sort()
+        rows = self._of_node[branches]
         return Branches(
             number[self._closed[at]],
-            within(found, own),
-            self._pits[found],
-            self._dead[found],
-            within(found, self._up[found]),
+            within(branches, nodes),
+            self._pits[branches],
+            self._dead[branches],
+            within(branches, self._up[branches]),
             np.where(rows >= 0, number[rows] if len(number) else 0, 0),
         )
 
 
-def within(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """Positions of nodes among those found, -1 for others."""
-    if not len(found):
+def within(ordered: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """Return the position of each node in a sorted array, or -1 if it is not in it."""
+    if not len(ordered):
         return np.full(len(nodes), -1)
-    at = np.minimum(np.searchsorted(found, nodes), len(found) - 1)
-    return np.where(found[at] == nodes, at, -1)
+    at = np.minimum(np.searchsorted(ordered, nodes), len(ordered) - 1)
+    return np.where(ordered[at] == nodes, at, -1)

@@ -1,4 +1,4 @@
-"""Totals of depressions, which ones are kept, and their table."""
+"""The totals of depressions, the choice of those to keep, and their table."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ if TYPE_CHECKING:
     from .state import Hierarchy
 
 _ROWS = 1 << 15
-"""Rows written at a time."""
+"""Number of rows written at a time."""
 
 
 class DepressionTotals:
-    """Cells, area and volume of depressions, with what lies within them.
+    """Cell count, area and volume of each depression, including the depressions inside it.
 
     Parameters
     ----------
-    unit, area
-        Unit of areas, see `kernels.measure`, and the largest area of a cell.
+    unit
+        Unit of areas, in square map units; see `kernels.measure`.
+    area
+        The area of the largest cell, in square map units.
     least
-        Area and volume of those that are kept.
+        Smallest area and smallest volume of depressions to keep.
     """
 
     def __init__(
@@ -38,11 +40,14 @@ class DepressionTotals:
         self._kept = np.empty(0, np.int64)
 
     def number(self, found: Hierarchy) -> np.ndarray:
-        """Add up the depressions within each; return the numbers of those kept, 0 for others."""
+        """Add nested depressions to their parents.
+
+        Returns int64, the number of each depression that is kept, and 0 for the others.
+        """
         cells, units, high, low = found.sums.T.copy()
         scales = kernels.volume_scales(found.dead - found.pit_heights, self._area)
         volumes = (high * 2.0**kernels.LOW_BITS + low) / scales
-        order = np.argsort(found.dead, kind="stable")  # sums of floats depend on it
+        order = np.argsort(found.dead, kind="stable")  # the order fixes how float sums round
         kernels.add_up(order, found.parent, found.dead, self._unit, cells, units, volumes)
         self._cells, self._areas, self._volumes = cells, units * self._unit, volumes
         kept = (self._areas >= self._least[0]) & (volumes >= self._least[1])
@@ -63,9 +68,9 @@ class DepressionTotals:
     def columns(
         self, found: Hierarchy, base: int, *, integers: bool
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the table, some rows at a time; at least once, even without rows.
+        """Yield the table in parts, at least one even if it has no rows.
 
-        `base` is added to heights.
+        `base` is added to the elevations.
         """
         assert found.number is not None
         numbers, cols = np.append(found.number, 0), self._grid.cols
@@ -100,7 +105,7 @@ class DepressionTotals:
 
 
 def spill_cells(keys: np.ndarray, cols: int) -> np.ndarray:
-    """Rows and columns of the higher ends of edges, from their keys."""
+    """Return the row and column of the higher end of each edge; shape (n, 2)."""
     edges, second = np.divmod(keys, 2)
     cells, directions = np.divmod(edges, 4)
     steps = np.array(DIRECTIONS)[directions] * second[:, None]
@@ -109,8 +114,15 @@ def spill_cells(keys: np.ndarray, cols: int) -> np.ndarray:
 
 @dataclass
 class Kept:
-    """Of each branch: the number of the smallest depression that is kept and has it, or 0; and the
-    height at which the largest one dies that is left out."""
+    """For each branch, the smallest kept depression that contains it and the level to fill to.
+
+    Attributes
+    ----------
+    label
+        int64, the number of that depression, or 0.
+    level
+        float64, the spill elevation of the largest removed depression, -infinity for none.
+    """
 
     label: np.ndarray
     level: np.ndarray

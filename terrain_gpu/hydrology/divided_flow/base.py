@@ -1,7 +1,7 @@
-"""What operations over divided flow share: `DividedFlow`.
+"""The base of operations over divided flow: `DividedFlow`.
 
-1. *Flow*: blocks are visited until what other blocks must know of all cells at their rims is known.
-2. *Cells*: each block is read again, with what is known of the cells around it, and written.
+1. *Flow*: visit blocks until the values of all cells at their rims are known.
+2. *Cells*: read each block again, together with the values around it, and write it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...engine.run import Run
 from ...errors import StoreError
 from ...grid import Block, BlockGrid
 from ...store.spill import Slots
-from ..common.flow_loops import circle
+from ..common.flow_loops import loop_error
 from ..common.rims import BlockRim, RimLines
 from .division import geometry
 from .kernels import first_waiting
@@ -34,13 +34,13 @@ _FLOW, _CELLS = Phase("flow"), Phase("cells", writes=True)
 
 
 class DividedFlow(Operation):
-    """An operation over filled heights and directions, its first two inputs.
+    """An operation whose first two inputs are filled elevations and flow directions.
 
     Attributes
     ----------
     held
-        How many inputs stay in memory with a block that is visited; others are read for the first
-        visit alone.
+        Number of inputs kept in memory between visits of a block. The others are read for the first
+        visit only.
     """
 
     halo = RINGS
@@ -50,44 +50,46 @@ class DividedFlow(Operation):
     @property
     @abstractmethod
     def how(self) -> tuple[int, float]:
-        """The method and the exponent, for kernels."""
+        """The method and the exponent, as kernels take them."""
 
     @property
     @abstractmethod
     def kept(self) -> KeptCells:
-        """What is kept of a block between its visits."""
+        """The values kept for each cell of a block between its visits."""
 
     @property
     @abstractmethod
     def working(self) -> int:
-        """Bytes per cell that a worker needs beside `DivisionWork`."""
+        """Bytes per cell that a worker needs in addition to `DivisionWork`."""
 
     @abstractmethod
     def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, np.ndarray]:
-        """Set the flow of a block before its first visit.
+        """Initialise the flow of a block before its first visit.
 
         Parameters
         ----------
         more
-            Cells of the inputs that are not held, with `RINGS`.
+            Cells of the inputs that are not held, with a margin of `RINGS` cells.
 
         Returns
         -------
-        int, numpy.ndarray
-            How many of its cells drain; how many of these lack a weight, and the numbers of
-            `WeightRule.few_units`.
+        int
+            The number of cells of the block that drain.
+        numpy.ndarray
+            int64, shape (3,): how many of these have no weight, and what `WeightRule.few_units`
+            counts.
         """
 
     @abstractmethod
     def advance(self, at: Block, flow: Flow, first: bool, work: DivisionWork) -> int:
-        """Go on as far as can be in a block; return how many cells are done by this."""
+        """Pass flow on in a block as far as possible; return the number of cells completed."""
 
     @abstractmethod
     def finish(self, at: Block, flow: Flow, more: list[np.ndarray], out: list[np.ndarray]) -> None:
-        """Compute the outputs of a block that is complete."""
+        """Write the outputs of a complete block into `out`."""
 
     def hold(self, cells: list[np.ndarray]) -> list[np.ndarray]:
-        """Return cells of the inputs that are held, as kernels take them."""
+        """Convert the cells of the held inputs to what kernels take."""
         return cells
 
     @cached_property
@@ -119,18 +121,18 @@ class DividedFlow(Operation):
                 self._find_rims(run, state)
                 self.refuse_found(state)
         run.map(_CELLS, state)
-        vars(self).pop("geometry", None)  # the proof has its own
+        vars(self).pop("geometry", None)  # frees memory; the proof computes its own
         return self.findings(state)
 
     def refuse_found(self, state: FlowRims) -> None:
-        """Refuse what the first visits of all blocks have shown."""
+        """Raise an error for invalid input that the first visits of blocks have found."""
 
     def findings(self, state: FlowRims) -> dict[str, Any]:
-        """Return the findings."""
+        """Return the totals to record."""
         return {}
 
     def begin_flow(self, at: Block) -> tuple[Flow, int, np.ndarray]:
-        """Read a block; return its flow before its first visit, and what `start` returns."""
+        """Read a block; return its initial flow and what `start` returns."""
         flow = self._read_flow(at)
         return flow, *self.start(at, flow, self._read_rings(at, self.layers[self.held :]))
 
@@ -155,11 +157,11 @@ class DividedFlow(Operation):
         else:
             visits = self._visit_here(run, state, spare // one)
         for i, j in np.argwhere(visits.left)[:1].tolist():
-            raise self._circle(state, (i, j))
+            raise self._cycle(state, (i, j))
         run.told |= {"block_visits": visits.visits, "block_loads": visits.loads}
 
     def _visit_here(self, run: Run, state: FlowRims, capacity: int) -> FlowVisits:
-        """Visit blocks in this process, which keeps so many beside those that are visited."""
+        """Visit blocks in this process, keeping `capacity` blocks besides those being visited."""
         threads = max(run.plan.workers, 1)
         works: SimpleQueue[DivisionWork] = SimpleQueue()
         for _ in range(threads):
@@ -184,14 +186,14 @@ class DividedFlow(Operation):
             visits.close()
         return visits
 
-    def _circle(self, state: FlowRims, at: Block) -> StoreError:
-        """Return the error for a block where cells wait for inflow though nothing is left to do."""
+    def _cycle(self, state: FlowRims, at: Block) -> StoreError:
+        """Return the error for a block in which cells still wait for inflow at the end."""
         flow, _, _ = self.begin_flow(at)
         flow.enter(state.rims.around(at, state.unknown))
         self.advance(at, flow, True, self.new_work())
         row, col = divmod(first_waiting(flow.codes, flow.waiting), flow.codes.shape[1])
         r0, _, c0, _ = self.blocks.window(*at)
-        return circle(self.layers[1], r0 + row - RINGS, c0 + col - RINGS)
+        return loop_error(self.layers[1], r0 + row - RINGS, c0 + col - RINGS)
 
     def close(self) -> None:
         FLOWS.forget()
@@ -215,7 +217,7 @@ class DividedFlow(Operation):
 
 
 class DivisionWork:
-    """Work space of one thread: `Flow.kept`, and for kernels."""
+    """Work space of one thread: memory for `Flow.kept` and for kernels."""
 
     def __init__(self, blocks: BlockGrid, kept: KeptCells) -> None:
         rows, cols = (min(blocks.block, side) + 2 * RINGS for side in (blocks.rows, blocks.cols))
@@ -225,12 +227,12 @@ class DivisionWork:
 
 
 class FlowRims(State):
-    """What is known of the cells at the rims of all blocks.
+    """The values of the cells at the rims of all blocks, as far as they are known.
 
     Attributes
     ----------
     counts
-        Of each block, see `DividedFlow.start`.
+        int64, shape (block rows, block columns, 3): the counts that `DividedFlow.start` returns.
     """
 
     def __init__(self, blocks: BlockGrid, kept: KeptCells) -> None:
@@ -244,7 +246,10 @@ class FlowRims(State):
 
 @contextmanager
 def _saved(run: Run, state: FlowRims) -> Iterator[bool]:
-    """Restore what an earlier run has found, if it has, else save what is found inside."""
+    """Restore the rims that an earlier run saved, if any; otherwise save them at the end.
+
+    Yields whether they were restored.
+    """
     if run.folder is None:
         yield False
         return
@@ -279,21 +284,21 @@ def plan_divided(
     working: int = 26,
     machine: Machine,
 ) -> StreamPlan:
-    """Plan both phases; blocks that are read again in the first are not counted.
+    """Plan both phases. Blocks that the first phase reads more than once are counted once.
 
     Parameters
     ----------
     read
-        Types of the inputs.
+        Data types of the inputs.
     written
-        Number of outputs, of 8 bytes per cell each.
+        Number of outputs, each of 8 bytes per cell.
     held, working
         See `DividedFlow`.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(RINGS)
     down, across = blocks.shape

@@ -1,9 +1,9 @@
-"""Visits of blocks on a cluster: workers pass on flow, this process keeps the order and the rims.
+"""Visits of blocks on a cluster: workers pass flow on; this process holds the order and the rims.
 
-Blocks have a home, the worker that visited them last and keeps their flow. A flow that is lost is
-found again from nothing: the ring around a block tells all that has reached it. A block is pending
-as long as its ring has cells that no visit has used; how often flow has reached it decides when it
-is visited.
+Each block has a home, the worker that visited it last and keeps its flow. A flow that is lost is
+computed again from the start, because the ring around a block holds everything that has reached it.
+A block is pending while its ring has cells that no visit has used. The blocks that flow has reached
+most often are visited first.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
     from .base import DividedFlow, FlowRims
 
 SECONDS = 0.1
-"""Target duration of the visits of a call: a task costs some milliseconds, but rings get old."""
+"""Target duration of a call, in seconds. A task costs some milliseconds, but rings get stale."""
 MOST = 16
-"""Most blocks that a worker is given at a time because flow has reached them, and most others."""
+"""Largest number of blocks in a call that flow has reached, and largest number of others."""
 NEW = 4
-"""Most blocks among these that no worker has visited."""
+"""Largest number of blocks in a call that no worker has visited before."""
 
 
 class FlowVisit(NamedTuple):
-    """The input of visits of a block.
+    """The input for visits of one block.
 
     Attributes
     ----------
     ring
-        What is known around it.
+        The known values around the block.
     news
-        How often flow has reached it since its last visit; at least 1 if it has to be visited.
+        How often flow has reached it since its last visit; at least 1 if it must be visited.
     told
         int64, shape (3, 3): how often flow went to each block around, as far as the driver knows.
     new
-        Whether it was never visited.
+        Whether the block has never been visited.
     """
 
     at: Block
@@ -59,7 +59,7 @@ class FlowVisit(NamedTuple):
 
 
 class FlowCall(NamedTuple):
-    """Blocks for a worker to visit; `capacity` is the number of flows that it keeps of a run."""
+    """Blocks for a worker to visit; `capacity` is the number of flows that it keeps for a run."""
 
     run: str
     capacity: int
@@ -68,16 +68,16 @@ class FlowCall(NamedTuple):
 
 @dataclass
 class KeptFlow:
-    """The flow of a block, as a worker keeps it.
+    """The flow of a block that a worker keeps.
 
     Attributes
     ----------
     left
-        How many cells wait for inflow.
+        Number of cells that wait for inflow.
     counts
         See `DividedFlow.start`.
     crossed
-        As `FlowVisit.told`, since the flow began.
+        Like `FlowVisit.told`, counted from the start of the flow.
     """
 
     flow: Flow
@@ -87,7 +87,7 @@ class KeptFlow:
 
 
 class FlowLeft(NamedTuple):
-    """What a visited block leaves for the driver, see `KeptFlow`."""
+    """What the driver receives about a visited block; see `KeptFlow`."""
 
     rim: BlockRim
     left: int
@@ -101,13 +101,13 @@ class FlowsVisited(NamedTuple):
     Attributes
     ----------
     news
-        Of all given blocks, what has reached them since their last visit.
+        For each block of the call, how often flow has reached it since its last visit.
     left
-        What visited blocks leave.
+        The results of the blocks that were visited.
     kept
         Blocks whose flow the worker keeps.
     visits, begun
-        How often blocks were visited, and begun from nothing.
+        Number of visits, and number of flows computed from the start.
     """
 
     news: dict[Block, int]
@@ -118,7 +118,7 @@ class FlowsVisited(NamedTuple):
 
 
 def around(blocks: BlockGrid, at: Block) -> Iterator[tuple[tuple[int, int], Block]]:
-    """Yield the blocks around one, and where they are in `FlowVisit.told`."""
+    """Yield the blocks around one, each after its position in `FlowVisit.told`."""
     (i, j), (down, across) = at, blocks.shape
     for r in range(max(i - 1, 0), min(i + 2, down)):
         for c in range(max(j - 1, 0), min(j + 2, across)):
@@ -134,16 +134,16 @@ class FlowDispatch:
     run
         The run, whose operation is a `DividedFlow`.
     state
-        Receives what is known of the rims of blocks.
+        Receives the values at the rims of blocks.
     capacity
         Number of flows that a worker keeps.
 
     Attributes
     ----------
     left
-        How many cells of each block wait for inflow; -1 before its first visit.
+        Number of cells of each block that wait for inflow; -1 before its first visit.
     visits, loads
-        How often blocks were visited, and begun from nothing.
+        Number of visits, and number of flows computed from the start.
     """
 
     def __init__(self, run: Run, state: FlowRims, capacity: int) -> None:
@@ -161,11 +161,11 @@ class FlowDispatch:
         self._pending: set[Block] = set()
         self._busy: set[Block] = set()
         self._present: tuple[str, ...] = ()
-        # Blocks that no worker has visited: each worker has a part of the raster, as far as can be.
+        # Blocks that no worker has visited. Each worker gets a contiguous part of the raster.
         self._new: dict[str, deque[Block]] = {"": deque(self.blocks.ids())}
 
     def run(self) -> None:
-        """Visit blocks; all that is known of them changes in this thread only."""
+        """Visit blocks. Only this thread changes the state."""
         with (
             self.host.engine.lend(self.host, []) as loan,
             closing(loan.converse(self.give)) as results,
@@ -176,7 +176,7 @@ class FlowDispatch:
     # -- what workers are given ----------------------------------------------------------------
 
     def give(self, home: str, homes: Collection[str]) -> tuple[Any, FlowCall] | None:
-        """Return blocks for a worker to visit; those first whose flow it keeps."""
+        """Return blocks for a worker to visit, preferably those whose flow it keeps."""
         if self._present != (present := tuple(homes)):
             self._present = present
             self._deal()
@@ -196,7 +196,7 @@ class FlowDispatch:
         return visit_flows, FlowCall(self._id, self.capacity, visits)
 
     def _deal(self) -> None:
-        """Divide what is new among workers, and forget those that are gone."""
+        """Divide the unvisited blocks among the workers, and forget workers that have left."""
         for gone in self._kept.keys() - {*self._present}:
             del self._kept[gone]
         left = [at for part in self._new.values() for at in part]
@@ -209,11 +209,14 @@ class FlowDispatch:
         return nlargest(count, some, key=self._news.__getitem__)
 
     def _last(self, some: Iterable[Block]) -> list[Block]:
-        """Return the block that most has reached; one that nothing has only if all is quiet."""
+        """Return the block that flow has reached most often.
+
+        A block that no flow has reached is returned only if no block is being visited.
+        """
         return self._most((at for at in some if self._news[at] or not self._busy), 1)
 
     def _beside(self, home: str, chosen: list[Block], kept: set[Block]) -> list[Block]:
-        """Return blocks around these that flow may reach in the same call."""
+        """Return neighbours of the chosen blocks that flow may reach in the same call."""
         near = dict.fromkeys(to for at in chosen for _, to in around(self.blocks, at))
         return [
             at
@@ -234,7 +237,7 @@ class FlowDispatch:
 
     def _visit(self, at: Block, least: int) -> FlowVisit:
         news, new = max(int(self._news[at]), least), bool(self.left[at] < 0)
-        self._news[at], self._changed[at] = 0, False  # the ring has all there was
+        self._news[at], self._changed[at] = 0, False  # the ring contains it all
         self._pending.discard(at)
         self._busy.add(at)
         ring = self.state.rims.around(at, self.state.unknown)
@@ -256,17 +259,17 @@ class FlowDispatch:
                 self.host.tick(at)
             self.state.counts[at] = found.counts
             self.left[at], self._homes[at] = found.left, home
-        for at in visited.news.keys() - visited.left.keys():  # what it was given is not used
+        for at in visited.news.keys() - visited.left.keys():  # not visited: its ring was not used
             self._changed[at] = True
             if self.left[at] < 0:
                 self._new[home if home in self._new else self._present[0]].appendleft(at)
         for at, found in visited.left.items():
             self._learn(at, found.rim)
-            more = np.maximum(found.crossed - self._told[at], 0)
-            self._told[at] += more
+            crossed = np.maximum(found.crossed - self._told[at], 0)
+            self._told[at] += crossed
             for step, to in around(self.blocks, at):
-                if to not in visited.news:  # else the worker has counted it
-                    self._news[to] += more[step]
+                if to not in visited.news:  # otherwise the worker has counted it
+                    self._news[to] += crossed[step]
         for one, news in visited.news.items():
             self._news[one] += news
         near = {to for at in visited.left for _, to in around(self.blocks, at)}
@@ -275,12 +278,12 @@ class FlowDispatch:
                 self._pending.add(at)
 
     def _learn(self, at: Block, rim: BlockRim) -> None:
-        """Add what is known of a rim; note the blocks around whose rings this changes."""
+        """Add the values of a rim; mark the neighbouring blocks whose rings change."""
         sides = []
         for line, side in zip(self.state.rims.of(at), rim, strict=True):
-            more = is_unknown(line, self.state.unknown) & ~is_unknown(side, self.state.unknown)
-            line[more] = side[more]
-            sides.append(more.reshape(len(more), -1).any(axis=1))
+            new = is_unknown(line, self.state.unknown) & ~is_unknown(side, self.state.unknown)
+            line[new] = side[new]
+            sides.append(new.reshape(len(new), -1).any(axis=1))
         for (down, right), to in around(self.blocks, at):
             side = (sides[0], sides[3 if right else 2], sides[1])[down]
             if right != 1 and down != 1:
@@ -292,14 +295,14 @@ class FlowDispatch:
 
 
 class KeptFlows:
-    """Flows of the last blocks that this process has visited, for one run: a cache."""
+    """A cache of the flows of the blocks that this process visited last, for one run."""
 
     def __init__(self) -> None:
         self._lock, self._run = Lock(), ""
         self._flows: OrderedDict[Block, KeptFlow] = OrderedDict()
 
     def take(self, run: str, at: Block) -> KeptFlow | None:
-        """Remove and return the flow of a block, if it is here; forget those of other runs."""
+        """Remove and return the flow of a block, if cached; forget those of other runs."""
         with self._lock:
             if self._run != run:
                 self._run = run
@@ -307,7 +310,7 @@ class KeptFlows:
             return self._flows.pop(at, None)
 
     def keep(self, run: str, at: Block, one: KeptFlow, capacity: int) -> None:
-        """Keep the flow of a block, as the last of so many."""
+        """Keep the flow of a block, and drop the oldest ones beyond `capacity`."""
         with self._lock:
             if self._run == run:
                 self._flows[at] = one
@@ -315,12 +318,12 @@ class KeptFlows:
                     self._flows.popitem(last=False)
 
     def blocks(self) -> list[Block]:
-        """Return whose flows are here."""
+        """Return the blocks whose flows are cached."""
         with self._lock:
             return list(self._flows)
 
     def forget(self) -> None:
-        """Free all."""
+        """Drop all flows."""
         with self._lock:
             self._run = ""
             self._flows.clear()
@@ -330,7 +333,7 @@ FLOWS = KeptFlows()
 
 
 def visit_flows(operation: DividedFlow, writers: list[Any], call: FlowCall) -> FlowsVisited:
-    """Visit blocks that flow has reached, the one that most has reached first, for a while."""
+    """Visit blocks for about `SECONDS`, those that flow has reached most often first."""
     visits = {one.at: one for one in call.visits}
     news = {one.at: one.news for one in call.visits}
     told = {one.at: one.told for one in call.visits}

@@ -1,4 +1,4 @@
-"""The filled DEM over which flow is divided, and directions for its flats: `open_surface`."""
+"""The filled DEM over which flow is divided, and the directions in its flats: `open_surface`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..forest.source import open_filled
 
 
 def open_surface(store: TileStore, filled: str, directions: str) -> tuple[Layer, Layer]:
-    """Open filled heights, and directions that lead out of their flats.
+    """Open filled elevations, and directions that drain their flats.
 
-    These are the directions along which heights were filled, others down the same tree to the same
-    outlets, or gradients in the flats of these heights.
+    These are the directions along which the elevations were filled, others along the same tree to
+    the same outlets, or directions by gradients in the flats of these elevations.
 
     Raises
     ------
     StoreError
-        when one does not exist, or was not made by `fill` and `flow_direction`, or from other
-        cells than there are now.
+        If a layer does not exist, was not made by `fill` or `flow_direction`, or was made from
+        cells that have changed since.
     InputError
-        when directions do not belong to the heights.
+        If the directions do not belong to the elevations.
     """
     codes = open_directions(store, directions)
     heights = open_filled(store, filled)

@@ -1,8 +1,8 @@
-"""What is known of the rims of all blocks: `FlowVisits`.
+"""Visits of blocks until flow has passed through all of them: `FlowVisits`.
 
-A block passes on what it can each time it is visited, and is visited again when more has reached
-it. Blocks in memory come first, of these the one that most has reached; then blocks that were not
-visited yet, and at last those that had to leave memory.
+Each visit of a block passes on as much flow as possible; the block is visited again once more has
+reached it. Blocks in memory come first, among them the one that flow has reached most often; then
+blocks not yet visited; and last those that had to leave memory.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from ..common.rims import BlockRim, RimLines
 from .kernels import DONE
 
 RINGS = 2
-"""Of cells around a block: those that drain into it, and those to which they may drain as well."""
+"""Margin around a block: the cells that drain into it, and those they may also drain to."""
 
 
 INNER = np.s_[RINGS:-RINGS, RINGS:-RINGS]
-"""A block without them."""
+"""A block without that margin."""
 
 
 class KeptCells(NamedTuple):
-    """What is kept of each cell of a block between its visits.
+    """The values kept for each cell of a block between its visits.
 
     Attributes
     ----------
     dtype
-        Of the values of a cell that other blocks must know.
+        Data type of the value of a cell that other blocks need.
     unknown
-        The value of cells of which it is not known yet.
+        Stands for a value that is not known yet.
     marks
-        Number of further bytes.
+        Number of additional bytes per cell.
     """
 
     dtype: np.dtype
@@ -51,18 +51,18 @@ class KeptCells(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """A block with its rings of cells, and its flow so far.
+    """A block with its margin of cells, and its flow so far.
 
     Attributes
     ----------
     cells
-        Filled heights, directions, and what else is held.
+        Filled elevations, directions, and the other held inputs.
     kept
-        uint8: `values` and `marks`.
+        uint8, the memory of `values` and `marks`.
     values
-        Of each cell, flat in the first dimension.
+        The value of each cell; flat in the first dimension.
     marks
-        uint8, shape (`KeptCells.marks`, cells). The first are those of `waiting`, see `kernels`.
+        uint8, shape (`KeptCells.marks`, cells). The first row is `waiting`; see `kernels`.
     unknown
         See `KeptCells`.
     """
@@ -75,7 +75,7 @@ class Flow(NamedTuple):
 
     @classmethod
     def of(cls, cells: list[np.ndarray], of: KeptCells, kept: np.ndarray | None = None) -> Flow:
-        """Return the flow of a block, not set yet; `kept` may be longer."""
+        """Return the flow of a block, not initialised; `kept` may be longer than needed."""
         n, wide = cells[0].size, of.dtype.itemsize
         kept = np.empty(of.size * n, np.uint8) if kept is None else kept[: of.size * n]
         values = kept[: wide * n].view(of.dtype.base).reshape(n, *of.dtype.shape)
@@ -90,27 +90,30 @@ class Flow(NamedTuple):
         return self.marks[0]
 
     def inner(self, cells: np.ndarray) -> np.ndarray:
-        """Return values, flat in the first dimension, by rows and columns without the rings."""
+        """Turn flat values into rows and columns, without the margin."""
         return cells.reshape(*self.codes.shape, *cells.shape[1:])[INNER]
 
     @property
     def ring(self) -> np.ndarray:
-        """What is known of the cells of the block and of those around it, by rows and columns."""
+        """The values of the block and of the cells next to it, by rows and columns."""
         return self.values.reshape(*self.codes.shape, *self.values.shape[1:])[1:-1, 1:-1]
 
     def enter(self, ring: BlockRim) -> None:
-        """Set what is known of the cells around the block."""
+        """Set the values of the cells around the block."""
         cells = self.ring
         cells[0], cells[-1], cells[:, 0], cells[:, -1] = ring
 
     def learn(self, ring: BlockRim) -> None:
-        """Add what is known of the cells around the block; what was known stays."""
+        """Set those values around the block that `ring` knows; keep the others."""
         cells = self.ring
         lines = cells[0], cells[-1], cells[:, 0], cells[:, -1]
         self.enter(BlockRim(*map(self._with, lines, ring)))
 
     def learn_rim(self, step: Block, rim: BlockRim) -> None:
-        """Add what is known of the rim of a block around this one, at this place: (-1, 0) is N."""
+        """Set the values that the rim of a neighbouring block knows.
+
+        `step` is the offset of that block, for example (-1, 0) for the one to the north.
+        """
         (down, right), (row, col) = step, ((0, np.s_[1:-1], -1)[k + 1] for k in step)
         side = (rim.south, rim.east if right < 0 else rim.west, rim.north)[down + 1]
         if down and right:
@@ -121,33 +124,33 @@ class Flow(NamedTuple):
         return np.where(is_unknown(found, self.unknown), before, found)
 
     def rim(self) -> BlockRim:
-        """Return what is known of the cells at the rim of the block."""
-        found, waiting = (BlockRim.of(self.inner(one)) for one in (self.values, self.waiting))
-        for values, waits in zip(found, waiting, strict=True):
+        """Return the values of the cells at the rim of the block, as far as they are known."""
+        rim, waiting = (BlockRim.of(self.inner(one)) for one in (self.values, self.waiting))
+        for values, waits in zip(rim, waiting, strict=True):
             values[waits != DONE] = self.unknown
-        return found
+        return rim
 
 
 def is_unknown(values: np.ndarray, unknown: Any) -> np.ndarray:
-    """Return which values are not known yet; `unknown` may be NaN."""
-    found: np.ndarray = (values == unknown) | np.isnan(values)
-    return found
+    """Return the mask of values not known yet: those equal to `unknown`, and NaN."""
+    mask: np.ndarray = (values == unknown) | np.isnan(values)
+    return mask
 
 
 class FlowSteps(NamedTuple):
-    """What is done with blocks; all but `done` from any thread.
+    """The functions called for blocks; all but `done` may be called from any thread.
 
     Attributes
     ----------
     begin
-        Returns the flow of a block before its first visit, and the number of its cells.
+        Returns the initial flow of a block, and the number of its cells that drain.
     read
-        Returns the flow of a block with `kept` not set.
+        Returns the flow of a block with `kept` not initialised.
     pass_on
-        Passes on flow, given whether it is the first visit. Returns how many cells are done by
-        this, and how often flow went to each block around, shape (3, 3).
+        Passes flow on; the last argument says whether this is the first visit. Returns the number
+        of cells completed, and how often flow went to each block around, shape (3, 3).
     done
-        Is told of blocks that are complete.
+        Called for each block that is complete.
     """
 
     begin: Callable[[Block], tuple[Flow, int]]
@@ -157,7 +160,7 @@ class FlowSteps(NamedTuple):
 
 
 class _VisitedFlow(NamedTuple):
-    """A block after a visit; `cells` wait for inflow."""
+    """A block after a visit; `cells` is the number of cells that wait for inflow."""
 
     flow: Flow
     cells: int
@@ -171,20 +174,20 @@ class FlowVisits:
     Parameters
     ----------
     rims
-        Receives what is known of the cells at the rims of blocks; `KeptCells.unknown` at first.
+        Receives the values of the cells at the rims of blocks; `KeptCells.unknown` at first.
     spill
         File for blocks that leave memory.
     capacity
-        Number of blocks that memory holds.
+        Number of blocks held in memory.
     kept
-        What is kept of a block.
+        The values kept for each cell.
 
     Attributes
     ----------
     left
-        How many cells of each block wait for inflow; -1 before its first visit.
+        Number of cells of each block that wait for inflow; -1 before its first visit.
     visits, loads
-        How often blocks were visited, and read.
+        Number of visits, and number of times that blocks were read.
     """
 
     def __init__(self, rims: RimLines, spill: Path, capacity: int, kept: KeptCells) -> None:
@@ -198,7 +201,7 @@ class FlowVisits:
         self._slots = Slots(spill, self.blocks.count, size)
 
     def run(self, of: FlowSteps, threads: int) -> None:
-        """Visit blocks, some at a time; all that is known of them changes in this thread only."""
+        """Visit blocks with several threads. Only this thread changes the state."""
         new = self.blocks.ids()
         busy: dict[Future[_VisitedFlow], Block] = {}
         with ThreadPoolExecutor(threads) as pool:
@@ -208,7 +211,7 @@ class FlowVisits:
                     if flow is None:
                         self._make_room(len(busy))
                         self.loads += 1
-                    self._news[at] = 0  # the ring has all there was
+                    self._news[at] = 0  # the ring contains it all
                     ring, left = self.rims.around(at, self.unknown), int(self.left[at])
                     busy[pool.submit(self._visit, of, at, flow, ring, left)] = at
                 if not busy:
@@ -231,28 +234,28 @@ class FlowVisits:
         return _VisitedFlow(flow, left - done, flow.rim(), crossed)
 
     def _take(self, at: Block, found: _VisitedFlow, of: FlowSteps) -> None:
-        """Take note of a visit."""
+        """Record the result of a visit."""
         self.visits += 1
         self.rims.put(at, found.rim)
         self._tell(at, found.crossed)
         self.left[at] = found.cells
         if found.cells:
-            self._flows[at] = found.flow  # the last one used
+            self._flows[at] = found.flow  # as the most recently used
         else:
             of.done(at)
 
     def load(self, of: FlowSteps, at: Block) -> Flow:
-        """Return the flow of a block that was visited and is not complete."""
+        """Return the flow of a block that was visited before and is not complete."""
         if (flow := self._flows.get(at)) is None:
             flow = of.read(at)
             self._slots.load(self._slot(at), flow.kept)
         return flow
 
     def _next(self, new: Iterator[Block], busy: Collection[Block]) -> Block | None:
-        """Return the block to visit next, if there is one."""
-        here = [at for at in self._flows if self._news[at]]
-        if here:
-            return max(here, key=self._news.__getitem__)
+        """Return the block to visit next, or None."""
+        in_memory = [at for at in self._flows if self._news[at]]
+        if in_memory:
+            return max(in_memory, key=self._news.__getitem__)
         if (at := next(new, None)) is not None:
             return at
         news = self._news.copy()
@@ -262,7 +265,7 @@ class FlowVisits:
         return (i, j) if news[i, j] else None
 
     def _tell(self, at: Block, crossed: np.ndarray) -> None:
-        """Count flow to the blocks around one."""
+        """Count the flow that went to the blocks around one."""
         (i, j), (down, across) = at, self.blocks.shape
         for r in range(max(i - 1, 0), min(i + 2, down)):
             for c in range(max(j - 1, 0), min(j + 2, across)):
@@ -279,6 +282,6 @@ class FlowVisits:
         return at[0] * self.blocks.shape[1] + at[1]
 
     def close(self) -> None:
-        """Forget all blocks, and remove what was spilled."""
+        """Release all blocks, and remove the spill file."""
         self._flows.clear()
         self._slots.close(keep=False)

@@ -1,11 +1,11 @@
-"""Fill depressions so that every way falls strictly: `EpsilonFill`.
+"""Fill depressions so that every flow path descends strictly: `EpsilonFill`.
 
-1. *Ways*: each block is read, and what a way from each of its entries adds to the level at which it
-   leaves the block is found. Joined in memory, these tell levels at all entries that are high
-   enough: those of one way out of many.
-2. *Rims*: each block is read, and the least levels that follow from those around it are found;
-   again where those of the next block make them less.
-3. *Cells*: each block is read again, with the least levels around it, and written.
+1. *Ways*: read each block, and find what the flow path from each of its entries adds to the level
+   where the path leaves the block. Joined in memory, these give upper bounds of the levels at all
+   entries: those along one path out of many.
+2. *Rims*: read each block, and find the lowest levels that follow from those around it; repeat for
+   blocks whose levels become lower through a neighbouring block.
+3. *Cells*: read each block again, together with the lowest levels around it, and write it.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _WAYS, _RIMS, _CELLS = (
 )
 
 _ENTRY_BYTES = 120
-"""Bytes of an entry beside `entries.ENTRY_BYTES`."""
+"""Bytes per entry in addition to `entries.ENTRY_BYTES`."""
 
 _RIM_BYTES = 9
-"""Of a cell at a rim."""
+"""Bytes per cell at a rim."""
 
 
 @dataclass(frozen=True)
 class EpsilonFill(AlongFlow):
-    """The operation; fields are as of `PlainFill`."""
+    """The operation. Fields as for `PlainFill`."""
 
     store: str
     layer: str = "elevation"
@@ -116,10 +116,10 @@ class EpsilonFill(AlongFlow):
         return SolvedBlock(known=self._look(block, cells[1], given))
 
     def _own(self, block: FlowBlock, heights: np.ndarray) -> np.ndarray:
-        """Ordinals of the heights of cells that drain."""
-        found = ordinals(heights, self.layers[1].nodata)
-        found[block.codes == NOWHERE] = UNKNOWN
-        return found
+        """Return the ordinals of the elevations of cells that drain, `UNKNOWN` elsewhere."""
+        own = ordinals(heights, self.layers[1].nodata)
+        own[block.codes == NOWHERE] = UNKNOWN
+        return own
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         own, into, values = self._own(block, cells[0]), block.entries, block.array(np.int64)
@@ -132,7 +132,10 @@ class EpsilonFill(AlongFlow):
         return block.globally(into), block.globally(exits), *columns
 
     def _levels(self, block: FlowBlock, own: np.ndarray, ring: BlockRim) -> np.ndarray:
-        """The least levels of a block that follow from those around it; `own` receives these."""
+        """Return the lowest levels of a block that follow from those around it.
+
+        The levels around it, `ring`, are written into the margin of `own`.
+        """
         levels, work, shape = block.array(np.int64), block.work, block.codes.shape
         own[0], own[-1], own[:, 0], own[:, -1] = ring
         levels[...] = own
@@ -145,7 +148,7 @@ class EpsilonFill(AlongFlow):
         return levels
 
     def _look(self, block: FlowBlock, heights: np.ndarray, given: Any) -> tuple[Any, ...]:
-        """What a block tells: levels at its rim, and by how much they exceed plain ones."""
+        """Return the levels at the rim of a block, and by how much they exceed plain levels."""
         ids, around, ring = given
         own = self._own(block, heights)
         filled = own.copy()
@@ -155,7 +158,7 @@ class EpsilonFill(AlongFlow):
         inner, ground, plain = (one[1:-1, 1:-1] for one in (levels, own, filled))
         higher = inner > plain
         kind = self.layers[1].dtype, self.layers[1].nodata
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond the type; refused later
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported later
             above, below = (
                 heights_of(one[higher], *kind).astype(np.float64) for one in (inner, plain)
             )
@@ -171,23 +174,23 @@ class EpsilonFill(AlongFlow):
         levels = self._levels(block, own, given[2])
         inner, ground = levels[1:-1, 1:-1], own[1:-1, 1:-1]
         raised = inner > ground
-        found = heights_of(inner[raised], heights.dtype, nodata)
-        if not np.isfinite(found).all():
-            self._refuse(block, raised, found)
+        filled = heights_of(inner[raised], heights.dtype, nodata)
+        if not np.isfinite(filled).all():
+            self._refuse(block, raised, filled)
         out[0][...] = heights[1:-1, 1:-1]
-        out[0][raised] = found
+        out[0][raised] = filled
 
-    def _refuse(self, block: FlowBlock, raised: np.ndarray, found: np.ndarray) -> None:
-        row, col = np.argwhere(raised)[np.flatnonzero(~np.isfinite(found))[0]].tolist()
+    def _refuse(self, block: FlowBlock, raised: np.ndarray, filled: np.ndarray) -> None:
+        row, col = np.argwhere(raised)[np.flatnonzero(~np.isfinite(filled))[0]].tolist()
         r0, _, c0, _ = block.window
         raise InputError(
-            f"{self.layers[1].path}: row {r0 + row}, column {c0 + col}: must be raised beyond the "
-            f"largest {self.layers[1].dtype.name}; are heights as large as this right? If not, "
-            "make them nodata"
+            f"{self.layers[1].path}: row {r0 + row}, column {c0 + col}: the filled elevation would "
+            f"exceed the largest {self.layers[1].dtype.name} number; check this cell, or set it to "
+            "nodata"
         )
 
     def plan(self, machine: Machine) -> StreamPlan:
-        """Plan the passes; blocks that are read again in the second are not counted."""
+        """Plan the passes. Blocks that the second one reads more than once are counted once."""
         size = self.layers[1].dtype.itemsize
         return plan_flow(
             self.blocks,
@@ -212,14 +215,14 @@ class EpsilonFill(AlongFlow):
 
 
 class _Levels(Beyond):
-    """Levels at the rims of all blocks, and those of plain `fill` at entries.
+    """Levels at the rims of all blocks, and the levels of plain `fill` at entries.
 
     Attributes
     ----------
     waiting
-        Which blocks must be read for them.
+        Mask of the blocks that must be visited.
     visits
-        How often blocks were.
+        Number of visits.
     """
 
     def __init__(self, operation: EpsilonFill, plan: StreamPlan) -> None:
@@ -235,7 +238,7 @@ class _Levels(Beyond):
         return done or (phase.name == _RIMS.name and not self.waiting[at])
 
     def given(self, phase: Phase, at: Block) -> Any:
-        """Return the entries around a block, plain levels there, and what is known around it."""
+        """Return the entries around a block, their plain levels, and the known levels around it."""
         if phase.name == _WAYS.name:
             return None
         entries = self.among(ring_ids(self._blocks, at, inside=False))
@@ -257,7 +260,7 @@ class _Levels(Beyond):
             self._mark_waiting()
 
     def _join_ways(self) -> None:
-        """Add up what ways add to levels, from block to block: twice as many blocks each time."""
+        """Add up what paths add to levels from block to block, by pointer doubling."""
         going, columns = self._joined()
         if not columns:
             return
@@ -272,7 +275,7 @@ class _Levels(Beyond):
         self._levels.put_cells(self._ids, levels)
 
     def _mark_waiting(self) -> None:
-        """Find the blocks whose levels are less through the next block."""
+        """Find the blocks whose levels become lower through a neighbouring block."""
         self.waiting[:] = False
         side, (levels, raised) = self._blocks.block, (self._levels, self._raised)
         for lines, ups, waiting in (
@@ -281,11 +284,11 @@ class _Levels(Beyond):
         ):
             for k in range(len(waiting) - 1):
                 for own, other, at in ((1, 0, k), (0, 1, k + 1)):
-                    beside = lines[other, 2 * k + 1 - at]
-                    least = beside.copy()
+                    across = lines[other, 2 * k + 1 - at]
+                    least = across.copy()
                     if self._eight:
-                        np.minimum(least[1:], beside[:-1], out=least[1:])
-                        np.minimum(least[:-1], beside[1:], out=least[:-1])
+                        np.minimum(least[1:], across[:-1], out=least[1:])
+                        np.minimum(least[:-1], across[1:], out=least[:-1])
                     less = ups[own, at] & (least < lines[own, at] - 1)
                     waiting[at, np.unique(np.flatnonzero(less) // side)] = True
 

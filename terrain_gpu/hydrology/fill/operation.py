@@ -36,7 +36,7 @@ from .proof import plan_fill, verify_fill
 
 @dataclass(frozen=True)
 class PlainFill(AlongFlow):
-    """Fill to the level at which water leaves; fields are layers, that of heights first."""
+    """The operation: fill each depression to the level where water leaves. Fields are layers."""
 
     store: str
     layer: str = "elevation"
@@ -105,11 +105,12 @@ class PlainFill(AlongFlow):
 
 
 def refuse_arguments(settings: Mapping[str, Any]) -> None:
-    """Refuse arguments of `fill` that contradict each other.
+    """Reject arguments of `fill` that contradict each other.
 
     Raises
     ------
     InputError
+        If `epsilon` is combined with keeping depressions, or either with a GPU.
     """
     names = "keep_deeper_than", "keep_larger_than"
     kept = [name for name in names if settings[name] is not None]
@@ -122,44 +123,45 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
 
 
 def refuse(asked: Fill, store: TileStore) -> None:
-    """Refuse what cannot be filled, before directions are computed for it."""
-    there = asked.directions in store
-    if asked.epsilon and not there:
+    """Reject what cannot be filled, before missing directions are computed."""
+    has_directions = asked.directions in store
+    if asked.epsilon and not has_directions:
         refuse_epsilon(heights_in(store))
     refuse_wide(asked, store)
     if asked.ends:
         ends = Asked.of(asked.outlets, asked.add_outlets)
         if TREE not in store:
             Outlets.of(heights_in(store), *ends)
-        if there:
+        if has_directions:
             refuse_other_outlets(store, asked.directions, ends)
 
 
 def refuse_other_outlets(store: TileStore, name: str, asked: Asked) -> None:
-    """Refuse a layer of flow directions that lead to others than these outlets.
+    """Reject a layer of flow directions with other outlets than those asked for.
 
     Raises
     ------
     InputError
+        If its outlets differ.
     """
     codes = open_directions(store, name)
     theirs = (codes.info.get("settings") or {}).get("outlets")
     if theirs != Outlets.of(open_forest(store).cells, *asked).digest:
         raise InputError(
-            f"{codes.path}: directions to {named_outlets(theirs)}, and these are others; give "
-            "directions to these another name (--directions), for which they are computed along "
-            "the same tree"
+            f"{codes.path}: these directions have {named_outlets(theirs)}, not those asked for; "
+            "give another name (--directions), and directions to the outlets asked for are "
+            "computed along the same tree"
         )
 
 
 def operation_of(store: TileStore | None, asked: Fill) -> Operation:
-    """Return the operation, once the layers of an open store are checked; None for a plan."""
+    """Return the operation after checking the layers; `store` is None when only planning."""
     heights = None if store is None else _checked_heights(store, asked.directions)
     path = "" if store is None else str(store.path)
     if asked.keeps:
         area = None
         if heights is not None:
-            base_of(heights)  # it refuses what is too large
+            base_of(heights)  # raises an error if the integers span too wide a range
             if asked.keep_larger_than is not None:
                 area = area_of(asked.keep_larger_than, heights, "keep_larger_than")
         return FillAround.keeping(path, asked.directions, asked.into, asked.keep_deeper_than, area)
@@ -170,16 +172,17 @@ def operation_of(store: TileStore | None, asked: Fill) -> Operation:
 
 
 def _checked_heights(store: TileStore, directions: str) -> Layer:
-    """The heights of the spanning forest; refuse directions that it does not fit, or other ones."""
+    """Return the elevation layer of the spanning forest, after checking the directions."""
     codes = open_directions(store, directions)
     if "outlets" not in (codes.info.get("settings") or {}):
         raise StoreError(
-            f"{codes.path}: not made by flow-direction; levels need ways over the lowest passes"
+            f"{codes.path}: not made by flow-direction, so its flow paths need not cross the "
+            "lowest passes; fill needs directions that do"
         )
     if "flats" in codes.info["settings"]:
         raise StoreError(
-            f"{codes.path}: made from filled heights (flow-direction --flats gradient); these are "
-            "levels already"
+            f"{codes.path}: these directions were computed on a filled DEM (flow-direction --flats "
+            "gradient), so there is nothing left to fill"
         )
     recorded, forest = RunRecord(store, codes), open_forest(store)
     for name in forest.identity:
@@ -188,12 +191,12 @@ def _checked_heights(store: TileStore, directions: str) -> Layer:
 
 
 def refuse_epsilon(heights: Layer) -> None:
-    """Refuse `epsilon` for integers."""
+    """Reject `epsilon` for integers."""
     if heights.dtype.kind != "f":
         name = "float32" if np.can_cast(heights.dtype, np.float32) else "float64"
         raise ArgumentError(
-            "{path}: heights are {dtype}, and {epsilon} raises by steps of floats; make them "
-            "{name} first (gdal_translate -ot {kind}, or astype)",
+            "{path}: elevations are {dtype}, but {epsilon} raises cells by the smallest step of a "
+            "float; convert them to {name} first (gdal_translate -ot {kind}, or astype)",
             path=heights.path,
             dtype=heights.dtype.name,
             name=name,

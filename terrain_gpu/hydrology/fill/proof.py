@@ -1,19 +1,20 @@
-"""Proof that a layer is the filled surface of heights: `verify_fill`, `verify_epsilon`.
+"""Proof that a layer is the filled surface of a DEM: `verify_fill`, `verify_epsilon`.
 
-With the outlets as they are, the level of a cell is the least, over all ways to an outlet, of the
-highest cell on the way. Levels are right exactly when
+Given the outlets, the level of a cell is the minimum, over all paths to an outlet, of the highest
+elevation on the path. Levels are right exactly if
 
-1. an outlet's level is its height;
-2. every other cell's level is the higher of its height and the level of the cell it drains to, and
-   directions lead round in no circle: then each level is attained along the way to an outlet;
-3. no neighbour offers less: the level is at most the higher of the cell's height and the level of
-   any neighbour that drains.
+1. the level of an outlet is its elevation;
+2. the level of every other cell is the higher of its elevation and the level of the cell that it
+   drains to, and directions have no loops, so that each level is attained on a path to an outlet;
+3. no neighbour offers a lower level: the level is at most the higher of the cell's elevation and
+   the level of any neighbour that drains.
 
 Cells that reach no outlet keep their values.
 
-With epsilon, the level of a cell that is no outlet is the higher of its height and the next float
-above the least level beside it. So that neighbour is strictly lower, and ways down lead round in no
-circle: they end at outlets, and there is only one solution. One look at every cell is the proof.
+With epsilon, the level of a cell that is not an outlet is the higher of its elevation and the next
+float above the lowest level among its neighbours. That neighbour is strictly lower, so descending
+paths have no loops and end at outlets, and there is only one solution. One pass over all cells is
+the whole proof.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from ..forest.source import open_forest
 
 _WHAT = (
     "",
-    "an outlet's level is its height",
-    "not the higher of the cell's height and the level of the cell that it drains to",
+    "the level of an outlet must be its elevation",
+    "must be the higher of the cell's elevation and the level of the cell that it drains to",
     "a neighbour offers a lower level",
-    "a cell that reaches no outlet keeps its value",
+    "a cell that reaches no outlet must keep its value",
 )
 
 
@@ -52,23 +53,23 @@ def verify_fill(
     Parameters
     ----------
     codes, heights, levels
-        Layers of directions, heights and filled heights.
+        Layers of directions, elevations and filled elevations.
     connectivity
-        8 or 4: which neighbours water reaches.
+        Number of neighbours that water can flow to, 8 or 4.
 
     Returns
     -------
     dict
-        "cells", those that drain.
+        "cells", the number of cells that drain.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a level is wrong; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     blocks: BlockGrid = codes.blocks
     plans = plan_fill(blocks, codes, heights, levels, limits)
@@ -89,7 +90,7 @@ def verify_fill(
 
 
 def _look(ways: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, BlockFlow]:
-    """What is known of a block: cells that drain, and its ways."""
+    """Return the number of cells of a block that drain, and its flow paths."""
     target, order = ways.within(at, data[0])
     return len(order), ways.look(at, data[0], target, order)[1]
 
@@ -98,9 +99,9 @@ def _check(
     ways: BlockWays, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
 ) -> None:
     """Check the levels of a block."""
-    own, z, found = data
-    ways.within(at, own)  # ends ways as above
-    fault, cell = check_levels(own, z, found, connectivity)
+    codes, z, found = data
+    ways.within(at, codes)  # ends flow paths, in place, as in the first pass
+    fault, cell = check_levels(codes, z, found, connectivity)
     if fault:
         r0, _, c0, c1 = ways.blocks.window(*at)
         row, col = divmod(cell, c1 - c0)
@@ -111,7 +112,7 @@ def _check(
 def plan_fill(
     blocks: BlockGrid, codes: Any, heights: Any, levels: Any, limits: Limits
 ) -> list[StreamPlan]:
-    """How both passes stream; the layers need not exist yet."""
+    """Plan both passes; the layers need not exist yet."""
     worker, held = blocks.largest(1) * WAYS_BYTES, ways_bytes(blocks)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held, measures=False)
@@ -122,7 +123,7 @@ def plan_fill(
 def verify_epsilon(
     codes: Any, heights: Any, levels: Any, connectivity: int, limits: Limits
 ) -> dict[str, Any]:
-    """Check the level of every cell, filled with epsilon; see `verify_fill`."""
+    """Check the level of every cell of a DEM filled with epsilon; see `verify_fill`."""
     cells = 0
 
     def add(at: Block, found: int) -> None:
@@ -139,12 +140,12 @@ def verify_epsilon(
 def _check_rising(
     codes: Any, nodata: Any, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
 ) -> int:
-    """Check the levels of a block; return how many cells drain."""
-    own, z, found = data
+    """Check the levels of a block; return the number of cells that drain."""
+    directions, z, found = data
     r0, _, c0, _ = window = codes.blocks.window(*at)
-    end_ways(codes, codes.grid, window, own)
-    drains = own != NOWHERE
-    right = _rising(own, z, np.where(drains, found, np.inf), nodata, connectivity)
+    end_ways(codes, codes.grid, window, directions)
+    drains = directions != NOWHERE
+    right = _rising(directions, z, np.where(drains, found, np.inf), nodata, connectivity)
     inner = found[1:-1, 1:-1]
     differ = (inner != right) & ~(np.isnan(inner) & np.isnan(right))
     for row, col in np.argwhere(differ)[:1].tolist():
@@ -156,7 +157,10 @@ def _check_rising(
 def _rising(
     codes: np.ndarray, heights: np.ndarray, levels: np.ndarray, nodata: Any, connectivity: int
 ) -> np.ndarray:
-    """The levels that follow from those beside each cell; infinite where cells do not drain."""
+    """Return the levels that follow from those of the neighbours.
+
+    `levels` are infinite for cells that do not drain.
+    """
     (rows, cols), top = heights.shape, heights.dtype.type(np.inf)
     levels = levels.astype(heights.dtype)
     least = np.full((rows, cols), top)
@@ -166,12 +170,12 @@ def _rising(
     above = np.nextafter(least, top)
     if nodata is not None:
         above = np.where(above == nodata, np.nextafter(above, top), above)
-    own = codes[1:-1, 1:-1]
-    return np.where((own == OUTLET) | (own == NOWHERE), heights, np.maximum(heights, above))
+    inner = codes[1:-1, 1:-1]
+    return np.where((inner == OUTLET) | (inner == NOWHERE), heights, np.maximum(heights, above))
 
 
 def plan_epsilon(codes: Any, heights: Any, levels: Any, limits: Limits) -> StreamPlan:
-    """How the pass streams; the layer of levels need not exist yet."""
+    """Plan the pass; the layer of levels need not exist yet."""
     blocks: BlockGrid = codes.blocks
     reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
     worker = blocks.largest(1) * (8 + 7 * heights.dtype.itemsize)
@@ -179,7 +183,7 @@ def plan_epsilon(codes: Any, heights: Any, levels: Any, limits: Limits) -> Strea
 
 
 def verify_stored_fill(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """Check a layer that `fill` made, from what is recorded with it."""
+    """Check a layer that `fill` made, with the settings recorded with it."""
     recorded = RunRecord(store, layer)
     if "keep_depth" in recorded.settings:
         return verify_stored_depressions(store, layer, limits)

@@ -1,4 +1,4 @@
-"""Catchments and pools of a block: `BlockCatchments`."""
+"""The catchments and pools of one block: `BlockCatchments`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from . import kernels
 
 
 class Catchments(NamedTuple):
-    """What a block knows of its catchments.
+    """What one block reports about its catchments.
 
     Attributes
     ----------
     pits
-        Heights and cells of their pits; `OCEAN` in place of the cell for an outlet.
+        Elevations and cells of their pits; the cell is `OCEAN` for an outlet.
     rain
-        int64, units of rain on each.
+        int64, units of rain on each catchment.
     between
-        Heights and keys of the edges between two of them, and these, int32.
+        Elevations and keys of the edges between two catchments, and the two catchments, int32.
     crossing
-        Heights and keys of edges to other blocks, the catchment on this side, and whether all of it
-        drains over the edge.
+        Elevations and keys of the edges to other blocks, the catchment on this side, and whether
+        the whole catchment drains over the edge.
     span
-        The lowest and the highest cell.
+        The lowest and the highest elevation.
     """
 
     pits: tuple[np.ndarray, np.ndarray]
@@ -37,20 +37,20 @@ class Catchments(NamedTuple):
 
 
 class Pools(NamedTuple):
-    """What other blocks and passes know about the pools of a block.
+    """What a block receives about its pools.
 
     Attributes
     ----------
     start
-        int64, of its catchments: one of these rows, or -1 where there is an outlet.
+        int64, the row of each of its catchments, -1 if the row has an outlet.
     dead, up
-        Of rows: the height at which each dies, and the row that it merges into, or -1.
+        For each row: the elevation at which it dies, and the row that it merges into, or -1.
     first, floor
-        The first pool of each row, and the heights at which pools begin.
+        The first pool of each row, and the elevation at which each pool begins.
     ids
-        int64, of pools: their numbers over all blocks.
+        int64, the number of each pool among those of all blocks.
     levels, scales
-        Of pools, see `kernels.fill_below` and `kernels.find_surfaces`.
+        For each pool; see `kernels.fill_below` and `kernels.find_surfaces`.
     """
 
     start: np.ndarray
@@ -64,7 +64,7 @@ class Pools(NamedTuple):
 
 
 class BlockCatchments(BlockSets):
-    """Catchments of steepest descent. Parameters are those of `BlockSets`, with `least` 0."""
+    """Catchments of steepest descent. Parameters as for `BlockSets`; `least` has no effect."""
 
     def _catchments(self, links: np.ndarray, outlets: np.ndarray) -> tuple[int, int]:
         block, work = self.block, self.block.work
@@ -78,7 +78,7 @@ class BlockCatchments(BlockSets):
         self._between = levels, keys, ends
 
     def catchments(self, rain: np.ndarray) -> Catchments:
-        """What this block knows; `rain` has the units of each cell."""
+        """Return the catchments; `rain` holds the units of water on each cell."""
         block = self.block
         heights = self.heights[1:-1, 1:-1][block.valid[1:-1, 1:-1]]
         sums = np.zeros(len(self.pit[0]), np.int64)
@@ -94,10 +94,10 @@ class BlockCatchments(BlockSets):
         )
 
     def pools(self, given: Pools) -> np.ndarray:
-        """Find the pool of each cell, among those given; -1 for none."""
+        """Find the pool of each cell among those of `given`, -1 for none; int32."""
         work, size = self.block.work, self.block.size
-        found, pool = work.two[:size], work.three[:size]
-        ways = self.down, self.root, given.start, given.dead, given.up
-        regions(self.heights, *ways, found, work.one)
-        kernels.pools_of(self.heights, found, given.first, given.floor, pool)
+        rows, pool = work.two[:size], work.three[:size]
+        paths = self.down, self.root, given.start, given.dead, given.up
+        regions(self.heights, *paths, rows, work.one)
+        kernels.pools_of(self.heights, rows, given.first, given.floor, pool)
         return pool

@@ -1,4 +1,4 @@
-"""Where the water of a rain comes to rest."""
+"""Find where rain water comes to rest, as an operation: `RestingWater`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LEVELS = Phase("levels", joined="levels", counted=False)
 
 @dataclass(frozen=True)
 class RestingWater(Operation):
-    """The operation; fields are options of `FillSpillMerge`."""
+    """The operation. The fields are the options of `FillSpillMerge`."""
 
     store: str
     rain: float | str
@@ -145,7 +145,7 @@ class RestingWater(Operation):
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
-        """Area of a cell in each row as an integer number of units, and the unit."""
+        """The area of a cell in each row, as an integer number of units; and the unit."""
         return area_units(self.grid)
 
     @cached_property
@@ -154,7 +154,7 @@ class RestingWater(Operation):
 
     @property
     def scale(self) -> float:
-        """Units of water in a unit of volume."""
+        """Number of units of water per unit of volume."""
         return self.water.scale
 
     def solve(
@@ -194,18 +194,17 @@ class RestingWater(Operation):
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         heights, depths = self.layers[0], run.layer(self.into)
-        how = self.forest.connectivity, self.water, found, run.proof_limits
-        verify_water(heights, depths, *how)
+        verify_water(heights, depths, self.forest.connectivity, self.water, found, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
 
 def planned_pools(blocks: BlockGrid) -> int:
-    """Return the bytes that are planned for the pools."""
+    """Return the number of bytes planned for the pools."""
     return 2 * blocks.line_cells * ROW_BYTES
 
 
 def operation_of(store: TileStore | None, asked: FillSpillMerge) -> RestingWater:
-    """Return the operation, once the layers of an open store are checked; None for a plan."""
+    """Return the operation after checking the layers; `store` is None when only planning."""
     if store is not None:
         _check(store, asked.directions)
     return RestingWater(
@@ -215,7 +214,7 @@ def operation_of(store: TileStore | None, asked: FillSpillMerge) -> RestingWater
 
 
 def _check(store: TileStore, directions: str) -> None:
-    """Refuse directions without outlets, or over other heights than those of the forest."""
+    """Reject directions without outlets, or made from other elevations than the forest was."""
     codes = open_directions(store, directions)
     if "outlets" not in (codes.info.get("settings") or {}):
         raise StoreError(

@@ -1,4 +1,4 @@
-"""The pools of all blocks, and the water in them: `AllPools`."""
+"""The pools of the whole raster and the water in them: `AllPools`."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 ROW_BYTES = 260
 """Bytes per catchment of a block, with its edges and pools."""
 _SOME = 1 << 16
-"""Levels that are lowered at a time."""
+"""Number of levels lowered at a time."""
 
 
 class AllPools(State):
-    """Rows and pools as in `kernels`, then the water in them.
+    """Rows and pools as `kernels` defines them, then the water in them.
 
     Attributes
     ----------
     cells, heights
-        Of rows: cell and height of the pit.
+        Cell and elevation of the pit of each row.
     dead, up
-        Of rows: height of the edge at which each dies, and the row that it merges into.
+        For each row, the elevation of the edge at which it dies and the row that it merges into.
     first
-        int64, rows + 1: the first pool of each row.
+        int64, shape (rows + 1,): the first pool of each row.
     water, full, levels
-        Of pools: units of water in each, whether it is full, and the level over its cells.
+        For each pool, its units of water, whether it is full, and the water level over its cells.
     waiting
         Pools whose level is not known yet.
     """
@@ -62,7 +62,7 @@ class AllPools(State):
         if isinstance(known, Catchments):
             self._rows += len(known.rain)
             self._known[at] = known
-            if not self._room.fits(*self._size):  # the rest is only counted
+            if not self._room.fits(*self._size):  # from now on only count, for the error message
                 self._known.clear()
             return
         if phase.writes:
@@ -80,7 +80,7 @@ class AllPools(State):
 
     @property
     def _size(self) -> tuple[int, int]:
-        """Bytes while blocks stream, and while no blocks stream."""
+        """Bytes needed while blocks stream, and while they are joined."""
         return (self._rows * ROW_BYTES,) * 2
 
     def join(self, phase: Phase) -> None:
@@ -103,7 +103,7 @@ class AllPools(State):
         known = [self._known.pop(at) for at in blocks]
         self._span = dict(zip(blocks, (one.span for one in known), strict=True))
         ends = np.cumsum([0, *(len(one.rain) for one in known)])
-        # Columns of all blocks; what is joined is let go.
+        # Columns of all blocks, each released once it is joined.
         parts = [[*one.pits, one.rain, *one.between, *one.crossing] for one in known]
         columns = list(zip(*parts, strict=True))[::-1]
         del known, parts
@@ -160,7 +160,7 @@ class AllPools(State):
         unit, scale, count = self._operation.units[1], self._operation.scale, len(self._own)
         below = kernels.areas_below(self.deaths, self.pools, self._own)
         kernels.find_rooms(self.pools, below, unit, scale, self.room)
-        del below  # rather than to keep it meanwhile
+        del below  # frees memory during the rest
         self.water = np.empty(count, np.int64)
         self.passing = np.empty(count if self._operation.table else 0, np.int64)
         self.full = np.empty(count, np.bool_)
@@ -175,14 +175,14 @@ class AllPools(State):
         self._own = self._own[at]
         self.levels = np.full(count, -np.inf)
         highest = max((high for _, high in self._span.values()), default=0.0)
-        above = np.nextafter(highest, np.inf)  # all cells are below
+        above = np.nextafter(highest, np.inf)  # above all cells
         self._at = np.where(np.isfinite(top[at]), top[at], above)
         self._bottom = np.maximum(floor[at], self.heights[row[at]])
         self._counted = np.full(len(at), -1)
         self._begin()
 
     def _begin(self) -> None:
-        """Begin to sum below the levels that are waiting, in units of which no sum overflows."""
+        """Start the sums below the levels still sought, scaled so that none overflows."""
         if not len(self.waiting):
             return self._find_surfaces()
         self._sums = np.zeros((len(self.waiting), 3), np.int64)
@@ -192,10 +192,10 @@ class AllPools(State):
         return None
 
     def _lower(self) -> None:
-        """Lower the levels that are waiting by a step of Newton's iteration.
+        """Lower the levels still sought by one step of Newton's iteration.
 
-        The volume is a convex function of the level, so no step leads below the level looked for,
-        and the last step leads to it: the same cells are below both.
+        The volume is a convex function of the level, so no step goes below the level sought. The
+        last step reaches it: the same cells are below both levels.
         """
         left = np.empty(len(self.waiting), np.bool_)
         for k in range(0, len(left), _SOME):
@@ -206,7 +206,7 @@ class AllPools(State):
         self._begin()
 
     def _step(self, some: slice) -> np.ndarray:
-        """Lower some of the levels; return which are still waiting."""
+        """Lower some of the levels; return the mask of those not yet found."""
         at, level, bottom, below = (
             column[some] for column in (self.waiting, self._at, self._bottom, self._below)
         )
@@ -248,29 +248,29 @@ class AllPools(State):
         start, inland = self._start[at], self.cells != OCEAN
         low, high = self._span[at]
         new = np.unique(start[inland[start]])
-        found = new[:0]
+        rows = new[:0]
         while len(new):
-            found = np.union1d(found, new)
+            rows = np.union1d(rows, new)
             above = self.up[new[self.dead[new] <= high]]
-            new = np.setdiff1d(above[inland[above]], found)
+            new = np.setdiff1d(above[inland[above]], rows)
         first, floor, top = self.pools[:3]
-        counts = first[found + 1] - first[found]
-        ids = np.repeat(first[found] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        known = (floor[ids] <= high) & (top[ids] > low)
-        row = np.repeat(np.arange(len(found)), counts)[known]
-        ids = ids[known]
+        counts = first[rows + 1] - first[rows]
+        ids = np.repeat(first[rows] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        reached = (floor[ids] <= high) & (top[ids] > low)
+        row = np.repeat(np.arange(len(rows)), counts)[reached]
+        ids = ids[reached]
         return Pools(
-            within(found, start),
-            self.dead[found],
-            within(found, self.up[found]),
-            np.searchsorted(row, np.arange(len(found) + 1)),
+            within(rows, start),
+            self.dead[rows],
+            within(rows, self.up[rows]),
+            np.searchsorted(row, np.arange(len(rows) + 1)),
             floor[ids],
             ids,
             *self._below_which(phase, ids),
         )
 
     def _below_which(self, phase: Phase, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The levels below which a phase sums or fills pools, and the scales of the sums."""
+        """Return the levels up to which a phase measures or fills pools, and scales of sums."""
         if phase.joined != "levels":
             levels = self.pools[2] if phase.joined == "settle" else self.levels
             return levels[ids], np.full(len(ids), self._operation.scale)

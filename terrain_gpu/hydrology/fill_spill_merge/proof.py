@@ -1,11 +1,12 @@
-"""Proof that the water of a rain rests, and that none is lost: `verify_water`.
+"""Proof that the rain water is at rest and that none is lost: `verify_water`.
 
-Water rests exactly when no neighbour of a cell under water is lower than its surface and not under
-water, or has another surface. Depths are float32, so surfaces agree up to their last bits. What
-stands on the cells is added up as whole numbers, and must be what is recorded, bit for bit; the
-rain is added up again, and is what stands and what left.
+Water is at rest if no neighbour of a wet cell, dry or wet, has a lower surface. Depths are float32,
+so surfaces agree only up to their last bits. The water on the cells is added up in whole units and
+must equal the recorded sum bit for bit. The rain is added up again and must equal the water that
+stays plus the water that left.
 
-Which depressions hold the water is not proven: for that, all would have to be filled again.
+The proof does not show that the right depressions hold the water; that would mean filling all of
+them again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..forest.source import open_forest
 from .rain import Rain
 
 WORKER_BYTES = 80
-"""Per cell of a block."""
+"""Bytes per cell of a block."""
 
 
 def verify_water(
@@ -43,25 +44,27 @@ def verify_water(
     Parameters
     ----------
     heights, depths
-        The layers.
+        Layers of elevations and of depths of water.
     connectivity
-        8 or 4: which neighbours water reaches.
+        Number of neighbours that water can flow to, 8 or 4.
+    rain
+        The rain that fell.
     recorded
-        The findings.
+        The recorded totals.
 
     Returns
     -------
     dict
-        "cells", those under water.
+        "cells", the number of cells under water.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell or a sum is wrong; the first one found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     sums = [0, 0, 0]
 
@@ -78,7 +81,7 @@ def verify_water(
     wrong_totals(depths, "rain", fell / rain.scale, recorded.get("rain"))
     water, left = (float(recorded.get(name) or 0) for name in ("water", "outflow"))
     if not math.isclose(water + left, fell / rain.scale, rel_tol=1e-12):
-        wrong_totals(depths, "rain, which stands or left", fell / rain.scale, water + left)
+        wrong_totals(depths, "rain that stayed or left", fell / rain.scale, water + left)
     # Depths are rounded to 24 bits, volumes to units, and surfaces to doubles.
     surface = wet * float(rain.areas.max()) * float(np.spacing(float(largest_height(heights))))
     most = 2.0**-22 * water + (2 * wet + 1) / rain.scale + surface
@@ -90,7 +93,7 @@ def verify_water(
 def _check(
     heights: Any, depths: Any, connectivity: int, rain: Rain, at: Block, data: list[np.ndarray]
 ) -> tuple[int, int, int]:
-    """Check the depths of a block; return the number of cells under water, its units, and rain."""
+    """Check the depths of a block; return its number of wet cells and units of water and rain."""
     z, depth, *more = data
     r0, r1, c0, c1 = window = heights.blocks.window(*at)
     absent = is_nodata(z, heights.nodata)
@@ -105,8 +108,8 @@ def _check(
         for row, col in np.argwhere(fault)[:1].tolist():
             wrong(depths, f"depth {inner[row, col]!s}: {what}", check, r0 + row, c0 + col)
 
-    refuse(np.isnan(inner) == valid, "not exactly where there is no height", "void")
-    refuse(valid & ~((inner >= 0) & (inner < np.inf)), "is not one", "depth")
+    refuse(np.isnan(inner) == valid, "must be nodata exactly where the elevation is", "void")
+    refuse(valid & ~((inner >= 0) & (inner < np.inf)), "is not a depth", "depth")
     ground = np.where(absent, np.inf, as_floats(z, base_of(heights)))
     wet = np.where(absent, False, depth > 0)
     level = ground + np.where(wet, depth, 0)
@@ -125,7 +128,7 @@ def _check(
 
 
 def plan_water(heights: Any, depths: Any, rain: Rain, limits: Limits) -> StreamPlan:
-    """How the pass streams; the layer of depths need not exist yet."""
+    """Plan the pass; the layer of depths need not exist yet."""
     worker = heights.blocks.largest(1) * WORKER_BYTES
     return plan_proof(heights.blocks, _reads(heights, depths, rain), limits, worker=worker)
 
@@ -136,7 +139,7 @@ def _reads(heights: Any, depths: Any, rain: Rain) -> list[Read]:
 
 
 def verify_stored_water(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_water` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_water` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("water_of", str))
     depth = recorded.settings.get("rain")

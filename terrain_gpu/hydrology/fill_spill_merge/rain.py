@@ -1,4 +1,4 @@
-"""How much water falls on each cell, in whole units: `Rain`."""
+"""The water that falls on each cell, in whole units: `Rain`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ..common.code_values import NOWHERE
 from ..common.weights import FILL_VALUE, largest_weight, named_largest, with_weight
 
 BITS = 61
-"""Of all water that can fall on a raster, in units."""
+"""Number of bits of the largest possible sum of water over a raster, in units."""
 
 COARSEST = 1e-6
-"""Largest depth of a unit, a micrometre where elevations are metres: less is no rain."""
+"""Largest depth that a unit may stand for: a micrometre if elevations are in metres."""
 
 
 @dataclass(frozen=True)
 class Rain:
-    """Sums of whole units do not depend on their order, so blocks do not matter.
+    """Rain as whole units of water, whose sums do not depend on the order of blocks.
 
     Attributes
     ----------
     depth
-        Of the water on every cell, or the layer that has it.
+        The depth of rain on every cell, or the layer of these depths.
     """
 
     grid: GridSpec
@@ -41,11 +41,16 @@ class Rain:
 
     @cached_property
     def scale(self) -> float:
-        """Units of water in a unit of volume; a power of two such that no sum overflows."""
+        """Number of units of water per unit of volume: a power of two, so that no sum overflows.
+
+        Raises InputError if the depths are too large, or span too wide a range.
+        """
         largest = self.depth if isinstance(self.depth, float) else largest_weight(self.depth)
         most = float(largest) * float(self.areas.max()) * self.grid.cells
         if not math.isfinite(most):
-            raise InputError(f"rain {largest}: the sum is more than a float64 holds; give less")
+            raise InputError(
+                f"rain {largest}: the total exceeds the largest float64 number; give less rain"
+            )
         scale = math.ldexp(1.0, min(BITS - math.frexp(most)[1], 1000)) if most else 1.0
         coarse = scale * float(self.areas.max()) * COARSEST < 1
         if most and coarse and not isinstance(self.depth, float):
@@ -56,14 +61,18 @@ class Rain:
         return scale
 
     def of(self, window: Window, valid: np.ndarray, depths: np.ndarray | None) -> np.ndarray:
-        """Units on each cell of a window that is valid; `depths` are the layer's cells."""
+        """Return the units of water on each cell of a window, 0 where it is not valid; int64.
+
+        `depths` are the cells of the layer of rain, if there is one. Raises InputError for a
+        negative depth.
+        """
         scales = self.areas[window[0] : window[1], None] * self.scale
         if depths is None:
             return np.rint(valid * (self.depth * scales)).astype(np.int64)
-        known = with_weight(self.depth, window, np.where(valid, np.uint8(0), NOWHERE), depths)
-        for row, col in np.argwhere(known & (depths < 0))[:1].tolist():
+        rained_on = with_weight(self.depth, window, np.where(valid, np.uint8(0), NOWHERE), depths)
+        for row, col in np.argwhere(rained_on & (depths < 0))[:1].tolist():
             raise InputError(
                 f"{self.depth.path}: row {window[0] + row}, column {window[2] + col}: the rain is "
                 f"{depths[row, col]}; give depths of at least 0, or nodata"
             )
-        return np.rint(np.where(known, depths, 0) * scales).astype(np.int64)
+        return np.rint(np.where(rained_on, depths, 0) * scales).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The table of depressions and their water."""
+"""The table of depressions and the water in them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from . import kernels
 from .pools import AllPools
 
 _ROWS = 1 << 15
-"""Rows written at a time."""
+"""Number of rows written at a time."""
 
 
 def columns(
     found: AllPools, grid: GridSpec, scale: float, base: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the table, some rows at a time; at least once, even without rows.
+    """Yield the table in parts, at least one even if it has no rows.
 
-    Depressions are those of `depressions`, with its numbers; then those that never spill.
+    The depressions that spill come first and have the numbers that `depressions` gives them; those
+    that never spill follow.
 
     Parameters
     ----------
     scale
-        Units of water in a unit of volume.
+        Number of units of water per unit of volume.
+    base
+        Added to elevations.
     """
     rows = np.flatnonzero(found.depressions)
     rows = rows[np.lexsort((found.cells[rows], np.isinf(found.dead[rows])))]
-    number = np.zeros(len(found.cells) + 1, np.int64)  # the last one for no parent
+    number = np.zeros(len(found.cells) + 1, np.int64)  # the last entry stands for no parent
     number[rows] = np.arange(1, len(rows) + 1)
     number[:-1][found.cells == OCEAN] = 0
     water, arrived = found.water.copy(), found.passing.copy()

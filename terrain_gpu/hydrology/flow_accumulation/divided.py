@@ -1,4 +1,4 @@
-"""Flow accumulation over several directions as an operation: `MultipleFlow`."""
+"""Accumulate flow over several directions, as an operation: `MultipleFlow`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .proof_divided import plan_division, verify_division
 
 @dataclass(frozen=True)
 class MultipleFlow(DividedFlow):
-    """The operation; fields are parameters of `flow_accumulation`."""
+    """The operation. The fields are parameters of `flow_accumulation`."""
 
     store: str
     method: str = "mfd"
@@ -133,12 +133,12 @@ class MultipleFlow(DividedFlow):
 def plan_for(
     blocks: BlockGrid, heights: np.dtype, *, weights: np.dtype | None = None, machine: Machine
 ) -> StreamPlan:
-    """Plan the sums of cells, areas or weights of a type over heights of a type."""
+    """Plan sums of cells, areas or weights, given the data types of elevations and weights."""
     read = [heights, np.dtype(np.uint8), *([] if weights is None else [weights])]
-    how: dict[str, Any] = {"working": _working(weights is not None), "machine": machine}
-    return plan_divided(blocks, MultipleFlow.command, read, 1, MultipleFlow.kept, **how)
+    options: dict[str, Any] = {"working": _working(weights is not None), "machine": machine}
+    return plan_divided(blocks, MultipleFlow.command, read, 1, MultipleFlow.kept, **options)
 
 
 def _working(weighted: bool) -> int:
-    """Bytes per cell that a worker needs for its flow, and what the rule needs for a block."""
+    """Return the bytes per cell that a worker and the rule need for a block."""
     return 60 if weighted else 26

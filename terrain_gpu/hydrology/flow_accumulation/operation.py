@@ -1,4 +1,4 @@
-"""Flow accumulation along given directions."""
+"""Accumulate flow along given directions, as an operation: `FlowSums`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .proof import plan_sums, verify_sums
 
 @dataclass(frozen=True)
 class FlowSums(AlongFlow):
-    """Sums along D8 directions; fields are options of `FlowAccumulation`."""
+    """Sums along D8 directions. The fields are options of `FlowAccumulation`."""
 
     store: str
     directions: str = DIRECTIONS
@@ -138,9 +138,10 @@ class FlowSums(AlongFlow):
     def _drained(
         self, block: FlowBlock, cells: list[np.ndarray], inflow: Any = None
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Numbers of cells; and what drains through each, of the ring, drains there.
+        """Return counts, and what drains through each cell of the block and into its ring.
 
-        They are those of cells without a weight, and those of `WeightRule.few_units`.
+        The counts are the number of cells without a weight, and those of `WeightRule.few_units`.
+        `inflow` is what enters the block from others.
         """
         rule, (codes, weights) = self.rule, self._inner(block, cells)
         known, columns = rule.own(block.window, codes, weights)
@@ -163,7 +164,7 @@ class FlowSums(AlongFlow):
         return counts, drained
 
     def _inner(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
-        """Directions of the block without its ring, and weights, or which cells are on the edge."""
+        """Return the directions of the block without its ring, and its weights or edge cells."""
         weights = block.edge if self.edge_cells else cells[0][1:-1, 1:-1] if cells else None
         return block.codes[1:-1, 1:-1], weights
 
@@ -180,7 +181,7 @@ class FlowSums(AlongFlow):
 def plan_sums_of(
     asked: FlowAccumulation, blocks: BlockGrid, types: list[np.dtype], machine: Machine
 ) -> StreamPlan:
-    """Plan a tool, whose sums have types that only the weights tell."""
+    """Plan a tool whose sums have a data type that depends on the weights."""
     weights = types[-1] if asked.weights is not None else None
     if asked.method != "d8":
         return plan_for(blocks, types[0], weights=weights, machine=machine)
@@ -207,17 +208,18 @@ def plan_sums_of(
 
 
 def refuse_arguments(settings: Mapping[str, Any]) -> None:
-    """Refuse arguments of `flow_accumulation` that contradict each other.
+    """Reject arguments of `flow_accumulation` that contradict each other.
 
     Raises
     ------
     InputError
+        If they do.
     """
     method, exponent, statistic = (settings[key] for key in ("method", "exponent", "statistic"))
     weights, edge_cells = settings["weights"], settings["edge_cells"]
     if exponent is not None and method not in EXPONENTS:
         raise ArgumentError(
-            "{exponent} {value}: leave it out, {method} takes no power of slopes",
+            "{exponent} {value} cannot be used with {method}, which takes no power of slopes",
             value=exponent,
             method=method,
         )
@@ -230,13 +232,13 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
     refuse_cuda(settings.get("backend"), _only_on_cpu(method, weights, edge_cells))
     if method != "d8" and statistic != "sum":
         raise ArgumentError(
-            "{statistic} {value}: give {method} d8, others sum only", value=repr(statistic)
+            "{statistic} {value} needs {method} d8; other methods only sum", value=repr(statistic)
         )
     refuse_rule(weights, statistic, settings["areas"], settings["exclude_self"])
 
 
 def _only_on_cpu(method: str, weights: str | None, edge_cells: bool) -> str | None:
-    """Return what of this runs on the CPU alone, see `placed`."""
+    """Return words for what runs only on the CPU, or None; see `placed`."""
     if method != "d8":
         return f"method {method} runs"
     if edge_cells:
@@ -245,7 +247,7 @@ def _only_on_cpu(method: str, weights: str | None, edge_cells: bool) -> str | No
 
 
 def accumulation(store: TileStore | None, asked: FlowAccumulation) -> FlowSums | MultipleFlow:
-    """Return the operation of a tool: along D8 directions, or of divided flow."""
+    """Return the operation of a tool, along D8 directions or over divided flow."""
     path, into = "" if store is None else str(store.path), asked.into
     if into is None:
         into = LAYER if asked.weights is None else f"upstream_{asked.statistic}"

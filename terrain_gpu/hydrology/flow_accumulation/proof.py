@@ -1,10 +1,10 @@
 """Proof that sums are what drains through each cell along a layer of directions: `verify_sums`.
 
-All sums are added again, as whole numbers, and compared bit for bit; means and extremes of weights
-are found again in the same way. In one pass over the directions, each block gets to know the sums
-of its own cells where flow leaves it, and where the flow that enters it goes. The flow is then
-followed from block to block, and each block is added up a second time, with what enters it. That
-directions lead round in no circle is proven by the way.
+All sums are added up again, as whole numbers, and compared bit for bit; means and extremes of
+weights are found again in the same way. In a first pass, each block finds the sums of its own cells
+where flow leaves it, and where the flow that enters it goes. The flow is then followed from block
+to block, and a second pass adds up each block with its inflow. This also proves that directions
+have no loops.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ def verify_sums(
     sums
         The layer of sums, of the rule's dtype.
     recorded
-        The findings; with weights, the recorded "without_weight".
+        The recorded totals; with weights, the number of cells "without_weight".
 
     Returns
     -------
     dict
-        "cells", those that drain.
+        "cells", the number of cells that drain.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell or the total is wrong; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     checker = _SumsChecker(codes, sums, rule, limits)
     checker.run(limits)
@@ -75,10 +75,10 @@ def verify_sums(
 def plan_sums(
     blocks: BlockGrid, codes: Any, sums: Any, limits: Limits, rule: Rule | None = None
 ) -> list[StreamPlan]:
-    """How both passes stream; the layers need not exist yet. No rule: of cells or areas."""
+    """Plan both passes; the layers need not exist yet. No rule means sums of cells or areas."""
     weights = None if rule is None else rule.weights
-    more = 0 if rule is None or isinstance(rule, SumRule) else 32 + 24 * rule.columns
-    worker, held = blocks.largest(1) * (ORDER_BYTES + more), 2 * ways_bytes(blocks)
+    extra = 0 if rule is None or isinstance(rule, SumRule) else 32 + 24 * rule.columns
+    worker, held = blocks.largest(1) * (ORDER_BYTES + extra), 2 * ways_bytes(blocks)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, sums, weights)
@@ -86,7 +86,7 @@ def plan_sums(
 
 
 def verify_stored(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """Verify a layer from what is recorded with it: sums, or those of divided flow."""
+    """Check a layer of sums, along D8 directions or of divided flow, by its recorded settings."""
     if "method" in RunRecord(store, layer).settings:
         from .proof_divided import verify_stored_division
 
@@ -95,7 +95,7 @@ def verify_stored(store: TileStore, layer: Layer, limits: Limits) -> dict[str, A
 
 
 def verify_stored_sums(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_sums` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_sums` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     codes = recorded.input(recorded.get("accumulation_of", str))
     open_directions(store, codes.name)
@@ -120,8 +120,8 @@ def _recorded_rule(grid: GridSpec, recorded: RunRecord) -> Rule:
 
 def _blocks(codes: Any, rule: Rule) -> BlockGrid:
     layers = [codes] if rule.weights is None else [codes, rule.weights]
-    found: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
-    return found
+    largest: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
+    return largest
 
 
 def _reads(codes: Any, sums: Any, weights: Any) -> list[list[Read]]:
@@ -130,7 +130,7 @@ def _reads(codes: Any, sums: Any, weights: Any) -> list[list[Read]]:
 
 
 class _BlockSums(NamedTuple):
-    """Adds up blocks; the layer of sums is None where only its blocks matter."""
+    """Adds up blocks; can be sent to workers."""
 
     ways: BlockWays
     rule: Rule
@@ -143,16 +143,16 @@ class _BlockSums(NamedTuple):
     def own(
         self, at: Block, codes: np.ndarray, target: np.ndarray, more: list[np.ndarray]
     ) -> tuple[Any, ...]:
-        """Weights of a block, which cells count, and what each contributes."""
+        """Return the weights of a block, the mask of cells that count, and their contributions."""
         weights: Any = None if self.rule.weights is None else more[0]
         if isinstance(self.rule, EdgeRule):  # next to what does not drain, and the path continues
-            beside = around(codes == NOWHERE)
-            weights = beside & ((target >= 0) | (target == -2)).reshape(beside.shape)
+            at_edge = around(codes == NOWHERE)
+            weights = at_edge & ((target >= 0) | (target == -2)).reshape(at_edge.shape)
         known, columns = self.rule.own(self.ways.blocks.window(*at), codes[1:-1, 1:-1], weights)
         return weights, known, [np.require(own.ravel(), requirements="W") for own in columns]
 
     def look(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, Any, BlockFlow]:
-        """What is known of a block: cells, those without a weight, sums that leave it, ways."""
+        """Return the numbers of cells that drain and without weight, outflows, and flow paths."""
         codes, *more = data
         target, order = self.ways.within(at, codes)
         _, known, columns = self.own(at, codes, target, more)
@@ -163,7 +163,7 @@ class _BlockSums(NamedTuple):
         return len(order), without, [sums[leaving] for sums in columns], ways
 
     def check(self, at: Block, data: list[np.ndarray], given: tuple[Any, ...]) -> None:
-        """Check a block, given the cells that others drain into, and what they bring."""
+        """Check a block, given the cells where flow enters, and the amounts."""
         codes, *more, found = data
         into, amounts = given
         window = self.ways.blocks.window(*at)
@@ -224,4 +224,4 @@ class _SumsChecker:
 
 
 def _nothing(at: Block, found: None) -> None:
-    """Nothing is known of a block."""
+    """Blocks return nothing."""

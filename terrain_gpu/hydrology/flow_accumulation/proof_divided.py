@@ -1,11 +1,11 @@
 """Proof of flow accumulation over several directions: `verify_division`.
 
-Every cell divides what drains through it among lower neighbours, or where there are none gives all
-to the one its direction leads to. Sums are right exactly when in every cell its own amount and what
-it receives from its neighbours are its sum: heights fall along every way, and directions lead round
-in no circle where they do not, so there is only one solution. Sums are below 2^51 units, of which
-float64 tells the exact number. One pass over the cells with those around them is the whole proof;
-that heights are filled, and that directions belong to them, have proofs of their own.
+Every cell divides its flow among lower neighbours or, if there are none, passes all of it along its
+direction. Sums are right exactly if the sum of every cell is its own amount plus what it receives
+from its neighbours. Elevations fall along every flow path, and where they do not, directions have
+no loops, so there is only one solution. Sums are below 2^51 units, which float64 holds exactly. One
+pass over the cells and their neighbours is the whole proof. Other proofs show that the elevations
+are filled and that the directions belong to them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..divided_flow.division import EXPONENTS, METHODS, geometry
 from ..divided_flow.proof_kernels import receive
 
 _MOST = 1 << 51
-"""More units than any cell has."""
+"""More units than the sum of any cell."""
 
 
 def verify_division(
@@ -45,29 +45,31 @@ def verify_division(
     Parameters
     ----------
     layers
-        Filled heights, directions, and weights if there are any.
+        Filled elevations, directions, and weights if there are any.
     sums
         The layer to check, float64.
     blocks
-        Its blocks.
+        The blocks of the layers.
+    rule
+        The rule of the sums.
     how
         The method and the exponent.
     recorded
-        The findings; with weights, the recorded "without_weight".
+        The recorded totals; with weights, the number of cells "without_weight".
 
     Returns
     -------
     dict
-        "cells", those that drain.
+        "cells", the number of cells that drain.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell or the total is wrong; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     cells = without = 0
 
@@ -88,14 +90,14 @@ def verify_division(
 def plan_division(
     layers: Sequence[Any], sums: Any, blocks: BlockGrid, limits: Limits
 ) -> StreamPlan:
-    """How the pass streams; the layer of sums need not exist yet."""
+    """Plan the pass; the layer of sums need not exist yet."""
     worker = blocks.largest(2) * (64 if len(layers) < 3 else 104)
     held = 128 * blocks.rows
     return plan_proof(blocks, _reads(layers, sums), limits, worker=worker, held=held)
 
 
 def verify_stored_division(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_division` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_division` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("filled", str))
     codes = recorded.input(recorded.get("accumulation_of", str))
@@ -127,7 +129,7 @@ def _reads(layers: Sequence[Any], sums: Any) -> list[Read]:
 
 @dataclass(frozen=True)
 class _DivisionChecker:
-    """Checks blocks; can be sent to workers. Attributes: see `verify_division`."""
+    """Checks blocks; can be sent to workers. For attributes, see `verify_division`."""
 
     grid: GridSpec
     sums: Any
@@ -141,17 +143,17 @@ class _DivisionChecker:
 
     @property
     def unit(self) -> float:
-        found: float = self.rule.unit if self.rule.weights is None else self.rule.units[1]
-        return found
+        unit: float = self.rule.unit if self.rule.weights is None else self.rule.units[1]
+        return unit
 
     def check(self, at: Block, data: list[np.ndarray]) -> tuple[int, int]:
-        """Check a block; return how many cells drain, and how many of these have no weight."""
+        """Check a block; return the number of cells that drain, and of those without a weight."""
         found, heights, codes, *weights = data
         r0, _r1, c0, _c1 = window = self.blocks.window(*at)
         known, own = self._own(window, codes[1:-1, 1:-1], weights)
         with np.errstate(invalid="ignore", over="ignore"):
             units = np.rint(found / self.unit)
-            units[~(np.abs(units) < _MOST)] = 0  # told by the comparison below
+            units[~(np.abs(units) < _MOST)] = 0  # the comparison below reports it
         through = units.astype(np.int64)
         if self.rule.exclude_self:
             through += own
@@ -173,7 +175,7 @@ class _DivisionChecker:
     def _own(
         self, window: Window, codes: np.ndarray, weights: list[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Which cells of a block and of the ring around it count, and what each contributes."""
+        """Return, for a block and its ring, the mask of cells that count and contributions."""
         r0, r1, c0, c1 = window
         rows, cols = self.blocks.rows, self.blocks.cols
         inside = max(r0 - 1, 0), min(r1 + 1, rows), max(c0 - 1, 0), min(c1 + 1, cols)

@@ -1,13 +1,14 @@
 """Flow directions of a whole raster on a GPU: the spanning forest, rooted at the outlets.
 
-1. Each cell points along its least edge of the forest, which is its steepest descent, or outwards,
-   where that comes first: then it is an outlet. That leaves catchments of pits and of outlets.
-2. The edges between catchments, and outwards from other cells at the border, are a graph in which
-   all outlets are one vertex, the sea. Boruvka's
-   rounds over it, in which the component of the sea picks no edge, give its minimum spanning
-   forest: relative to the outlets, each catchment has one edge towards the sea.
-3. An Euler tour from the sea finds this edge, at which the catchment is left, and the way from
-   there to its pit is turned.
+1. Each cell points along its least edge of the forest, which is its steepest descent, or outwards
+   if that edge comes first, which makes it an outlet. This divides the raster into catchments of
+   pits and of outlets.
+2. The edges between catchments, and outwards from other cells at the border, form a graph in which
+   all outlets are one vertex, the sea. Boruvka rounds in which the component of the sea picks no
+   edge give its minimum spanning forest relative to the outlets: each catchment has one edge
+   towards the sea.
+3. An Euler tour from the sea finds this edge, over which the catchment drains. The path from there
+   to the pit of the catchment is reversed.
 
 See docs/design/drainage.md.
 """
@@ -41,8 +42,8 @@ OUTLET, LOW, NOWHERE = 9, 10, 255
 """Marks of its kernels."""
 
 GRAPH_BYTES = 16
-"""GPU memory for the graph of catchments, in bytes per cell: about 150 per pit. More pits than one
-to nine cells are found only in noise; then the run may be out of GPU memory."""
+"""GPU memory for the graph of catchments, in bytes per cell; it takes about 150 bytes per pit. Only
+noise has more than one pit in nine cells; the run may then exhaust the GPU memory."""
 
 
 def macros(dtype: np.dtype) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def macros(dtype: np.dtype) -> dict[str, Any]:
 
 
 def variants() -> list[dict[str, Any]]:
-    """Return macros that cover every type of heights."""
+    """Return macros that cover every type of elevations."""
     types = map(np.dtype, CELL_TYPES)
     return [macros(dtype) for dtype in types if "flow" in weights_of(dtype)]
 
@@ -62,7 +63,7 @@ def plan_directions(operation: TreeDirections, machine: Machine) -> StreamPlan:
     Raises
     ------
     PlanError
-        when the raster does not fit one of the limits.
+        If the raster does not fit the memory limits.
     """
     heights, edges = (layer.dtype for layer in operation.layers)
     keeps_cells(operation.forest.weight, machine.gpu.device)
@@ -78,11 +79,11 @@ def plan_directions(operation: TreeDirections, machine: Machine) -> StreamPlan:
 
 
 def solve(operation: TreeDirections, run: Run) -> dict[str, Any]:
-    """Compute and write flow directions; return what is found."""
+    """Compute and write flow directions; return the numbers of valid cells and of outlets."""
     weight, (cells, edges) = operation.forest.weight, operation.layers
     cached = keeps_cells(weight, run.gpu.device)
-    how = "directions", macros(cells.dtype), cells.nodata, weight.per_length
-    with resident(run, *how) as raster:
+    kernels = "directions", macros(cells.dtype), cells.nodata, weight.per_length
+    with resident(run, *kernels) as raster:
         data = raster.read(cells, edges)
         with raster.phase("root"):
             codes, notes = _root(operation, raster, data, cached)
@@ -104,9 +105,9 @@ def _root(
     launch("attach", steps, parent)
     launch("flatten", steps, parent)
     launch("number", steps, parent, notes)
-    found = notes.get().tolist()
-    _check(operation, found)
-    vertices, count = found[PITS] + 1, cupy.zeros(1, np.uint64)
+    counts = notes.get().tolist()
+    _check(operation, counts)
+    vertices, count = counts[PITS] + 1, cupy.zeros(1, np.uint64)
     launch("list_edges", heights, mask, steps, parent, *[NULL] * 4, count)
     graph = CatchmentGraph(weight, cached, vertices, int(count[0]))
     count[...] = 0
@@ -117,8 +118,8 @@ def _root(
         launch("strand", reached, parent, steps)
     raster.launch_list("turn", len(exits), exits, np.int64(len(exits)), steps)
     launch("encode", steps, notes)
-    found[OUTLETS] = int(notes[OUTLETS])
-    return steps, found
+    counts[OUTLETS] = int(notes[OUTLETS])
+    return steps, counts
 
 
 def _find_outlets(
@@ -144,7 +145,7 @@ def _find_outlets(
 
 
 def _check(operation: TreeDirections, found: list[int]) -> None:
-    """Refuse edges that are not a forest of these cells, as far as counters tell."""
+    """Raise an error if the counters show that the edges are not a forest of these cells."""
     refuse_missing(operation.forest.cells, found[VALID])
     forest = operation.forest
     recorded = forest.edges.info["result"].get("edges", found[EDGES])
@@ -161,7 +162,7 @@ class CatchmentGraph:
     Attributes
     ----------
     arrays
-        Of the edges: keys, ids in the raster, and the catchments of the lower and upper ends.
+        For the edges: keys, ids in the raster, and the catchments of the lower and upper ends.
     """
 
     def __init__(self, weight: Weight, cached: bool, vertices: int, edges: int) -> None:
@@ -173,13 +174,14 @@ class CatchmentGraph:
         self.arrays = [self._work.edges[0], ids, *ends]
 
     def exits(self) -> tuple[Any, Any]:
-        """Find where catchments are left; the graph cannot be used again.
+        """Find the edges over which catchments drain. The graph cannot be used again.
 
         Returns
         -------
-        reached, exits
-            Which catchments have a way to the sea, bool; and for each of these an edge, see
-            ``turn`` in the kernels.
+        reached
+            bool, the catchments that are connected to the sea.
+        exits
+            int64, an edge for each of these; see ``turn`` in the kernels.
         """
         cupy = self._cupy
         reached, exits = cupy.zeros(self._vertices, bool), cupy.empty(0, np.int64)
@@ -200,7 +202,7 @@ class CatchmentGraph:
         return reached, 2 * ids + (towards[ends[:, 0]] != ends[:, 1])
 
     def _forest(self, ids: Any, us: Any, vs: Any, reached: Any) -> Any:
-        """Return the edges of the minimum spanning forest; set which vertices the sea reaches."""
+        """Return the edges of the minimum spanning forest; mark vertices connected to the sea."""
         work = self._work
         del self._work
         for into, ends in zip(work.edges[-2:], (us, vs), strict=True):

@@ -1,8 +1,8 @@
-"""Flow directions of a filled DEM as an operation: `GradientDirection`.
+"""Flow directions of a filled DEM, as an operation: `GradientDirection`.
 
-1. *Flats*: each block is read, and the hop distances of flat cells at its rim are found; again
-   where those of the next block make them less.
-2. *Directions*: each block is read again, with the distances around it, and written.
+1. *Flats*: read each block, and find the hop distances of flat cells at its rim; repeat for blocks
+   whose distances become shorter through a neighbouring block.
+2. *Directions*: read each block again, together with the distances around it, and write it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class GradientDirection(Operation):
     Attributes
     ----------
     filled
-        Layer of filled heights.
+        The layer of filled elevations.
     along
-        The directions along which it was filled; their outlets hold.
+        The directions along which it was filled; their outlets are used.
     into
-        Layer to write.
+        The layer to write.
     """
 
     store: str
@@ -103,26 +103,26 @@ class GradientDirection(Operation):
         heights, codes = cells
         r0, _, c0, _ = window = self.blocks.window(*at)
         end_ways(self.layers[1], self.grid, window, codes)
-        low, high = (own[: codes.size].reshape(codes.shape) for own in (work.low, work.high))
-        for own, ring in zip((low, high), given, strict=True):
-            own[0], own[-1], own[:, 0], own[:, -1] = ring
+        low, high = (hops[: codes.size].reshape(codes.shape) for hops in (work.low, work.high))
+        for hops, ring in zip((low, high), given, strict=True):
+            hops[0], hops[-1], hops[:, 0], hops[:, -1] = ring
         flat = low.ravel(), high.ravel()
         if phase.writes:
-            found = steepest(heights, codes, self.per_length, r0, work.kind, work.flats, out[0])
+            count = steepest(heights, codes, self.per_length, r0, work.kind, work.flats, out[0])
         else:
-            found = flats_at_rim(heights, codes, work.kind, *flat, work.flats)
-        flats = work.flats[:found]
+            count = flats_at_rim(heights, codes, work.kind, *flat, work.flats)
+        flats = work.flats[:count]
         for hops, from_low in zip(flat, (True, False), strict=True):
             spread(heights, codes, work.kind, flats, hops, from_low, work.queue)
         if not phase.writes:
-            rims = [BlockRim.of(own[1:-1, 1:-1]) for own in (heights, low, high)]
+            rims = [BlockRim.of(array[1:-1, 1:-1]) for array in (heights, low, high)]
             return SolvedBlock(known=(rims, np.count_nonzero(codes[1:-1, 1:-1] == OUTLET)))
         cell = down_flats(heights, codes, work.kind, flats, *flat, out[0])
         if cell >= 0:
             row, col = divmod(cell, codes.shape[1])
             raise StoreError(
-                f"{self.layers[0].path}: row {r0 + row - 1}, column {c0 + col - 1}: no way leads "
-                "out of this flat to an outlet; fill it again (terrain-gpu fill --overwrite)"
+                f"{self.layers[0].path}: row {r0 + row - 1}, column {c0 + col - 1}: this flat does "
+                "not drain to an outlet; fill the DEM again (terrain-gpu fill --overwrite)"
             )
         return SolvedBlock(tuple(out))
 
@@ -137,7 +137,7 @@ class GradientDirection(Operation):
 
 
 class FlatWork:
-    """Work space of one thread, flat, for a block and its ring; see `kernels`."""
+    """Work space of one thread: flat arrays for a block and its ring; see `gradient_kernels`."""
 
     def __init__(self, blocks: BlockGrid) -> None:
         n = (min(blocks.block, blocks.rows) + 2) * (min(blocks.block, blocks.cols) + 2)
@@ -152,9 +152,9 @@ class _FlatRims(State):
     Attributes
     ----------
     waiting
-        Which blocks must be read for them.
+        Mask of the blocks that must be visited.
     visits
-        How often blocks were.
+        Number of visits.
     """
 
     def __init__(self, blocks: BlockGrid, heights: np.dtype) -> None:
@@ -178,13 +178,13 @@ class _FlatRims(State):
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if phase.writes:
             return
-        found, self._outlets[at] = known
-        for rims, own in zip(self._rims, found, strict=True):
-            rims.put(at, own)
+        of_block, self._outlets[at] = known
+        for rims, rim in zip(self._rims, of_block, strict=True):
+            rims.put(at, rim)
         self.visits += 1
 
     def join(self, phase: Phase) -> None:
-        """Find the blocks whose distances are less through the next block."""
+        """Find the blocks whose distances become shorter through a neighbouring block."""
         self.waiting[:] = False
         for lines, waiting in (
             ([rims.rows for rims in self._rims], self.waiting),
@@ -204,12 +204,12 @@ def plan_flats(
     *,
     machine: Machine,
 ) -> StreamPlan:
-    """Plan the passes; blocks that are read again in the first are not counted.
+    """Plan the passes. Blocks that the first one reads more than once are counted once.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(1)
     down, across = blocks.shape

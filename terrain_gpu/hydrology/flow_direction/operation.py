@@ -24,7 +24,7 @@ from .gradient import GradientDirection
 
 @dataclass(frozen=True)
 class TreeDirections(Accumulate):
-    """Directions along the spanning forest; fields are as of `Accumulate`."""
+    """Directions along the spanning forest. Fields as for `Accumulate`."""
 
     digest: str = LOW_EDGE
     into: None = None
@@ -50,12 +50,12 @@ class TreeDirections(Accumulate):
 def ways_of(
     depressions: DepressionsMethod | None, flats: FlatsMethod | None
 ) -> tuple[DepressionsMethod, FlatsMethod]:
-    """How water leaves depressions and flats: of two arguments, one may follow from the other.
+    """Return how water leaves depressions and flats; one of both arguments may imply the other.
 
     Raises
     ------
     InputError
-        when they contradict each other.
+        If they contradict each other.
     """
     if depressions == "fill" and flats == "tree":
         raise ArgumentError(
@@ -64,7 +64,7 @@ def ways_of(
         )
     if depressions == "carve" and flats == "gradient":
         raise ArgumentError(
-            "{depressions} carve with {flats} gradient: gradients lead over filled heights; leave "
+            "{depressions} carve with {flats} gradient: gradients need filled depressions; leave "
             "out {flats}, or fill ({depressions} fill)"
         )
     filled = depressions == "fill" or flats == "gradient"
@@ -72,16 +72,17 @@ def ways_of(
 
 
 def refuse_arguments(settings: Mapping[str, Any]) -> None:
-    """Refuse arguments of `flow_direction` that contradict each other.
+    """Reject arguments of `flow_direction` that contradict each other.
 
     Raises
     ------
     InputError
+        If they do.
     """
     depressions, flats = ways_of(settings["depressions"], settings["flats"])
     for name in ("max_distance", "max_depth"):
         if settings[name] is not None and depressions != "breach":
-            raise ArgumentError(f"{{{name}}} needs {{depressions}} breach: give that too")
+            raise ArgumentError(f"{{{name}}} needs {{depressions}} breach: give both")
     if (settings["burn"] is None) != (settings["burn_depth"] is None):
         raise ArgumentError("{burn} and {burn_depth} need each other: give both")
     only_cpu = GradientDirection.only_on_cpu if flats == "gradient" else None
@@ -91,7 +92,7 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
 def operation_of(
     store: TileStore | None, asked: FlowDirection
 ) -> TreeDirections | GradientDirection:
-    """Return the operation, once the layers of an open store are checked; None for a plan."""
+    """Return the operation after checking the layers; `store` is None when only planning."""
     _, flats = ways_of(asked.depressions, asked.flats)
     if store is None:
         if flats == "gradient":
@@ -113,7 +114,7 @@ def operation_of(
 
 
 def _refuse_heights(heights: Layer, depressions: DepressionsMethod | None) -> None:
-    """Refuse heights that were breached and should not be, or the other way round."""
+    """Reject breached elevations if these are not asked for, and the reverse."""
     breached = "breach_of" in (heights.info.get("settings") or {})
     if depressions == "breach" and not breached:
         raise StoreError(
@@ -122,8 +123,9 @@ def _refuse_heights(heights: Layer, depressions: DepressionsMethod | None) -> No
         )
     if depressions in ("carve", "fill") and breached:
         raise StoreError(
-            f"{heights.path}: the spanning tree is that of breached heights; give depressions "
-            "'breach', or compute the tree again (compute-mst --weight flow --overwrite)"
+            f"{heights.path}: the spanning tree was computed from breached elevations; give "
+            "depressions 'breach', or compute the tree again (compute-mst --weight flow "
+            "--overwrite)"
         )
 
 
@@ -133,7 +135,7 @@ def _along(
     asked: Asked,
     depressions: DepressionsMethod | None,
 ) -> str:
-    """Return the directions along which heights were filled; refuse other outlets than theirs."""
+    """Return the directions along which elevations were filled, after checking the outlets."""
     layer = open_filled(store, filled)
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("fill_of", str))
@@ -143,7 +145,7 @@ def _along(
     theirs = RunRecord(store, codes).get("outlets", str)
     if ends.digest != theirs:
         raise InputError(
-            f"{layer.path}: filled for {named_outlets(theirs)}, and these are others; give the "
-            "same, or fill along directions to these (terrain-gpu fill --directions)"
+            f"{layer.path}: filled for {named_outlets(theirs)}, not for those asked for; give the "
+            "same outlets, or fill along directions to the new ones (terrain-gpu fill --directions)"
         )
     return codes.name

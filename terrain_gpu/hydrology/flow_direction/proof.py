@@ -1,19 +1,19 @@
 """Proof that directions descend a filled DEM, and follow gradients in its flats: `verify_gradient`.
 
 The outlets are cells of code 0 in the directions along which the DEM was filled. A cell *drains* if
-a neighbour is lower or it is an outlet; others are flat. Directions are right exactly when
+a neighbour is lower or it is an outlet; other cells are flat. Directions are right exactly if
 
-1. an outlet has code 0, and a cell that reaches no outlet 255;
-2. any other cell with a lower neighbour drains to the steepest one, the first in the order of
-   edges;
-3. a flat cell drains to an equally high neighbour that drains, or if there is none, to the one with
-   the least 2 t - a; of several to one in its row or column, then to the first clockwise from W.
+1. an outlet has code 0, and a cell that reaches no outlet has code 255;
+2. any other cell with a lower neighbour drains to the steepest one; on a tie, to the first in the
+   order of edges;
+3. a flat cell drains to an equally high neighbour that drains or, if there is none, to the one with
+   the smallest 2 t - a; on a tie, to one in its row or column, then to the first clockwise from W.
 
-Here t is the number of hops to a cell that drains, and a that from a cell beside higher ones, which
-has 1: the only numbers that are one more than the least of the neighbours in the flat. They are
-found by sweeps over the cells of a block until nothing changes, and over the blocks until nothing
-changes at their rims. Some neighbour has a t of one less and an a of at most one less, so 2 t - a
-falls along every way: none leads round in a circle.
+Here t is the number of hops to a cell that drains, and a is the number of hops from a cell next to
+a higher one, plus 1. They are the only numbers that are one more than the smallest among the
+neighbours in the flat. The proof finds them by sweeps over the cells of a block until nothing
+changes, and over the blocks until nothing changes at their rims. Some neighbour has a t smaller by
+one and an a smaller by at most one, so 2 t - a decreases along every flow path: there are no loops.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _WHAT = (
     "the cell reaches no outlet",
     "the cell is an outlet",
     "not the steepest lower neighbour",
-    "a cell in a flat from which no way leads out",
+    "the cell is in a flat that does not drain",
     "not the neighbour that is nearest to the end of the flat and farthest from higher cells",
 )
 
 _RIM_BYTES = 100
-"""Of a cell at a rim beside one of the same height."""
+"""Bytes per cell at a rim next to a cell of the same elevation in another block."""
 
 
 def verify_gradient(
@@ -65,25 +65,25 @@ def verify_gradient(
     Parameters
     ----------
     heights, along
-        Layers of filled heights, and of the directions along which they were filled.
+        Layers of filled elevations, and of the directions along which they were filled.
     codes
         The layer of directions to check, uint8.
     expected
-        The recorded "outlets".
+        The recorded number of "outlets".
 
     Returns
     -------
     dict
-        "reached", the cells that drain, and "outlets".
+        The number of cells that drain, "reached", and of "outlets".
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a direction or the total is wrong; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     checker = _GradientChecker(heights, along, codes)
     checker.run(plan_gradient(heights, along, codes, limits), limits)
@@ -92,10 +92,10 @@ def verify_gradient(
 
 
 def plan_gradient(heights: Any, along: Any, codes: Any, limits: Limits) -> StreamPlan:
-    """How blocks stream; the layer of codes need not exist yet."""
+    """Plan the passes; the layer of codes need not exist yet."""
     blocks = heights.blocks
     down, across = blocks.shape
-    # A third of the cells at rims lie beside one of the same height, planned.
+    # Planned: a third of the cells at rims are next to a cell of the same elevation.
     held = _RIM_BYTES * 2 * (down * blocks.cols + across * blocks.rows) // 3
     worker = blocks.largest(1) * (2 * hops_dtype(blocks).itemsize + 16)
     reads = [Read(heights, 1), Read(along, 1), Read(codes)]
@@ -103,7 +103,7 @@ def plan_gradient(heights: Any, along: Any, codes: Any, limits: Limits) -> Strea
 
 
 def verify_stored_gradient(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_gradient` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_gradient` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("filled", str))
     along = recorded.input(recorded.get("along", str))
@@ -114,12 +114,12 @@ def verify_stored_gradient(store: TileStore, layer: Layer, limits: Limits) -> di
 
 
 _Hops = tuple[np.ndarray, np.ndarray]
-"""Sorted ids of cells around a block, and their hops."""
+"""Sorted ids of cells around a block, and their hop distances."""
 
 
 @dataclass(frozen=True)
 class _BlockFlats:
-    """Looks at blocks, given hops around them; can be sent to workers."""
+    """Checks blocks, given the hop distances around them; can be sent to workers."""
 
     heights: Any
     along: Any
@@ -135,11 +135,11 @@ class _BlockFlats:
 
     @cached_property
     def per_length(self) -> np.ndarray:
-        found: np.ndarray = 1 / step_lengths(self.heights.grid)
-        return found
+        reciprocals: np.ndarray = 1 / step_lengths(self.heights.grid)
+        return reciprocals
 
     def _settled(self, at: Block, data: list[np.ndarray], given: _Hops) -> tuple[np.ndarray, ...]:
-        """What is known of a block with one ring: whether cells drain, and their t and a."""
+        """Return, for a block and its ring, the mask of cells that drain, and t and a."""
         heights, along = data[:2]
         end_ways(self.along, self.heights.grid, self.heights.blocks.window(*at), along)
         drains = np.zeros(heights.shape, bool)
@@ -159,21 +159,21 @@ class _BlockFlats:
         return drains, *hops
 
     def _globally(self, at: Block, cells: np.ndarray, cols: int, halo: int) -> np.ndarray:
-        """Ids of cells of a block."""
+        """Return the ids in the raster of cells of a block."""
         r0, _, c0, _ = self.heights.blocks.window(*at)
         row, col = np.divmod(cells.astype(np.int64), cols)
         return (r0 + row - halo) * self.heights.blocks.cols + c0 + col - halo
 
     def look(self, at: Block, data: list[np.ndarray], given: _Hops) -> tuple[np.ndarray, ...]:
-        """Look at a block: hops at the rim beside cells of the same height."""
+        """Return the rim cells next to cells of the same elevation, and their hop distances."""
         _, low, high = self._settled(at, data, given)
-        own = np.empty(2 * sum(low.shape), np.int32)
-        own = np.unique(own[: touching(data[0], data[1], own)])
-        ids = self._globally(at, own, low.shape[1], 1)
-        return ids, low.ravel()[own], high.ravel()[own]
+        cells = np.empty(2 * sum(low.shape), np.int32)
+        cells = np.unique(cells[: touching(data[0], data[1], cells)])
+        ids = self._globally(at, cells, low.shape[1], 1)
+        return ids, low.ravel()[cells], high.ravel()[cells]
 
     def check(self, at: Block, data: list[np.ndarray], given: _Hops) -> tuple[int, int]:
-        """Check a block; return how many cells drain, and how many are outlets."""
+        """Check a block; return the numbers of cells that drain, and of outlets."""
         heights, along, codes = data
         drains, low, high = self._settled(at, data, given)
         r0, _, c0, _ = self.heights.blocks.window(*at)
@@ -189,14 +189,14 @@ class _BlockFlats:
 
 
 class _GradientChecker:
-    """Attributes: see `verify_gradient`."""
+    """The passes of the proof. For attributes, see `verify_gradient`."""
 
     def __init__(self, heights: Any, along: Any, codes: Any) -> None:
         self.heights, self.along, self.codes = heights, along, codes
         self.blocks: BlockGrid = heights.blocks
         self.of = _BlockFlats(heights, along, codes)
         self.reached = self.outlets = 0
-        # Cells at rims beside one of the same height, in another block.
+        # Cells at rims next to a cell of the same elevation in another block.
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._ids = np.empty(0, np.int64)
         self._hops = np.empty((2, 0), self.of.dtype)
@@ -214,7 +214,7 @@ class _GradientChecker:
         self._parts.clear()
         self._changed = np.ones(len(self._ids), bool)
         while self._changed.any():
-            again = self._beside_changed()
+            again = self._near_changes()
             self._changed[:] = False
             quietly, given = limits.quietly(), self._given
             check_blocks(plan, blocks, reads, look, self._update, quietly, only=again, given=given)
@@ -235,8 +235,8 @@ class _GradientChecker:
         self._changed[where] |= (self._hops[:, where] != hops).any(axis=0)
         self._hops[:, where] = hops
 
-    def _beside_changed(self) -> list[Block]:
-        """Blocks with cells beside those that have changed, of other blocks."""
+    def _near_changes(self) -> list[Block]:
+        """Return the blocks with cells next to changed cells of other blocks."""
         blocks, marked = self.blocks, np.zeros(self.blocks.shape, bool)
         row, col = np.divmod(self._ids[self._changed], blocks.cols)
         for down in (-1, 0, 1):

@@ -1,7 +1,7 @@
 """A block of the spanning forest: its cells as vertices, and the edges that leave it.
 
-Cells are numbered row by row within the block. Neighbours are numbered as D8 codes are: E, SE, S,
-SW, W, NW, N, NE. Each thread allocates its work space once; see `Work`.
+Cells are numbered in row-major order within the block. Neighbours are numbered in the order of the
+D8 codes: E, SE, S, SW, W, NW, N, NE. Each thread allocates its work space once; see `Work`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Work:
     links
         uint8, bits of a cell's remaining edges within the block while leaves are removed.
     code
-        uint8, which neighbour is the cell's parent.
+        uint8, the number of the neighbour that is the cell's parent.
     order, parent, keys, ids, cut
         See `tree.separate`.
     one, two, three
@@ -53,9 +53,9 @@ class Work:
 
 def work_bytes(blocks: BlockGrid, cell: np.dtype, key: np.dtype) -> int:
     """Bytes a thread needs for a block: `Work`, operands, validity and their temporaries."""
-    own = 1 + 1 + 4 + 4 + max(8, key.itemsize) + 8 + 12 + 1 + 8
+    arrays = 1 + 1 + 4 + 4 + max(8, key.itemsize) + 8 + 12 + 1 + 8
     operand = max(cell.itemsize, min(8, key.itemsize))
-    return blocks.largest(1) * (own + operand + cell.itemsize + 16)
+    return blocks.largest(1) * (arrays + operand + cell.itemsize + 16)
 
 
 @dataclass
@@ -67,20 +67,20 @@ class BlockForest:
     window, cols
         The block's window, and the number of columns of the raster.
     heights, valid
-        Shape (rows + 2, cols + 2): the block's cells with one ring around them, and which of them
-        have a value.
+        Shape (rows + 2, cols + 2): the elevations of the block with a margin of one cell, and the
+        mask of valid cells.
     work
         The thread's arrays, which may be longer than this block needs.
     out_cell, out_step
-        Edges to other blocks: the cell, int32, and the number of the neighbour, uint8.
+        Edges to other blocks: the cell on this side, int32, and the neighbour's number, uint8.
     forest
         The layers, and the edge weight.
     order
-        `work.order`, cut to the cells that have a value; set by `root`, as are the others.
+        `work.order`, limited to the valid cells. Set by `root`, like the following two.
     trunk
-        The end of `order`: all cells on paths between those that `root` was told to keep.
+        The end of `order`: all cells on paths between the cells that `root` had to keep.
     branches
-        The cells before them. Each branch leads to the trunk, or forms a tree of its own.
+        The cells before them. Each branch is connected to the trunk or forms a tree of its own.
     """
 
     window: Window
@@ -104,20 +104,20 @@ class BlockForest:
         return (self.window[1] - self.window[0]) * self.width
 
     def globally(self, cells: np.ndarray) -> np.ndarray:
-        """Ids of cells in the raster, int64."""
+        """Return the ids of cells in the raster, int64."""
         cells = cells.astype(np.int64)
         return (self.window[0] + cells // self.width) * self.cols + (
             self.window[2] + cells % self.width
         )
 
     def locally(self, ids: np.ndarray) -> np.ndarray:
-        """Cells of this block from their ids, int32."""
+        """Return the cells of this block with these ids, int32."""
         row, col = ids // self.cols - self.window[0], ids % self.cols - self.window[2]
         return (row * self.width + col).astype(np.int32)
 
     @cached_property
     def operands(self) -> np.ndarray:
-        """`Weight.operands` of the heights, in the same shape."""
+        """`Weight.operands` of the elevations, in the same shape."""
         return self.forest.weight.operands(self.heights)
 
     def root(self, kept: np.ndarray | None) -> None:
@@ -126,16 +126,16 @@ class BlockForest:
         Parameters
         ----------
         kept
-            int32: cells of the trunk. They may repeat. None: all are.
+            int32, cells to keep in the trunk, possibly repeated. None keeps all cells.
 
         Raises
         ------
         StoreError
-            when the edges form a cycle.
+            If the edges form a cycle.
         """
         work, valid = self.work, self.valid[1:-1, 1:-1].reshape(-1)
-        found = np.empty(0, np.int32) if kept is None else kept
-        branches, count = root_trees(work.links, valid, found, self.width, work.code, work.order)
+        keep = np.empty(0, np.int32) if kept is None else kept
+        branches, count = root_trees(work.links, valid, keep, self.width, work.code, work.order)
         if count != np.count_nonzero(valid):
             raise self.no_forest()
         self.order = work.order[:count]
@@ -160,11 +160,11 @@ class BlockForest:
         parent_edges(self.operands, rule, corner, *tree, work.keys, work.ids)
 
     def outward(self, outlets: BlockOutlets) -> tuple[np.ndarray, np.ndarray]:
-        """Return key and id of the edge outwards from each outlet.
+        """Return the key and id of the outward edge of each outlet.
 
-        That of a low one is as high as the cell and has no slope, so every edge to a lower cell
-        comes before it. Its id is less than those of other edges. Edges outwards from given outlets
-        come before all others.
+        The outward edge of a low outlet has the elevation of the cell and slope 0, so every edge to
+        a lower cell comes before it. Its id is smaller than the ids of all other edges. Outward
+        edges of given outlets come before all other edges.
         """
         row, col = outlets.cells // self.width, outlets.cells % self.width
         here = self.operands[row + 1, col + 1]
@@ -174,7 +174,7 @@ class BlockForest:
         return np.where(low, keys, 0).astype(self.work.keys.dtype), np.where(low, ids, first)
 
     def crossing_keys(self) -> np.ndarray:
-        """Keys of the edges to other blocks, of the type of `Work.keys`."""
+        """Return the keys of the edges to other blocks, in the type of `Work.keys`."""
         row, col = self.out_cell // self.width + 1, self.out_cell % self.width + 1
         there = row + ROW_STEP[self.out_step], col + COL_STEP[self.out_step]
         forward = DIRECTION[self.out_step]
@@ -193,14 +193,14 @@ def read_forest(
     Parameters
     ----------
     cells, edges
-        Heights and forward edges of the block and one ring around it, C-contiguous.
+        Elevations and forward edges of the block with a margin of one cell, C-contiguous.
     work
-        Receives links.
+        Work space; `work.links` receives the edges within the block.
 
     Raises
     ------
     StoreError
-        when the edges do not match the cells.
+        If the edges do not match the cells.
     """
     valid = valid_cells(cells, forest.cells.nodata)
     rows, cols = forest.cells.grid.shape
@@ -210,7 +210,7 @@ def read_forest(
         if beyond:
             side[:] = False
     links = work.links[: (r1 - r0) * (c1 - c0)].reshape(r1 - r0, c1 - c0)
-    known = join_edges(edges, links)
+    sound = join_edges(edges, links)
     outward = np.zeros_like(links)
     outward[0] |= NW | N | NE
     outward[-1] |= SW | S | SE
@@ -225,14 +225,14 @@ def read_forest(
     row, col = np.divmod(out_cell, links.shape[1])
     block = BlockForest(window, cols, cells, valid, work, out_cell, step.astype(np.uint8), forest)
     ends = valid[row + 1 + ROW_STEP[step], col + 1 + COL_STEP[step]]
-    here = valid[1:-1, 1:-1]
-    if not known or not ends.all() or not np.logical_or(here, links == 0).all():
+    inner = valid[1:-1, 1:-1]
+    if not sound or not ends.all() or not np.logical_or(inner, links == 0).all():
         raise block.no_forest()
     links ^= outward
     return block
 
 
 def edge_ids(cols: int, cells: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Ids of the edges from cells to neighbours."""
+    """Return the ids of the edges from cells to neighbours."""
     there = cells + ROW_STEP[steps] * cols + COL_STEP[steps]
     return 4 * np.where(steps < 4, cells, there) + EDGE_OF[steps & 3]

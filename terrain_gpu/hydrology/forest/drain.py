@@ -1,10 +1,10 @@
 """Drain a forest in three steps: contract blocks, solve the skeleton, finish blocks.
 
 1. `outline` cuts a block's forest between its outlets and contracts the rest to the cells with
-   edges to other blocks, together with the sums of what was contracted into them.
-2. `solve` cuts between outlets of different blocks and computes the flow: which edges within
-   blocks are cut, and which sum flows over which edge between blocks.
-3. `drain` uses this to finish a block.
+   edges to other blocks, with the sums of what was contracted into them.
+2. `solve` cuts between outlets of different blocks and computes the flow: the edges within blocks
+   to cut, and the sum that flows over each edge between blocks.
+3. `drain` uses the result to finish a block.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ VERTEX_BYTES = 110
 def outline(
     block: BlockForest, found: BlockOutlets, values: np.ndarray | None
 ) -> tuple[Outline, int]:
-    """Contract the forest of a block; `paths` holds key and id of each path's heaviest edge.
+    """Contract the forest of a block.
 
     Parameters
     ----------
     found
         The outlets of the block.
     values
-        int64, shape (rows, cols): the value of each cell. None: no sums are wanted.
+        int64, shape (rows, cols): the value of each cell. None if no sums are needed.
 
     Returns
     -------
-    outline, outlets
-        The outline, and how many outlets are open within the block.
+    outline
+        The outline. Its `paths` hold the key and id of the heaviest edge of each path.
+    outlets
+        The number of outlets that are open within the block.
     """
     work = block.work
     block.root(np.concatenate((block.out_cell, found.cells)))
@@ -54,9 +56,9 @@ def outline(
     number = work.one[: block.size]
     number[block.trunk] = -1
     number[terminals] = np.arange(len(terminals), dtype=np.int32)
-    more = outlets[number[outlets] < 0]
-    numbered = len(terminals) + len(more)
-    number[more] = np.arange(len(terminals), numbered, dtype=np.int32)
+    inner = outlets[number[outlets] < 0]
+    numbered = len(terminals) + len(inner)
+    number[inner] = np.arange(len(terminals), numbered, dtype=np.int32)
     _fold(block, values)
     ends = np.empty((2 * numbered + 1, 2), np.int32)
     heaviest = np.empty(2 * numbered + 1, np.int32)
@@ -69,9 +71,9 @@ def outline(
     kept[: len(terminals)] = True
     kept[ends] = True
     renumbered = np.cumsum(kept, dtype=np.int32) - 1
-    here = block.trunk[number[block.trunk] >= 0]
+    vertices = block.trunk[number[block.trunk] >= 0]
     sums = np.empty(size, np.int64)
-    sums[number[here]] = work.sums[here]
+    sums[number[vertices]] = work.sums[vertices]
     mouths = number[outlets]
     wanted = kept[mouths]
     crossing = Crossing.of(block)
@@ -91,7 +93,7 @@ def outline(
 def _separate(
     block: BlockForest, outlets: BlockOutlets, outward: tuple[np.ndarray, np.ndarray]
 ) -> np.ndarray:
-    """Cut a weighed forest between the outlets of its block; return which stay open."""
+    """Cut a weighed forest between the outlets of its block; return the mask of open outlets."""
     work, closed = block.work, np.zeros(len(outlets.cells), bool)
     if len(outlets.cells) > 1:
         tree = block.trunk, work.parent, work.keys, work.ids
@@ -100,7 +102,7 @@ def _separate(
 
 
 def _fold(block: BlockForest, values: np.ndarray | None) -> None:
-    """Sum the values of branches into the trunk, in `work.sums`."""
+    """Add the values of branches to the trunk, in `work.sums`."""
     sums = block.work.sums
     if values is None:
         sums[block.trunk] = 0
@@ -119,13 +121,13 @@ class Flows:
     Attributes
     ----------
     cuts
-        Edges within blocks to cut: lower cell and edge id.
+        Edges within blocks to cut: the lower endpoint and the edge id.
     leaving
         Cells that drain into another block, and the neighbour they drain to.
     entering
         Cells that receive flow from another block, and the amount; a cell may appear repeatedly.
     closed
-        Outlets that are closed, because their cells drain to another one.
+        Outlets that are closed because their cells drain to another outlet.
     """
 
     cuts: ByBlock
@@ -134,7 +136,7 @@ class Flows:
     closed: ByBlock
 
     def of(self, at: Block) -> BlockFlows:
-        """The tables' rows of one block."""
+        """Return the rows of each table for one block."""
         return tuple(one.of(at) for one in (self.cuts, self.leaving, self.entering, self.closed))
 
 
@@ -179,14 +181,14 @@ def drain(
     flows
         The block's rows of `Flows`.
     codes
-        uint8, shape (cells,): receives the D8 code of each cell's drainage direction, 0 at
-        outlets, 255 where the cell does not drain.
+        uint8, shape (cells,). Receives the D8 code of each cell's drainage direction, 0 at outlets,
+        255 where the cell does not drain.
 
     Returns
     -------
     numpy.ndarray, int64, shape (cells,)
-        The sums, 0 without an outlet; undefined without values. A view of the work space, valid
-        until the next block.
+        The sums, 0 for cells without an outlet; undefined if `values` is None. A view of the work
+        space, valid until the next block.
     """
     work = block.work
     block.root(np.concatenate((block.out_cell, found.cells)))

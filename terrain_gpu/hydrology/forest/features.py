@@ -30,16 +30,16 @@ FIELDS: Fields = {
 
 
 def features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list[Feature]]:
-    """Yield batches of lines, each line as its positions and its attributes."""
+    """Yield batches of lines, each with its coordinates and attributes."""
     lengths = step_lengths(grid)
     for batch in pieces.lines():
         lines, values = _simple(*batch, grid.cols)
         # + 0 turns -0.0 into 0.0: which of the two a maximum returns depends on the order.
         cells, heights = np.concatenate(lines), np.concatenate(values) + 0
-        places = np.stack(np.divmod(cells, grid.cols), axis=1)
-        xy = cell_centres(grid, places)
-        (down, right), upper = np.abs(np.diff(places, axis=0)).T, places[:, 0]
-        # Steps from the last cell of a line to the first cell of the next are never used.
+        positions = np.stack(np.divmod(cells, grid.cols), axis=1)
+        xy = cell_centres(grid, positions)
+        (down, right), upper = np.abs(np.diff(positions, axis=0)).T, positions[:, 0]
+        # The step from the last cell of a line to the first cell of the next is never used.
         kind = np.where(down == 0, 0, np.where(right == 0, 2, 3))
         steps = lengths[kind, np.minimum(upper[:-1], upper[1:])].tolist()
         weights = _weights(weight, heights).tolist()
@@ -50,7 +50,7 @@ def features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list
             np.maximum.reduceat(heights, bounds[:-1]).tolist(),
             pairwise(bounds.tolist()),
         )
-        found = []
+        batch_features = []
         for start, end, height, (first, last) in zip(*columns, strict=True):
             attributes = {
                 "start": start,
@@ -60,16 +60,16 @@ def features(pieces: PieceFile, grid: GridSpec, weight: Weight) -> Iterator[list
                 "length": math.fsum(steps[first : last - 1]),
                 "cells": last - first,
             }
-            found.append((xy[first:last], attributes))
-        yield found
+            batch_features.append((xy[first:last], attributes))
+        yield batch_features
 
 
 def _simple(
     lines: list[np.ndarray], values: list[np.ndarray], cols: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Cut lines where they would cross themselves, and turn each to begin at its lesser end.
+    """Cut lines where they would cross themselves, and let each part start at its smaller end id.
 
-    Returns the cells and the heights of the parts.
+    Returns the cells and the elevations of the parts.
     """
     crossing = _crossing(lines, cols)
     if not crossing:
@@ -79,14 +79,14 @@ def _simple(
         cuts = _crossings(line, cols) if number in crossing else []
         for first, last in pairwise([0, *cuts, len(line) - 1]):
             part = slice(first, last + 1)
-            way = -1 if line[first] > line[last] else 1
-            cells.append(line[part][::way])
-            heights.append(value[part][::way])
+            step = -1 if line[first] > line[last] else 1
+            cells.append(line[part][::step])
+            heights.append(value[part][::step])
     return cells, heights
 
 
 def _crossing(lines: list[np.ndarray], cols: int) -> set[int]:
-    """The lines that cross themselves."""
+    """Return the numbers of the lines that cross themselves."""
     owner = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
     diagonal, squares = _diagonals(np.concatenate(lines), cols)
     whole = owner[diagonal] == owner[diagonal + 1]
@@ -98,7 +98,7 @@ def _crossing(lines: list[np.ndarray], cols: int) -> set[int]:
 
 
 def _diagonals(cells: np.ndarray, cols: int) -> tuple[np.ndarray, np.ndarray]:
-    """Diagonal steps between consecutive cells, and the upper left cell of the square of each."""
+    """Return the diagonal steps between consecutive cells, and the upper left cells of squares."""
     row, col = np.divmod(cells, cols)
     diagonal = np.flatnonzero((np.diff(row) != 0) & (np.diff(col) != 0))
     upper, left = np.minimum(row[1:], row[:-1]), np.minimum(col[1:], col[:-1])
@@ -106,10 +106,10 @@ def _diagonals(cells: np.ndarray, cols: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _crossings(line: np.ndarray, cols: int) -> list[int]:
-    """Positions (0 is the first cell) at which to cut a line so that no part crosses itself.
+    """Return the positions at which to cut a line so that no part crosses itself.
 
-    A line crosses itself where it uses both diagonals of a square of four cells. Each cut is as
-    late as possible, which makes the number of cuts minimal.
+    A line crosses itself where it uses both diagonals of a square of four cells. Each cut is made
+    as late as possible, which minimises the number of cuts. Position 0 is the first cell.
     """
     cuts, first, seen = [], 0, dict[int, int]()
     for step, square in zip(*_diagonals(line, cols), strict=True):
@@ -121,15 +121,15 @@ def _crossings(line: np.ndarray, cols: int) -> list[int]:
 
 
 def _weights(weight: Weight, heights: np.ndarray) -> np.ndarray:
-    """Weights of the edges between consecutive cells, float64."""
+    """Return the weights of the edges between consecutive cells, float64."""
     high, low = np.maximum(heights[1:], heights[:-1]), np.minimum(heights[1:], heights[:-1])
     if not weight.subtracts:
         return high.astype(np.float64)
     with np.errstate(over="ignore"):
-        found = high - low
+        difference = high - low
     # A signed difference that wrapped around is correct when read as unsigned.
-    kind = found.dtype.kind.replace("i", "u")
-    return found.view(f"{kind}{found.itemsize}").astype(np.float64)
+    kind = difference.dtype.kind.replace("i", "u")
+    return difference.view(f"{kind}{difference.itemsize}").astype(np.float64)
 
 
 class _Written:
@@ -155,7 +155,7 @@ def write_lines(
     layer: str = LAYER,
     fields: Fields = FIELDS,
 ) -> dict[str, Any]:
-    """Write lines to a new file, see `write_features`; count lines, cells and length."""
+    """Write lines to a new file with `write_features`; return their number, cells and length."""
     tally = _Written()
     write_features(file, tally.counted(batches), grid, layer, fields, LINES)
     return {"lines": tally.lines, "cells": tally.cells, "length": math.fsum(tally.lengths)}

@@ -1,4 +1,4 @@
-"""Polylines of a network: traced block by block, kept on disk in pieces, then joined.
+"""Polylines of a network: traced block by block, kept on disk as pieces, then joined.
 
 A polyline connects two *nodes*. A node is a cell where three or more edges meet, a cell with one
 edge, or a kept point. Within a block, a polyline consists of pieces. Each end of a piece is a node
@@ -22,13 +22,13 @@ from .block import BlockForest, edge_ids
 from .line_kernels import string, trace
 
 NODE = -1
-"""End of a piece that is a node, not an edge to another block."""
+"""Marks an end of a piece that is a node and not an edge to another block."""
 
 PIECE_BYTES, POSSIBLE_BYTES = 200, 60
-"""Bytes per piece while pieces are joined, and before that of one that may not be in a line."""
+"""Bytes per piece while pieces are joined; before that, bytes of one that may yet be dropped."""
 
 CELL_BYTES = 330
-"""Bytes per cell of a line while it is written: 165 measured for GeoPackage, 310 for GeoJSON."""
+"""Bytes per cell of a line while it is written; measured: 165 for GeoPackage, 310 for GeoJSON."""
 
 BATCH = 1 << 16
 """Polylines are processed in batches of about this many cells."""
@@ -43,13 +43,13 @@ class Pieces:
     cells
         int64, cell ids of all pieces, concatenated.
     heights
-        The values of these cells.
+        The elevations of these cells.
     starts
-        int64, shape (n + 1,): where each piece starts in `cells`, and the total.
+        int64, shape (n + 1,): where each piece starts in `cells`, and the total at the end.
     ends
         int64, shape (n, 2): ids of the edges to other blocks at both ends of each piece, or `NODE`.
     conditions
-        int64, shape (n,): see `prune.keep`.
+        int64, shape (n,); see `prune.keep`.
     """
 
     cells: np.ndarray
@@ -69,7 +69,7 @@ def trace_pieces(
     bits, condition
         See `prune.keep`.
     kept
-        int32, kept points of the block, at which polylines end.
+        int32, the kept points in the block, where polylines end.
     """
     marked = block.work.cut[: block.size]
     marked[:] = False
@@ -94,12 +94,12 @@ def trace_pieces(
 
 
 class PieceFile:
-    """The pieces of all blocks: cells and heights on disk, the rest in memory.
+    """The pieces of all blocks: cells and elevations on disk, the rest in memory.
 
     Parameters
     ----------
     folder
-        Folder for the files. They have no name, so a killed process leaves nothing behind.
+        Folder for temporary files. They have no name, so a killed process leaves nothing behind.
     dtype
         Dtype of the heights.
     excess
@@ -134,12 +134,12 @@ class PieceFile:
             self._tables.clear()
 
     def choose(self, entered: np.ndarray) -> None:
-        """Drop the pieces on whose condition line ends would have entered by other edges.
+        """Keep only unconditional pieces and those whose condition is among the entered edges.
 
         Raises
         ------
         PlanError
-            when there are more pieces than the memory limit allows.
+            If there are more pieces than the memory limit allows.
         """
         self._excess.refuse()
         self._needed = self._count = 0
@@ -163,15 +163,15 @@ class PieceFile:
         return self._excess.has_room(self._needed, what)
 
     def lines(self) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
-        """Yield the cells and heights of polylines, in batches.
+        """Yield the cells and elevations of polylines, in batches.
 
-        Each line begins at its node of lesser id. Lines are sorted by the id of their first node,
-        then of their last, so the order does not depend on the blocks.
+        Each line starts at its node with the smaller id. Lines are sorted by the id of their first
+        node, then of their last, so the order does not depend on the blocks.
 
         Raises
         ------
         PlanError
-            when the memory limit is too small for a line.
+            If the memory limit is too small for a line.
         """
         if not self._tables:
             return
@@ -196,10 +196,10 @@ class PieceFile:
         heights: list[np.ndarray] = []
         gathered = 0
         for k in order.tolist():
-            way = slots[starts[k] : starts[k + 1]]
+            line = slots[starts[k] : starts[k + 1]]
             if turned[k]:
-                way = way[::-1] ^ 1
-            parts = [self._piece(int(at[s >> 1]), int(count[s >> 1]), s & 1) for s in way.tolist()]
+                line = line[::-1] ^ 1
+            parts = [self._piece(int(at[s >> 1]), int(count[s >> 1]), s & 1) for s in line.tolist()]
             cells.append(np.concatenate([part[0] for part in parts]))
             heights.append(np.concatenate([part[1] for part in parts]))
             gathered += len(cells[-1])
@@ -210,17 +210,17 @@ class PieceFile:
             yield cells, heights
 
     def _piece(self, at: int, count: int, side: int) -> tuple[np.ndarray, ...]:
-        """Read the cells and heights of a piece, reversed when it is entered at its end (1)."""
-        found = []
+        """Read the cells and elevations of a piece, reversed if it is entered at its end (1)."""
+        columns = []
         for file, dtype in ((self._cells, np.dtype(np.int64)), (self._heights, self._dtype)):
             size = dtype.itemsize
             data = np.frombuffer(os.pread(file.fileno(), count * size, at * size), dtype)
-            found.append(data[::-1] if side else data)
-        return tuple(found)
+            columns.append(data[::-1] if side else data)
+        return tuple(columns)
 
 
 def _mates(ends: np.ndarray) -> np.ndarray:
-    """For each end of a piece, the end of the piece across the same edge; -1 at nodes."""
+    """Return, for each end of a piece, the end that the same edge connects it to; -1 at nodes."""
     mate = np.full(len(ends), -1)
     open_ = np.flatnonzero(ends != NODE)
     open_ = open_[np.argsort(ends[open_], kind="stable")]

@@ -1,8 +1,8 @@
 """The forest of a raster, contracted to the cells where blocks meet.
 
-Each block contributes an `Outline`: its forest reduced to the cells with edges to other blocks, in
-which each path without a branch is contracted to one edge. `Skeleton.join` combines the outlines
-into one rooted graph. Only this graph is kept in memory: O(cells along block borders).
+Each block contributes an `Outline`: its forest reduced to the cells with edges to other blocks and
+the branching points between them, with each path contracted to one edge. `Skeleton.join` combines
+the outlines into one rooted graph. Only this graph is kept in memory: O(cells along block borders).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .block import BlockForest
 from .skeleton_kernels import root_graph
 
 OUTLINE_BYTES = 50
-"""Bytes per vertex of an outline, with the edge to its parent."""
+"""Bytes per vertex of an outline, including the edge to its parent."""
 
 _DIRECTION = np.array([0, 3, 2, 1])
-"""Direction of the edge to neighbour E, SE, S, SW: those of which this cell is the lower end."""
+"""Direction of the edge to neighbour E, SE, S, SW; this cell is its lower endpoint."""
 
 Columns = tuple[np.ndarray, ...]
 
@@ -37,7 +37,7 @@ class Crossing:
     own
         bool, marks these edges among those of `BlockForest.out_cell`.
     cells
-        int64, shape (n, 2): the ends of each edge, the lower one first.
+        int64, shape (n, 2): the ends of each edge, the one with the lower id first.
     ids
         int64, edge ids.
     """
@@ -75,7 +75,7 @@ class Outline:
     steps
         The same columns as `paths`, for these edges.
     outward
-        Columns that describe the edge outwards from each marked vertex, for outlets.
+        Columns that describe the outward edge of each marked vertex, if these are outlets.
     """
 
     cells: np.ndarray
@@ -104,7 +104,7 @@ class Graph:
         The columns of `Outline.paths` for the edge from each vertex to its parent; meaningless at
         roots.
     turned
-        bool, whether that edge was listed with the parent first.
+        bool, whether that edge is listed with the parent first.
     crossing
         bool, whether that edge joins two blocks.
     """
@@ -128,7 +128,7 @@ class Skeleton:
     each
         Bytes per vertex while blocks stream, and while the graph is solved.
     room
-        The memory that the run has.
+        The memory available to the run.
     """
 
     def __init__(self, each: tuple[int, int], room: Growing) -> None:
@@ -156,7 +156,7 @@ class Skeleton:
         Raises
         ------
         PlanError
-            when there are more vertices than the memory limit allows.
+            If there are more vertices than the memory limit allows.
         """
         what = f"{self.vertices:,} cells between blocks"
         remedy = "convert with a larger --block-size"
@@ -195,7 +195,7 @@ class Skeleton:
 
 
 def _vertices_of(cell: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Find the vertices of the `wanted` cells, int32."""
+    """Return the vertices of the `wanted` cells, int32."""
     order = np.argsort(cell).astype(np.int32)
     at = np.searchsorted(cell, wanted, sorter=order)
     found = order[np.minimum(at, len(order) - 1)]
@@ -227,16 +227,16 @@ class ByBlock:
         return len(self._block)
 
     def of(self, at: tuple[int, int]) -> Columns:
-        """The rows of one block."""
+        """Return the rows of one block."""
         block = at[0] * self._across + at[1]
         first, last = np.searchsorted(self._block, [block, block + 1])
         return tuple(column[first:last] for column in self._columns)
 
     def blocks(self) -> list[tuple[int, int]]:
-        """The blocks that have rows."""
+        """Return the blocks that have rows."""
         return [divmod(block, self._across) for block in np.unique(self._block).tolist()]
 
 
 def neighbour(cols: int, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Number (uint8, 0 is E) of the neighbour of cell `here` that cell `there` is."""
+    """Return the number, uint8, of cell `there` among the neighbours of cell `here`; 0 is E."""
     return NEIGHBOUR[there // cols - here // cols + 1, there % cols - here % cols + 1]

@@ -1,4 +1,4 @@
-"""The spanning forest of a store and the cells it was computed from."""
+"""The spanning forest of a store, and the elevations it was computed from."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Forest:
 
     @property
     def connectivity(self) -> int:
-        """Number of neighbours that edges lead to: 8 or 4."""
+        """Number of neighbours that edges connect to, 8 or 4."""
         return 4 if self.edges.info["settings"].get("connectivity") == 4 else 8
 
     @property
     def identity(self) -> dict[str, str]:
-        """Identities of both layers. A run over a different forest is not resumed."""
+        """Identities of both layers. A run is resumed only if they have not changed."""
         return {layer.name: layer.identity for layer in (self.cells, self.edges)}
 
 
@@ -51,7 +51,7 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
     Raises
     ------
     StoreError
-        when there is none, or the cells have changed since it was computed.
+        If there is none, or the elevations have changed since it was computed.
     """
     opened = store if isinstance(store, TileStore) else TileStore.open(store)
     if LAYER not in opened:
@@ -61,11 +61,11 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
     again = "compute it again (compute-mst --overwrite)"
     try:
         name, weight, of = settings["layer"], settings["weight"], settings["of"]  # type: ignore[index]
-        known = weight in WEIGHTS and isinstance(of, dict) and name in opened
-        known = known and isinstance(edges.info["result"], dict)
+        complete = weight in WEIGHTS and isinstance(of, dict) and name in opened
+        complete = complete and isinstance(edges.info["result"], dict)
     except (TypeError, KeyError):
-        known = False
-    if not known:
+        complete = False
+    if not complete:
         raise StoreError(f"{edges.path}: does not say what it was computed from; {again}")
     cells = opened.layer(name)
     if not opened.holds(name, of.get(name)):
@@ -78,12 +78,12 @@ def open_forest(store: str | os.PathLike[str] | TileStore) -> Forest:
 
 
 def heights_in(store: TileStore) -> Layer:
-    """The heights that drain unless others are named: the elevation, or those of the only tree.
+    """Return the default elevation layer: `HEIGHTS`, or the layer that the tree was computed from.
 
     Raises
     ------
     StoreError
-        when the store has neither.
+        If the store has neither.
     """
     if HEIGHTS in store:
         return store.layer(HEIGHTS)
@@ -97,12 +97,14 @@ def heights_in(store: TileStore) -> Layer:
 
 
 def heights_of_tree(store: TileStore, name: str | None = None) -> str:
-    """The layer of heights of a spanning forest that flow is to follow; None: `heights_in`.
+    """Return the name of the elevation layer for a spanning forest that flow follows.
+
+    `name` is the layer asked for; None means that of `heights_in`.
 
     Raises
     ------
     StoreError
-        when it holds something else.
+        If the layer holds something other than elevations.
     """
     heights = store.layer(name) if name else heights_in(store)
     if (encoding := heights.info.get("encoding")) == FLOW_DIRECTIONS:
@@ -120,7 +122,7 @@ def heights_of_tree(store: TileStore, name: str | None = None) -> str:
 
 
 def refuse_wide(asked: Any, store: TileStore) -> None:
-    """Refuse integers of too large a range where directions over them are to be computed.
+    """Reject integer elevations that span too wide a range, if directions must be computed.
 
     Parameters
     ----------
@@ -130,6 +132,7 @@ def refuse_wide(asked: Any, store: TileStore) -> None:
     Raises
     ------
     InputError
+        If the elevations span too wide a range for float64.
     """
     if asked.directions not in store:
         base_of(heights_in(store))
@@ -138,12 +141,12 @@ def refuse_wide(asked: Any, store: TileStore) -> None:
 def open_drained(
     store: str | os.PathLike[str] | TileStore, what: str, weights: tuple[str, ...] = ("flow", "max")
 ) -> Forest:
-    """Open the spanning forest of a store, for drainage along it.
+    """Open the spanning forest of a store for drainage along it.
 
     Raises
     ------
     StoreError
-        as `open_forest`; and when its weight is another: `what` needs one of these.
+        As for `open_forest`, and if its weight is not one of `weights`, which `what` needs.
     """
     forest = open_forest(store)
     if forest.weight.name not in weights:
@@ -156,29 +159,29 @@ def open_drained(
 
 
 def heights_of(layer: Layer) -> str:
-    """The layer of heights that a result of drainage was computed from; if unsure, `HEIGHTS`."""
+    """Return the elevation layer that a result of drainage came from; `HEIGHTS` if unknown."""
     settings = layer.info.get("settings") or {}
     if "filled" in settings:
         filled = TileStore.open(layer.path.parent).find(settings["filled"])
         settings = (filled and filled.info.get("settings")) or {}
     named = [settings[key] for key in ("fill_of", "depressions_of", "water_of") if key in settings]
-    found = named or [name for name in settings.get("of") or () if name != LAYER]
-    return str(found[0]) if len(found) == 1 else HEIGHTS
+    names = named or [name for name in settings.get("of") or () if name != LAYER]
+    return str(names[0]) if len(names) == 1 else HEIGHTS
 
 
 def over_heights(found: Any) -> str:
-    """Name the layer of heights that drain in a result, for its summary; not if `HEIGHTS`."""
+    """Return text for a summary that names the elevation layer; empty if it is `HEIGHTS`."""
     name = heights_of(next(iter(found.layers.values())))
     return "" if name == HEIGHTS else f", over the heights of layer {name}"
 
 
 def open_filled(store: TileStore, name: str) -> Layer:
-    """Open a layer of filled heights, in which water finds a way out everywhere.
+    """Open a layer of filled elevations, from which water can flow out everywhere.
 
     Raises
     ------
     StoreError
-        when there is none, it was not made by `fill`, or depressions were kept.
+        If there is none, it was not made by `fill`, or depressions were kept.
     """
     if name not in store:
         raise StoreError(

@@ -26,7 +26,7 @@ from .proof_divided import plan_averages, verify_averages
 
 @dataclass(frozen=True)
 class DinfHand(DividedFlow):
-    """The operation; fields as those of `StreamsAbove`."""
+    """The operation. Fields as for `StreamsAbove`; `filled` is the layer of filled elevations."""
 
     store: str
     threshold: float | None = None
@@ -120,5 +120,5 @@ class DinfHand(DividedFlow):
 
 
 def _kept(columns: int) -> KeptCells:
-    """What is kept of a cell with so many averages."""
+    """Return what is kept of a cell for this number of averages."""
     return KeptCells(np.dtype((np.float64, (columns,))), UNKNOWN, marks=2)

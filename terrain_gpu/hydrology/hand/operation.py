@@ -1,4 +1,4 @@
-"""Height above the nearest drainage along flow directions."""
+"""Compute heights above the nearest drainage along flow directions: `StreamsAbove`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,14 @@ from .proof import plan_above, verify_above
 
 
 def refuse(asked: Hand, store: TileStore) -> None:
-    """Refuse heights or streams that cannot be used, before layers are computed for them.
+    """Reject elevations or streams that cannot be used, before missing layers are computed.
 
     Raises
     ------
-    InputError, StoreError
+    InputError
+        If integer elevations span too wide a range, or the threshold leaves no channel.
+    StoreError
+        If the layer of sums holds something else.
     """
     if asked.layer in store:
         base_of(store.layer(asked.layer))
@@ -47,12 +50,14 @@ def refuse(asked: Hand, store: TileStore) -> None:
 
 @dataclass(frozen=True)
 class StreamsAbove(AlongFlow):
-    """The operation; fields are options of `Hand`, but `streams`.
+    """The operation. The fields are options of `Hand`, except `threshold` and `streams`.
 
     Attributes
     ----------
+    threshold
+        The smallest value of a stream cell, in the unit of `streams`; None for all but 0.
     streams
-        The layer of streams; None for the outlets.
+        The layer of streams, or of sums; None for the outlets.
     """
 
     store: str
@@ -126,9 +131,10 @@ class StreamsAbove(AlongFlow):
     def _own(
         self, block: FlowBlock, heights: np.ndarray, streams: list[np.ndarray]
     ) -> tuple[FlowBlock, list[tuple[int, np.ndarray]]]:
-        """The block with ways that end at streams; and what cells contribute to ways, and how.
+        """Return the block with flow paths that end at streams, and the values to follow.
 
-        That is the heights of streams; and lengths of steps, where distances are asked for.
+        These are the elevations of streams and, if distances are needed, the lengths of steps; each
+        comes after how it combines along a path.
         """
         stops = block.codes == OUTLET
         if streams:
@@ -155,7 +161,7 @@ class StreamsAbove(AlongFlow):
 
 
 def operation_of(store: TileStore | None, asked: Hand) -> StreamsAbove | DinfHand:
-    """Return the operation, once the layers of an open store are checked; None for a plan."""
+    """Return the operation after checking the layers; `store` is None when only planning."""
     streams = asked.streams if asked.threshold is None else asked.accumulation
     least = None
     if store is not None:
@@ -169,5 +175,5 @@ def operation_of(store: TileStore | None, asked: Hand) -> StreamsAbove | DinfHan
         "" if store is None else str(store.path),
         None if least is None else float(least),
     )
-    how = path, threshold, streams, asked.layer, asked.directions, asked.into, asked.distance
-    return StreamsAbove(*how) if asked.method == "d8" else DinfHand(*how, asked.filled)
+    options = path, threshold, streams, asked.layer, asked.directions, asked.into, asked.distance
+    return StreamsAbove(*options) if asked.method == "d8" else DinfHand(*options, asked.filled)

@@ -1,9 +1,9 @@
-"""Proof that heights above streams, and distances to them, are right: `verify_above`.
+"""Proof that heights above streams and distances to them are right: `verify_above`.
 
-Both are computed again and compared bit for bit, in another way. Streams are taken as ends of ways.
-In one pass over the directions, each block finds the height and the distance of the streams to
-which the ways lead that enter it. The ways are then followed from block to block, and each block is
-computed a second time, from the cells that drain last to those that drain first.
+Both are computed again by a different algorithm and compared bit for bit. Flow paths end at
+streams. In a first pass, each block finds, for every path that enters it, the elevation of the
+stream that the path reaches and the distance to it. Paths are then followed from block to block,
+and a second pass computes each block from downstream to upstream.
 """
 
 from __future__ import annotations
@@ -42,22 +42,24 @@ def verify_above(
     ----------
     codes
         The layer of directions, uint8.
+    rule
+        The elevations, the streams and the arithmetic.
     results
         The layers to check, by kind: "height", "distance".
 
     Returns
     -------
     dict
-        "cells", those with a stream.
+        "cells", the number of cells whose path reaches a stream.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell is wrong; the first one found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     checker = _AboveChecker(codes, rule, results, limits)
     checker.run(limits)
@@ -67,7 +69,7 @@ def verify_above(
 def plan_above(
     codes: Any, rule: AboveRule, results: Iterable[Any], limits: Limits
 ) -> list[StreamPlan]:
-    """How both passes stream; the layers need not exist yet."""
+    """Plan both passes; the layers to check need not exist yet."""
     blocks = _blocks(codes, rule)
     worker, held = blocks.largest(1) * (WAYS_BYTES + 16), 3 * ways_bytes(blocks)
     worker += 4 * blocks.largest(1) * rule.dtype.itemsize
@@ -78,7 +80,7 @@ def plan_above(
 
 
 def verify_stored_above(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_above` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_above` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     if "method" in recorded.settings:
         return verify_stored_averages(recorded, _recorded_streams(recorded), limits)
@@ -96,7 +98,7 @@ def verify_stored_above(store: TileStore, layer: Layer, limits: Limits) -> dict[
 
 
 def _recorded_streams(recorded: RunRecord) -> tuple[Layer | None, float | None]:
-    """Streams and threshold of an `AboveRule`."""
+    """Return the streams and the threshold of an `AboveRule`."""
     if recorded.settings.get("to_outlets") is True:
         return None, None
     threshold = recorded.settings.get("threshold")
@@ -107,8 +109,8 @@ def _recorded_streams(recorded: RunRecord) -> tuple[Layer | None, float | None]:
 
 def _blocks(codes: Any, rule: AboveRule) -> BlockGrid:
     layers = codes, *rule.inputs
-    found: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
-    return found
+    largest: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
+    return largest
 
 
 def _reads(codes: Any, rule: AboveRule, results: Iterable[Any]) -> list[list[Read]]:
@@ -118,14 +120,14 @@ def _reads(codes: Any, rule: AboveRule, results: Iterable[Any]) -> list[list[Rea
 
 
 class _BlockAbove(NamedTuple):
-    """Heights and distances of blocks."""
+    """Computes heights and distances in blocks; can be sent to workers."""
 
     ways: BlockWays
     rule: AboveRule
     results: Mapping[str, Any]
 
     def look(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
-        """What is known of a block: its ways, and what follows from where they are entered."""
+        """Return the flow paths of a block, and the values of the cells where they enter it."""
         target, order, met, lengths = self.block(at, data)
         _, ways = self.ways.look(at, data[0], target, order)
         carry_up(target, order, met, lengths)
@@ -135,7 +137,7 @@ class _BlockAbove(NamedTuple):
         return ways, ways.entered, met[into], lengths[into]
 
     def block(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Where cells drain to, an order of them, and their own heights and lengths of steps."""
+        """Return where cells drain to, their order, the elevations of streams, and step lengths."""
         codes, heights = data[:2]
         stops = None if self.rule.streams is None else self.rule.is_stream(data[-1])
         target, order = self.ways.within(at, codes, stops)
@@ -150,12 +152,15 @@ class _BlockAbove(NamedTuple):
         return target, order, met, lengths
 
     def check(self, at: Block, data: list[np.ndarray], given: tuple[np.ndarray, ...]) -> int:
-        """Check a block, given cells around it into which it drains, and what they meet."""
-        beside, met_there, lengths_there = given
+        """Check a block; return the number of cells whose path reaches a stream.
+
+        `given` are the cells around the block that it drains to, with their values.
+        """
+        around, met_there, lengths_there = given
         r0, _, c0, _ = self.ways.blocks.window(*at)
         target, order, met, lengths = self.block(at, data)
         leaving, ways = self.ways.look(at, data[0], target, order)
-        beyond = np.searchsorted(beside, ways.target)
+        beyond = np.searchsorted(around, ways.target)
         met[leaving] = met_there[beyond]
         lengths[leaving] += lengths_there[beyond]
         carry_up(target, order, met, lengths)
@@ -211,8 +216,8 @@ class _AboveChecker:
         self._into, self._met, self._lengths = self.ways.target[order], met[order], lengths[order]
 
     def _given(self, at: Block) -> tuple[np.ndarray, ...]:
-        beside, where = known_of(border_ids(self.blocks, at, inside=False), self._into)
-        return beside, self._met[where], self._lengths[where]
+        around, where = known_of(border_ids(self.blocks, at, inside=False), self._into)
+        return around, self._met[where], self._lengths[where]
 
     def _count(self, at: Block, found: int) -> None:
         self.cells += found

@@ -1,10 +1,10 @@
 """Proof of averages over divided flow of heights above streams and distances: `verify_averages`.
 
-The value of a cell follows from those of the cells that it drains to, which layers hold in full.
-Each is computed again from these, and compared bit for bit. Heights fall along every way, and
-directions lead round in no circle where they do not, so there is only one solution. One pass over
-the cells with those around them is the whole proof; that heights are filled, and that directions
-belong to them, have proofs of their own.
+The value of a cell follows from those of the cells that it drains to, which the layers hold in
+full. Each value is computed again from these and compared bit for bit. Elevations fall along every
+flow path, and where they do not, directions have no loops, so there is only one solution. One pass
+over the cells and their neighbours is the whole proof. Other proofs show that the elevations are
+filled and that the directions belong to them.
 """
 
 from __future__ import annotations
@@ -39,25 +39,27 @@ def verify_averages(
     Parameters
     ----------
     layers
-        Filled heights, directions, heights, and streams if there are any.
+        Filled elevations, directions, elevations, and streams if there are any.
+    rule
+        The arithmetic.
     results
         The layers to check, by kind: "height", "distance".
     blocks
-        Their blocks.
+        The blocks of these layers.
 
     Returns
     -------
     dict
-        "cells", those with a value.
+        "cells", the number of valid cells.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell is wrong; the first one found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     cells = 0
 
@@ -75,7 +77,7 @@ def verify_averages(
 def plan_averages(
     layers: Sequence[Any], results: Iterable[Any], blocks: BlockGrid, limits: Limits
 ) -> StreamPlan:
-    """How the pass streams; the results need not exist yet."""
+    """Plan the pass; the layers to check need not exist yet."""
     worker, held = blocks.largest(1) * 40, 128 * blocks.rows
     return plan_proof(blocks, _reads(layers, results), limits, worker=worker, held=held)
 
@@ -83,7 +85,7 @@ def plan_averages(
 def verify_stored_averages(
     recorded: RunRecord, streams: tuple[Layer | None, float | None], limits: Limits
 ) -> dict[str, Any]:
-    """`verify_averages` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_averages` and the settings recorded with it."""
     layer = recorded.layer
     names = [recorded.get(key, str) for key in ("filled", "directions", "hand_of")]
     filled, codes, heights = map(recorded.input, names)
@@ -107,7 +109,7 @@ def _reads(layers: Sequence[Any], results: Iterable[Any]) -> list[Read]:
 
 @dataclass(frozen=True)
 class _AverageChecker:
-    """Checks blocks; can be sent to workers. `given` layers are read before the results."""
+    """Checks blocks; can be sent to workers. `given` is the number of layers before the results."""
 
     rule: AboveRule
     results: Mapping[str, Any]
@@ -120,7 +122,7 @@ class _AverageChecker:
         return geometry(self.grid)[0]
 
     def check(self, at: Block, data: list[np.ndarray]) -> int:
-        """Check a block; return how many cells have a value."""
+        """Check a block; return its number of valid cells."""
         filled, codes, heights, *streams = data[: self.given]
         r0, r1, c0, _ = self.blocks.window(*at)
         levels = self.rule.height(heights)

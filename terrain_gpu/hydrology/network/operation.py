@@ -1,10 +1,10 @@
-"""The network of a spanning forest as an operation: `NetworkLines`.
+"""Extract the network of a spanning forest, as an operation: `NetworkLines`.
 
-1. *Outlines*: every block is read once and contracted to the cells with edges to other blocks.
-2. *Skeleton*: the longest path to either side of every edge between blocks is computed.
-3. *Lines*: every block is read again; its edges with long enough paths on both sides are traced
-   and kept on disk as pieces of lines. So are those that line ends of other blocks may extend to.
-4. *Writing*: the pieces are joined and written, line by line.
+1. *Outlines*: read each block once, and contract it to the cells with edges to other blocks.
+2. *Skeleton*: compute the longest path to either side of every edge between blocks.
+3. *Lines*: read each block again, trace its edges with long enough paths on both sides, and keep
+   them on disk as pieces of lines; likewise those to which lines of other blocks may be extended.
+4. *Writing*: join the pieces, and write them line by line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .proof import plan_network_proof, verify_network
 log = logging.getLogger(__name__)
 
 _LINES = 32 * MB
-"""Memory reserved for lines."""
+"""Bytes reserved for lines."""
 
 OUTLINES, LINES = Phase("outlines", joined="skeleton"), Phase("lines", joined="ends")
 
@@ -77,14 +77,14 @@ class Network(FeatureResult):
 
 
 def network_of(store: TileStore | None, asked: ExtractNetwork) -> NetworkLines:
-    """The operation of the tool.
+    """Return the operation; `store` is None when only planning.
 
     Raises
     ------
     InputError
-        when a kept point is nodata.
+        If a point to keep is nodata.
     StoreError
-        when the spanning forest is stale or damaged.
+        If the spanning forest is out of date or damaged.
     """
     path = str(asked.path)
     if store is None:
@@ -95,18 +95,18 @@ def network_of(store: TileStore | None, asked: ExtractNetwork) -> NetworkLines:
 
 
 def refuse(asked: ExtractNetwork, store: TileStore) -> None:
-    """Refuse places to keep that cannot be, before a spanning tree is computed for them."""
+    """Reject points to keep that cannot be used, before a spanning tree is computed."""
     if asked.keep is not None and TREE not in store:
         kept_places(heights_in(store), asked.keep)
 
 
 def kept_places(cells: Layer, keep: PlacesLike) -> Places:
-    """The cells to keep, over a layer of heights.
+    """Return the cells to keep, over an elevation layer.
 
     Raises
     ------
     InputError
-        when one has no value.
+        If a point is nodata.
     """
     kept = as_places(cells.grid, keep, "keep")
     if not len(kept):
@@ -117,7 +117,7 @@ def kept_places(cells: Layer, keep: PlacesLike) -> Places:
 
 @dataclass(frozen=True)
 class NetworkLines(Operation):
-    """The main lines of the spanning forest."""
+    """The operation. `kept` are the points to keep; see `ExtractNetwork` for the others."""
 
     store: str
     path: str
@@ -164,13 +164,13 @@ class NetworkLines(Operation):
         if self.forest.weight.name == "absdiff":
             log.warning(
                 "%s: computed with weight absdiff, so its lines follow the least climb, not "
-                "valleys; these need compute-mst --weight flow, or max",
+                "valleys; for valleys, use compute-mst --weight flow or max",
                 self.forest.edges.path,
             )
 
     @cached_property
     def lengths(self) -> tuple[np.ndarray, int]:
-        """Step lengths as whole units, and the length that makes an edge belong to the network."""
+        """Step lengths in whole units, and the length that paths of the network must have."""
         units, unit = whole_lengths(self.grid, step_lengths(self.grid))
         if self.min_length is None:
             return units, prune.ENDLESS
@@ -209,11 +209,11 @@ class NetworkLines(Operation):
         return {"verified_lines": found["lines"]}
 
     def result(self, found: Result) -> Network:
-        report, own = found.report, found.found
+        report, totals = found.report, found.found
         report.valid_cells = self.forest.edges.info["result"]["vertices"]
         report.result["length_unit"] = length_unit(self.grid)
         path = Path(self.path).absolute()
-        return Network(path, own["lines"], own["cells"], own["length"], report)
+        return Network(path, totals["lines"], totals["cells"], totals["length"], report)
 
     def execute(self, run: Run) -> dict[str, Any]:
         (writer,) = run.writers.values()
@@ -224,12 +224,12 @@ class NetworkLines(Operation):
                 run.map(phase, state)
             with run.report.phase("write"), writer.errors():
                 tell_without_crs(self.path, self.grid)
-                found = features(state.pieces, self.grid, self.forest.weight)
-                return write_lines(writer.part, found, self.grid)
+                batches = features(state.pieces, self.grid, self.forest.weight)
+                return write_lines(writer.part, batches, self.grid)
 
 
 class _NetworkState(State):
-    """The outlines of blocks, the solved skeleton, the pieces of lines, and where their ends go."""
+    """The outlines of blocks, the solved skeleton, the pieces of lines, and their extensions."""
 
     def __init__(self, operation: NetworkLines, run: Run) -> None:
         (self._writer,) = run.writers.values()

@@ -1,30 +1,31 @@
 """Proof that a file holds the network of a spanning forest: `verify_network`.
 
 The network is defined by the reach of edges: the length of the longest path that begins with an
-edge, to either side, where a path to a kept point is endless. Nothing is shared with the program
-that extracts it but the forest and the lengths of steps. The file is right exactly when
+edge, to either side. A path to a kept point counts as endless. The proof shares nothing with the
+program that extracts the network except the forest and the lengths of steps. The file is right
+exactly if
 
-1. the positions of every line are centres of cells, one beside the other, and every step is an edge
-   of the forest that no other step takes;
-2. at each cell, the lines take all edges whose reach is long enough on both sides, and beyond an
-   end of these, or of a line that comes from there, those of the greatest reach; and no others.
-   What a cell may take follows from its own edges and from where lines come to it. Lines that lead
-   away from the former edges never meet again, for there are no circles: by induction along them,
-   nothing but the network satisfies this;
-3. lines begin and end at nodes: kept points, and cells where other than two edges of lines meet.
-   None lies between. Only where the first step of the next line would cross a line is it cut, and
-   the parts follow one another; so there is one way to divide the edges into lines;
-4. each begins at its lesser end, lines follow the order of their nodes, and their attributes are
-   those of their cells, bit for bit; numbers of lines and cells are those reported.
+1. the vertices of every line are centres of adjacent cells, and every step is an edge of the forest
+   that no other step uses;
+2. at each cell, the lines use all edges whose reach is long enough on both sides. At an end of such
+   edges, or of a line that comes from there, they also use the edges of the greatest reach; and no
+   others. The edges that a cell may use follow from its own edges and from the lines that come to
+   it. Lines that continue beyond the former edges never meet again, since a forest has no cycles.
+   By induction along them, only the network satisfies this;
+3. lines begin and end at nodes: kept points, and cells where the number of edges is not two. No
+   node lies between. A line is cut only where its next step would cross it, and its parts follow
+   one another, so the edges can be divided into lines in only one way;
+4. each line starts at its end with the smaller id, lines are sorted by their nodes, and their
+   attributes are those of their cells, bit for bit; the numbers of lines and cells are as reported.
 
-The cells of lines are sorted by blocks on disk. Then blocks are read twice. First each is reduced
-to the paths between its edges to others; what hangs on these counts by its longest path. A graph of
-such paths gives the reach of the edges between blocks. With it, the reach of every edge of a block
-follows, and (2) is checked. The heights of the cells of lines, and which are nodes, are kept on
-disk for a second reading of the file, which checks (3) and (4). Memory is O(rim), and some 65 536
-cells of lines.
+The cells of lines are sorted by blocks on disk. Then blocks are read twice. First, each block is
+reduced to the paths between its edges to other blocks; side branches count by their longest path. A
+graph of these paths gives the reach of the edges between blocks. From it, the reach of every edge
+of a block follows, and (2) is checked. The elevations of the cells of lines, and which of them are
+nodes, are kept on disk for a second reading of the file, which checks (3) and (4). Memory is
+O(rim), plus about 65 536 cells of lines.
 
-That the layer "mst" is the minimum spanning forest is another proof's, `spanning_tree.proof`.
+Another proof, `spanning_tree.proof`, shows that the layer "mst" is the minimum spanning forest.
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ from .proof_kernels import (
 )
 
 _ENDLESS = 2**62
-"""Reach of a path to a kept point; all others are shorter."""
+"""Length of a path to a kept point; all other paths are shorter."""
 _NODE_BYTES = 400
-"""Of a cell where paths between blocks begin, meet or end, while these are joined."""
+"""Bytes per cell where paths between blocks begin, meet or end, while these are joined."""
 _FILE_BYTES = 48 * MB
-"""Of a batch of lines, in Python's objects."""
+"""Bytes for a batch of lines as Python objects."""
 _FIELDS = ("start", "end", "weight", "pass_height", "length", "cells")
 _RECORD = np.dtype([("cell", "<i8"), ("edges", "u1")])
 _WHAT = {
@@ -86,12 +87,12 @@ _WHAT = {
 
 
 def plan_network_proof(forest: Forest, limits: Limits) -> StreamPlan:
-    """How the blocks of a forest stream through the proof of its network.
+    """Plan the passes over the blocks of the forest.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     blocks = forest.cells.blocks
     nodes = 5 * blocks.line_cells // 2
@@ -121,7 +122,7 @@ def verify_network(
     forest
         The spanning forest and its cells.
     files
-        Where the file is, and where it will be.
+        The present path of the file, and its final path.
     min_length, kept
         See `extract_network`.
     expected
@@ -130,11 +131,11 @@ def verify_network(
     Raises
     ------
     VerificationError
-        at the first violation found.
+        If a line is wrong or missing; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     plan = plan_network_proof(forest, limits)
     with ExitStack() as stack:
@@ -150,9 +151,9 @@ def verify_network(
 
 
 class _Paths(NamedTuple):
-    """A block's paths between its edges to other blocks, see `outline`; ids of the raster's cells.
+    """The paths of a block between its edges to other blocks; see `outline`.
 
-    `cells` and `steps` are these edges.
+    Cells are ids in the raster. `cells` and `steps` are the edges to other blocks.
     """
 
     nodes: np.ndarray
@@ -179,7 +180,7 @@ class _NetworkChecker:
         self.kept = np.sort(kept.rows * self.grid.cols + kept.cols)
         self.room = FileRoom(Excess.of(plan), "to verify a line", _FILE_BYTES)
         self.lengths = step_lengths(self.grid)
-        # A power of two: no path through all cells overflows.
+        # A power of two, so small that no path through all cells overflows.
         unit = 2.0 ** (math.frexp(float(self.lengths.max()) * self.grid.cells)[1] - 61)
         self.units = np.pad(np.rint(self.lengths / unit).astype(np.int64), ((0, 0), (1, 0)))
         self.least = _ENDLESS
@@ -201,7 +202,7 @@ class _NetworkChecker:
             self.records.put(found)
 
     def _edges(self, batch: Batch) -> np.ndarray:
-        """The edges of each cell along its line, as D8 bits."""
+        """Return the edges of each cell along its line, as D8 bits."""
         step = batch.steps(self.path, self.grid.cols)
         code = np.append(1 << np.arange(8), 0).astype(np.uint8)
         edges = code[step]
@@ -216,26 +217,29 @@ class _NetworkChecker:
         return (row - r0) * (c1 - c0) + col - c0
 
     def _graph(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Edges at each cell; lengths of steps; what kept points stand for; unknown reaches."""
+        """Return the edges at each cell, step lengths, path lengths to kept points, and reaches.
+
+        All reaches are unknown.
+        """
         r0, r1, c0, c1 = self.blocks.window(*at)
         links = symmetric(data[0]).ravel()
         ends = np.zeros(len(links), np.int64)
         first, last = np.searchsorted(self.kept, [r0 * self.grid.cols, r1 * self.grid.cols])
-        own = self.kept[first:last]
-        own = own[(own % self.grid.cols >= c0) & (own % self.grid.cols < c1)]
-        ends[self._local(at, own)] = _ENDLESS
+        kept = self.kept[first:last]
+        kept = kept[(kept % self.grid.cols >= c0) & (kept % self.grid.cols < c1)]
+        ends[self._local(at, kept)] = _ENDLESS
         units = np.ascontiguousarray(self.units[:, r0 : r1 + 1])
         return links, units, ends, np.full((len(links), 8), -1)
 
     def reduce(self, at: Block, data: list[np.ndarray]) -> _Paths:
-        """A block's paths between its edges to others, from any thread."""
+        """Find the paths of a block between its edges to other blocks; called from any thread."""
         links, units, ends, reach = self._graph(at, data)
         r0, r1, c0, c1 = self.blocks.window(*at)
         width = c1 - c0
         left, space = np.empty(len(links), np.uint8), np.empty(2 * len(links), np.int32)
         reach_inside(links, units, width, ends, reach, left, space)
         count = paths = 0
-        for _ in range(2):  # first to count
+        for _ in range(2):  # the first time, to count
             nodes, chains = np.empty(count, np.int32), np.empty((paths, 2), np.int32)
             hang, spans = np.empty(count, np.int64), np.empty((paths, 3), np.int64)
             found = nodes, hang, chains, spans
@@ -251,7 +255,7 @@ class _NetworkChecker:
         self.known[at] = known
 
     def join(self) -> None:
-        """Find the reach of the edges between blocks."""
+        """Find the reach of all edges between blocks."""
         ats, cols = list(self.known), self.grid.cols
         blocks = [self.known.pop(at) for at in ats]
         bases = np.cumsum([0, *(len(block.nodes) for block in blocks)])
@@ -285,7 +289,7 @@ class _NetworkChecker:
         space = np.empty(len(nodes), np.int64), np.empty(2 * len(nodes), np.int64)
         if reach_between(first, out, to, spans, hang, reach, *space) < len(to):
             self._no_forest()
-        # The edges of `lower`, then the same from their other ends, as the blocks name them.
+        # The edges from their lower ends, then from their other ends, named as blocks name them.
         forward = cells[lower] * 8 + steps[lower]
         names = np.concatenate((forward, there[lower] * 8 + steps[lower] + 4))
         mine = 2 * (len(chains) + np.arange(len(lower)))
@@ -306,7 +310,7 @@ class _NetworkChecker:
         )
 
     def check(self, at: Block, data: list[np.ndarray]) -> None:
-        """Compare the edges of lines in a block with the network, from any thread."""
+        """Compare the edges of lines in a block with the network; called from any thread."""
         links, units, ends, reach = self._graph(at, data)
         r0, _, c0, c1 = self.blocks.window(*at)
         width = c1 - c0
@@ -326,13 +330,13 @@ class _NetworkChecker:
         fault, cell = check_edges(links, units, width, ends, reach, self.least, bits)
         if fault:
             self._wrong((r0 + cell // width) * self.grid.cols + c0 + cell % width, _WHAT[fault])
-        told = np.empty(len(local), self.result)
-        told["height"] = data[1][local // width, local % width]
+        results = np.empty(len(local), self.result)
+        results["height"] = data[1][local // width, local % width]
         degree = np.bitwise_count(bits[local])
-        told["node"] = (degree != 2) | (ends[local] > 0)
+        results["node"] = (degree != 2) | (ends[local] > 0)
         done = 0
         for first, count in self.records.parts(at):
-            write_records(self.results, told[done : done + count], first)
+            write_records(self.results, results[done : done + count], first)
             done += count
 
     def _wrong(self, cell: int, what: str) -> NoReturn:
@@ -347,19 +351,19 @@ class _NetworkChecker:
     # -- the lines ------------------------------------------------------------------------------
 
     def check_lines(self, expected: Mapping[str, Any]) -> None:
-        """Read the file again, with the heights of cells, and which are nodes."""
+        """Read the file again, with the elevations of cells and the mask of nodes."""
         order = _LineOrder(self.path, self.grid.cols)
         lines, cells, done, lengths = 0, 0, 0, []
         for batch in read_lines(self.lines, self.room):
             count = len(batch.cells)
-            known = np.empty(count, self.result)
+            results = np.empty(count, self.result)
             by_block, _ = self.records.order(batch.cells)
-            known[by_block] = read_records(self.results, self.result, done, count)
+            results[by_block] = read_records(self.results, self.result, done, count)
             done += count
-            lengths.append(self._check_attributes(batch, known["height"]))
+            lengths.append(self._check_attributes(batch, results["height"]))
             bounds = batch.starts.tolist()
             for k, (first, last) in enumerate(pairwise(bounds)):
-                order.add(batch.number + k, batch.cells[first:last], known["node"][first:last])
+                order.add(batch.number + k, batch.cells[first:last], results["node"][first:last])
             lines, cells = lines + len(batch.attributes), cells + count
         order.close(lines)
         wrong_totals(self, "lines", lines, expected["lines"])
@@ -368,12 +372,12 @@ class _NetworkChecker:
             wrong_totals(self, "of length", math.fsum(lengths), expected["length"])
 
     def _check_attributes(self, batch: Batch, heights: np.ndarray) -> float:
-        """Compare the attributes of lines with those of their cells; their length."""
+        """Compare the attributes of lines with those of their cells; return the total length."""
         row, col = np.divmod(batch.cells, self.grid.cols)
         kind = np.where(row[1:] == row[:-1], 0, np.where(col[1:] == col[:-1], 2, 3))
         kind[(row[1:] - row[:-1]) * (col[1:] - col[:-1]) < 0] = 1
         steps = self.lengths[kind, np.minimum(row[1:], row[:-1])]
-        heights = heights + 0  # for 0.0 instead of -0.0
+        heights = heights + 0  # turns -0.0 into 0.0
         high, low = np.maximum(heights[1:], heights[:-1]), np.minimum(heights[1:], heights[:-1])
         weights = high
         if self.forest.weight.name == "absdiff":
@@ -382,7 +386,7 @@ class _NetworkChecker:
                 weights = high - low if high.dtype.kind == "f" else high.view(bits) - low.view(bits)
         total = []
         for k, (first, last) in enumerate(pairwise(batch.starts.tolist())):
-            own, number = batch.attributes[k], batch.number + k
+            attributes, number = batch.attributes[k], batch.number + k
             right = {
                 "start": int(batch.cells[first]),
                 "end": int(batch.cells[last - 1]),
@@ -391,19 +395,19 @@ class _NetworkChecker:
                 "length": math.fsum(steps[first : last - 1].tolist()),
                 "cells": last - first,
             }
-            check_attributes(self.path, number, own, right)
+            check_attributes(self.path, number, attributes, right)
             total.append(right["length"])
         return math.fsum(total)
 
 
 class _LineOrder:
-    """Where lines begin, end and are cut, and in which order they come."""
+    """Checks where lines begin, end and are cut, and their order."""
 
     def __init__(self, path: Path, cols: int) -> None:
         self.path, self.cols = path, cols
         self.last = (-1, -1)
         self.begun: list[int] = []
-        """The node at which a line began, and the cell at which it is cut."""
+        """The node where a cut line began, and the cell where it was cut."""
         self.squares: set[int] = set()
 
     def add(self, number: int, cells: np.ndarray, node: np.ndarray) -> None:
@@ -411,7 +415,7 @@ class _LineOrder:
         if node[1:-1].any():
             wrong_line(self.path, number, "a node lies between its ends", "node")
         if cells[0] > cells[-1]:
-            wrong_line(self.path, number, "does not begin at its lesser end", "order")
+            wrong_line(self.path, number, "does not begin at its end with the smaller id", "order")
         at_node = bool(node[0]), bool(node[-1])
         if self.begun:
             turned = int(cells[-1]) == self.begun[1]
@@ -421,18 +425,18 @@ class _LineOrder:
             turned = not at_node[0]
             if not any(at_node):
                 wrong_line(self.path, number, "has no node at its ends", "node")
-        way = cells[::-1] if turned else cells
-        squares = self._squares(way)
+        path = cells[::-1] if turned else cells
+        squares = self._squares(path)
         if self.begun and squares[0] not in self.squares:
             wrong_line(self.path, number, "the line before it is cut too early", "cut")
         crossed = squares[squares >= 0]
         self.squares = set(crossed.tolist())
         if len(self.squares) < len(crossed):
             wrong_line(self.path, number, "crosses itself", "cut")
-        first = self.begun[0] if self.begun else int(way[0])
-        self.begun = [first, int(way[-1])]
+        first = self.begun[0] if self.begun else int(path[0])
+        self.begun = [first, int(path[-1])]
         if at_node[not turned]:
-            whole = first, int(way[-1])
+            whole = first, int(path[-1])
             if whole <= self.last or whole[0] >= whole[1]:
                 wrong_line(self.path, number, "is not in the order of its nodes", "order")
             self.last, self.begun = whole, []
@@ -441,8 +445,8 @@ class _LineOrder:
         if self.begun:
             wrong_line(self.path, number, "does not end at a node", "node")
 
-    def _squares(self, way: np.ndarray) -> np.ndarray:
-        """The square of four cells that each diagonal step crosses, by its first cell; else -1."""
-        row, col = np.divmod(way, self.cols)
+    def _squares(self, path: np.ndarray) -> np.ndarray:
+        """Return the first cell of the 2 x 2 square that each diagonal step crosses, else -1."""
+        row, col = np.divmod(path, self.cols)
         square = np.minimum(row[1:], row[:-1]) * self.cols + np.minimum(col[1:], col[:-1])
         return np.where((row[1:] != row[:-1]) & (col[1:] != col[:-1]), square, -1)

@@ -1,13 +1,13 @@
 """Find the edges of a forest that form its network: per block, in the skeleton, per block again.
 
-An edge belongs to the network when, on both of its sides, a path that begins with it is long enough
-or leads to a kept point. This needs the longest path from each edge to either side. Such maxima can
-be combined across blocks. Lengths are integers, so sums do not depend on the blocks.
+An edge belongs to the network if, on both sides, a path that begins with it is long enough or
+reaches a kept point. This needs the longest path from each edge to either side; such maxima can be
+combined across blocks. Lengths are integers, so sums do not depend on the blocks.
 
 This rule alone would shorten every line by the minimum length. Each end that is not a kept point is
 therefore extended along the longest path. A block does not know which line ends enter it from other
-blocks, so it extends one over each edge by which it might, and reports where it would leave again.
-Once all reports are in, the ends are known.
+blocks. It therefore extends a line over each edge by which one might enter, and reports the edge by
+which it would leave again. Once all blocks have reported, the extensions are known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LengthWork(Work):
     along
         Length of each cell's edge to its parent.
     hang
-        The longest path from a cell into what was contracted into it.
+        The longest path from each cell into what was contracted into it.
     a, b, c, d
         Work space.
     bits
@@ -106,7 +106,10 @@ def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
 def _folded(
     block: BlockForest, kept: np.ndarray, units: np.ndarray, least: int
 ) -> tuple[LengthWork, np.ndarray]:
-    """Fold dead ends shorter than `least` into `hang`; the other cells, each before its parent."""
+    """Fold dead ends shorter than `least` into `hang`.
+
+    Returns the work space, and the other cells, each before its parent.
+    """
     work = block.work
     assert isinstance(work, LengthWork)
     block.root(block.out_cell)
@@ -122,7 +125,7 @@ def _folded(
 
 
 def solve(graph: Graph | None, blocks: BlockGrid, least: int) -> ByBlock:
-    """Solve the skeleton: what each block needs to know about the others.
+    """Solve the skeleton, and return what each block needs from the others.
 
     Parameters
     ----------
@@ -155,7 +158,7 @@ def solve(graph: Graph | None, blocks: BlockGrid, least: int) -> ByBlock:
 
 
 def entered(arcs: np.ndarray) -> np.ndarray:
-    """Ids of all edges between blocks over which line ends are extended, in ascending order.
+    """Return the ids of all edges between blocks over which lines are extended, in ascending order.
 
     Parameters
     ----------
@@ -163,19 +166,19 @@ def entered(arcs: np.ndarray) -> np.ndarray:
         int64, shape (n, 2): a line end that enters a block by the first edge leaves it by the
         second; the first is -1 for lines that end in the block.
     """
-    known, fresh = np.empty(0, np.int64), np.array([-1])
+    edges, fresh = np.empty(0, np.int64), np.array([-1])
     while len(fresh):
-        known = np.union1d(known, fresh)
-        fresh = np.setdiff1d(arcs[np.isin(arcs[:, 0], fresh), 1], known)
-    return known[1:]
+        edges = np.union1d(edges, fresh)
+        fresh = np.setdiff1d(arcs[np.isin(arcs[:, 0], fresh), 1], edges)
+    return edges[1:]
 
 
 def keep(
     block: BlockForest, kept: np.ndarray, units: np.ndarray, beyond: Columns, least: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find the edges of a block that belong to the network, or do if a line end enters the block.
+    """Find the edges of a block that belong to the network, or would if a line end enters it.
 
-    A line end enters a tree of the block by one edge at most, and only if no other line is there.
+    At most one line end enters a tree of the block, and only if the tree has no other line.
 
     Parameters
     ----------
@@ -191,8 +194,8 @@ def keep(
     bits
         uint8, the edges at each cell as a union of D8 codes; each edge is marked at both ends.
     condition
-        int64, the id of the edge by which a line end must enter the block for those at a cell to be
-        in the network; negative where they are anyway.
+        int64, the id of the edge by which a line end must enter the block for the edges at a cell
+        to be in the network; negative if they are in any case.
     arcs
         See `entered`.
     """
@@ -211,8 +214,8 @@ def keep(
     # Where lines end in the block, and where a line end may enter from another block.
     ids = edge_ids(block.cols, cells, steps)
     end[order] = -2
-    own = bits[order]
-    end[order[(own != 0) & (own & (own - np.uint8(1)) == 0)]] = -1
+    edges = bits[order]
+    end[order[(edges != 0) & (edges & (edges - np.uint8(1)) == 0)]] = -1
     end[kept] = -2
     coming = (far >= least) & ~chosen
     end[local[coming]] = ids[coming]
@@ -222,8 +225,8 @@ def keep(
     np.maximum.at(out, local[short], far[short])
     begun = order[end[order] > -2]
     work.two[: len(begun)] = begun
-    ways = (block.window[0], block.width, units), work.code, work.hang, up, least
-    if not extend_lines(*ways, work.two, len(begun), bits, end, out):
+    paths = (block.window[0], block.width, units), work.code, work.hang, up, least
+    if not extend_lines(*paths, work.two, len(begun), bits, end, out):
         raise block.no_forest()
     leaving = short & (end[local] > -2) & (far == out[local])
     np.bitwise_or.at(bits, local[leaving], _codes(steps[leaving]))

@@ -1,7 +1,7 @@
-"""Operations on channels: `OnChannels`.
+"""The base of operations on channels: `OnChannels`.
 
-1. *Pieces*: each block is read once, and its pieces of links are traced.
-2. *Links*: the pieces are joined, and the links are ordered, in memory or in files.
+1. *Pieces*: read each block once, and trace its pieces of links.
+2. *Links*: join the pieces, and order the links, in memory or in files.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from ...grid.lengths import cell_areas, step_lengths, whole_lengths
 from ...plurals import counted
 from ...store.paged import Paged
 from ..common.codes import end_ways, no_code
-from ..common.flow_loops import circle
+from ..common.flow_loops import loop_error
 from .inputs import no_channel
 from .links import DRAWN_PIECE, EACH, PIECE, Links, as_whole
 from .pieces import LESS, NO_CODE, on_circle, survey, trace
 
 TRACE = Phase("pieces", joined="links")
 _HELD = 24 * MB
-"""Memory planned for the pieces of all blocks; those that do not fit the limit are spilled."""
+"""Bytes planned for the pieces of all blocks; they are spilled to disk if they need more."""
 _CHUNK = 1 << 16
-"""Pieces whose sums and elevations are looked up at a time."""
+"""Number of pieces whose sums and elevations are looked up at a time."""
 
 
 def most_pieces(blocks: BlockGrid, cells: int) -> int:
-    """How many pieces a block can have at most, if a head drains so many cells.
+    """Return the largest possible number of pieces in a block if a head drains at least `cells`.
 
-    A head takes these from the block, or takes in flow from beyond its rim. Where links meet or
-    enter, others begin.
+    A head drains cells of the block, or receives flow across its rim. Other pieces begin where
+    links meet or enter the block.
     """
     size = blocks.largest()
     return min(size, 2 * (size // max(cells, 1)) + 8 * sum(blocks.sides))
 
 
 class OnChannels(Operation):
-    """An operation on channels, the cells through which at least `least` drains.
+    """An operation on channels: the cells through which at least `least` drains.
 
     Its inputs are the layers of directions, of sums and, for lines, of elevations and edge cells.
     """
@@ -57,11 +57,11 @@ class OnChannels(Operation):
     least: int | float
     halo = 1
     beside_bytes = 0
-    """Memory that it needs beside that of channels."""
+    """Bytes that it needs in addition to the memory for channels."""
     steps = False
-    """Whether it needs the steps between the cells of channels."""
+    """Whether it needs the steps between the cells of channels, for lines."""
     each = EACH
-    """Bytes of a piece in memory, while links are ordered."""
+    """Bytes per piece in memory while links are ordered."""
 
     @property
     def piece(self) -> np.dtype:
@@ -69,7 +69,7 @@ class OnChannels(Operation):
 
     @property
     def most(self) -> int:
-        """The most pieces of a block."""
+        """The largest possible number of pieces in a block."""
         sums = self.layers[1]
         settings = sums.info.get("settings")
         weighted = isinstance(settings, dict) and settings.get("statistic", "below") != "below"
@@ -83,7 +83,7 @@ class OnChannels(Operation):
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
-        """Lengths of steps as whole numbers of a unit, and the unit."""
+        """The step lengths as integer numbers of a unit; and the unit."""
         return whole_lengths(self.grid, step_lengths(self.grid))
 
     def new_work(self) -> np.ndarray:
@@ -117,7 +117,7 @@ class OnChannels(Operation):
     def finish(
         self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
     ) -> SolvedBlock:
-        """Compute the outputs of a block."""
+        """Write the outputs of a block into `out`."""
         raise NotImplementedError
 
     def traced(
@@ -148,7 +148,7 @@ class OnChannels(Operation):
         columns = tuple(pieces[name] for name in PIECE.names if name != "sums")  # type: ignore[union-attr]
         if trace(codes, state, corner, self.units[0], columns, starts, steps) < channels:
             row, col = divmod(int(on_circle(codes, state)), c1 - c0)
-            raise circle(self.layers[0], r0 + row, c0 + col)
+            raise loop_error(self.layers[0], r0 + row, c0 + col)
         for k in range(0, count, _CHUNK):
             some = pieces[k : k + _CHUNK]
             ends = [self._index(at, some[name]) for name in ("first", "last")]
@@ -160,14 +160,14 @@ class OnChannels(Operation):
         return pieces, steps, largest
 
     def _index(self, at: Block, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of cells in the arrays of a block with its ring."""
+        """Return the rows and columns of cells in the arrays of a block with its margin."""
         r0, _, c0, _ = self.blocks.window(*at)
         return ids // self.grid.cols - r0 + 1, ids % self.grid.cols - c0 + 1
 
     def heights(
         self, at: Block, cells: list[np.ndarray], row: np.ndarray, col: np.ndarray
     ) -> np.ndarray:
-        """Elevations of cells of a block, for lines."""
+        """Return the elevations of cells of a block, if they are needed."""
         return np.empty(0)
 
 
@@ -180,12 +180,21 @@ def plan_blocks(
     beside: int = 0,
     machine: Machine,
 ) -> StreamPlan:
-    """Plan the passes over the blocks of layers of these types, with bytes for pieces of a block.
+    """Plan the passes over the blocks.
+
+    Parameters
+    ----------
+    dtypes, written
+        Data types of the layers to read and to write.
+    pieces
+        Bytes for the pieces of a block.
+    beside
+        Bytes needed in addition, whatever the block size.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     cells, ring = blocks.largest(), blocks.largest(1)
     read = sum(dtype.itemsize for dtype in dtypes)
@@ -209,7 +218,7 @@ def plan_blocks(
 
 
 def _compile(dtype: np.dtype) -> None:
-    """Load or compile the kernels for sums of a type, in the main thread, which Ctrl-C stops."""
+    """Load or compile the kernels for a type of sums in the main thread, which Ctrl-C can stop."""
     if not known_types(survey):
         tell_compiling(survey, "streams")
     codes, sums, state = np.zeros((3, 3), np.uint8), np.ones((3, 3), dtype), np.empty(1, np.uint8)
@@ -220,7 +229,7 @@ def _compile(dtype: np.dtype) -> None:
 
 
 class ChannelState(State):
-    """The pieces of all blocks, then their links."""
+    """The pieces of all blocks, then the links that they form."""
 
     def __init__(self, operation: OnChannels, plan: StreamPlan, spill: Path) -> None:
         _compile(operation.layers[1].dtype)
@@ -249,7 +258,7 @@ class ChannelState(State):
         self.links.add(at, pieces)
 
     def keep(self, pieces: np.ndarray, steps: np.ndarray) -> None:
-        """Store the steps of the cells of a block's pieces."""
+        """Store the steps of the cells of a block's pieces, if they are needed."""
 
     def join(self, phase: Phase) -> None:
         if phase != TRACE:

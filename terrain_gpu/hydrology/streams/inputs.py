@@ -1,4 +1,4 @@
-"""The layers that channels are taken from, and the threshold of sums at which they begin."""
+"""The layers that define channels, and the threshold of sums at which channels begin."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _SQUARE_METRES = {"m2": 1.0, "ha": 1e4, "km2": 1e6}
 
 
 def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
-    """Open the layer of what drains through each cell along the directions `codes`.
+    """Open the layer of flow accumulation along the directions `codes`.
 
     Raises
     ------
     StoreError
-        when it does not exist, has another data type, or was summed along other directions.
+        If it does not exist, has an unsuitable data type, or was summed along other directions.
     """
     if name not in store:
         raise no_sums(store, name)
     layer = store.layer(name)
-    settings, own = (_settings(one) for one in (layer, codes))
+    settings, of_codes = (_settings(one) for one in (layer, codes))
     refuse_other_sums(layer)
     of = settings.get("of")
-    if not isinstance(of, dict):  # of another program
+    if not isinstance(of, dict):  # written by another program
         return layer
     if "areas" not in settings:
         raise StoreError(
@@ -44,7 +44,9 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
     if codes.name in of:
         good = store.holds(codes.name, of[codes.name])
     else:  # `accumulate` writes both
-        good = all(key in own and own[key] == settings.get(key) for key in ("of", "outlets"))
+        good = all(
+            key in of_codes and of_codes[key] == settings.get(key) for key in ("of", "outlets")
+        )
     if not good:
         raise StoreError(
             f"{layer.path}: not summed along the directions that {codes.path} holds now; sum along "
@@ -54,11 +56,12 @@ def open_sums(store: TileStore, name: str, codes: Layer) -> Layer:
 
 
 def refuse_other_sums(layer: Layer) -> None:
-    """Refuse a layer that cannot hold sums which grow downstream.
+    """Reject a layer that cannot hold sums that grow downstream.
 
     Raises
     ------
     StoreError
+        If the layer holds something else.
     """
     settings = _settings(layer)
     if "edge_cells" in settings:
@@ -73,28 +76,31 @@ def refuse_other_sums(layer: Layer) -> None:
         )
     if settings.get("statistic", "sum") not in ("sum", "below"):
         raise StoreError(
-            f"{layer.path}: holds the {settings['statistic']} of what is upstream, which need not "
+            f"{layer.path}: holds the {settings['statistic']} of upstream values, which need not "
             "grow downstream; give a layer of sums"
         )
     if "method" in settings:
         raise StoreError(
-            f"{layer.path}: divided among neighbours ({settings['method']}), so that it need not "
-            "grow along directions; give one that is not (terrain-gpu flow-accumulation --into "
-            "NAME)"
+            f"{layer.path}: its flow is divided among neighbours ({settings['method']}), so it "
+            "need not grow along the directions; give one made without --method (terrain-gpu "
+            "flow-accumulation --into NAME)"
         )
 
 
 def refuse_channels(asked: Any, store: TileStore) -> None:
-    """Refuse sums, or a threshold and elevations, without channels, before sums are computed.
+    """Reject inputs that cannot have channels, before missing layers are computed.
 
     Parameters
     ----------
     asked
-        A tool with a threshold of what drains.
+        A tool with a threshold of flow accumulation.
 
     Raises
     ------
-    InputError, StoreError
+    InputError
+        If the threshold exceeds the whole raster, or all elevations are nodata.
+    StoreError
+        If the layer of sums holds something else.
     """
     if asked.accumulation in store:
         refuse_other_sums(store.layer(asked.accumulation))
@@ -105,24 +111,24 @@ def refuse_channels(asked: Any, store: TileStore) -> None:
 
 
 def no_sums(store: TileStore, name: str) -> StoreError:
-    """The error of a layer of sums that does not exist."""
+    """Return the error for a layer of sums that does not exist."""
     return StoreError(
-        f"{store.path}: has no layer {name!r} of what drains through each cell; terrain-gpu "
-        "flow-accumulation makes it"
+        f"{store.path}: has no layer {name!r} of flow accumulation; terrain-gpu flow-accumulation "
+        "makes it"
     )
 
 
 def open_channels(
     store: TileStore, directions: str, accumulation: str, threshold: Any
 ) -> tuple[Layer, Layer, int | float]:
-    """Open directions and sums; return them and the least sum of a channel.
+    """Open directions and sums; return them and the smallest sum of a channel cell.
 
     Raises
     ------
     StoreError
-        as `open_directions` and `open_sums`.
+        As for `open_directions` and `open_sums`.
     InputError
-        as `least_sum`, when no cell has a sum, or no sum is so large.
+        As for `least_sum`, and if no cell has a sum or no sum reaches the threshold.
     """
     codes = open_directions(store, directions)
     sums = open_sums(store, accumulation, codes)
@@ -134,7 +140,7 @@ def open_channels(
 
 
 def no_channel(sums: Layer, least: int | float, largest: int | float) -> InputError:
-    """The error of a threshold that no sum reaches."""
+    """Return the error for a threshold that no sum reaches."""
     if not largest > 0:
         return InputError(
             f"{sums.path}: no sum is above 0, so there are no channels; check the layers that it "
@@ -150,12 +156,14 @@ def no_channel(sums: Layer, least: int | float, largest: int | float) -> InputEr
 
 
 def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
-    """Return a threshold in the unit of the sums; see `parse_amount`.
+    """Return a threshold in the unit of the sums.
+
+    `given` is a number or a text such as "5km2"; see `parse_amount`.
 
     Raises
     ------
     InputError
-        as `parse_amount`, and when it cannot be converted.
+        As for `parse_amount`, and if it cannot be converted.
     """
     number, unit = parse_amount(name, given)
     what, settings = f"{field(name)} {plain(described(given))}", _settings(sums)
@@ -174,17 +182,17 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
     elif unit is not None:
         raise refused(
             what,
-            ": {sums} does not say that it holds areas; give a number in its own unit",
+            ": {sums} is not recorded as holding areas; give a number in its own unit",
             sums=sums.path,
         )
     least = math.ceil(number) if counts else float(number)
-    # As a cell of the layer, so that kernels compare equal types.
+    # It must fit the data type of the layer, since kernels compare equal types.
     if counts and least > np.iinfo(sums.dtype).max:
         raise refused(what, ": is more than any sum of cells")
     if sums.nodata is not None and sums.nodata >= least:
         raise refused(
             what,
-            ": cells without a value in {sums} hold {nodata}, which is not less; give a larger one",
+            ": the nodata value of {sums}, {nodata}, reaches it; give a larger one",
             sums=sums.path,
             nodata=sums.nodata,
         )
@@ -192,30 +200,34 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
 
 
 def refuse_beyond_raster(given: Any, grid: GridSpec, name: str = "threshold") -> None:
-    """Refuse an amount of more than the whole raster, before sums are known; see `parse_amount`.
+    """Reject an amount larger than the whole raster, before sums are known.
+
+    `given` is a number or a text such as "5km2"; see `parse_amount`.
 
     Raises
     ------
     InputError
-        also as `parse_amount`, and when an area cannot be converted.
+        If it is larger; as for `parse_amount`; and if an area cannot be converted.
     """
     number, unit = parse_amount(name, given)
     what, most = f"{field(name)} {plain(described(given))}", float(grid.cells)
     if unit is not None:
         most = float(cell_areas(grid).sum()) * grid.cols
         most *= _map_unit(grid, what) ** 2 / _SQUARE_METRES[unit]
-    if number > most * (1 + 1e-9):  # which is rounded
+    if number > most * (1 + 1e-9):  # allows for rounding of `most`
         whole = f"{most:,.10g} {unit or 'cells'}"
         raise refused(what, ": is more than the whole raster, {whole}; give less", whole=whole)
 
 
 def area_of(given: Any, layer: Layer, name: str) -> float:
-    """Return an area in square map units (metres in a geographic CRS); given see `parse_amount`.
+    """Return an area in square map units, or square metres in a geographic CRS.
+
+    `given` is a number of cells or a text such as "5km2"; see `parse_amount`.
 
     Raises
     ------
     InputError
-        as `parse_amount`, and when it cannot be converted.
+        As for `parse_amount`, and if it cannot be converted.
     """
     number, unit = parse_amount(name, given)
     what = f"{field(name)} {plain(described(given))}"
@@ -228,7 +240,7 @@ def area_of(given: Any, layer: Layer, name: str) -> float:
 
 
 def _map_unit(grid: GridSpec, what: str) -> float:
-    """The unit of length of areas, in metres."""
+    """Return the unit of length that areas are in, in metres."""
     if not grid.crs_wkt:
         raise refused(
             what,
@@ -240,7 +252,7 @@ def _map_unit(grid: GridSpec, what: str) -> float:
 
 
 def _cell_area(sums: Layer, what: str, remedy: str) -> float:
-    """The area of every cell."""
+    """Return the area of a cell; raise InputError if cells differ in area."""
     areas = cell_areas(sums.grid)
     if (areas != areas[0]).any():
         raise refused(what, ": cells of this raster differ in area; {remedy}", remedy=remedy)

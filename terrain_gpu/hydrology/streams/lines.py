@@ -1,7 +1,7 @@
-"""The links of channels as lines: `StreamLines`.
+"""Write the links of channels as lines, as an operation: `StreamLines`.
 
-1. *Pieces* and links, see `operation`; the steps of their cells are kept on disk.
-2. *Writing*: the pieces are joined and written, link by link.
+1. *Pieces* and links: see `base`. The steps of their cells are kept on disk.
+2. *Writing*: join the pieces, and write them link by link.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ DRAWN = np.dtype(
         *((name, np.float64) for name in Drawn._fields[-2:]),
     ]
 )
-"""What is written of a link."""
+"""The values of a link that are written."""
 
 ORDERS = ("strahler", "shreve", "horton", "hack", "topological")
 _BATCH = 1 << 16
-"""Links are written in batches of about this many cells."""
+"""Links are written in batches of about this number of cells."""
 _LINKS = 1 << 14
-"""Links looked up at a time."""
+"""Number of links looked up at a time."""
 _JUNCTIONS = 1 << 14
-"""Junctions written at a time."""
+"""Number of junctions written at a time."""
 _WRITING = 32 * MB
 
 
 @dataclass(frozen=True)
 class StreamLines(OnChannels):
-    """The operation; `least` is the least sum of a channel, else as for `streams`."""
+    """The operation. `least` is the smallest sum of a channel; see `streams` for the others."""
 
     store: str
     directions: str
@@ -110,7 +110,7 @@ class StreamLines(OnChannels):
             r0, _, c0, _ = self.blocks.window(*at)
             raise InputError(
                 f"{layer.path}: row {r0 + row[lost[0]] - 1}, column {c0 + col[lost[0]] - 1} is on "
-                "a channel and has no value; name the layer that the directions were computed from "
+                "a channel but is nodata; name the layer that the directions were computed from "
                 "(--layer)"
             )
         return as_floats(found, base_of(layer)) + 0.0  # SQLite has no -0.0
@@ -151,7 +151,7 @@ class StreamLines(OnChannels):
 
     @property
     def fields(self) -> Fields:
-        """The attributes of lines, and their data types."""
+        """The attributes of lines and their data types."""
         numbers = ("id", "downstream", "outlet", "start", "end", "cells")
         return {
             **dict.fromkeys(numbers, np.int64),
@@ -164,7 +164,7 @@ class StreamLines(OnChannels):
 
 
 class LineState(ChannelState):
-    """All pieces with their steps on disk, then all links."""
+    """All pieces, with their steps on disk; then all links."""
 
     _operation: StreamLines
 
@@ -194,7 +194,7 @@ class LineState(ChannelState):
         self._rise = units.rise_of(self._operation.layers[2])
 
     def _drawn(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield links in order, and what is written of each, chunk by chunk."""
+        """Yield the rows of links in order, and their `DRAWN` values, chunk by chunk."""
         links = self.links
         for chunk in self._listed.chunks():
             for k in range(0, len(chunk), _LINKS):
@@ -206,7 +206,7 @@ class LineState(ChannelState):
                 yield which, found
 
     def features(self) -> Iterator[list[Feature]]:
-        """Yield batches of links, each with positions and attributes."""
+        """Yield batches of links, each with coordinates and attributes."""
         excess = Excess.of(self._plan)
         for which, found in self._drawn():
             first, ends = 0, np.cumsum(found["cells"])
@@ -221,7 +221,7 @@ class LineState(ChannelState):
         excess.refuse()
 
     def junctions(self) -> Iterator[list[Feature]]:
-        """Yield batches of the cells where links begin, by their numbers, and of the outlets."""
+        """Yield batches of junctions: the first cells of links by their numbers, then outlets."""
         count, base = 0, base_of(self._operation.layers[2])
         for _, found in self._drawn():
             kinds = np.where(found["inflows"] > 0, "junction", "head")
@@ -269,7 +269,7 @@ class LineState(ChannelState):
         ]
 
     def _columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
-        """Attributes of links that do not depend on their lines."""
+        """Return the attributes of links; slope and sinuosity remain to be filled in."""
         dtype = self._operation.layers[1].dtype
         sums = found["sums"].copy()
         same = "id", "downstream", "outlet", "start", "end", "cells"
@@ -287,31 +287,31 @@ class LineState(ChannelState):
     def _cells(
         self, which: np.ndarray, found: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows and columns of the cells of some links' lines, and where each starts in them."""
+        """Return rows and columns of the cells of links' lines, and where each line starts."""
         count, outlet = found["cells"], found["downstream"] == 0
         steps = self._steps(which, int(count.sum()))
-        # A line has a cell more than steps, but at an outlet, whose step is 8.
+        # A line has one cell more than its link, except at an outlet, whose step is 8.
         line = np.repeat(np.arange(len(which)), count + 1)
         along = np.arange(len(steps) + len(count)) - line
         start = np.cumsum(count) - count
-        ways = []
+        paths = []
         corners = np.divmod(found["start"], self._operation.grid.cols)
         for corner, step in zip(corners, (ROW_STEP, COL_STEP), strict=True):
-            way = np.concatenate(([0], np.cumsum(np.append(step, 0)[steps])))
-            ways.append(way[along] + (corner - way[start])[line])
+            path = np.concatenate(([0], np.cumsum(np.append(step, 0)[steps])))
+            paths.append(path[along] + (corner - path[start])[line])
         kept = np.ones(len(line), bool)
         kept[np.cumsum(count + 1)[outlet] - 1] = False
         starts = np.concatenate(([0], np.cumsum(count + ~outlet)))
-        return ways[0][kept], ways[1][kept], starts
+        return paths[0][kept], paths[1][kept], starts
 
     def _steps(self, which: np.ndarray, cells: int) -> np.ndarray:
-        """The steps between the cells of some links, one link behind the other."""
+        """Return the steps between the cells of links, concatenated."""
         places, counts = np.empty((2, cells), np.int64)
         state = np.array([0, -1, 0])
         pieces = self.links.pieces, self._places
         self.paged.run(list_pieces, *pieces, which, places, counts, state)
         places, counts = places[: state[2]], counts[: state[2]]
-        # What lies one behind the other in the file is read at once.
+        # Read adjacent parts of the file at once.
         new = np.flatnonzero(np.append(True, places[1:] != (places + counts)[:-1]))
         sizes = np.add.reduceat(counts, new)
         parts = [
@@ -324,7 +324,7 @@ class LineState(ChannelState):
 def _straight(
     grid: GridSpec, row: np.ndarray, to_row: np.ndarray, col: np.ndarray, to_col: np.ndarray
 ) -> np.ndarray:
-    """Straight distances between cells, measured as long steps, see `step_lengths`."""
+    """Return straight distances between cells, measured as by `step_lengths`."""
     east, _, south, _ = step_lengths(grid)
     down = np.concatenate(([0.0], np.cumsum(south)))
     # The parallel at the middle latitude.

@@ -1,12 +1,12 @@
-"""The links of a channel network: pieces of all blocks joined, and orders of links.
+"""The links of a channel network: the joined pieces of all blocks, and the orders of links.
 
 Links are numbered 1, 2, ... in row-major order of their first cells. Of several links that flow
-into one, the *main* one has the largest sum at its lower end; of equal ones, the one whose last
+into one, the *main* one has the largest sum at its lower end; on a tie, it is the one whose last
 cell comes first in row-major order.
 
-Pieces are rows of a table, those of a block one behind the other in the order of their first cells;
-blocks come in any order. What is known of a link is in the row of its first piece in another table.
-Both are in memory, or in files if they do not fit.
+Pieces are rows of a table. The pieces of a block are contiguous and sorted by their first cells;
+blocks come in any order. The values of a link are in a second table, in the row of its first piece.
+Both tables are in memory, or in files if they do not fit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...errors import StoreError
 from ...grid import Block, BlockGrid
 from ...store import Layer
 from ...store.paged import NumberList, Paged, PagedTable
-from ..common.flow_loops import circle
+from ..common.flow_loops import loop_error
 from .link_kernels import (
     CELLS,
     HEADS,
@@ -49,10 +49,10 @@ PIECE = np.dtype(
     ],
     align=True,
 )
-"""A piece of a link: ids of its first and last cell; the piece that goes on where it ends, as a row
-of its block while it is traced, -1 at outlets, -2 less the id of its first cell if that is in
-another block; its length with the step there, in whole units; what drains through the last cell,
-see `as_whole`; its number of cells; whether a link begins there."""
+"""A piece of a link: the ids of its first and last cell; the next piece downstream, as a row among
+those of its block while it is traced, -1 at outlets, -2 - the id of its first cell if that is in
+another block; its length up to the next piece, in whole units; the sum at its last cell, see
+`as_whole`; its number of cells; and whether a link begins there."""
 
 DRAWN_PIECE = np.dtype(
     [
@@ -64,8 +64,8 @@ DRAWN_PIECE = np.dtype(
     ],
     align=True,
 )
-"""Also elevations of the first and last cell; how many edge cells drain through the last one; and
-where the steps of its cells lie in a file."""
+"""`PIECE` with the elevations of the first and last cell; the number of edge cells that drain
+through the last one; and the position of the steps of its cells in a file."""
 
 LINK = np.dtype(
     [
@@ -75,18 +75,18 @@ LINK = np.dtype(
     ],
     align=True,
 )
-"""A link, in the row of its first piece: rows of the link that it flows into (-1 at outlets), of
-its last piece, of its main link upstream and of the one of the same stream (-1 at heads), and of
-the last link on the way down; its number, orders, cells, length, last cell and the sum there; how
-many links flow in; and whether several of these have the greatest Strahler order."""
+"""A link, in the row of its first piece: the rows of the link that it flows into (-1 at outlets),
+of its last piece, of its main link upstream and of the one of the same Horton stream (-1 at heads),
+and of the last link downstream; its number, orders, cells, length, last cell and the sum there; the
+number of links that flow in; and whether several of these have the greatest Strahler order."""
 
 _ORDER_BYTES = 8
 EACH = PIECE.itemsize + LINK.itemsize + _ORDER_BYTES
-"""Bytes of a piece in memory, while links are ordered."""
+"""Bytes per piece in memory while links are ordered."""
 
 
 def as_whole(sums: np.ndarray) -> np.ndarray:
-    """Positive sums as int64 of the same order, so that kernels are compiled once."""
+    """Map positive sums to int64 in the same order, so that kernels are compiled only once."""
     return sums.view(np.int64) if sums.dtype == np.float64 else sums.astype(np.int64)
 
 
@@ -96,14 +96,14 @@ class Links:
     Parameters
     ----------
     blocks
-        Of the layers.
+        The blocks of the layers.
     paged
-        Where tables are made.
+        Creates the tables.
     dtype
         `PIECE` or `DRAWN_PIECE`.
     room, each
-        Bytes of memory for tables, and those of a piece while links are ordered; if they do not
-        fit, tables are spilled.
+        Bytes of memory for tables, and bytes per piece while links are ordered. Tables that do not
+        fit are spilled to disk.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Links:
         self._room, self._each = room, each
         self._parts: list[np.ndarray] = []
         self._file: Any = None
-        # Of each block, its first row and the one after its last.
+        # For each block, its first row and the row after its last.
         self._spans = np.zeros((blocks.count, 2), np.int64)
         self.count = 0
         self.totals: dict[str, int] = {}
@@ -127,7 +127,7 @@ class Links:
     def add(self, at: Block, pieces: np.ndarray) -> None:
         """Add the pieces of a block."""
         span = self._spans[at[0] * self._blocks.shape[1] + at[1]]
-        if span[1]:  # of a worker that was lost
+        if span[1]:  # already added, by a worker that was lost
             return
         pieces["next"][pieces["next"] >= 0] += self.count
         span[:] = self.count, self.count + len(pieces)
@@ -137,7 +137,7 @@ class Links:
             self._write()
 
     def _write(self) -> None:
-        """Spill the pieces that are in memory."""
+        """Write the pieces that are in memory to the spill file."""
         if self._file is None:
             self.paged.spill()
             self._file = self.paged.file()
@@ -146,23 +146,23 @@ class Links:
         self._parts = []
 
     def span(self, at: Block) -> slice:
-        """The rows of a block."""
+        """Return the rows of a block."""
         return slice(*self._spans[at[0] * self._blocks.shape[1] + at[1]].tolist())
 
     def join(self, codes: Layer) -> None:
-        """Join the pieces to links, and order these.
+        """Join the pieces into links, and order these.
 
         Parameters
         ----------
         codes
-            The directions, for messages.
+            The layer of directions, for messages.
 
         Raises
         ------
         StoreError
-            when directions lead round in a circle, or the layer changes while it is read.
+            If the directions form a loop, or the layer changes while it is read.
         OutputError
-            when the disk is full.
+            If the disk is full.
         """
         self.piece_table = self._gathered()
         self.link_table = self.paged.table(self.count, LINK)
@@ -174,7 +174,7 @@ class Links:
         self.paged.run(join_pieces, *tables, self._spans, place, state)
         if state[3]:
             raise StoreError(f"{codes.path}: changed while it was read; run this again")
-        self._refuse_circle(codes, self.count - int(state[2]), waiting=False)
+        self._check_loop(codes, self.count - int(state[2]), waiting=False)
         links = int(state[4])
         order, state = self.paged.numbers(), np.zeros(9, np.int64)
         state[1] = -1
@@ -183,12 +183,12 @@ class Links:
         kinds = "links", "cells", "heads", "outlets", "length", "strahler"
         of = state[[LINKS, CELLS, HEADS, OUTLETS, LENGTH, HIGHEST]]
         self.totals = dict(zip(kinds, of.tolist(), strict=True))
-        self._refuse_circle(codes, links - self.totals["links"], waiting=True)
+        self._check_loop(codes, links - self.totals["links"], waiting=True)
         for chunk in order.chunks(backwards=True):
             self.paged.run(order_down, self.links, chunk, np.array([len(chunk)]))
 
     def _gathered(self) -> PagedTable:
-        """The table of all pieces."""
+        """Return the table of all pieces."""
         if self._file is not None:
             self._write()
             return self.paged.mapped(self._file, self._dtype)
@@ -200,14 +200,14 @@ class Links:
         self._parts = []
         return self.paged.held(rows)
 
-    def _refuse_circle(self, codes: Layer, lost: int, *, waiting: bool) -> None:
+    def _check_loop(self, codes: Layer, lost: int, *, waiting: bool) -> None:
         if lost:
             state = np.array([0, -1])
             self.paged.run(first_lost, self.pieces, self.links, waiting, state)
-            raise circle(codes, *divmod(int(state[1]), self._blocks.cols))
+            raise loop_error(codes, *divmod(int(state[1]), self._blocks.cols))
 
     def number(self) -> Iterator[np.ndarray]:
-        """Number the links; yield them in this order, chunk by chunk, each until the next."""
+        """Number the links; yield them in this order in chunks, each valid until the next."""
         state, across = np.zeros(4, np.int64), self._blocks.shape[1]
         for i in range(self._blocks.shape[0]):
             r0, r1, _, _ = self._blocks.window(i, 0)
@@ -217,14 +217,14 @@ class Links:
             yield from self.paged.filled(number_links, *tables, state=state)
 
     def listed(self) -> NumberList:
-        """Number the links, and list them in this order."""
-        found = self.paged.numbers()
+        """Number the links; return them in this order."""
+        rows = self.paged.numbers()
         for chunk in self.number():
-            found.append(chunk)
-        return found
+            rows.append(chunk)
+        return rows
 
     def spread(self, name: str) -> int:
-        """Give all pieces of a link its value of a column; return the greatest value."""
+        """Copy the value of each link in a column to all its pieces; return the greatest value."""
         state = np.array([0, -1, 0])
         self.paged.run(spread, self.pieces, self.links, self.link_table.rows[name], state)
         return int(state[2])

@@ -1,7 +1,7 @@
-"""Channels as a raster of orders, `StreamOrders`, and as lines after it.
+"""Write channels as a raster of orders, as an operation: `StreamOrders`; lines may follow.
 
-1. *Pieces* and links, see `operation`.
-2. *Streams*: each block is read again, and the order of each link is written to its cells.
+1. *Pieces* and links: see `base`.
+2. *Streams*: read each block again, and write the order of each link to its cells.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .proof import plan_orders, verify_orders
 
 
 def order_dtype(order: str, grid: GridSpec) -> np.dtype:
-    """The data type of an order, which suffices for every network in a raster of this shape."""
+    """Return a data type that holds an order of any network in a raster of this shape."""
     # Strahler, Horton and Hack orders grow with the logarithm of the cells.
     if order in ("strahler", "horton", "hack"):
         return np.dtype(np.uint8)
@@ -51,7 +51,7 @@ class Streams(Layered, FeatureResult):
     layer
         The order of each channel cell; 0 elsewhere.
     links, heads, outlets, cells
-        Number of links, of links into which no other flows, of links that flow into no other, and
+        Number of links, of links without inflow from others, of links that flow into no other, and
         of channel cells.
     length
         Total length of all links, in map units, or in metres for a geographic CRS.
@@ -78,7 +78,11 @@ class Streams(Layered, FeatureResult):
 
 @dataclass(frozen=True)
 class StreamOrders(OnChannels):
-    """The operation: `kind` of order, for channels with at least `least`; then lines, if any."""
+    """The operation.
+
+    `least` is the smallest sum of a channel cell, `kind` the order, and `after` an operation to run
+    next, which writes lines.
+    """
 
     store: str
     directions: str
@@ -179,13 +183,13 @@ class OrderState(ChannelState):
         if most > np.iinfo(self._dtype).max:
             raise InputError(
                 f"{operation.layers[1].path}: the {operation.kind} order of a link is {most:,}, "
-                "which true sums never reach; sum along the directions again "
+                "which correct sums cannot cause; sum along the directions again "
                 "(terrain-gpu flow-accumulation)"
             )
 
 
 def operation_of(store: TileStore | None, asked: FindStreams) -> StreamOrders:
-    """Return the operation, once the layers of an open store are checked; None for a plan."""
+    """Return the operation after checking the layers; `store` is None when only planning."""
     least: Any = asked.threshold
     if store is not None:
         layers = asked.directions, asked.accumulation

@@ -1,21 +1,21 @@
-"""Proof that orders of channels are right: `verify_orders`.
+"""Proof that the orders of channels are right: `verify_orders`.
 
-Nothing is shared with the program that orders channels but the layers of directions and sums.
-Orders are right exactly when each cell satisfies a rule that tells its order from those of its
+It shares nothing with the program that orders channels except the layers of directions and sums.
+Orders are right exactly if each cell satisfies a rule that derives its order from those of its
 neighbours:
 
-- Strahler, Shreve: from those of the channels that flow into it; 1 where none does;
+- Strahler, Shreve: from those of the channels that flow into it; 1 if there is none;
 - Hack, topological: from that of the channel that it flows into; 1 at outlets;
-- numbers of links: that of the only channel that flows into it; where a link begins, numbers grow
-  in row-major order from 1.
+- numbers of links: that of the only channel that flows into it; where links begin, the numbers
+  count up from 1 in row-major order.
 
-Sums grow along every step, so no way leads round in a circle, and the rule determines all orders.
-Sums of areas may also stay the same, where an area is lost in rounding.
+Sums grow along every step, so flow paths have no loops, and the rule determines all orders. Sums of
+areas may also stay the same, where an area is lost in rounding.
 
-A Horton order depends on the Strahler orders of links, whose cells may show a greater one. Cells of
-a link must have the same; and the reaches of blocks, joined from cell to cell, give the graph of
-links, from which the orders are found again, see `proof_reaches`. What does not fit memory is
-spilled.
+A Horton order depends on the Strahler orders of links, which the cells do not show if the Horton
+order is greater. Cells of a link must have the same order; and the reaches of blocks, joined from
+cell to cell, give the graph of links, from which the orders are computed again, see
+`proof_reaches`. What does not fit in memory is spilled to disk.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from .proof_kernels import FAULTS, OF_SUMS, check_orders
 from .proof_reaches import FOLLOWED_BYTES, HELD, SHARE, BlockReaches, Reaches
 
 RULES = ("strahler", "shreve", "hack", "topological", "link", "horton")
-"""The orders, by the number of their rule."""
+"""The orders; the index of each is the number of its rule."""
 _RUN_BYTES = 100
-"""Of the links of a row of a block, whose numbers are checked."""
+"""Bytes for a run of links in one row of a block, whose numbers are checked."""
 
 
 def plan_orders(codes: Any, sums: Any, streams: Any, order: str, limits: Limits) -> StreamPlan:
-    """How blocks stream through the check; `streams` need not exist yet.
+    """Plan the pass; the layer `streams` need not exist yet.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     reads = [Read(layer, 1) for layer in (codes, sums, streams)]
     horton = order == "horton"
@@ -76,27 +76,27 @@ def verify_orders(
     codes, sums, streams
         The layers of directions, of sums and of orders.
     settings
-        The least sum of a channel, and which order.
+        The smallest sum of a channel cell, and the name of the order.
     expected
         The recorded "cells", "links", "heads" and "outlets".
     folder
-        Where what does not fit the memory limit is spilled; that for scratch files when None.
+        Folder for what does not fit the memory limit; None for the default scratch folder.
 
     Returns
     -------
     dict
-        The same, as found.
+        The numbers of "cells", "links", "heads" and "outlets" found.
 
     Raises
     ------
     VerificationError
-        at the first violation found.
+        If an order or a total is wrong; the first one found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     OutputError
-        when the disk is full.
+        If the disk is full.
     """
     order = settings[1]
     plan = plan_orders(codes, sums, streams, order, limits)
@@ -153,13 +153,14 @@ def _check(
 
 
 def _runs_of(begins: np.ndarray, found: np.ndarray, corner: tuple[int, int, int]) -> np.ndarray:
-    """The numbers of links that begin in a block, row by row.
+    """Summarise the numbers of the links that begin in a block, row by row.
 
     Returns
     -------
     int64, shape (6, n)
-        The cell of the first link of a row, its number, and how many there are; then which of them
-        is the first that does not continue the numbers, -1 for none, its cell and its number.
+        For each row with links: the cell and number of its first link, and the count of its links;
+        then the index of the first link whose number is not the one before it plus 1 (-1 for none),
+        its cell and its number.
     """
     r0, c0, cols = corner
     rows = []
@@ -181,32 +182,33 @@ class _LinkNumbers:
         self._rows: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}
 
     def add(self, at: Block, runs: np.ndarray) -> None:
-        own = self._runs.setdefault(at[0], [])
-        own.append(runs)
-        if len(own) == self._codes.blocks.shape[1]:
+        of_row = self._runs.setdefault(at[0], [])
+        of_row.append(runs)
+        if len(of_row) == self._codes.blocks.shape[1]:
             self._rows[at[0]] = self._joined(np.concatenate(self._runs.pop(at[0]), axis=1))
 
     def _joined(self, runs: np.ndarray) -> tuple[int, list[tuple[int, int, int]]]:
-        """How many links begin in a row of blocks; the place, cell and number of its first one.
+        """Return the number of links that begin in a row of blocks, and links to check.
 
-        And of the first one whose number does not follow from that.
+        These are its first link, and the first one whose number does not follow from that: position
+        in the row of blocks, cell and number of each.
         """
         first, number, count, bad, cell, found = runs[:, np.argsort(runs[0])]
         places = np.cumsum(count) - count
-        known = list(zip(places.tolist(), first.tolist(), number.tolist(), strict=True))[:1]
+        links = list(zip(places.tolist(), first.tolist(), number.tolist(), strict=True))[:1]
         away = number != number[:1] + places
         for k in np.flatnonzero(away | (bad >= 0))[:1].tolist():
             right = int(places[k]), int(first[k]), int(number[k])
             within = int(places[k] + bad[k]), int(cell[k]), int(found[k])
-            known.append(right if away[k] else within)
-        return int(count.sum()), known
+            links.append(right if away[k] else within)
+        return int(count.sum()), links
 
     def check(self) -> None:
-        """Refuse the first link whose number is not its place."""
+        """Raise an error for the first link whose number is not its position."""
         before = 0
         for i in sorted(self._rows):
-            count, known = self._rows[i]
-            for place, cell, number in known:
+            count, links = self._rows[i]
+            for place, cell, number in links:
                 if number != before + place + 1:
                     row, col = divmod(cell, self._codes.grid.cols)
                     what = f"number {number} of link {before + place + 1}"
@@ -215,7 +217,7 @@ class _LinkNumbers:
 
 
 def recorded_channels(recorded: RunRecord) -> tuple[Layer, Layer, int | float]:
-    """Return directions, sums, and the least sum of a channel, of a layer of streams."""
+    """Return the directions, the sums, and the smallest sum of a channel, of a layer of streams."""
     codes, sums = (recorded.input(recorded.get(k, str)) for k in ("streams_of", "accumulation"))
     least: Any = recorded.settings.get("least")
     if type(least) not in (int, float) or not least > 0:
@@ -224,7 +226,7 @@ def recorded_channels(recorded: RunRecord) -> tuple[Layer, Layer, int | float]:
 
 
 def verify_stored_orders(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_orders` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_orders` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     codes, sums, least = recorded_channels(recorded)
     order = recorded.get("order", str)

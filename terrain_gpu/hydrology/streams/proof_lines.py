@@ -1,20 +1,20 @@
 """Proof that a file holds the links of channels as lines: `verify_lines`.
 
-Nothing is shared with the program that draws them but the layers of directions, sums and
-elevations, and the lengths of steps. The file is right exactly when
+It shares nothing with the program that draws the lines except the layers of directions, sums and
+elevations, and the lengths of steps. The file is right exactly if
 
-1. the positions of every line are centres of cells, and its steps the directions of these. It
-   begins where other than one channel flows in, and ends at the next such cell or at an outlet. An
-   outlet that is a link of its own has a line without positions;
-2. every channel cell is on one line, not counting the next junction;
+1. the vertices of every line are centres of cells, and its steps follow their directions. A line
+   begins at a head or a junction, and ends at the next junction or at an outlet. An outlet that is
+   a link of its own has a line without vertices;
+2. every channel cell is on exactly one line, not counting the junction where a line ends;
 3. lines are in row-major order of their first cells;
-4. their attributes follow from their cells, and from the graph of all links, see `proof_links`. So
-   do the junctions of a GeoPackage, and the totals that are reported.
+4. their attributes follow from their cells and from the graph of all links, see `proof_links`. So
+   do the junctions of a GeoPackage and the reported totals.
 
-The file is read twice. First the cells of lines are sorted by blocks on disk, and blocks are read
-once to check (1) and (2); there, sums and elevations of the ends of links are found. The second
-time, attributes are compared. Memory holds some 65 536 cells of lines, and links that fit the
-limit; others are spilled.
+The file is read twice. The first time, the cells of lines are sorted by blocks on disk; then blocks
+are read once to check (1) and (2) and to look up sums and elevations at the ends of links. The
+second time, attributes are compared. Memory holds about 65 536 cells of lines, and the links that
+fit the limit; the others are spilled to disk.
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ FIELDS = (
     "pfafstetter",
 )
 EDGE_CELLS = "edge_cells"
-"""Of lines that have this attribute, too."""
+"""An optional attribute of lines."""
 JUNCTION_FIELDS = "id", "kind", "upstream", "downstream", "elevation"
 
 _RECORD = np.dtype([("cell", "<i8"), ("line", "<i8"), ("step", "u1")])
 _FILE_BYTES = 48 * MB
-"""Of a batch of lines, in Python's objects."""
+"""Bytes for a batch of lines as Python objects."""
 _CELLS, _CELL_BYTES = 1 << 14, 150
-"""Cells of lines in a block that are checked at a time, and bytes for each."""
+"""Number of cells of lines checked at a time in a block, and bytes for each."""
 _POINTS = 1 << 14
-"""Links looked at, and junctions compared, at a time."""
+"""Number of links read, and of junctions compared, at a time."""
 
 
 class Channels(NamedTuple):
-    """The layers that channels are taken from, and the least sum of a channel.
+    """The layers that define channels, and the smallest sum of a channel cell.
 
-    `counts` are those of edge cells, of which lines have an attribute unless it is None.
+    `counts` is the layer of edge cells, or None if lines have no such attribute.
     """
 
     codes: Any
@@ -103,17 +103,17 @@ class Channels(NamedTuple):
 
     @property
     def blocks(self) -> Any:
-        """The largest blocks."""
+        """The largest blocks among those of the layers."""
         return max((read.layer.blocks for read in self.reads), key=lambda blocks: blocks.block)
 
 
 def plan_lines_proof(channels: Channels, path: str, limits: Limits) -> StreamPlan:
-    """How blocks stream through the proof of the lines of their channels.
+    """Plan the pass over the blocks.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     blocks = channels.blocks
     held = HELD + _FILE_BYTES + library_bytes(path) + 128 * blocks.rows + 8 * blocks.count
@@ -129,23 +129,23 @@ def verify_lines(
     Parameters
     ----------
     files
-        Where the file is, and where it will be.
+        The present path of the file, and its final path.
     expected
         The reported "links", "cells", "heads", "outlets", "length" and "strahler".
 
     Returns
     -------
     dict
-        The same, as found.
+        The same totals, as found.
 
     Raises
     ------
     VerificationError
-        at the first violation found.
+        If a line is wrong or missing; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     plan, folder = plan_lines_proof(channels, str(files[1]), limits), files[1].parent
     graph = LinkGraph(folder, plan.memory_limit - plan.memory + HELD)
@@ -164,19 +164,19 @@ def verify_lines(
 def verify_stored_lines(
     store: TileStore, streams: str, file: str, heights: str, limits: Limits
 ) -> dict[str, Any]:
-    """`verify_lines` of a file, from what a layer of the same channels records.
+    """Check a file with `verify_lines` and the settings recorded with a layer of its channels.
 
     Parameters
     ----------
     streams
-        A layer of orders; any order.
+        A layer of orders, of any kind.
     heights
         The layer that the elevations of lines come from.
 
     Raises
     ------
     StoreError
-        when this is no layer of streams, besides what `verify_lines` raises.
+        If `streams` is not a layer of streams; also as for `verify_lines`.
     """
     layer, path = store.layer(streams), Path(file)
     if "streams_of" not in (layer.info.get("settings") or {}):
@@ -218,7 +218,7 @@ class _LinesChecker:
     # -- lines as cells -------------------------------------------------------------------------
 
     def sort_cells(self) -> None:
-        """Write the cells of lines by blocks, and keep where lines begin and end."""
+        """Write the cells of lines sorted by blocks, and record where lines begin and end."""
         before = -1
         for read in read_lines(self.lines, self.room):
             batch, alone = self._with_alone(read, self.grid.cells)
@@ -251,20 +251,21 @@ class _LinesChecker:
             wrong_line(self.path, number + k, what, "order")
 
     def _with_alone(self, batch: Batch, cells: int) -> tuple[Batch, np.ndarray]:
-        """Put its cell into each line without positions; also tell which lines these are."""
+        """Add its cell to each line without vertices; also return the mask of these lines."""
         alone = np.diff(batch.starts) == 0
         starts = []
         for k in np.flatnonzero(alone).tolist():
             start = batch.attributes[k].get("start")
             if type(start) is not int or not 0 <= start < cells:
-                wrong_line(self.path, batch.number + k, f"start is {start!r}, no cell", "attribute")
+                what = f"start is {start!r}, which is not a cell"
+                wrong_line(self.path, batch.number + k, what, "attribute")
             starts.append(start)
-        more = np.insert(batch.cells, batch.starts[:-1][alone], np.array(starts, np.int64))
-        places = batch.starts + np.concatenate(([0], np.cumsum(alone)))
-        return batch._replace(cells=more, starts=places), alone
+        cells_of_all = np.insert(batch.cells, batch.starts[:-1][alone], np.array(starts, np.int64))
+        shifted = batch.starts + np.concatenate(([0], np.cumsum(alone)))
+        return batch._replace(cells=cells_of_all, starts=shifted), alone
 
     def _spans(self, batch: Batch, step: np.ndarray) -> np.ndarray:
-        """The lengths of lines in whole units."""
+        """Return the lengths of lines in whole units."""
         moves = np.flatnonzero(step < 8)
         row = batch.cells // self.grid.cols
         upper = np.minimum(row[moves], row[moves + 1])
@@ -275,7 +276,7 @@ class _LinesChecker:
     # -- the blocks -----------------------------------------------------------------------------
 
     def check(self, at: Block, data: list[np.ndarray]) -> None:
-        """Compare the cells of lines in a block with its channels, from any thread."""
+        """Compare the cells of lines in a block with its channels; called from any thread."""
         codes, sums, heights, *counts = data
         r0, r1, c0, c1 = window = self.blocks.window(*at)
         end_ways(self.channels.codes, self.grid, window, codes)
@@ -294,10 +295,10 @@ class _LinesChecker:
             some = np.flatnonzero(marks)
             row, col = row[some], col[some]
             through = sums[row + 1, col + 1]
-            # Bits of positive numbers have the order of the numbers.
+            # The bits of positive floats have the same order as the floats.
             real = through.dtype.kind == "f"
             through = through.astype(np.float64).view(np.int64) if real else through
-            # 0.0 for -0.0, which SQLite does not have.
+            # + 0.0 turns -0.0 into 0.0; SQLite has no -0.0.
             height = as_floats(heights[row, col], self.base) + 0.0
             lines = records["line"][some]
             edge = counts[0][row, col] if counts else np.zeros(len(some))
@@ -305,7 +306,7 @@ class _LinesChecker:
             self.graph.mark(lines, marks[some], through, edge, height)
         for row, col in np.argwhere((state != NO_CHANNEL) & ~taken)[:1].tolist():
             raise VerificationError(
-                f"{self.path}: row {r0 + row}, column {c0 + col}: is on a channel and on no line; "
+                f"{self.path}: row {r0 + row}, column {c0 + col}: is on a channel but on no line; "
                 "write it again with --overwrite",
                 "channel",
                 r0 + row,
@@ -315,7 +316,7 @@ class _LinesChecker:
     # -- the links ------------------------------------------------------------------------------
 
     def check_links(self, expected: Mapping[str, Any]) -> dict[str, Any]:
-        """Compare attributes, junctions and totals with what follows from the lines."""
+        """Compare attributes, junctions and totals with those that follow from the lines."""
         fault = self.graph.solve()
         if fault is not None:
             wrong_line(self.path, fault[0] + 1, fault[1], "acyclic")
@@ -328,9 +329,9 @@ class _LinesChecker:
             columns = self._columns(first, found)
             columns["pfafstetter"] = self.graph.codes(first, count)
             rows = zip(*columns.values(), strict=True)
-            for k, (own, row) in enumerate(zip(batch.attributes, rows, strict=True)):
+            for k, (attributes, row) in enumerate(zip(batch.attributes, rows, strict=True)):
                 right = dict(zip(columns, row, strict=True))
-                check_attributes(self.path, batch.number + k, own, right)
+                check_attributes(self.path, batch.number + k, attributes, right)
             totals["links"] += count
             totals["cells"] += sum(columns["cells"])
             totals["heads"] += int((found["inflows"] == 0).sum())
@@ -345,7 +346,7 @@ class _LinesChecker:
         return totals
 
     def _columns(self, first: int, found: np.ndarray) -> dict[str, list[Any]]:
-        """Attributes of links by name, but codes."""
+        """Return the attributes of links by name, except Pfafstetter codes."""
         length, dtype = found["span"] * self.unit, self.channels.sums.dtype
         sums = found["sums"].copy()
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -372,7 +373,7 @@ class _LinesChecker:
         return {name: column.tolist() for name, column in columns.items()}
 
     def _straight(self, found: np.ndarray) -> np.ndarray:
-        """Distances between the ends of lines: down the meridian, along the middle parallel."""
+        """Return the distances between the ends of lines, from meridian and middle parallel."""
         (row, col), (to_row, to_col) = (
             np.divmod(found[name], self.grid.cols) for name in ("first", "end")
         )
@@ -388,7 +389,7 @@ class _LinesChecker:
         for number, right in enumerate(self._junctions(links), 1):
             blob, *own = next(found, (None,))
             if blob is None:
-                wrong_junction(self.path, number, f"is missing; {links + outlets:,} are right")
+                wrong_junction(self.path, number, f"is missing; there must be {links + outlets:,}")
             point, *values = right
             if well_known(blob) != struct.pack("<BIdd", 1, 1, *point):
                 wrong_junction(self.path, number, "is not at the centre of its cell")
@@ -399,7 +400,7 @@ class _LinesChecker:
             wrong_junction(self.path, links + outlets + 1, "is one too many")
 
     def _junctions(self, links: int) -> Iterator[tuple[Any, ...]]:
-        """The place and the attributes of each, those of first cells before outlets."""
+        """Yield the point and attributes of each junction: first cells of links, then outlets."""
         for first, found in self.graph.chunks(_POINTS):
             ids = np.arange(first + 1, first + 1 + len(found))
             heads = np.where(found["inflows"] > 0, "junction", "head")
@@ -413,8 +414,8 @@ class _LinesChecker:
             links += len(ends)
 
     def _placed(self, cells: np.ndarray, *columns: np.ndarray) -> Iterator[tuple[Any, ...]]:
-        places = cell_centres(self.grid, np.stack(np.divmod(cells, self.grid.cols), axis=1))
-        return zip(places, *(column.tolist() for column in columns), strict=True)
+        points = cell_centres(self.grid, np.stack(np.divmod(cells, self.grid.cols), axis=1))
+        return zip(points, *(column.tolist() for column in columns), strict=True)
 
 
 def wrong_junction(path: Path, number: int, what: str) -> NoReturn:

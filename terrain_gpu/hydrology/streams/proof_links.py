@@ -1,14 +1,14 @@
-"""Orders and codes of links, found from their graph alone, as proofs of channels compute them.
+"""Orders and codes of links, computed for proofs from the graph of links alone.
 
-A graph is given by the ends of links, the sums at their last cells and these. A link's orders
-follow from those of the links that flow into it, or from that of the one that it flows into.
+The graph consists of the ends of links, their last cells, and the sums there. The orders of a link
+follow from those of the links that flow into it, or from those of the link that it flows into.
 
 Pfafstetter codes: the tributaries of each stem are put into a tree of parts of the stem, the
 largest first. A part takes four; the next ones go to a part between, below or above these. A code
-is read off from its end: from a link out of the parts of its stem, then those of the stem that this
-flows into.
+is spelt from its end: from a link up through the parts of its stem, then through those of the stem
+that this flows into.
 
-Links are rows of a table, in memory or in a file if they do not fit.
+Links are rows of a table, in memory, or in a file if they do not fit.
 """
 
 from __future__ import annotations
@@ -50,21 +50,22 @@ LINK = np.dtype(
     ],
     align=True,
 )
-"""The cells and the length of its line; ids of the first cell, of that where the line ends, and of
-its last one; the sum there, and how many cells on the edge drain through it; the link that it flows
-into, -1 at outlets; the main one of those that flow in, and that of the same stream; its outlet,
-and orders; the lowest link of its stem, its place on it, and of the lowest one, where its
-tributaries are, how many, and the part that it is as a whole; the part that a tributary divides;
-elevations of the first cell and of the line's end; orders; how many that flow in have the greatest,
-how many flow in, and how many still wait; whether it is an outlet."""
+"""A link: the number of cells and the length of its line; the ids of its first cell, of the cell
+where the line ends, and of the link's last cell; the sum there, and the number of edge cells that
+drain through it; the link that it flows into, -1 at outlets; the main link of those that flow in,
+and the one of the same Horton stream; its outlet and orders; the lowest link of its stem, and its
+position on the stem; for a lowest link, where its tributaries are listed, their number, and the
+part that is the whole stem; the part that a tributary divides; the elevations of the first cell and
+of the line's end; more orders; how many inflowing links have the greatest order, how many flow in,
+and how many of these are still to come; and whether it is an outlet."""
 
 _TRIBUTARY = np.dtype([(name, _I8) for name in ProvenTributaries._fields[:-1]])
 _PART = np.dtype([("chosen", _I8, (4,)), ("inner", _I8, (5,)), ("up", _I8)])
 
 EACH = LINK.itemsize + _TRIBUTARY.itemsize + _PART.itemsize + 8
-"""Bytes of a link in memory: its rows, and its place in the order of the flow."""
+"""Bytes per link in memory: its rows, and its entry in the order of the flow."""
 HELD = 16 * MB
-"""Memory planned for links."""
+"""Bytes planned for links."""
 
 
 def _columns(kind: Any, table: PagedTable) -> Any:
@@ -72,14 +73,14 @@ def _columns(kind: Any, table: PagedTable) -> Any:
 
 
 class LinkGraph:
-    """The links of a file, by their numbers less one.
+    """The links of a file. Their indices are their numbers minus one.
 
     Parameters
     ----------
     folder
-        Where tables are spilled that do not fit.
+        Folder for tables that do not fit in memory.
     room
-        Bytes of memory for them.
+        Bytes of memory for tables.
     """
 
     def __init__(self, folder: Path, room: int) -> None:
@@ -91,36 +92,36 @@ class LinkGraph:
         return self._rows.count
 
     def add(self, rows: np.ndarray) -> None:
-        """Add links, of which "cells", "span", "first", "end" and "last" are known; else zeros.
+        """Add links. Only "cells", "span", "first", "end" and "last" are set; the rest is 0.
 
-        "last" is the last but one cell of the line: the last of a link that flows into another.
+        "last" is the last cell of a link that flows into another: the last but one of its line.
         """
         self._rows.append(rows)
 
     def complete(self) -> None:
-        """Take the links that were added as all there are."""
+        """Create the table once all links have been added."""
         self._table = self._rows.table()
         self._links = _columns(ProvenLinks, self._table)
 
     def mark(self, *ends: np.ndarray) -> None:
-        """Keep what is found at ends of lines, see `mark_ends`; from any thread."""
+        """Store the values at ends of lines; see `mark_ends`. Called from any thread."""
         self._paged.run(mark_ends, self._links, *ends, np.zeros(1, np.int64))
 
     def solve(self) -> tuple[int, str] | None:
-        """Find orders and codes; or a link that is wrong, and what it does."""
+        """Compute orders and codes; return None, or a wrong link and what is wrong with it."""
         paged, links = self._paged, self._links
         state = np.array([0, -1])
         paged.run(join_links, links, state)
         if state[1] >= 0:
-            return int(state[1]), "ends where no link does"
-        order, known = paged.numbers(), 0
+            return int(state[1]), "ends where no link begins"
+        order, ordered = paged.numbers(), 0
         for chunk in paged.filled(climb_links, links, state=np.array([0, -1, 0])):
             order.append(chunk)
-            known += len(chunk)
-        if known < self.count:
+            ordered += len(chunk)
+        if ordered < self.count:
             state = np.zeros(1, np.int64)
             paged.run(first_waiting, links, state)
-            return int(state[0]), "leads round in a circle"
+            return int(state[0]), "leads into a loop"
         for chunk in order.chunks(backwards=True):
             paged.run(descend_links, links, chunk, np.array([len(chunk)]))
         state = np.zeros(2, np.int64)
@@ -135,16 +136,16 @@ class LinkGraph:
         return None
 
     def rows(self, first: int, count: int) -> np.ndarray:
-        """Copies of the rows of some links, as `LINK`."""
+        """Return copies of the rows of some links, of type `LINK`."""
         return self._paged.copy(self._table.rows[first : first + count])
 
     def chunks(self, most: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the number of a first link, less one, and the rows from it on, for all links."""
+        """Yield all links in chunks: the index of the first one, and their rows."""
         for first in range(0, self.count, most):
             yield first, self.rows(first, most)
 
     def codes(self, first: int, count: int) -> list[str]:
-        """The codes of some links."""
+        """Return the Pfafstetter codes of some links."""
         size = 16 * count
         while True:
             digits, ends = np.empty(size, np.uint8), np.empty(count, np.int64)

@@ -1,8 +1,8 @@
-"""The reaches of all blocks, and the Horton orders of their links, as the proof finds them.
+"""The reaches of all blocks and the Horton orders of their links, computed for the proof.
 
-A reach is the part of a link in one block. A link begins where other than one channel flows in, so
-Strahler orders go on along its reaches: the order of what flows in, one more where several have the
-greatest. Reaches are rows of a table, in memory or in a file if they do not fit.
+A reach is the part of a link in one block. A link begins at a head or a junction, so Strahler
+orders pass along its reaches: the greatest order that flows in, plus one if several have it.
+Reaches are rows of a table, in memory, or in a file if they do not fit.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ REACH = np.dtype(
     ],
     align=True,
 )
-"""Ids of the first and the last cell; the cell, then the row, that follows (-1 at outlets); the sum
-at the last cell; the row of the same stream that flows in (-1 at heads); the order of the cells;
-then, as found, Strahler order, how many that flow in have the greatest, how many still wait, Horton
-order; whether a link begins here."""
+"""A reach: the ids of its first and last cell; the next cell, later the row of the next reach (-1
+at outlets); the sum at the last cell; the row of the inflowing reach of the same stream (-1 at
+heads); the order recorded in its cells; then the computed values: Strahler order, how many inflows
+have the greatest order, how many inflows are still to come, Horton order; and whether a link begins
+here."""
 
 EACH = REACH.itemsize + 8
-"""Bytes of a reach in memory: its row, and its place in the order of the flow."""
+"""Bytes per reach in memory: its row, and its entry in the order of the flow."""
 HELD = 16 * MB
-"""Memory planned for the reaches of all blocks."""
+"""Bytes planned for the reaches of all blocks."""
 SHARE, FOLLOWED_BYTES = 16, 120
-"""Memory is planned for a reach in so many cells of a block; and its bytes there."""
+"""Memory is planned for one reach per `SHARE` cells of a block, and this number of bytes each."""
 
 
 class BlockReaches(NamedTuple):
-    """Finds the reaches of blocks, see `proof_kernels`; can be sent to workers."""
+    """Finds the reaches of blocks; see `proof_kernels`. Can be sent to workers."""
 
     codes: Any
     sums: Any
@@ -72,23 +73,23 @@ class BlockReaches(NamedTuple):
         count = int(np.count_nonzero(state >= ENTERED))
         if self.plan.memory + self.excess(count) > self.plan.memory_limit:
             return count
-        found = np.zeros(count, REACH)
+        rows = np.zeros(count, REACH)
         first, last, after = np.empty((3, count), np.int64)
         follow_reaches(codes, state, np.array([r0, c0, cols]), first, last, after)
         for row, col in np.argwhere(state == INNER)[:1].tolist():
-            self.refuse_circle((r0 + row) * cols + c0 + col)
-        found["first"], found["last"], found["to"] = first, last, after
+            self.wrong_loop((r0 + row) * cols + c0 + col)
+        rows["first"], rows["last"], rows["to"] = first, last, after
         through = sums[last // cols - r0 + 1, last % cols - c0 + 1]
-        # Bits of positive numbers have the order of the numbers.
+        # The bits of positive floats have the same order as the floats.
         real = through.dtype.kind == "f"
-        found["sums"] = through.astype(np.float64).view(np.int64) if real else through
-        found["order"] = orders[first // cols - r0 + 1, first % cols - c0 + 1]
-        found["begins"] = state[first // cols - r0, first % cols - c0] == BEGINS
-        return found
+        rows["sums"] = through.astype(np.float64).view(np.int64) if real else through
+        rows["order"] = orders[first // cols - r0 + 1, first % cols - c0 + 1]
+        rows["begins"] = state[first // cols - r0, first % cols - c0] == BEGINS
+        return rows
 
-    def refuse_circle(self, cell: int) -> NoReturn:
+    def wrong_loop(self, cell: int) -> NoReturn:
         row, col = divmod(cell, self.codes.grid.cols)
-        wrong(self.codes, "direction leads round in a circle", "acyclic", row, col)
+        wrong(self.codes, "direction leads into a loop", "acyclic", row, col)
 
 
 class Reaches:
@@ -97,7 +98,7 @@ class Reaches:
     Parameters
     ----------
     folder
-        Where tables are spilled that do not fit the memory limit.
+        Folder for tables that do not fit the memory limit.
     """
 
     def __init__(self, of: BlockReaches, folder: Path) -> None:
@@ -128,9 +129,9 @@ class Reaches:
         PlanError
             when a block had more than the memory limit has room for.
         StoreError
-            when the directions change while they are read.
+            If the directions change while they are read.
         OutputError
-            when the disk is full.
+            If the disk is full.
         """
         self._excess.refuse()
         if not self._rows.count:
@@ -143,22 +144,23 @@ class Reaches:
         paged.run(join_reaches, reaches, self._spans, place, state)
         if state[1]:
             raise StoreError(f"{self._of.codes.path}: changed while it was read; run this again")
-        order, known, beyond = paged.numbers(), 0, self._of.codes.grid.cells
+        order, ordered, beyond = paged.numbers(), 0, self._of.codes.grid.cells
         for chunk in paged.filled(climb_reaches, reaches, state=np.array([0, -1, 0])):
             order.append(chunk)
-            known += len(chunk)
-        if known < self._rows.count:
+            ordered += len(chunk)
+        if ordered < self._rows.count:
             state = np.array([0, beyond])
             paged.run(first_waiting, reaches, state)
-            self._of.refuse_circle(int(state[1]))
+            self._of.wrong_loop(int(state[1]))
         state = np.array([0, beyond, 0, 0])
         for chunk in order.chunks(backwards=True):
             state[0] = len(chunk)
             paged.run(compare_reaches, reaches, chunk, state)
-        _, cell, own, right = state.tolist()
+        _, cell, recorded, right = state.tolist()
         if cell < beyond:
             row, col = divmod(cell, blocks.cols)
-            wrong(self._of.streams, f"order {own} where {right} is right", "horton", row, col)
+            what = f"order {recorded} where {right} is right"
+            wrong(self._of.streams, what, "horton", row, col)
 
     def close(self) -> None:
         """Remove the files."""

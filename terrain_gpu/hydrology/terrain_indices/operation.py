@@ -1,4 +1,4 @@
-"""Indices of terrain from slopes and catchment areas."""
+"""Compute terrain indices from slopes and catchment areas, as an operation: `Indices`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Indices(ToolOperation):
-    """Indices of terrain, those that have the name of a layer."""
+    """The operation. It computes the indices for which a layer name is given."""
 
     asked: TerrainIndices
 
@@ -38,7 +38,7 @@ class Indices(ToolOperation):
 
     @property
     def names(self) -> dict[str, str]:
-        """Names of the outputs by kind."""
+        """The names of the output layers, by kind."""
         each = {kind: getattr(self.asked, kind) for kind in KINDS}
         return {kind: name for kind, name in each.items() if name is not None}
 
@@ -88,13 +88,13 @@ class Indices(ToolOperation):
         check_inputs(*self.layers)
         if not self.grid.crs_wkt:
             log.warning(
-                "%s: no coordinate system, so map units are taken as metres; if they are others, "
-                "convert with --crs",
+                "%s: no CRS, so map units are assumed to be metres; if they are not, convert with "
+                "--crs",
                 self.store,
             )
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
-        # Compile in the main thread, which Ctrl-C stops.
+        # Compile in the main thread, which Ctrl-C can stop.
         cells = [np.zeros((1, 1), layer.dtype) for layer in self.layers]
         out = [np.zeros((1, 1), DTYPE)] * 3
         indices(cells[0], np.ones((1, 1), bool), cells[1], np.ones(1), 1.0, *out)

@@ -1,8 +1,8 @@
-"""Proof that layers are indices of terrain: `verify_indices`.
+"""Proof that layers of terrain indices are right: `verify_indices`.
 
-Every cell is computed again by numpy and compared bit for bit. numpy's functions may differ from
-the C library's in their last place, which a result of 32 bits seldom shows: a cell that differs is
-computed once more, with the C library's.
+Every cell is computed again with numpy and compared bit for bit. numpy's functions may differ from
+the C library's in the last place, which a 32-bit result rarely shows. A cell that differs is
+computed once more with the C library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...store import Layer, TileStore
 from .rule import DTYPE, KINDS, NODATA, PLOT, PLOT_SINE, RADIANS, IndexRule, check_inputs
 
 _STRIP = 1 << 16
-"""Cells that are computed together, so that temporaries stay in the cache."""
+"""Number of cells computed at a time, so that temporaries stay in the cache."""
 
 
 def verify_indices(rule: IndexRule, results: dict[str, Any], limits: Limits) -> dict[str, Any]:
@@ -35,16 +35,16 @@ def verify_indices(rule: IndexRule, results: dict[str, Any], limits: Limits) -> 
     Returns
     -------
     dict
-        "cells", those with indices.
+        "cells", the number of cells with indices.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell is wrong; the first one found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     plan, reads = plan_indices_proof(rule, results.values(), limits)
     cells = 0
@@ -58,14 +58,14 @@ def verify_indices(rule: IndexRule, results: dict[str, Any], limits: Limits) -> 
 
 
 def _check(rule: IndexRule, results: dict[str, Any], at: Block, data: list[np.ndarray]) -> int:
-    """Check the cells of a block; return how many have indices."""
+    """Check the cells of a block; return the number with indices."""
     r0, r1, c0, c1 = rule.blocks.window(*at)
-    step, known = max(_STRIP // (c1 - c0), 1), 0
+    step, count = max(_STRIP // (c1 - c0), 1), 0
     for top in range(0, r1 - r0, step):
         slopes, sums, *found = (one[top : top + step] for one in data)
         first = r0 + top
         absent = rule.absent((first, first + len(slopes), c0, c1), slopes, sums)
-        known += absent.size - int(np.count_nonzero(absent))
+        count += absent.size - int(np.count_nonzero(absent))
         areas = sums * rule.per_width[first : first + len(slopes), None]
         for (kind, layer), values in zip(results.items(), found, strict=True):
             right = _indices(kind, areas, slopes, rule.least_tangent, absent)
@@ -76,20 +76,20 @@ def _check(rule: IndexRule, results: dict[str, Any], at: Block, data: list[np.nd
                 if again.view(np.uint32) != values[row, col].view(np.uint32):
                     what = f"{kind} {values[row, col]!s} where {again!s} is right"
                     wrong(layer, what, kind, first + row, c0 + col)
-    return known
+    return count
 
 
 def plan_indices_proof(
     rule: IndexRule, results: Iterable[Any], limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
-    """How blocks stream; `results` need not exist yet."""
+    """Plan the pass; `results` need not exist yet."""
     reads = [Read(rule.slopes), Read(rule.sums), *(Read(layer) for layer in results)]
     worker = 100 * (_STRIP + rule.blocks.block)
     return plan_proof(rule.blocks, reads, limits, worker=worker), reads
 
 
 def verify_stored_indices(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_indices` of one layer, from what is recorded with it."""
+    """Check one layer with `verify_indices` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     slopes = recorded.input(recorded.get("indices_of", str))
     sums = recorded.input(recorded.get("accumulation", str))
@@ -107,14 +107,14 @@ def _indices(
     kind: str, areas: np.ndarray, slopes: np.ndarray, least: float, absent: np.ndarray
 ) -> np.ndarray:
     angles = slopes.astype(np.float64) * RADIANS
-    with np.errstate(all="ignore"):  # of cells without a value
+    with np.errstate(all="ignore"):  # cells that are nodata
         if kind == "twi":
-            found = np.log(areas / np.maximum(np.tan(angles), least))
+            values = np.log(areas / np.maximum(np.tan(angles), least))
         elif kind == "spi":
-            found = areas * np.tan(angles)
+            values = areas * np.tan(angles)
         else:
-            found = (areas / PLOT) ** 0.4 * (np.sin(angles) / PLOT_SINE) ** 1.3
-        right = found.astype(np.float32)
+            values = (areas / PLOT) ** 0.4 * (np.sin(angles) / PLOT_SINE) ** 1.3
+        right = values.astype(np.float32)
     right[absent] = NODATA
     return right
 

@@ -1,4 +1,4 @@
-"""What terrain indices are, and from which layers: for the operation and its proof."""
+"""The definition of terrain indices and their input layers, for the operation and its proof."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ DTYPE = np.dtype("<f4")
 RADIANS = math.pi / 180
 
 PLOT = 22.13
-"""Length in metres of the plots on which the universal soil loss equation rests."""
+"""Length, in metres, of the standard plots of the universal soil loss equation."""
 
 PLOT_SINE = 0.0896
-"""Sine of their slope."""
+"""Sine of the slope of the standard plots."""
 
 
 @dataclass(frozen=True)
 class IndexRule:
-    """Specific catchment areas, and which cells have indices.
+    """Specific catchment areas, and the cells that have indices.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class IndexRule:
     sums
         The layer of flow accumulation: uint32 or int64 cells, or float64 areas.
     min_slope
-        Slope in degrees that the wetness index takes for cells that are flatter.
+        Slope in degrees that the wetness index assumes for flatter cells.
     """
 
     slopes: Any
@@ -51,8 +51,8 @@ class IndexRule:
     @property
     def blocks(self) -> BlockGrid:
         layers = self.slopes, self.sums
-        found: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
-        return found
+        largest: BlockGrid = max((layer.blocks for layer in layers), key=lambda one: one.block)
+        return largest
 
     @property
     def least_tangent(self) -> float:
@@ -60,52 +60,56 @@ class IndexRule:
 
     @cached_property
     def per_width(self) -> np.ndarray:
-        """For each row: a sum times this is the specific catchment area in metres.
+        """For each row, the factor that turns a sum into a specific catchment area in metres.
 
         The width of a cell is the square root of its area, the side of a square cell.
         """
         areas = cell_areas(self.sums.grid)
         widths = np.sqrt(areas) * metres_per_unit(self.sums.grid)
-        own = areas if self.sums.dtype.kind != "f" else np.ones(len(areas))
-        return own * metres_per_unit(self.sums.grid) ** 2 / np.maximum(widths, 1e-300)
+        of_sum = areas if self.sums.dtype.kind != "f" else np.ones(len(areas))
+        return of_sum * metres_per_unit(self.sums.grid) ** 2 / np.maximum(widths, 1e-300)
 
     def absent(self, window: Window, slopes: np.ndarray, sums: np.ndarray) -> np.ndarray:
-        """Cells of a window without indices.
+        """Return the mask of cells of a window without indices.
 
         Raises
         ------
         InputError
-            for a value that is not a slope.
+            If a value is not a slope in degrees.
         """
-        found = is_nodata(slopes, self.slopes.nodata)
-        wrong = ~found & ((slopes < 0) | (slopes > 90))
+        absent = is_nodata(slopes, self.slopes.nodata)
+        wrong = ~absent & ((slopes < 0) | (slopes > 90))
         for row, col in np.argwhere(wrong)[:1].tolist():
             raise InputError(
                 f"{self.slopes.path}: row {window[0] + row}, column {window[2] + col}: "
                 f"{slopes[row, col]} is not a slope in degrees; terrain-gpu slope makes them"
             )
-        found |= is_nodata(sums, self.sums.nodata)
-        found |= sums <= 0
-        return found
+        absent |= is_nodata(sums, self.sums.nodata)
+        absent |= sums <= 0
+        return absent
 
 
 def check_inputs(slopes: Any, sums: Any) -> None:
-    """Refuse layers from which indices would be wrong.
+    """Reject layers from which indices would be wrong.
 
     Raises
     ------
-    InputError, StoreError
+    InputError
+        If sums are not those that indices need.
+    StoreError
+        If a layer holds something else.
     """
     refuse_other_slopes(slopes)
     refuse_other_areas(sums)
 
 
 def refuse_others(asked: TerrainIndices, store: TileStore) -> None:
-    """Refuse layers from which indices would be wrong, before others are computed.
+    """Reject layers from which indices would be wrong, before missing layers are computed.
 
     Raises
     ------
     InputError, StoreError
+        As for `check_inputs`.
     """
     if asked.slope in store:
         refuse_other_slopes(store.layer(asked.slope))
@@ -114,11 +118,12 @@ def refuse_others(asked: TerrainIndices, store: TileStore) -> None:
 
 
 def refuse_other_slopes(slopes: Any) -> None:
-    """Refuse a layer that cannot hold slopes.
+    """Reject a layer that cannot hold slopes.
 
     Raises
     ------
     StoreError
+        If it does not hold floats.
     """
     if slopes.dtype.kind != "f":
         raise StoreError(
@@ -128,11 +133,14 @@ def refuse_other_slopes(slopes: Any) -> None:
 
 
 def refuse_other_areas(sums: Any) -> None:
-    """Refuse a layer that does not hold what indices need of the cells upstream.
+    """Reject a layer that does not hold the upstream cells or areas that indices need.
 
     Raises
     ------
-    InputError, StoreError
+    InputError
+        If the cell itself is excluded, or cells are counted where areas are needed.
+    StoreError
+        If the layer holds something else.
     """
     settings = sums.info.get("settings")
     settings = settings if isinstance(settings, dict) else {}
@@ -143,13 +151,11 @@ def refuse_other_areas(sums: Any) -> None:
             "flow-accumulation makes them"
         )
     if settings.get("exclude_self"):
-        raise InputError(
-            f"{sums.path}: leaves out the cell itself; sum again without --exclude-self"
-        )
+        raise InputError(f"{sums.path}: excludes the cell itself; sum again without --exclude-self")
     if "method" in settings and not settings.get("areas"):
         raise InputError(
-            f"{sums.path}: cells that are divided among neighbours; give areas (terrain-gpu "
-            f"flow-accumulation --method {settings['method']} --areas --into area)"
+            f"{sums.path}: counts cells whose flow is divided among neighbours; give areas "
+            f"(terrain-gpu flow-accumulation --method {settings['method']} --areas --into area)"
         )
     if sums.dtype.kind != "f" and np.ptp(cell_areas(sums.grid)) > 0:
         raise InputError(

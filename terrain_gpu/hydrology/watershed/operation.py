@@ -1,4 +1,4 @@
-"""Watersheds of pour points, or of links, along flow directions."""
+"""Label the watersheds of pour points or links along flow directions: `WatershedLabels`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from .table import LINK_BYTES, PLANNED_LINKS, LinkRows, PointRows
 POINT_BYTES, END_BYTES = 140, 100
 """Of a pour point, with its row of the table; and while its block is finished."""
 LINKS_BYTES = PLANNED_LINKS * LINK_BYTES
-"""Of the table of so many links that is planned for."""
+"""Bytes planned for the table of links."""
 
 
 @dataclass(frozen=True)
 class WatershedLabels(FlowLabels):
-    """The operation; `points` are the pour points, other fields are options of `Watershed`."""
+    """The operation. `points` are the pour points; other fields are options of `Watershed`."""
 
     store: str
     digest: str | None = None
@@ -68,7 +68,7 @@ class WatershedLabels(FlowLabels):
         number, holds = np.dtype(np.uint32), {"holds": HOLDS}
         return (
             OutputLayer(self.into, number, 0, "watersheds"),
-            # Nearly all of it is 0, but few tiles are without a point where there are many.
+            # Nearly all cells are 0, but if there are many points, few tiles are empty.
             OutputLayer(points_layer(self.into), number, 0, HOLDS, holds, compress="zstd"),
         )
 
@@ -92,8 +92,8 @@ class WatershedLabels(FlowLabels):
 
     def settings(self) -> dict[str, Any]:
         if self.points is None:
-            own = {"watershed_of": self.directions, "links": self.links}
-            return {**own, "table": self.table is not None}
+            of_links = {"watershed_of": self.directions, "links": self.links}
+            return {**of_links, "table": self.table is not None}
         return {
             "watershed_of": self.directions,
             "pour_points": self.digest,
@@ -102,21 +102,21 @@ class WatershedLabels(FlowLabels):
 
     def refuse(self, *, overwrite: bool) -> None:
         super().refuse(overwrite=overwrite)
-        store, beside = TileStore.open(self.store), points_layer(self.into)
+        store, of_points = TileStore.open(self.store), points_layer(self.into)
         if _holds_points(store, self.into):
             raise InputError(
                 f"{store.path}: layer {self.into!r} holds pour points, not watersheds; choose "
                 "another name for the new ones (--into)"
             )
-        there = _holds_points(store, beside)
-        if self.links is None and there is False:
+        holds_points = _holds_points(store, of_points)
+        if self.links is None and holds_points is False:
             wrong = "holds watersheds, and pour points would replace it"
-        elif self.links is not None and there:
+        elif self.links is not None and holds_points:
             wrong = "holds pour points, which would not be those of the new watersheds"
         else:
             return
         raise InputError(
-            f"{store.path}: layer {beside!r} {wrong}; delete its folder, or choose another name "
+            f"{store.path}: layer {of_points!r} {wrong}; delete its folder, or choose another name "
             f"than {self.into!r} for the new ones (--into)"
         )
 
@@ -140,7 +140,7 @@ class WatershedLabels(FlowLabels):
             row, col = np.divmod(ends, block.codes.shape[1])
             out[1][...] = 0
             out[1][row - 1, col - 1] = names[own]
-            if self.table is None:  # which would need the numbers
+            if self.table is None:  # a table needs the numbers
                 found.ravel()[ends], around, names = names[own], names[around], None
         found.ravel()[block.locally(given[0])] = around
         block.stopped(stops).follow_all(TAKE, found)
@@ -157,11 +157,11 @@ class WatershedLabels(FlowLabels):
         return *joined(rows), own, block.globally(ends), beyond
 
     def _own(self, block: FlowBlock, cells: list[np.ndarray]) -> np.ndarray:
-        """Labels of links, int64, or numbers of pour points, uint32, see `labelled`."""
+        """Return the labels of links, int64, or numbers of pour points, uint32; see `labelled`."""
         if self.points is None:
             links = cells[0][1:-1, 1:-1]
-            here = ~is_nodata(links, self.layers[1].nodata) & (block.codes[1:-1, 1:-1] != NOWHERE)
-            at = np.flatnonzero(here & (links != 0))
+            drains = block.codes[1:-1, 1:-1] != NOWHERE
+            at = np.flatnonzero(~is_nodata(links, self.layers[1].nodata) & drains & (links != 0))
             return labelled(block, at, links.ravel()[at].astype(np.int64), np.int64)
         rows, cols, numbers = self.points.within(block.window)
         width = block.codes.shape[1] - 2
@@ -178,7 +178,7 @@ class WatershedLabels(FlowLabels):
         return {"verified_cells": self.grid.cells, "labelled": proof["cells"]}
 
     def _marks(self, made: Any) -> tuple[Any, Any]:
-        """The layers of labels where ways end, and of watersheds."""
+        """Return the layers of labels where flow paths end, and of watersheds."""
         return self.layers[1] if self.links is not None else made[1], made[0]
 
 
@@ -189,7 +189,7 @@ class _Watersheds(Beyond):
         codes, *links = operation.layers
         super().__init__(operation, plan, TAKE)
         self._operation = operation
-        # What finished blocks have for the table is not stored.
+        # The table rows of finished blocks are not stored, so a resumed run computes them again.
         self.again = operation.table is not None
         if operation.points is None:
             self._rows: LinkRows | PointRows = LinkRows(links[0], codes, self._room)
@@ -227,11 +227,12 @@ def _holds_points(store: TileStore, name: str) -> bool | None:
 
 
 def refuse_missing_areas(snap_area: Mapping[int, Any], points: PourPoints) -> None:
-    """Refuse areas that lack the one of a pour point.
+    """Check that each pour point has an area.
 
     Raises
     ------
     InputError
+        If one has none.
     """
     if missing := sorted(set(points.ids.tolist()) - set(snap_area)):
         raise refused(
@@ -242,25 +243,28 @@ def refuse_missing_areas(snap_area: Mapping[int, Any], points: PourPoints) -> No
 
 
 def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | None:
-    """The sum that each point expects, in the unit of the sums; None for the largest."""
+    """Return the expected sum at each point, in the unit of the sums; None for the largest."""
     if snap_area is None:
         return None
     if not isinstance(snap_area, Mapping):
         return np.full(len(points), float(least_sum(snap_area, sums, "snap_area")))
     refuse_missing_areas(snap_area, points)
     ids = points.ids.tolist()
-    known = {
+    expected = {
         key: float(least_sum(snap_area[key], sums, f"{{snap_area}} of {key}")) for key in set(ids)
     }
-    return np.array([known[key] for key in ids])
+    return np.array([expected[key] for key in ids])
 
 
 def refuse(asked: Watershed, store: TileStore) -> None:
-    """Refuse pour points or sums that cannot be used, before layers are computed for them.
+    """Reject pour points or sums that cannot be used, before missing layers are computed.
 
     Raises
     ------
-    InputError, StoreError
+    InputError
+        If a pour point is outside the raster or on nodata, or an area is missing or too large.
+    StoreError
+        If a layer does not exist or holds something else.
     """
     if asked.pour_points is None:
         open_links(store, str(asked.links))
@@ -284,7 +288,10 @@ def refuse(asked: Watershed, store: TileStore) -> None:
 
 
 def operation_of(store: TileStore | None, asked: Watershed) -> WatershedLabels:
-    """Return the operation, once an open store is checked; a plan has none, and counts points."""
+    """Return the operation after checking the layers.
+
+    When only planning, `store` is None and the number of pour points is enough.
+    """
     path, points = "", cast("Any", asked.pour_points)
     if store is not None:
         path, codes = str(store.path), open_directions(store, asked.directions)
@@ -298,7 +305,7 @@ def operation_of(store: TileStore | None, asked: Watershed) -> WatershedLabels:
 
 
 def _points(store: TileStore, codes: Layer, given: PlacesLike, asked: Watershed) -> PourPoints:
-    """The pour points, moved to where they are asked to be."""
+    """Return the pour points, snapped if asked for."""
     with naming_nearest(store, asked.directions):
         points = PourPoints.of(codes, given)
     if asked.snap is not None:

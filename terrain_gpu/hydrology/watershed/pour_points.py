@@ -1,4 +1,4 @@
-"""Pour points: the cells at which watersheds end, `PourPoints`."""
+"""Pour points, the cells where watersheds end: `PourPoints`."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ from .snap import distances, most_within
 log = logging.getLogger(__name__)
 
 HOLDS = "pour points"
-"""What the layer of pour points beside one of watersheds holds."""
+"""Recorded as the content of the layer of pour points that belongs to one of watersheds."""
 
 FEW = 10
-"""A pour point that fewer cells drain to is probably not where it should be."""
+"""A pour point that fewer cells drain to is probably misplaced."""
 
 _SQUARE = 512
-"""Around points in squares of this side, in cells, directions are read together."""
+"""Side, in cells, of the squares whose points share one read of directions."""
 
 _REACH = (8, 64, 512)
-"""Cells around a point that does not drain, in which the nearest one that does is looked for."""
+"""Distances, in cells, within which the nearest cell that drains is looked for, in turn."""
 
 
 def points_layer(labels: str) -> str:
-    """Name of the layer of the pour points of watersheds."""
+    """Return the name of the layer of the pour points of watersheds."""
     return f"{labels}_points"
 
 
 def digest(ids: np.ndarray, *columns: np.ndarray) -> str:
     """Return a digest of pour points: their ids, uint32, and further columns, int64."""
-    found = hashlib.sha256(ids.astype("<u4").tobytes())
+    sha = hashlib.sha256(ids.astype("<u4").tobytes())
     for column in columns:
-        found.update(np.ascontiguousarray(column, "<i8").tobytes())
-    return found.hexdigest()
+        sha.update(np.ascontiguousarray(column, "<i8").tobytes())
+    return sha.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class PourPoints:
-    """Pour points in the order of their ids, then of the given cells.
+    """Pour points, sorted by their ids, then by the given cells.
 
     Attributes
     ----------
     ids
-        uint32, 1 .. 2**32 - 2; several may have the same.
+        uint32, from 1 to 2**32 - 2; several points may share an id.
     given, cells
         int64, shape (n, 2): row and column of the given cells, and of those they were moved to.
     """
@@ -70,12 +70,12 @@ class PourPoints:
 
     @classmethod
     def of(cls, codes: Layer, given: PlacesLike) -> PourPoints:
-        """Check what the caller gives.
+        """Read pour points in any form that callers may give.
 
         Raises
         ------
         InputError
-            when there are none, or one is not a cell of the raster.
+            If there are none, or one is outside the raster.
         """
         places = as_places(codes.grid, given, "pour_points")
         if not len(places):
@@ -88,19 +88,19 @@ class PourPoints:
         return len(self.ids)
 
     def refuse_nodata(self, layer: Layer, radius: float | None) -> None:
-        """Check, before the layers that tell it are computed, that each point may drain.
+        """Check that each point is on or near a valid cell, before directions are computed.
 
         Parameters
         ----------
         layer
-            Elevations or directions: cells without a value do not drain.
+            Elevations or directions. Cells that are nodata do not drain.
         radius
-            Points may be moved by this.
+            Distance by which points may be moved; None if they may not.
 
         Raises
         ------
         InputError
-            when there is no cell with a value for a point; names the nearest one.
+            If there is no valid cell for a point. The message names the nearest one.
         """
         none = is_nodata(values_at(layer, *self.cells.T), layer.nodata)
         if radius is not None and none.any():
@@ -108,7 +108,7 @@ class PourPoints:
         if not none.any():
             return
         layer.refuse_if_empty()
-        which = "are nodata" if radius is None else f"have no cell with a value within {radius:g}"
+        which = "are nodata" if radius is None else f"have no valid cell within {radius:g}"
         near = _nearest_of(
             [((layer,), layer.nodata, "with a value")],
             self.cells[none][0].tolist(),
@@ -128,13 +128,13 @@ class PourPoints:
         radius: float,
         expected: np.ndarray | None = None,
     ) -> PourPoints:
-        """Move each point to the cell with the largest, or its expected, sum within a radius.
+        """Move each point to the cell within a radius that has the largest or the expected sum.
 
         Raises
         ------
         InputError
-            when no cell within the radius of a point has a sum; names the nearest one as
-            `refuse_undrained`.
+            If no cell within the radius of a point has a sum. The message names a cell nearby, as
+            for `refuse_undrained`.
         """
         cells, none = most_within(sums, self.given, radius, expected)
         if none.any():
@@ -153,12 +153,12 @@ class PourPoints:
         Raises
         ------
         InputError
-            when one does not; names the nearest cell of a channel, if the store knows channels,
-            or else the nearest that drains.
+            If one does not. The message names the nearest channel cell if the store has a layer of
+            streams, or else the nearest cell that drains.
         """
-        found = values_at(codes, *self.cells.T)
-        to_own_codes(found, codes.nodata)
-        none = found == NOWHERE
+        at_points = values_at(codes, *self.cells.T)
+        to_own_codes(at_points, codes.nodata)
+        none = at_points == NOWHERE
         if none.any():
             codes.refuse_if_empty()
             row, col = self.cells[none][0].tolist()
@@ -181,43 +181,43 @@ class PourPoints:
 
     @cached_property
     def _unique(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The cells, row by row; the place among these of each point; and their least ids."""
+        """The distinct cells in row-major order, the index of each point, and their least ids."""
         row, col = self.cells.T
         _, first, which = np.unique(row << 32 | col, return_index=True, return_inverse=True)
-        return self.cells[first], which, self.ids[first]  # the first has the least id
+        return self.cells[first], which, self.ids[first]  # points are sorted by id
 
     @property
     def places(self) -> np.ndarray:
-        """The cells, each once, row by row; int64, shape (n, 2)."""
+        """The distinct cells in row-major order; int64, shape (n, 2)."""
         return self._unique[0]
 
     @property
     def which(self) -> np.ndarray:
-        """The place of each point in `places`."""
+        """The index of each point in `places`."""
         return self._unique[1]
 
     @property
     def labels(self) -> np.ndarray:
-        """The label of each of `places`: the least id of the points there."""
+        """The label of each of `places`: the smallest id of the points there."""
         return self._unique[2]
 
     @cached_property
     def named(self) -> np.ndarray:
-        """The label of each number that `within` returns; 0 for 0."""
+        """The label for each number that `within` returns, and 0 for number 0."""
         return np.append(np.uint32(0), self.labels)
 
     @property
     def digest(self) -> str:
-        """A digest of the labels and their places."""
+        """A digest of the labels and their cells."""
         return digest(self.labels, self.places)
 
     @property
     def table_digest(self) -> str:
-        """A digest of all points."""
+        """A digest of all points, as their table shows them."""
         return digest(self.ids, self.given, self.cells)
 
     def tell_shared(self) -> None:
-        """Warn of points that share a cell with another."""
+        """Warn of points that share a cell with another point."""
         shared = np.flatnonzero(self.labels[self.which] != self.ids)
         if len(shared):
             names = ", ".join(
@@ -230,7 +230,7 @@ class PourPoints:
             )  # fmt: skip
 
     def tell_small(self, codes: Layer, *, snapped: bool) -> None:
-        """Warn of points that hardly anything drains to, as of those next to the channel."""
+        """Warn of points that few cells drain to, which probably lie next to a channel."""
         counts, which = few_upstream(codes, self.cells), np.unique(self.ids, return_inverse=True)[1]
         of_id = np.bincount(which.ravel(), counts)[which.ravel()]
         small = np.flatnonzero(of_id < FEW)
@@ -256,45 +256,45 @@ class PourPoints:
         )
 
     def within(self, window: Window) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the places in a window: rows and columns within it, and their numbers from 1."""
+        """Return the cells in a window: rows and columns within it, and their numbers from 1."""
         r0, r1, c0, c1 = window
         first, last = np.searchsorted(self.places[:, 0], [r0, r1])
         row, col = self.places[first:last].T
-        here = (col >= c0) & (col < c1)
-        return row[here] - r0, col[here] - c0, np.flatnonzero(here) + first + 1
+        inside = (col >= c0) & (col < c1)
+        return row[inside] - r0, col[inside] - c0, np.flatnonzero(inside) + first + 1
 
 
 def few_upstream(codes: Layer, cells: np.ndarray) -> np.ndarray:
-    """Count what drains to and through each cell, itself included, up to `FEW`."""
-    grid, found = codes.grid, np.zeros(len(cells), np.int64)
+    """Count the cells that drain through each cell, itself included, up to `FEW`."""
+    grid, counts = codes.grid, np.zeros(len(cells), np.int64)
     squares = cells // _SQUARE
     order = np.lexsort(squares.T[::-1])
     starts = np.flatnonzero(np.any(np.diff(squares[order], axis=0, prepend=-1) != 0, axis=1))
-    for here in np.split(order, starts[1:]):
-        (r0, c0), (r1, c1) = cells[here].min(axis=0) - FEW, cells[here].max(axis=0) + FEW + 1
+    for square in np.split(order, starts[1:]):
+        (r0, c0), (r1, c1) = cells[square].min(axis=0) - FEW, cells[square].max(axis=0) + FEW + 1
         r0, c0, r1, c1 = max(r0, 0), max(c0, 0), min(r1, grid.rows), min(c1, grid.cols)
         data = np.pad(codes.read_window(r0, r1, c0, c1), 1, constant_values=NOWHERE)
         to_own_codes(data, codes.nodata)
-        for k in here.tolist():
+        for k in square.tolist():
             upstream = [(int(cells[k, 0]) - r0 + 1, int(cells[k, 1]) - c0 + 1)]
-            for row, col in upstream:  # grows meanwhile
+            for row, col in upstream:  # the list grows in the loop
                 for step in range(8):
                     r, c = row - int(ROW_STEP[step]), col - int(COL_STEP[step])
                     if len(upstream) < FEW and data[r, c] == 1 << step and (r, c) not in upstream:
                         upstream.append((r, c))
-            found[k] = len(upstream)
-    return found
+            counts[k] = len(upstream)
+    return counts
 
 
 @contextmanager
 def naming_nearest(store: TileStore, directions: str) -> Iterator[None]:
-    """Add the nearest channel to errors of pour points outside the raster, if one is known."""
+    """Add the nearest channel to errors about pour points outside the raster, if possible."""
     try:
         yield
     except OutsideError as error:
         if directions not in store:
             raise
-        # What is outside is refused before it could be snapped.
+        # Points outside the raster are rejected before they could be snapped.
         nearest = _nearest(store, open_directions(store, directions), error.cell, remedy="")
         raise OutsideError(f"{error}; {nearest}", error.cell) from None
 
@@ -310,7 +310,7 @@ def _nearest(
     *,
     remedy: str = _remedy(None),
 ) -> str:
-    """The nearest cell of a channel, or else the nearest that drains, and what to do."""
+    """Say which channel cell is nearest, or else which cell that drains, and what to do."""
     drains = NOWHERE if codes.nodata is None else codes.nodata
     layers = (_channels(store, codes), 0, "of a channel"), ((codes,), drains, "that drains")
     return _nearest_of(layers, cell, remedy=remedy, none="drains")
@@ -323,21 +323,23 @@ def _nearest_of(
     remedy: str,
     none: str,
 ) -> str:
-    """The nearest cell of the first kind that has one.
+    """Say which cell is nearest, of the first kind that has one, and what to do.
 
     Parameters
     ----------
     kinds
-        Layers, their value that does not count, and what cells with others are called.
+        For each kind: its layers, the value of cells that do not count, and words for the others.
+    remedy
+        Words for another remedy than moving the point.
     none
-        What no cell does if there is none.
+        Words for what no cell does if there is none.
     """
     for layers, void, name in kinds:
         near = [_nearest_in(layer, *cell, void) for layer in layers]
-        if known := [found for found in near if found is not None]:
-            far, row, col = min(known)
+        if candidates := [one for one in near if one is not None]:
+            far, row, col = min(candidates)
             ((x, y),) = cell_centres(next(iter(layers)).grid, np.array([[row, col]])).tolist()
-            away = f", {far:.6g} away" * bool(remedy)  # not of a point outside the raster
+            away = f", {far:.6g} away" * bool(remedy)  # not for a point outside the raster
             return (
                 f"the cell {name} nearest to the first is row {row}, column {col} (x {x}, y {y})"
                 f"{away}: move it there{remedy}"
@@ -346,8 +348,8 @@ def _nearest_of(
 
 
 def _channels(store: TileStore, codes: Layer) -> list[Layer]:
-    """The layers of streams along these directions that are up to date."""
-    found = []
+    """Return the layers of streams along these directions that are up to date."""
+    channels = []
     for _, layer in store.each():
         with suppress(StoreError):
             if isinstance(layer, StoreError):
@@ -355,17 +357,14 @@ def _channels(store: TileStore, codes: Layer) -> list[Layer]:
             settings = layer.info.get("settings")
             of = settings.get("streams_of") if isinstance(settings, dict) else None
             if of == codes.name and not store.stale(layer):
-                found.append(layer)
-    return found
+                channels.append(layer)
+    return channels
 
 
 def _nearest_in(
     layer: Layer, row: int, col: int, void: float | None
 ) -> tuple[float, int, int] | None:
-    """Distance, row and column of the nearest cell that is not `void`.
-
-    None if all are far.
-    """
+    """Return distance, row and column of the nearest cell that is not `void`, if it is near."""
     grid, found = layer.grid, None
     across, _, down, _ = step_lengths(grid)
     for reach in _REACH:

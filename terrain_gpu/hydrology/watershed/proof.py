@@ -1,11 +1,11 @@
 """Proof that a layer labels watersheds: `verify_watershed`.
 
-Labels are right exactly when
+Labels are right exactly if
 
 1. the pour points are those that were given, by a digest of their labels and cells;
 2. a pour point, or a cell of a link, has its own label;
-3. every other cell that drains has the label of the next one, 0 where there is none, and directions
-   lead round in no circle without a pour point;
+3. every other cell that drains has the label of the next one, 0 if there is none, and directions
+   have no loop without a pour point;
 4. cells that do not drain have the label 0.
 """
 
@@ -44,21 +44,21 @@ def verify_watershed(
     expected
         Digest of the pour points; None for links.
     points
-        How many there are, for the plan.
+        Number of pour points, for the plan.
 
     Returns
     -------
     dict
-        "cells", those with a label, and "points", those with one of their own.
+        The number of "cells" with a label, and of "points": pour points, or cells of links.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a label is wrong, or the pour points are others; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     blocks = _blocks(codes, marks)
     plans = plan_watershed(codes, marks, labels, limits, points=points)
@@ -94,28 +94,28 @@ def verify_watershed(
 def _look(
     ways: BlockWays, marks: Any, given: bool, at: Block, data: list[np.ndarray]
 ) -> tuple[np.ndarray, BlockFlow]:
-    """What is known of a block: its pour points, if they were `given`, and its ways."""
+    """Return the pour points of a block, if points were `given`, and its flow paths."""
     r0, _, c0, _ = ways.blocks.window(*at)
-    stops, found = _ends(data[1], marks), _NO_POINTS
+    stops, points = _ends(data[1], marks), _NO_POINTS
     if given:
-        own = np.argwhere(stops[1:-1, 1:-1])
-        found = np.column_stack((own + np.array((r0, c0)), data[1][tuple(own.T + 1)]))
+        cells = np.argwhere(stops[1:-1, 1:-1])
+        points = np.column_stack((cells + np.array((r0, c0)), data[1][tuple(cells.T + 1)]))
     target, order = ways.within(at, data[0], stops)
-    return found, ways.look(at, data[0], target, order)[1]
+    return points, ways.look(at, data[0], target, order)[1]
 
 
 def _check(
     ways: BlockWays, marks: Any, labels: Any, at: Block, data: list[np.ndarray]
 ) -> tuple[int, int]:
-    """Check the labels of a block; return how many there are, and how many of pour points."""
+    """Check the labels of a block; return the number of labelled cells, and of those at marks."""
     r0, _, c0, c1 = ways.blocks.window(*at)
-    own, stops = data[1], _ends(data[1], marks)
+    stops = _ends(data[1], marks)
     target, _ = ways.within(at, data[0], stops)
-    right = np.where(stops, own, 0)[1:-1, 1:-1].astype(np.int64).ravel()
+    right = np.where(stops, data[1], 0)[1:-1, 1:-1].astype(np.int64).ravel()
     cell = check_labels(data[0], target, data[2], right)
     if cell >= 0:
         row, col = divmod(cell, c1 - c0)
-        what = f"label {data[2][row + 1, col + 1]!s} is not the first one on its way"
+        what = f"label {data[2][row + 1, col + 1]!s} is not the first one on its flow path"
         wrong(labels, what, "label", r0 + row, c0 + col)
     found = data[2][1:-1, 1:-1]
     return int(np.count_nonzero(found)), int(np.count_nonzero(right[target == -1]))
@@ -124,7 +124,7 @@ def _check(
 def plan_watershed(
     codes: Any, marks: Any, labels: Any, limits: Limits, *, points: int = 0
 ) -> list[StreamPlan]:
-    """How both passes stream; the layers that are made need not exist yet."""
+    """Plan both passes; the layers to check need not exist yet."""
     blocks = _blocks(codes, marks)
     worker = blocks.largest(1) * (WAYS_BYTES + 8)
     held = ways_bytes(blocks) + _POINT_BYTES * points
@@ -135,7 +135,7 @@ def plan_watershed(
 
 
 def verify_stored_watershed(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_watershed` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_watershed` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     codes = recorded.input(recorded.get("watershed_of", str))
     open_directions(store, codes.name)
@@ -161,7 +161,7 @@ def verify_stored_watershed(store: TileStore, layer: Layer, limits: Limits) -> d
 
 
 def _blocks(codes: Any, marks: Any) -> Any:
-    """The larger ones; layers that are not made yet have those of the directions."""
+    """Return the larger blocks; layers that do not exist yet have those of the directions."""
     several = [layer.blocks for layer in (codes, marks) if hasattr(layer, "blocks")]
     return max(several, key=lambda one: one.block)
 
@@ -171,12 +171,12 @@ def _reads(codes: Any, marks: Any, labels: Any) -> list[list[Read]]:
     return [inputs, [*inputs, Read(labels, 1)]]
 
 
-def _ends(own: np.ndarray, marks: Any) -> np.ndarray:
-    """Where ways end at a label."""
-    return (own != 0) & ~is_nodata(own, marks.nodata)
+def _ends(labels: np.ndarray, marks: Any) -> np.ndarray:
+    """Return the mask of cells with a mark, where flow paths end."""
+    return (labels != 0) & ~is_nodata(labels, marks.nodata)
 
 
 def _sorted(parts: list[np.ndarray]) -> np.ndarray:
-    """Rows, columns and labels, in row-major order."""
-    found = np.concatenate(parts)
-    return found[np.lexsort((found[:, 1], found[:, 0]))].T
+    """Return rows, columns and labels in row-major order."""
+    points = np.concatenate(parts)
+    return points[np.lexsort((points[:, 1], points[:, 0]))].T

@@ -1,4 +1,4 @@
-"""Points moved to the channel beside them: `most_within`."""
+"""Snap points to a channel nearby: `most_within`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ...store import Layer
 from .snap_kernels import improve
 
 _GROUP = 512
-"""Points in squares of this side, in cells, are moved together."""
+"""Side, in cells, of the squares whose points are moved together."""
 
 _PIECE = 1024
-"""Sums around them are read in squares of this side."""
+"""Side, in cells, of the squares in which sums are read."""
 
 
 def most_within(
@@ -22,20 +22,24 @@ def most_within(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find the cell with the largest sum within a radius of each point.
 
-    Of equal ones the nearest, then the first in row-major order. Distances are between centres of
-    cells, in the unit of `step_lengths`; see `distances`.
+    On a tie, it is the nearest one, then the first in row-major order. Distances are between cell
+    centres, in the unit of `step_lengths`; see `distances`.
 
     Parameters
     ----------
     points
         int64, shape (n, 2): rows and columns.
+    radius
+        The largest distance, in the unit of `step_lengths`.
     expected
-        float64: instead of the largest sum, the one that differs least from that of each point.
+        float64, shape (n,): find the sum closest to this one instead of the largest.
 
     Returns
     -------
-    cells, none
-        int64, shape (n, 2); and for which points there is no cell with a sum.
+    cells
+        int64, shape (n, 2): rows and columns.
+    none
+        bool, shape (n,): points with no sum within the radius.
     """
     grid = sums.grid
     steps = step_lengths(grid)[::2].copy()
@@ -45,26 +49,26 @@ def most_within(
     order = np.lexsort(tuple(points.T // _GROUP)[::-1])
     squares = points[order] // _GROUP
     starts = np.flatnonzero(np.any(np.diff(squares, axis=0, prepend=-1) != 0, axis=1))
-    for here in np.split(order, starts[1:]):
-        r0, c0 = points[here].min(axis=0)
-        r1, c1 = points[here].max(axis=0) + 1
-        more = _steps(radius, down.min(), grid.rows)
-        r0, r1 = max(r0 - more, 0), min(r1 + more, grid.rows)
-        more = _steps(radius, across[r0:r1].min(), grid.cols)
-        c0, c1 = max(c0 - more, 0), min(c1 + more, grid.cols)
+    for group in np.split(order, starts[1:]):
+        r0, c0 = points[group].min(axis=0)
+        r1, c1 = points[group].max(axis=0) + 1
+        margin = _steps(radius, down.min(), grid.rows)
+        r0, r1 = max(r0 - margin, 0), min(r1 + margin, grid.rows)
+        margin = _steps(radius, across[r0:r1].min(), grid.cols)
+        c0, c1 = max(c0 - margin, 0), min(c1 + margin, grid.cols)
         for row in range(r0, r1, _PIECE):
             for col in range(c0, c1, _PIECE):
                 corner = np.array((row, col, grid.cols))
                 data = sums.read_window(row, min(row + _PIECE, r1), col, min(col + _PIECE, c1))
                 good = ~is_nodata(data, sums.nodata)
-                known = data, expected, good, corner, points, here
-                improve(*known, radius, steps, best, away, cells)
+                piece = data, expected, good, corner, points, group
+                improve(*piece, radius, steps, best, away, cells)
     none = cells < 0
     return np.stack(np.divmod(np.where(none, 0, cells), grid.cols), axis=1), none
 
 
 def distances(grid: GridSpec, row: int, col: int, cells: np.ndarray) -> np.ndarray:
-    """Distances of cells from one, over which steps are as long as on average at both."""
+    """Return the distances of cells from one; step lengths are averaged over the two rows."""
     across, _, down, _ = step_lengths(grid)
     rows = cells[:, 0]
     return np.hypot(
@@ -74,5 +78,5 @@ def distances(grid: GridSpec, row: int, col: int, cells: np.ndarray) -> np.ndarr
 
 
 def _steps(radius: float, length: float, most: int) -> int:
-    """How many steps of a length lie within a radius, and no more than `most`."""
+    """Return the number of steps of a length that cover a radius, at most `most`."""
     return most if radius >= length * most else int(radius / length) + 1

@@ -1,4 +1,4 @@
-"""Tables of watersheds: of pour points, `PointRows`, and of links, `LinkRows`."""
+"""Tables of the watersheds of pour points, `PointRows`, and of links, `LinkRows`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ...grid import GridSpec, cell_centres
 from ...store import Layer
 from ..along_flow.basin_table import CELLS, EDGE, UNITS
 from ..along_flow.kernels import join_upstream
-from ..common.flow_loops import circle
+from ..common.flow_loops import loop_error
 from .pour_points import PourPoints
 
 LINK_BYTES = 280
-"""Of a link in a block, while all are joined; before that, `_HELD_BYTES`."""
+"""Bytes per link in a block while all are joined; `_HELD_BYTES` before that."""
 _HELD_BYTES = 32
 PLANNED_LINKS = 1 << 15
 
 _ROWS = 1 << 15
-"""Rows written at a time."""
+"""Number of rows written at a time."""
 
 Columns = dict[str, np.ndarray]
 
@@ -62,21 +62,26 @@ class PointRows:
         self._following[ends - 1] = beyond - 1
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
-        """Yield the table, some rows at a time; at least once, even without rows."""
+        """Yield the table in parts, at least one even if it has no rows.
+
+        Raises StoreError if pour points drain to each other in a loop.
+        """
         points, total = self._points, self._sums.copy()
         for sums in total:
             waiting = np.empty_like(self._following)
             end = join_upstream(self._following, waiting, sums, True)
             if end >= 0:
-                raise circle(self._layer, *points.places[end].tolist())
-        labels = np.append(points.labels, np.uint32(0)).astype(np.int64)  # the last one for none
+                raise loop_error(self._layer, *points.places[end].tolist())
+        labels = np.append(points.labels, np.uint32(0)).astype(
+            np.int64
+        )  # the last entry stands for none
         for start in range(0, max(len(points), 1), _ROWS):
-            here = slice(start, start + _ROWS)
-            which, cells = points.which[here], points.cells[here]
+            rows = slice(start, start + _ROWS)
+            which, cells = points.which[rows], points.cells[rows]
             own, whole = self._sums[:, which], total[:, which]
-            given, at = cell_centres(grid, points.given[here]).T, cell_centres(grid, cells).T
+            given, at = cell_centres(grid, points.given[rows]).T, cell_centres(grid, cells).T
             yield {
-                "id": points.ids[here].astype(np.int64),
+                "id": points.ids[rows].astype(np.int64),
                 "label": labels[which],
                 "given_x": given[0],
                 "given_y": given[1],
@@ -102,7 +107,7 @@ class LinkRows:
     links, codes
         The layers of links and directions, for messages.
     room
-        The memory that the run has, with `PLANNED_LINKS` in it.
+        The memory available to the run, with `PLANNED_LINKS` planned.
     """
 
     def __init__(self, links: Layer, codes: Layer, room: Growing) -> None:
@@ -147,32 +152,32 @@ class LinkRows:
         several, *counts = map(np.concatenate, zip(*self._parts, strict=True))
         labels, which = np.unique(several, return_inverse=True)
         sums = np.zeros((3, len(labels)), np.int64)
-        for total, own in zip(sums, counts, strict=True):
-            np.add.at(total, which, own)
+        for total, of_block in zip(sums, counts, strict=True):
+            np.add.at(total, which, of_block)
         ends, cells, beyond = map(np.concatenate, zip(*self._ends, strict=True))
         order = np.lexsort((cells, ends))
         ends, first = np.unique(ends[order], return_index=True)
         if len(ends) < len(labels):
-            raise circle(self._codes, *self._first_cell(np.setdiff1d(labels, ends)[0]))
+            raise loop_error(self._codes, *self._first_cell(np.setdiff1d(labels, ends)[0]))
         last = order[first]
         for start in range(0, max(len(labels), 1), _ROWS):
-            here = slice(start, start + _ROWS)
-            at = np.stack(np.divmod(cells[last[here]], grid.cols), axis=1)
+            rows = slice(start, start + _ROWS)
+            at = np.stack(np.divmod(cells[last[rows]], grid.cols), axis=1)
             x, y = cell_centres(grid, at).T
             yield {
-                "label": labels[here],
+                "label": labels[rows],
                 "row": at[:, 0],
                 "col": at[:, 1],
                 "x": x,
                 "y": y,
-                "cells": sums[0, here],
-                "area": sums[1, here] * unit,
-                "edge_cells": sums[2, here],
-                "downstream": beyond[last[here]],
+                "cells": sums[0, rows],
+                "area": sums[1, rows] * unit,
+                "edge_cells": sums[2, rows],
+                "downstream": beyond[last[rows]],
             }
 
     def _first_cell(self, label: int) -> tuple[int, int]:
-        """Find a cell of a link that has no end."""
+        """Return the first cell of a link."""
         for at in self._links.blocks.ids():
             window = self._links.blocks.window(*at)
             for row, col in np.argwhere(self._links.read_window(*window) == label)[:1].tolist():
