@@ -1,4 +1,4 @@
-"""Arrays wrapped as layers, so that operations run on arrays as they do on stores."""
+"""Arrays wrapped as layers, so that operations run on arrays as on stores."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ArrayLayer:
         )
 
     def refuse_if_empty(self) -> None:
-        """Refuse an array without a value, like `Layer.refuse_if_empty`."""
+        """Reject an array that is all nodata, like `Layer.refuse_if_empty`."""
         parts = (self._part(*at) for at in self.blocks.ids())
         if all(is_nodata(part, self.nodata).all() for part in parts):
             raise InputError(f"{self.name}: no cell has a value; check the array and its nodata")
@@ -96,5 +96,5 @@ class ArrayLayer:
 
 
 def fitting_block(rows: int, cols: int) -> int:
-    """Return the side of the blocks for an array of this shape."""
+    """Return the block size for an array of this shape."""
     return min(DEFAULT_BLOCK, max(TILE, 1 << (max(rows, cols) - 1).bit_length()))

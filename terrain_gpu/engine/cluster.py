@@ -1,9 +1,9 @@
 """The engine of a Dask cluster: workers with access to the store solve blocks.
 
-Messages contain the operation (a few words) and what blocks need to know about each other, but
+Messages contain the operation (a few bytes) and what blocks need to know about each other, but
 never cells. Workers write blocks and return the manifest lines that record them; only the process
-of the run appends these to the manifest. So a task may run twice, or a worker die at any moment:
-each block is recorded once, by the first result, and both wrote the same bytes.
+of the run appends these to the manifest. A task may therefore run twice, or a worker die at any
+moment: each block is recorded once, by the first result, and both tasks wrote the same bytes.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TASK_SECONDS = 0.2
-"""Target duration of a task with small blocks: each costs the driver one to some milliseconds."""
+"""Target seconds of a task with small blocks; each costs the driver some milliseconds."""
 MOST_BLOCKS = 256
-"""Most blocks of a task."""
+"""Largest number of blocks in a task."""
 
 LARGE = 1 << 16
-"""Bytes from which on what is the same for all tasks is not sent with each."""
+"""Size, in bytes, above which data shared by all tasks are not sent with each."""
 
 TOGETHER = 0.01
-"""Seconds in which further results may come, after which new tasks are sent together."""
+"""Seconds to wait for further results before new tasks are sent together."""
 
 WAIT, LOOK = 30.0, 2.0
 """Seconds to wait for a worker, and between counts of the workers."""
@@ -90,9 +90,9 @@ class Cluster:
     Raises
     ------
     ClusterError
-        when there is no worker, or a worker that does not meet the requirements.
+        If there is no worker, or a worker does not meet the requirements.
     StoreError
-        when a worker cannot read a store in object storage.
+        If a worker cannot read a store in object storage.
     """
 
     remote = True
@@ -106,7 +106,7 @@ class Cluster:
         self.figures, self._run_id = Figures(), uuid.uuid4().hex
         self._looked, self._alone, self._chosen = -math.inf, 0.0, False
         self._where, self._room = address_of(client), dict[str, Facts]()
-        # Wait for workers: the cluster may have been started a moment ago.
+        # Wait for workers, since the cluster may have just been started.
         while not (workers := self._look()):
             time.sleep(0.05)
         self.threads = max(worker["nthreads"] for worker in workers.values())
@@ -129,14 +129,14 @@ class Cluster:
         return {"workers": self.workers, "threads": self.slots, **self.figures.as_dict()}
 
     def limit(self, memory_limit: int | str | None) -> int:
-        """Return the memory limit of each process; when None, at most each worker's share."""
+        """Return the memory limit of each process; None means at most the share of each worker."""
         if memory_limit is None:
             self._chosen = True
             return min(default_memory_limit(), self._least)
         return limit_of(memory_limit)
 
     def plan(self, operation: Operation, machine: Machine) -> StreamPlan:
-        """Plan for each process; the limit holds for one process, Dask included.
+        """Plan for each process. The limit applies to one process, Dask included.
 
         A worker with a GPU reads and writes with its share of the host's processors.
         """
@@ -186,13 +186,13 @@ class Cluster:
             raise
 
     def _require(self, plan: StreamPlan) -> None:
-        """Refuse workers that have less memory than a plan; those that join later, too."""
+        """Reject workers with less memory than the plan needs, also those that join later."""
         self._needs = self._needs._replace(memory=plan.worker_memory or plan.memory)
         for address, room in self._room.items():
             refuse(address, room, self._needs)
 
     def spare(self, plan: StreamPlan) -> int:
-        """Return the bytes that every worker may use beyond a plan; require that they may."""
+        """Return the bytes that every worker may use in addition to a plan, and require them."""
         used = plan.worker_memory or plan.memory
         room = min(plan.memory_limit, self._least)
         self._require(replace(plan, worker_memory=max(room, used)))
@@ -239,16 +239,16 @@ class Cluster:
     def check(
         self, plan: StreamPlan, checks: Any, items: Iterator[tuple[Any, list[Any]]]
     ) -> Generator[tuple[Any, Any], None, None]:
-        """Yield blocks, or windows, and what is found in them; checked in the workers.
+        """Yield blocks or windows with the results of their checks in the workers.
 
-        `checks` are `proof.Checks`, or have the same methods.
+        `checks` is a `proof.Checks`, or has the same methods.
         """
         self._require(plan)
         yield from self._run(check_each, pickle.dumps(ProofJob(checks, self._run_id)), items)
 
     @contextmanager
     def lend(self, run: Run, names: Iterable[str]) -> Iterator[LentToWorkers]:
-        """Lend writers to the workers, see `run.Engine`."""
+        """Lend writers to the workers; see `run.Engine`."""
         writers = [run.writers[name] for name in names]
         with self._lent(run, run.operation.phases[-1], writers) as packed:
             yield LentToWorkers(self, packed, writers)
@@ -260,7 +260,7 @@ class Cluster:
             yield pickle.dumps(Job(run.operation, phase, run.folder, [], run.plan, self._run_id))
             return
         folder, seen = lent_folder(run.spill), self._needs.folder
-        # Other hosts may have a folder of the same name as the store's; they have none like this.
+        # Other hosts may have a folder with the name of the store's folder, but not one like this.
         self._needs = self._needs._replace(folder=str(folder))
         try:
             lent = [writer.lent(folder) for writer in writers]
@@ -270,7 +270,7 @@ class Cluster:
             withdraw(folder)
 
     def _look(self) -> dict[str, Any]:
-        """Return the present workers; raise if there have been none for too long."""
+        """Return the current workers; raise an error if there have been none for too long."""
         found = query(self.client, lambda: self.client.scheduler.identity(n_workers=-1))
         self._looked, workers = time.monotonic(), found["workers"]
         if workers:
@@ -283,13 +283,13 @@ class Cluster:
             log.warning("%s: no worker yet; waiting for %g s in all", self._where, WAIT)
         elif self._looked - self._alone > WAIT:
             start = f"there is no worker; start some (dask worker {self._where})"
-            # Before the first answer of workers, nothing has begun.
-            more = f"; {RESUME}" if self._room else ""
-            raise ClusterError(f"{self._where}: {start}{more}")
+            # Before the first answer from workers, there is nothing to resume.
+            resume = f"; {RESUME}" if self._room else ""
+            raise ClusterError(f"{self._where}: {start}{resume}")
         return workers
 
     def ask(self, function: Callable[..., Any], *given: Any) -> dict[str, Any]:
-        """Return what a function returns, or raises, in each worker, by address."""
+        """Call a function in each worker; return results or exceptions by worker address."""
         call = partial(self.client.run, function, *given, on_error="return", asynchronous=True)
         try:
             answers = answer_of(self.client, call, ANSWER)
@@ -299,7 +299,7 @@ class Cluster:
                 f"{address_of(self.client)}: a worker does not answer; stop it, or wait until "
                 "the scheduler removes it"
             ) from None
-        # A worker may die at any moment.
+        # Workers may die at any moment.
         found = {at: one for at, one in answers.items() if not isinstance(one, OSError)}
         for address, answer in found.items():
             if isinstance(answer, Exception):
@@ -310,7 +310,7 @@ class Cluster:
         return found
 
     def _ask(self, workers: dict[str, Any]) -> dict[str, Facts]:
-        """Query each worker; memory shared by several processes is divided between them."""
+        """Query each worker. Memory shared by several processes is divided among them."""
         wanted, folder, store = self._needs.version, self._needs.folder, self._needs.store
 
         async def ask() -> tuple[Any, ...]:  # pickled by value: workers may lack the package
@@ -366,7 +366,7 @@ class Cluster:
         self.figures.began(first, processor, done)
 
     def _next(self, ready: SimpleQueue[Any]) -> list[Any]:
-        """Wait for a finished task; none after checking for new and lost workers."""
+        """Wait for finished tasks; return none after a check for new and lost workers."""
         wait = self._looked + LOOK - time.monotonic()
         if wait > 0:
             with suppress(Empty):
@@ -380,7 +380,7 @@ class Cluster:
         """Count the tasks that were reassigned because their worker had died."""
 
         def count(dask_scheduler: Any) -> int:
-            # Of all together, it keeps only the last 1000, and each result is one.
+            # It keeps only the last 1000 events of all kinds, and each result is one.
             return sum(
                 key.startswith(name)
                 for topic, events in dask_scheduler.get_events().items()
@@ -394,7 +394,7 @@ class Cluster:
 
     @property
     def _link(self) -> str:
-        """The address of Dask's dashboard."""
+        """Return the address of Dask's dashboard."""
         from distributed.utils import format_dashboard_link
 
         found = query(self.client, lambda: self.client.scheduler.identity(n_workers=0))
@@ -404,7 +404,7 @@ class Cluster:
 
 
 class LentToWorkers:
-    """Work of the workers with writers, see `run.Loan`. Their records are of this process."""
+    """Work by workers that have writers; see `run.Loan`. This process records what they write."""
 
     def __init__(self, cluster: Cluster, packed: bytes, writers: list[Any]) -> None:
         self.cluster, self.packed, self.writers = cluster, packed, writers
@@ -420,7 +420,7 @@ class LentToWorkers:
     def converse(
         self, give: Callable[[str, Collection[str]], Any], waiting: int = 0
     ) -> Generator[tuple[str, Any], None, None]:
-        """Yield workers and results of what is given to them: functions and items."""
+        """Yield workers and the results of the functions and items given to them."""
         cluster, tasks = self.cluster, Tasks(self.cluster, write_each, self.packed)
 
         def give_all() -> None:
@@ -432,7 +432,7 @@ class LentToWorkers:
 
         def more() -> None:
             give_all()
-            if not (tasks.running or tasks.unsent):  # workers may have gone, and others come
+            if not (tasks.running or tasks.unsent):  # workers may have left and others joined
                 while not cluster._look():
                     time.sleep(LOOK / 10)
                 give_all()
@@ -446,17 +446,17 @@ class LentToWorkers:
 
 
 class Tasks:
-    """The tasks of a phase: what is under way, and in which workers.
+    """The tasks of a phase that are in progress, and their workers.
 
     Attributes
     ----------
     running
-        Futures, with the number and the pickle of items, and the worker that each was meant for
-        ("" for any).
+        Futures, each with the number and the pickle of its items, and the worker that it was meant
+        for ("" for any).
     unsent
-        What was submitted and not sent yet, by worker.
+        Tasks that were submitted but not sent yet, by worker.
     of_worker
-        The number of all these tasks by worker.
+        The number of all these tasks, by worker.
     """
 
     def __init__(
@@ -472,7 +472,7 @@ class Tasks:
         self._shared: Any = None
 
     def submit(self, items: list[Any], worker: str = "") -> None:
-        """Submit a task; another worker does it if this one dies."""
+        """Submit a task. If this worker dies, another one does it."""
         self._submit(len(items), pickle.dumps(items), worker)
 
     def _submit(self, count: int, sent: bytes, worker: str = "") -> None:
@@ -480,9 +480,10 @@ class Tasks:
         self.of_worker[worker] += 1
 
     def shared(self, tasks: int) -> Any:
-        """What is the same for all tasks: pickled, or where large, of a task that returns this.
+        """Return the data shared by all tasks: pickled or, if large, the future of a task.
 
-        Workers fetch its result once. It is lost with none of them: Dask does the task again.
+        Workers fetch the result of that task once. If it is lost with a worker, Dask repeats the
+        task.
         """
         if len(self.packed) <= LARGE:
             self.cluster.figures.bytes_sent += tasks * len(self.packed)
@@ -495,7 +496,7 @@ class Tasks:
         return self._shared
 
     def _send(self) -> None:
-        """Send what was submitted; tasks for the same worker together, which Dask does faster."""
+        """Send the submitted tasks, those for the same worker together, which is faster in Dask."""
         figures, client = self.cluster.figures, self.cluster.client
         for worker, some in self.unsent.items():
             keys = []
@@ -513,7 +514,7 @@ class Tasks:
         self.unsent.clear()
 
     def _fetch(self, future: Any) -> None:
-        """Fetch a result when it comes. One after the other, each would take some milliseconds."""
+        """Fetch a result as soon as it is ready; one by one, each would take some milliseconds."""
         client = self.cluster.client
         fetched = asyncio.run_coroutine_threadsafe(
             client.gather(future, asynchronous=True), client.loop.asyncio_loop
@@ -521,9 +522,9 @@ class Tasks:
         fetched.add_done_callback(lambda fetched: self.ready.put((future, fetched)))
 
     def _send_again(self) -> None:
-        """Send tasks to any worker whose own is gone since the last call.
+        """Send the tasks of workers that have left since the last call to any other worker.
 
-        The scheduler does so itself, except when there was no worker at all at that moment.
+        The scheduler does this itself, except if there was no worker at all at that moment.
         """
         present = self.cluster.present
         gone = {f for f, (_, _, worker) in self.running.items() if worker and worker not in present}
@@ -542,7 +543,7 @@ class Tasks:
     def results(
         self, more: Callable[[], None]
     ) -> Generator[tuple[list[Any], Told, int], None, None]:
-        """Yield results, figures and numbers of items of tasks, which `more` submits."""
+        """Yield results, figures and numbers of items of the tasks that `more` submits."""
         cluster = self.cluster
         with dask_errors(cluster.client):
             try:
@@ -553,7 +554,7 @@ class Tasks:
                         break
                     if not (found := cluster._next(self.ready)):
                         self._send_again()
-                    elif len(self.running) > cluster.slots:  # no worker waits for the next task
+                    elif len(self.running) > cluster.slots:  # no worker is idle
                         time.sleep(TOGETHER)
                         while len(found) < cluster.slots and not self.ready.empty():
                             found.append(self.ready.get())

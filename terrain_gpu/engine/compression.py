@@ -1,4 +1,4 @@
-"""Choose how the layers that a run writes are compressed."""
+"""Choose the compression of the layers that a run writes."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ log = logging.getLogger(__name__)
 
 FAST = "blosc-lz4"
 CODING = 1000 * MB
-"""Bytes that a processor codes with `FAST` in a second, see scripts/bench_codecs.py."""
+"""Bytes that a processor compresses with `FAST` per second; see scripts/bench_codecs.py."""
 SAVED = 0.5
-"""Part of the bytes that `FAST` saves, at least, of most layers."""
+"""Share of the bytes that `FAST` saves at least, for most layers."""
 SMALL = 64 * MB
-"""Layers up to this size are not worth a measurement."""
+"""Layers up to this size, in bytes, are not worth a measurement."""
 PIECES = 4, 4, 8, 16
-"""MB that are written to measure a disk, until it is known to be fast."""
+"""Amounts of MB written in turn to measure a disk, until it proves to be fast."""
 
 
 def outputs_of(
     operation: Operation, compress: str | None, threads: int, *, resume: bool
 ) -> list[Any]:
-    """Return the outputs of an operation, layers with their compression.
+    """Return the outputs of an operation, with the compression of layers set.
 
     Parameters
     ----------
     compress
-        A name in `store.coding.NAMES`; "auto"; "none" or None. Where the operation itself
-        determines the compression, that stays.
+        A name in `store.coding.NAMES`, "auto", "none" or None. A compression that the operation
+        itself sets is kept.
     resume
-        Whether "auto" keeps what the run that is resumed chose.
+        Whether "auto" keeps the choice of the run that is resumed.
     """
     found: list[Any] = list(operation.outputs)
     name = None if compress == "none" else compress
@@ -69,7 +69,7 @@ def outputs_of(
 
 
 def refuse_for_arrays(compress: str | None) -> None:
-    """Refuse a compression of results that are arrays."""
+    """Reject compression of results that are arrays."""
     if compress not in (None, "none"):
         raise refused(
             "compress",
@@ -80,19 +80,19 @@ def refuse_for_arrays(compress: str | None) -> None:
 
 
 def told_of(compress: str | None, layers: Mapping[str, Layer]) -> dict[str, Any]:
-    """Return how layers were compressed, for the report, if that was asked for."""
+    """Return the compression of layers for the report, if it was requested."""
     return {"compress": {n: layer.compress for n, layer in layers.items()}} if compress else {}
 
 
 def chosen(store: str | os.PathLike[str], size: int, threads: int) -> str | None:
-    """Choose `FAST` where it saves more time of the disk than of the processors, else None.
+    """Choose `FAST` if it saves more disk time than it costs processor time, else None.
 
     Parameters
     ----------
     size
         Bytes of the layer's cells.
     threads
-        Number of threads that code.
+        Number of threads that compress.
     """
     root = absolute(store)
     if isinstance(root, ObjectPath):
@@ -113,11 +113,11 @@ def chosen(store: str | os.PathLike[str], size: int, threads: int) -> str | None
 
 
 def write_rate(folder: Path, enough: float) -> float:
-    """Measure how many bytes the disk of a folder writes in a second, durably.
+    """Measure how many bytes per second the disk of a folder writes durably.
 
-    A few MB show that a disk is fast. Where they take longer than at the rate `enough`, more are
-    written, so that neither the delay of a request nor another program's counts; the best rate is
-    returned, 0 where nothing can be written. Done once in a process for every folder and rate.
+    A few MB show that a disk is fast. If they are written more slowly than at the rate `enough`,
+    larger amounts follow, so that neither latency nor another program spoils the result. Returns
+    the best rate, 0 if nothing can be written. Measured once per process for every folder and rate.
     """
     while not folder.exists():
         folder = folder.parent

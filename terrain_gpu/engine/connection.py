@@ -1,4 +1,4 @@
-"""The connection to a Dask cluster: what starts it, and questions that end if nobody answers."""
+"""The connection to a Dask cluster: how it is opened, and queries that time out."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 from ..arguments import MOST_DEVICES, Devices
 from ..errors import ClusterError, InputError
+from ..plurals import counted
 from .forks import without_interrupts, without_pandas
 from .machine import BASELINE, MB, available_threads, machine_memory
 from .plan import format_size
@@ -25,47 +26,48 @@ CONNECT = 30.0
 """Seconds to wait for the scheduler."""
 
 GREET, SAY = 10.0, 2.0
-"""Seconds to wait for its first answer, and until this is told."""
+"""Seconds to wait for the scheduler's first answer, and before a warning."""
 
 POLL = 0.1
 """Seconds between checks of the connection while the driver waits for the scheduler."""
 
 DEATHS = 10
-"""Workers that may die during a task before the task is taken for the cause."""
+"""Number of workers that may die during a task before the task is considered the cause."""
 
 OVERHEAD = 60 * MB
-"""Memory of Dask in each process."""
+"""Bytes that Dask takes in each process."""
 
 RESOURCE = "GPU"
 """The Dask resource by which a worker announces that it has a GPU."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 LOG = "distributed.admin.low-level-log-length"
-"""Dask's setting of the messages that it keeps of each stream, of 1 MB at most, and of events."""
+"""Dask's settings for the messages of up to 1 MB that it keeps for each stream, and for events."""
 EVENTS = 1000
-"""Events that the scheduler of --workers keeps: those of a worker tell what died with it."""
+"""Number of events that the scheduler of --workers keeps; they explain the death of workers."""
 
 FILES, FILES_OF_WORKER = 64, 16
-"""Files and connections that this process may have open: measured 18, and 9 for each worker."""
+"""Open files and connections of this process, fixed and per worker; measured: 18 and 9."""
 
 RESUME = "--resume continues, also on one machine"
 
 
 def address_of(client: Any) -> str:
-    """Return the address of a client's scheduler, as other processes know it."""
+    """Return the address of a client's scheduler for other processes."""
     own = getattr(getattr(client, "cluster", None), "scheduler_address", "")
     return own or getattr(getattr(client, "scheduler", None), "address", "")
 
 
 def answer_of(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> Any:
-    """Return the result of one of Dask's coroutines, which may wait for ever by themselves.
+    """Return the result of one of Dask's coroutines, which may never return by themselves.
 
     Raises
     ------
     TimeoutError
-        when this process, unless suspended, has waited so many seconds.
+        If there is no answer within this number of seconds, not counting time that this process was
+        suspended.
     ClusterError
-        when the connection is lost; Dask may restore it, but not the tasks.
+        If the connection is lost. Dask may restore it, but not the tasks.
     """
     from distributed.comm import CommClosedError
 
@@ -89,7 +91,7 @@ def answer_of(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds
 
 
 def query(client: Any, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Return the scheduler's answer to a call; raise if it does not answer."""
+    """Return the scheduler's answer to a call; raise ClusterError if there is none."""
     try:
         return answer_of(client, call, CONNECT)
     except TimeoutError:
@@ -112,10 +114,11 @@ def dask_errors(client: Any) -> Iterator[None]:
     try:
         yield
     except KilledWorker as error:
+        deaths = counted(error.allowed_failures + 1, "worker")
         raise ClusterError(
-            f"{where}: a task was given up after the death of its worker "
-            f"({error.allowed_failures + 1} in all); check that the hosts have the memory of "
-            f"--memory-limit, and that terrain_gpu is installed there; {RESUME}"
+            f"{where}: Dask gave up on a task after {deaths} that ran it had died; check that the "
+            "hosts have the memory of --memory-limit, and that terrain_gpu is installed there; "
+            f"{RESUME}"
         ) from error
     except (CommClosedError, CancelledError, ClosedClientError) as error:
         raise ClusterError(f"{where}: the scheduler is gone; {RESUME}") from error
@@ -130,12 +133,14 @@ def open_client(
     Parameters
     ----------
     device
-        The GPUs of --workers, one for each; None to start workers without.
+        The GPUs of --workers, one for each; None to start workers without GPUs.
 
     Raises
     ------
     ClusterError
-        when the scheduler does not answer, or Dask is not installed.
+        If the scheduler does not answer, or Dask is not installed.
+    InputError
+        If options contradict each other, or the machine cannot start this number of workers.
     """
     if workers is None and scheduler is None:
         yield None
@@ -176,7 +181,7 @@ def open_client(
                         n_workers=0,
                         threads_per_worker=1,
                         processes=True,
-                        # The plan keeps the limit; Dask's own would kill workers that obey it.
+                        # The plan observes the limit; Dask's own limit would kill such workers.
                         memory_limit=0,
                         dashboard_address="127.0.0.1:0",
                         # It would silence handlers that the logger shares. See `preload`.
@@ -185,13 +190,13 @@ def open_client(
                     )
                 stack.enter_context(cluster)
                 for k, more in enumerate(own):
-                    # The server that they are forked from may be older than a variable.
+                    # The server that workers are forked from may be older than a variable.
                     how = {**cluster.new_spec["options"], "env": {**os.environ, **more}}
                     how |= {"resources": {RESOURCE: 1}} if more else {}
                     cluster.worker_spec[k] = {**cluster.new_spec, "options": how}
                 cluster.sync(cluster._correct_state)
-                # Between client and scheduler, which share a process, objects pass as they are.
-                inproc.global_manager._ip = "127.0.0.1"  # it would ask the network
+                # Client and scheduler share a process, so they can exchange objects directly.
+                inproc.global_manager._ip = "127.0.0.1"  # else it would query the network
                 cluster.sync(cluster.scheduler.listen, "inproc://", allow_offload=False)
             address = cluster.scheduler.listeners[-1].contact_address
             client = Client(address, loop=cluster.loop, set_as_default=False)
@@ -205,14 +210,14 @@ def _client_of(scheduler: str) -> Any:
 
     connection = _connection_settings(scheduler)
     try:
-        # Dask's client would wait for ever for one that is stopped.
+        # Dask's client would wait forever for a scheduler that is stopped.
         asyncio.run(asyncio.wait_for(_greet(scheduler, connection), GREET))
     except (OSError, ValueError):
         raise ClusterError(
             f"{scheduler}: no scheduler answers within {GREET:g} s; start one (dask "
             "scheduler), or check host and port"
         ) from None
-    except Exception as error:  # Dask takes any bytes for a message
+    except Exception as error:  # Dask treats any bytes as a message
         raise ClusterError(
             f"{scheduler}: what answers there is not a Dask scheduler "
             f"({type(error).__name__}); check host and port"
@@ -227,13 +232,13 @@ def _client_of(scheduler: str) -> Any:
 
 
 def _check_number(workers: int) -> None:
-    """Refuse more workers than the machine has memory for, and warn of more than processors."""
+    """Reject more workers than the machine has memory for; warn of more workers than processors."""
     least, memory, processors = BASELINE + OVERHEAD, machine_memory(), available_threads()
     if workers * least > memory:
         fewer = min(processors, memory // least)
         raise InputError(
             f"--workers {workers}: they need {format_size(workers * least)} before they compute, "
-            f"and there are {format_size(memory)}; "
+            f"but there are only {format_size(memory)}; "
             + (f"start {fewer}" if fewer else "compute without them")
         )
     if workers > processors:
@@ -241,15 +246,15 @@ def _check_number(workers: int) -> None:
 
 
 def _allow_files(workers: int) -> None:
-    """Let this process open as many files as the connections to its workers need.
+    """Raise this process's limit of open files to what connections to its workers need.
 
-    Without them, Dask would wait for ever.
+    With too low a limit, Dask would wait forever.
     """
     needed = FILES + FILES_OF_WORKER * workers
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= hard < needed:
         raise InputError(
-            f"--workers {workers}: needs {needed} open files and connections, and the limit is "
+            f"--workers {workers}: needs {needed} open files and connections, but the limit is "
             f"{hard}; raise it (ulimit -n {needed}), or start fewer workers"
         )
     if 0 <= soft < needed:
@@ -257,9 +262,9 @@ def _allow_files(workers: int) -> None:
 
 
 def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:
-    """Return the variable that shows each worker its GPU, and no other.
+    """Return the environment variable that lets each worker see its GPU and no other.
 
-    Whether these GPUs exist is asked later, in the workers: this process does not load CUDA.
+    Workers check later whether these GPUs exist; this process does not load CUDA.
     """
     shown = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
     names = shown or list(map(str, range(MOST_DEVICES)))
@@ -273,14 +278,14 @@ def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:
         names = [names[k] for k in numbers]
     if len(names) < workers:
         raise InputError(
-            f"--workers {workers}: each needs a GPU of its own, and --device or {VISIBLE} names "
+            f"--workers {workers}: each needs a GPU of its own, but --device or {VISIBLE} names "
             f"{len(names)}; start {len(names)}, or use --backend cpu"
         )
     return [{VISIBLE: name} for name in names[:workers]]
 
 
 def _connection_settings(scheduler: str) -> dict[str, Any]:
-    """What Dask needs to connect to an address; refuse what cannot be one of a scheduler."""
+    """Return the settings for a connection to an address; reject what is not a scheduler's."""
     from distributed.comm.registry import get_backend
     from distributed.security import Security
 
@@ -309,7 +314,7 @@ def _connection_settings(scheduler: str) -> dict[str, Any]:
 
 
 async def _greet(scheduler: str, settings: dict[str, Any]) -> None:
-    """Return when a scheduler has answered."""
+    """Wait for the first answer of a scheduler."""
     from distributed.core import rpc
 
     async with rpc(scheduler, timeout=GREET, connection_args=settings) as remote:
@@ -321,7 +326,7 @@ async def _greet(scheduler: str, settings: dict[str, Any]) -> None:
 
 @contextmanager
 def _closing(client: Any) -> Iterator[Any]:
-    """Close a client, which may take long if the scheduler does not answer."""
+    """Close a client at the end, even if the scheduler does not answer."""
     try:
         yield client
     finally:

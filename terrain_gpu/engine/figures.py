@@ -1,4 +1,4 @@
-"""What a run on a cluster counts for its report."""
+"""The figures of a run on a cluster, for its report."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Figures:
         )
 
     def began(self, first: list[tuple[Told, int]], seconds: float, items: int) -> None:
-        """Count what the first tasks of a phase took beyond the usual time of their items.
+        """Count the time that the first tasks of a phase took beyond the usual time of their items.
 
         Parameters
         ----------
         first
-            These tasks, and how many items each had.
+            These tasks, and the number of items of each.
         seconds, items
             Processor seconds of all later tasks, and their items.
         """
@@ -78,11 +78,11 @@ class Figures:
 
 
 SAME = "host", "peak_rss_bytes"
-"""Figures of a worker that do not add up."""
+"""Figures of a worker that are not sums."""
 
 
 def figures_of_both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a report of two runs by the same client, the second one `other`."""
+    """Combine the report entries of two runs by the same client; the second is `other`."""
     counted = "tasks", "retries", "bytes_sent", "bytes_received"
     peak, each = "worker_peak_rss_bytes", {**one["each"], **other["each"]}
     for worker in one["each"].keys() & other["each"].keys():

@@ -1,4 +1,4 @@
-"""The processes of `--workers`: forks of a server, which has imported what they need.
+"""The processes of `--workers`: forks of a server that has imported what they need.
 
 This module imports little, so that the server starts before everything else.
 """
@@ -31,13 +31,13 @@ cffi for those who use it.
 
 
 def leave_out_unused() -> None:
-    """Let imports of `UNUSED` fail in this process."""
+    """Make imports of `UNUSED` fail in this process."""
     for name in UNUSED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
 
 def start_server(modules: tuple[str, ...]) -> None:
-    """Start the server; it imports these modules, and those of workers, while this one goes on."""
+    """Start the server, which imports these modules and those of workers in the background."""
     first, last = "terrain_gpu.engine.unused", "terrain_gpu.engine.preload"
     forkserver.set_forkserver_preload([first, "__main__", *modules, last])
     for name, value in ENVIRONMENT.items():
@@ -47,7 +47,7 @@ def start_server(modules: tuple[str, ...]) -> None:
 
 
 def load_numba() -> None:
-    """Load a kernel if numba is there: with the first one, it imports the rest of itself."""
+    """Load a kernel, if numba is loaded, since the first one makes numba import its rest."""
     if "numba" not in sys.modules:
         return
     import numpy as np
@@ -60,7 +60,7 @@ def load_numba() -> None:
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C for threads and processes started in this context: their parent handles it."""
+    """Block Ctrl-C for threads and processes started in this context; their parent handles it."""
     resource_tracker.ensure_running()  # starting it inside would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -71,7 +71,7 @@ def without_interrupts() -> Iterator[None]:
 
 @contextmanager
 def without_pandas() -> Iterator[None]:
-    """Hide pandas: Dask imports it to have it in the server, which needs time and memory here."""
+    """Hide pandas, which Dask would import for the server; that costs time and memory here."""
     if "pandas" in sys.modules:
         yield
         return

@@ -1,4 +1,4 @@
-"""The memory and processors that this process may use, and what a run may use of them."""
+"""The memory and processors available to this process and to a run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MB = 10**6
 LEAST_LIMIT = 512 * MB
 
 BASELINE = 160 * MB
-"""Interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
+"""Bytes of interpreter, libraries, GDAL's block cache, thread stacks and malloc's slack."""
 
 GDAL_CACHE = 48 * MB
-"""GDAL's block cache, part of `BASELINE`."""
+"""Bytes of GDAL's block cache, part of `BASELINE`."""
 
 PLAIN_BASELINE = 100 * MB
 """The baseline without GDAL and compiled kernels."""
@@ -36,18 +36,18 @@ VECTOR_BYTES = 40 * MB
 """Additional memory of pyogrio, with its own copy of GDAL but without optional packages."""
 
 NO_LIMIT = 2**62
-"""The default limit for rasters in memory, beside which all else is small."""
+"""The default limit for rasters in memory, compared with which everything else is small."""
 
 NO_BOUND = 2**63 - 1
-"""The room of a process that is not a worker's: its limit is all that bounds it."""
+"""The room of a process that is not a worker: only its limit bounds it."""
 
 DEFAULT_BLOCK = 1024
 
 LIBRARIES = "numba", "obstore", "pyogrio", "rasterio"
-"""What takes memory once it is loaded, and is loaded only where it is needed."""
+"""Libraries that take memory once loaded, and are loaded only if needed."""
 
 whole_process = False
-"""Whether this process is one of our programs, which own all its packages and memory."""
+"""Whether this process is one of our programs, so that all its packages and memory are ours."""
 
 
 def owns_process() -> bool:
@@ -57,24 +57,24 @@ def owns_process() -> bool:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run may use, and what is in its process already: all that planning knows of both.
+    """The resources available to a run and those already in use: the basis of every plan.
 
     Attributes
     ----------
     memory_limit
-        Bytes that a process may use; negative where more than the limit is taken already.
+        Bytes that a process may use; negative if more than the limit is already in use.
     threads
-        The most threads of a process.
+        Largest number of threads of a process.
     gpu
         The GPU to compute on, a `cuda.backend.Gpu`; None for the CPU.
     libraries
-        Those of `LIBRARIES` that are loaded. None where the process is not one of our programs:
-        then what its packages take is not ours to count.
+        Those of `LIBRARIES` that are loaded. None if the process is not one of our programs; the
+        memory of its packages is then not counted.
     overhead
-        Bytes that a cluster's software takes in each process; 0 without a cluster.
+        Bytes that the software of a cluster takes in each process; 0 without a cluster.
     room
-        Bytes that every worker of a cluster may use; plans use no more for what they can do
-        without.
+        Bytes that every worker of a cluster may use. Plans use no more than this for optional
+        buffers.
     """
 
     memory_limit: int
@@ -86,19 +86,19 @@ class Machine:
 
     @classmethod
     def of(cls, memory_limit: int | str | None = None, threads: int | None = None) -> Machine:
-        """Return what this process may use. The only place that looks at the process.
+        """Return what this process may use. No other function inspects the process.
 
         Parameters
         ----------
         memory_limit
-            Bytes, or a size; `default_memory_limit` when None.
+            Bytes, or a size such as "2GB"; None for `default_memory_limit`.
         threads
-            `available_threads` when None.
+            Number of threads; None for `available_threads`.
 
         Raises
         ------
         InputError
-            when the limit is not a size, or the number not a positive integer.
+            If the limit is not a size, or the number of threads is not a positive integer.
         """
         limit = limit_of(memory_limit)
         count = available_threads() if threads is None else whole("threads", threads, 1)
@@ -106,22 +106,22 @@ class Machine:
         return cls(limit, count, libraries=found if whole_process else None)
 
     def beside(self, taken: int) -> Machine:
-        """Return what is left beside so many bytes."""
+        """Return the machine that remains if this number of bytes is in use."""
         return replace(self, memory_limit=self.memory_limit - taken)
 
     def on(self, gpu: Any) -> Machine:
-        """Return the same with this GPU, or on the CPU when None."""
+        """Return the same machine with this GPU, or with the CPU only if None."""
         return replace(self, gpu=gpu)
 
     def loading(self, *libraries: str) -> Machine:
-        """Return the same with further libraries loaded."""
+        """Return the same machine with further libraries loaded."""
         if self.libraries is None:
             return self
         return replace(self, libraries=self.libraries.union(libraries))
 
     @property
     def in_cluster(self) -> bool:
-        """Whether workers of a cluster solve blocks. What is known of all is not in theirs."""
+        """Whether workers of a cluster solve blocks. They hold no knowledge of all blocks."""
         return self.overhead > 0
 
     def baseline(self, block: int = DEFAULT_BLOCK, *, compiled: bool = True) -> int:
@@ -130,9 +130,9 @@ class Machine:
         Parameters
         ----------
         block
-            Side of the blocks.
+            The block size.
         compiled
-            Whether it has compiled kernels of its own; others may have been loaded before.
+            Whether the operation has compiled kernels; others may have been loaded before.
         """
         vectors = VECTOR_BYTES if self.has("pyogrio") else 0
         own = COMPILED_BASELINE if compiled else self._plain
@@ -146,30 +146,30 @@ class Machine:
         return BASELINE if "rasterio" in self.libraries else PLAIN_BASELINE
 
     def objects(self, block: int) -> int:
-        """Return the bytes that object storage takes, if it is used, for blocks of this side."""
+        """Return the bytes that object storage needs, if it is used, for this block size."""
         if not self.has("obstore"):
             return 0
-        from ..store.objects import bytes_held  # start-up time counts
+        from ..store.objects import bytes_held  # keeps start-up fast
 
         return bytes_held(block)
 
     def has(self, library: str) -> bool:
-        """Return whether a library is loaded, in a process whose memory is ours to count."""
+        """Return whether a library is loaded and its memory is counted."""
         return self.libraries is not None and library in self.libraries
 
 
 def limit_of(memory_limit: int | str | None) -> int:
-    """Return a memory limit in bytes; `default_memory_limit` when None.
+    """Return a memory limit in bytes; None means `default_memory_limit`.
 
     Raises
     ------
     InputError
-        when it is not a size.
+        If it is not a size.
     """
     if memory_limit is None:
         return default_memory_limit()
     if isinstance(memory_limit, int | np.integer) and not isinstance(memory_limit, bool):
-        return int(memory_limit)  # from internal callers: may be negative after deductions
+        return int(memory_limit)  # internal callers may pass a negative number after deductions
     return memory("memory_limit", memory_limit)
 
 
@@ -179,7 +179,7 @@ def default_memory_limit() -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes that this process may use: the machine's, its container's or batch job's."""
+    """Return the bytes available to this process on its machine, in its container or batch job."""
     return min(memory_limits().values())
 
 
@@ -188,9 +188,9 @@ def memory_limits(
 ) -> dict[str, int]:
     """Return the limits in bytes on all processes of the machine, container and batch job together.
 
-    They are the machine's memory, and limits of control groups, of version 2 (one tree) or 1 (a
-    tree for memory), of this process and the enclosing groups. A batch system has a group for every
-    task, inside that of the job. The names are equal in processes that share a limit.
+    They are the machine's memory and the limits of control groups (version 2, one tree, or version
+    1, a tree for memory) of this process and the enclosing groups. A batch system has a group for
+    every task inside that of the job. Processes that share a limit have the same name for it.
     """
     machine = socket.gethostname()
     with suppress(OSError):  # containers have host names of their own

@@ -1,10 +1,10 @@
 """Operations: a problem, the layers it reads and writes, and the passes over their blocks.
 
 An operation is a frozen dataclass whose fields define it completely: the path of a store, names of
-layers, parameters. So it can be pickled, and any thread, process or machine with access to the
-store can solve its blocks. `Operation.solve` takes the cells of a block and what it needs to know
-about other blocks; it returns result arrays and what other blocks need to know about it. `State`
-collects that knowledge in the process that runs the operation.
+layers, parameters. It can therefore be pickled, and any thread, process or machine with access to
+the store can solve its blocks. `Operation.solve` takes the cells of a block and what it needs to
+know about other blocks; it returns result arrays and what other blocks need to know about it.
+`State` collects that knowledge in the process that runs the operation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Phase(NamedTuple):
     name
         Name in reports.
     writes
-        Whether the phase writes the outputs; then a resumed run skips finished blocks.
+        Whether the phase writes the outputs; if so, a resumed run skips finished blocks.
     joined
         Name of the step that `State.join` runs after all blocks; no such step if empty.
     ordered
@@ -65,13 +65,13 @@ class OutputLayer:
     nodata
         Value of cells without a result.
     holds
-        What the layer holds, for messages: "slopes".
+        The content of the layer, for messages: "slopes".
     attributes
         This package's own attributes, recorded with the result.
     described
         Attributes for all readers, such as "units".
     compress
-        A name in `store.coding.NAMES`; None for the one that the run is asked for.
+        A name in `store.coding.NAMES`; None for the compression that the run uses.
     origin
         Origin of the cells, for messages.
     """
@@ -86,7 +86,7 @@ class OutputLayer:
     origin: str = "the new layer"
 
     def refuse(self, operation: Operation, *, overwrite: bool) -> None:
-        """Refuse to replace a layer of another command."""
+        """Raise an error if this would replace a layer of another command."""
         store = TileStore.open(operation.store)
         store.refuse_foreign(self.name, operation.mark, self.holds, self.holds)
 
@@ -122,7 +122,7 @@ class OutputFile:
     attributes: ClassVar[Mapping[str, Any]] = {}
 
     def refuse(self, operation: Operation, *, overwrite: bool) -> None:
-        """Refuse a path that cannot be written."""
+        """Raise an error if the path cannot be written."""
         writable_file(Path(self.name), overwrite=overwrite)
 
     def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> Any:
@@ -141,23 +141,23 @@ class SolvedBlock(NamedTuple):
 
 
 class State:
-    """What blocks need to know about each other. In this base class, nothing.
+    """What blocks need to know about each other; nothing in this base class.
 
     Attributes
     ----------
     again
-        Whether what blocks tell when they are written is needed, too. A resumed run has it from the
-        ledger, or else solves them again.
+        Whether messages of blocks in the writing phase are also needed. A resumed run takes them
+        from the ledger, or else solves these blocks again.
     """
 
     again = False
 
     def given(self, phase: Phase, at: Block) -> Any:
-        """Return what a block needs to know about others; small, picklable. Must be thread-safe."""
+        """Return what a block needs to know about others: small and picklable. Thread-safe."""
         return None
 
     def finished(self, phase: Phase, at: Block, done: bool) -> bool:
-        """Return whether a block can be skipped, given whether an earlier run has it `done`."""
+        """Return whether a block can be skipped; `done` says whether an earlier run finished it."""
         return done
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
@@ -170,7 +170,7 @@ class State:
         """Finish a phase after all its blocks were added."""
 
     def found(self) -> dict[str, Any]:
-        """Return the findings that are recorded with the outputs and reported."""
+        """Return the totals that are recorded with the outputs and reported."""
         return {}
 
     def close(self) -> None:
@@ -183,17 +183,18 @@ class Operation(ABC):
     store: str
     command: ClassVar[str]
     messages: ClassVar[tuple[type, ...]] = ()
-    """Named tuples and dataclasses in what blocks tell, see `ledger`."""
+    """Named tuples and dataclasses in the messages of blocks; see `ledger`."""
     mark: ClassVar[str]
-    """A setting that marks an output as this operation's, so that it may be replaced."""
+    """A setting that marks an output as made by this operation, so that it may be replaced."""
     halo: ClassVar[int] = 0
-    """Number of rings of cells around a block that it reads."""
+    """Width, in cells, of the margin that is read around a block."""
     proof_passes: ClassVar[int] = 1
-    """How often progress counts every cell while the outputs are verified; 0 without a proof."""
+    """Number of times that progress counts every cell during verification; 0 without a proof."""
     after: Operation | None = None
-    """Draws a file from the inputs of this one, then further ones, once its layers are complete."""
+    """An operation to run once the layers of this one are complete, which writes a file."""
     solved_by_workers: ClassVar[bool] = True
-    """Whether a cluster's workers solve blocks; not if blocks need files of this process."""
+    """Whether workers of a cluster solve blocks; they cannot if blocks need files of this process.
+    """
 
     @property
     @abstractmethod
@@ -216,11 +217,11 @@ class Operation(ABC):
 
     @property
     def measures(self) -> tuple[Measured, ...]:
-        """What it measures on the map; `run` warns where the projection distorts that."""
+        """The quantities measured on the map; `run` warns if the projection distorts them."""
         return ()
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the outputs depend on; a run resumes only with equal ones."""
+        """Return the settings that the outputs depend on. A run resumes only if they are equal."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         del own["store"]
         return own
@@ -235,7 +236,7 @@ class Operation(ABC):
         Parameters
         ----------
         spill
-            A folder for data that do not fit memory; it may not exist yet, and the run deletes it.
+            A folder for data that do not fit in memory. It may not exist yet; the run deletes it.
         """
         return State()
 
@@ -245,7 +246,7 @@ class Operation(ABC):
         return sum(phase.counted for phase in self.phases)
 
     def execute(self, run: Run) -> dict[str, Any]:
-        """Run all phases; return the findings to record with the outputs and to report.
+        """Run all phases; return the totals to record with the outputs and to report.
 
         By default blocks stream through one phase after another. Operations with other phases
         compose them from the methods of `run`.
@@ -259,30 +260,31 @@ class Operation(ABC):
             state.close()
 
     proven_by_workers: ClassVar[bool] = True
-    """Whether a cluster's workers check blocks; not if checks need files of this process."""
+    """Whether workers of a cluster check blocks; they cannot if checks need files of this process.
+    """
 
     def plan_verify(self, machine: Machine) -> None:  # noqa: B027
-        """Refuse, before the work, limits that are too small for `verify` after it."""
+        """Raise PlanError, before the work starts, if the limits are too small for `verify`."""
 
     def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
         """Verify the outputs before they are committed; return entries for the report."""
         raise NotImplementedError(f"{self.command} has no proof")
 
     def backend_for(self, asked: str) -> str:
-        """Return the backend to use where this one is asked for."""
+        """Return the backend to use if this one is asked for."""
         return asked
 
     @property
     def only_on_cpu(self) -> str | None:
-        """What of it runs on the CPU alone, with the verb; None if a GPU has all of it."""
+        """Words, with a verb, for what runs only on the CPU; None if all of it can run on a GPU."""
         return None
 
     def result(self, found: Any) -> Any:
-        """Return what the function returns, from the `Result` of the run."""
+        """Convert the `Result` of the run to what the public function returns."""
         return found
 
     def record(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return the findings of `execute` as attributes of the outputs."""
+        """Return the totals of `execute` as attributes of the outputs."""
         return {"result": found}
 
     def beside(self, made: Mapping[str, Layer | None]) -> dict[str, Any]:
@@ -290,11 +292,11 @@ class Operation(ABC):
         return {}
 
     def recorded(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the findings of `execute` from the attributes of a finished output."""
+        """Return the totals of `execute` from the attributes of a finished output."""
         return attributes["result"]
 
     def refuse_finished(self) -> None:  # noqa: B027 - most have no further files
-        """Refuse if the output layers are already complete but a further file is missing."""
+        """Raise an error if the output layers are complete but a further file is missing."""
 
     def solve(
         self,
@@ -305,14 +307,14 @@ class Operation(ABC):
         given: Any,
         work: Any,
     ) -> SolvedBlock:
-        """Solve a block. An operation whose `execute` visits blocks again and again needs none.
+        """Solve a block. Not needed if `execute` visits blocks repeatedly in its own way.
 
         Parameters
         ----------
         cells
             Cells of the inputs, with `halo`.
         out
-            Arrays that may be used for the outputs in `SolvedBlock`.
+            Arrays that may be used for the outputs of `SolvedBlock`.
         given
             From `State.given`.
         work
@@ -341,15 +343,15 @@ class Operation(ABC):
 
     @property
     def shared(self) -> str:
-        """A folder that all processes must see: the store."""
+        """The folder that all processes must be able to access: the store."""
         return self.store
 
     def open(self) -> None:
-        """Open the inputs, in a process that is about to solve blocks."""
+        """Open the inputs in a process that is going to solve blocks."""
         _ = self.layers
 
     def close(self) -> None:  # noqa: B027 - most hold nothing open
-        """Close them: the process goes on to something else."""
+        """Close the inputs in that process."""
 
     # -- what follows from these ----------------------------------------------------------------
 
@@ -360,7 +362,7 @@ class Operation(ABC):
         return [opened.layer(name) for name in self.inputs]
 
     def over(self, layers: Sequence[Any]) -> Self:
-        """Return a copy of this operation over layers in memory, see `arrays`."""
+        """Return a copy of this operation over layers in memory; see `arrays`."""
         found = copy(self)
         vars(found)["layers"] = list(layers)
         return found
@@ -371,11 +373,11 @@ class Operation(ABC):
 
     @property
     def blocks(self) -> BlockGrid:
-        """The blocks of the input with the largest ones."""
+        """The blocks of the input that has the largest ones."""
         return max((layer.blocks for layer in self.layers), key=lambda blocks: blocks.block)
 
     def identity(self) -> dict[str, str]:
-        """Return names and digests of the inputs, so that runs over other cells do not resume."""
+        """Return names and digests of the inputs, so that a run over other cells is not resumed."""
         return {layer.name: layer.identity for layer in self.layers}
 
     def fingerprint(self) -> dict[str, Any]:
@@ -383,11 +385,12 @@ class Operation(ABC):
         return {**self.settings(), "of": self.identity()}
 
     def refuse(self, *, overwrite: bool) -> None:
-        """Refuse outputs that would replace an input or a layer of another command.
+        """Reject outputs that would replace an input or a layer of another command.
 
         Raises
         ------
         InputError
+            If an output would do so.
         """
         names = [output.name for output in self.outputs]
         if len({*names, *self.inputs}) < len(names) + len(set(self.inputs)):
@@ -399,7 +402,7 @@ class Operation(ABC):
             output.refuse(self, overwrite=overwrite)
 
     def examine(self) -> None:  # noqa: B027 - most take any cells
-        """Refuse layers that it cannot use, and warn; before anything is written."""
+        """Reject inputs that cannot be used, and warn, before anything is written."""
 
     def window(self, at: Block) -> Window:
         """Return the window of a block's cells that are computed."""
@@ -426,7 +429,7 @@ class Operation(ABC):
         for k, flat in enumerate(buffer):
             halo = self.halo if k < len(self.layers) else 0
             shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
-            # Contiguous for every shape, so that kernels are compiled only once.
+            # Contiguous in every shape, so that kernels are compiled only once.
             view = flat[: shape[0] * shape[1]].reshape(shape)
             if k < len(self.layers):
                 self.layers[k].read_ring((r0, r1, c0, c1), view, halo=halo)
@@ -477,7 +480,7 @@ class Unit(NamedTuple):
 
 
 def refuse_without_table(operation: Any) -> None:
-    """Refuse a layer that is complete, if the table of the operation is missing."""
+    """Raise an error if a layer is complete but the table of the operation is missing."""
     if operation.table is not None and not os.path.exists(operation.table):
         raise StoreError(
             f"{operation.store}: layer {operation.into!r} is complete but {operation.table} is "

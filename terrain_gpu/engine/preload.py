@@ -1,4 +1,4 @@
-"""Imported last by the server that workers are forked from: what they all need."""
+"""Imported last by the server that workers are forked from; imports what all workers need."""
 
 import gc
 import logging

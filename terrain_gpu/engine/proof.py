@@ -1,8 +1,9 @@
 """Proofs of layers on the CPU: their blocks, and those of the inputs, streamed through a check.
 
-They stream in threads of this process, or in the workers of a cluster. What checks a block is a
-function of a module, or a method of a small object, with nothing that grows with the raster: it is
-sent to workers, with the paths of layers. What it returns of a block is added up in this process.
+They stream through threads of this process, or through the workers of a cluster. The check of a
+block is a module-level function, or a method of an object that does not grow with the raster,
+because it is sent to workers together with the paths of layers. Its results are added up in this
+process.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """A layer that a proof reads, with so many rings of cells around each block."""
+    """A layer that a proof reads, and the width of the margin around each block."""
 
     layer: Any
     halo: int = 0
@@ -35,14 +36,14 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a proof may use, and whom it tells of blocks that are checked.
+    """The resources of a proof, and where it reports progress.
 
     Attributes
     ----------
     machine
-        What this process may use, and each worker.
+        The resources of this process, and of each worker.
     cluster
-        Its workers check the blocks; this process when None.
+        The cluster whose workers check the blocks; None for this process.
     """
 
     machine: Machine = field(default_factory=Machine.of)
@@ -62,12 +63,12 @@ class Limits:
 
     @property
     def memory_limit(self) -> int:
-        """Bytes of each process."""
+        """Bytes that each process may use."""
         return self.machine.memory_limit
 
     @property
     def checkers(self) -> int:
-        """How many threads check blocks, in this process or in each worker."""
+        """Number of threads that check blocks, in this process or in each worker."""
         return self.machine.threads if self.cluster is None else self.cluster.threads
 
     @contextmanager
@@ -80,11 +81,11 @@ class Limits:
                 yield machine
 
     def here(self) -> Limits:
-        """For a pass that needs what this process knows of all blocks."""
+        """Return limits for a pass that must run in this process."""
         return replace(self, cluster=None)
 
     def quietly(self) -> Limits:
-        """For a pass that progress does not count."""
+        """Return limits for a pass that progress does not count."""
         return replace(self, progress=silent)
 
 
@@ -153,14 +154,14 @@ def plan_threads(
 
 
 class Checks(NamedTuple):
-    """What is done with each block: which layers are read, and what checks the cells."""
+    """The layers that are read for each block, and the function that checks their cells."""
 
     blocks: BlockGrid
     reads: Sequence[Read]
     check: Callable[..., Any]
 
     def new_buffer(self) -> list[np.ndarray]:
-        """Allocate room for the cells of a block."""
+        """Allocate arrays for the cells of a block."""
         rows, cols = (min(self.blocks.block, side) for side in (self.blocks.rows, self.blocks.cols))
         return [
             np.empty((rows + 2 * halo) * (cols + 2 * halo), layer.dtype)
@@ -168,18 +169,18 @@ class Checks(NamedTuple):
         ]
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
-        """Read the cells of a block, with their rings."""
+        """Read the cells of a block, with their margins."""
         r0, r1, c0, c1 = self.blocks.window(*at)
         found = []
         for (layer, halo), flat in zip(self.reads, buffer, strict=True):
             shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
-            # Contiguous for every shape, so that kernels are compiled once.
+            # Contiguous in every shape, so that kernels are compiled only once.
             view = flat[: shape[0] * shape[1]].reshape(shape)
             found.append(layer.read_ring((r0, r1, c0, c1), view, halo=halo))
         return found
 
     def of(self, at: Block, data: list[np.ndarray], *given: Any) -> Any:
-        """Return what is found in a block, or the violation."""
+        """Return the result of the check of a block, or its VerificationError."""
         try:
             return self.check(at, data, *given)
         except VerificationError as error:
@@ -197,22 +198,22 @@ def check_blocks(
     only: Collection[Block] | None = None,
     given: Callable[[Block], Any] | None = None,
 ) -> None:
-    """Give blocks to `check`, in threads or workers, and what it returns to `add`, one at a time.
+    """Check blocks in threads or workers, and pass each result to `add`, one at a time.
 
     Parameters
     ----------
     check
-        ``check(at, cells)`` of a block; with `given`, ``check(at, cells, given(at))``. It can be
-        pickled.
+        Called as ``check(at, cells)`` or, with `given`, as ``check(at, cells, given(at))``. Must be
+        picklable.
     only
-        The blocks; all when None.
+        The blocks to check; None for all.
     given
-        What a block needs to know about others.
+        Returns what a block needs to know about others.
 
     Raises
     ------
     VerificationError
-        of the first block that has one, whatever the order in which they are checked.
+        That of the first block that has one, in whatever order blocks are checked.
     """
     checks, cluster = Checks(blocks, reads, check), limits.cluster
     faults: dict[Block, VerificationError] = {}
@@ -221,7 +222,7 @@ def check_blocks(
         yield from blocks.ids() if only is None else only
 
     def due() -> Iterator[Block]:
-        # Blocks are given out in order: all before the first fault are checked, too.
+        # Blocks are handed out in order, so that all blocks before the first fault are checked.
         for at in order():
             if faults:
                 return
@@ -262,7 +263,7 @@ def check_blocks(
 
 
 def border_ids(blocks: BlockGrid, at: Block, *, inside: bool = True) -> np.ndarray:
-    """Sorted ids of the cells around a block, and with `inside` of those at its rim."""
+    """Return the sorted ids of the cells around a block and, with `inside`, of those at its rim."""
     r0, r1, c0, c1 = blocks.window(*at)
     chosen = np.ones((r1 - r0 + 2, c1 - c0 + 2), bool)
     rings = 2 if inside else 1
@@ -275,7 +276,7 @@ def border_ids(blocks: BlockGrid, at: Block, *, inside: bool = True) -> np.ndarr
 
 
 def known_of(ids: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of some ids are known, a sorted array, and where they are in it."""
+    """Return those of the ids that are in the sorted array `known`, and their positions in it."""
     where = np.searchsorted(known, ids)
     met = where < len(known)
     met[met] = known[where[met]] == ids[met]
@@ -283,7 +284,7 @@ def known_of(ids: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def around(one: np.ndarray) -> np.ndarray:
-    """Whether any of a cell and its eight neighbours is True; of a mask with one ring."""
+    """Return whether a cell or any of its eight neighbours is True; the mask has a margin of 1."""
     rows = one[:-2] | one[1:-1] | one[2:]
     return rows[:, :-2] | rows[:, 1:-1] | rows[:, 2:]
 
@@ -299,7 +300,7 @@ def wrong(layer: Any, what: str, check: str, row: int, col: int) -> NoReturn:
 
 
 def wrong_totals(layer: Any, what: str, found: float, recorded: Any) -> None:
-    """Raise `VerificationError` unless a figure is the one that is recorded."""
+    """Raise `VerificationError` unless a total equals the recorded one."""
     if found != recorded:
         raise VerificationError(
             f"{layer.path}: wrong totals: {found:,} {what}, recorded are {recorded!r}; compute it "
@@ -309,17 +310,17 @@ def wrong_totals(layer: Any, what: str, found: float, recorded: Any) -> None:
 
 
 class RunRecord:
-    """What a layer records of the run that made it; checked, for it may be damaged.
+    """The settings and totals that a layer records; checked, since metadata may be damaged.
 
     Parameters
     ----------
     inputs
-        Names of the layers that it was computed from; all that are recorded when empty.
+        Names of the layers that it was computed from; all recorded ones if empty.
 
     Raises
     ------
     StoreError
-        when something is missing, or the inputs hold other cells now.
+        If something is missing, or the inputs hold other cells now.
     """
 
     def __init__(self, store: TileStore, layer: Layer) -> None:
@@ -336,7 +337,7 @@ class RunRecord:
         )
 
     def get(self, key: str, kind: type) -> Any:
-        """A setting of a type, exactly."""
+        """Return a setting, which must be of exactly this type."""
         value = self.settings.get(key)
         if type(value) is not kind:
             raise self.damaged(key, value)
@@ -347,7 +348,7 @@ class RunRecord:
         return {name: self.input(name) for name in self.get("of", dict)}
 
     def input(self, name: str) -> Layer:
-        """A layer that it was computed from."""
+        """Return a layer that it was computed from, unchanged since."""
         found = self.store.layer(name)
         if not self.store.holds(name, self.get("of", dict).get(name)):
             raise StoreError(

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 Found = TypeVar("Found")
 
 PATCHERS = 4
-"""Fewest threads that patch blocks: more than processors help, because they wait for the disk."""
+"""Smallest number of threads that patch blocks; as they wait for the disk, more than processors."""
 
 
 @dataclass(repr=False)
@@ -50,7 +50,7 @@ class Result(Layered):
     layers
         The output layers by name.
     found
-        The findings recorded with them.
+        The totals recorded with them.
     report
         The run's `Report`.
     """
@@ -61,14 +61,14 @@ class Result(Layered):
 
 
 class Engine(Protocol):
-    """Solves blocks, see `Threads` and `cluster.Cluster`.
+    """Solves blocks; see `Threads` and `cluster.Cluster`.
 
     Attributes
     ----------
     slots
         Number of items that `each` processes in parallel.
     remote
-        Whether other processes solve the blocks, so that they cannot see the memory of this one.
+        Whether other processes, which do not share memory with this one, solve the blocks.
     """
 
     slots: int
@@ -90,7 +90,9 @@ class Engine(Protocol):
 
 
 class Loan(Protocol):
-    """Work in places that have writers, see `Engine.lend`. What a place keeps stays until then."""
+    """Work in places (processes) that have writers; see `Engine.lend`. Places keep their data until
+    the loan ends.
+    """
 
     def each(self, work: Callable[..., Any], items: Iterable[Any]) -> Generator[Any, None, None]:
         """Yield ``work(operation, writers, item)`` for all items, in any order."""
@@ -103,12 +105,11 @@ class Loan(Protocol):
         Parameters
         ----------
         give
-            Is called with a place that has nothing to do, and all places. Returns a function and
-            an item, of which the result is ``work(operation, writers, item)``, or None: there is
-            nothing for this place before a further result. An item may be done at another place if
-            its own is lost.
+            Called with an idle place and all places. Returns a function and an item, whose result
+            is ``work(operation, writers, item)``; or None if there is nothing for this place before
+            the next result. If a place is lost, its items are done at another place.
         waiting
-            How many items may wait at each place for the one that is done there.
+            Number of items that may wait at each place for the item in progress.
         """
 
 
@@ -203,7 +204,7 @@ class _Own(NamedTuple):
 
 
 class Location(Protocol):
-    """Runs steps on a GPU or the CPU: see `cuda.backend.Placement`."""
+    """Runs steps on a GPU or the CPU; see `cuda.backend.Placement`."""
 
     gpu: Any
     held: int
@@ -238,22 +239,22 @@ class Run:
     writers
         Writers of the outputs by name: `LayerWriter`, or arrays wrapped as such.
     folder, spill
-        A folder for data that do not fit memory; the run deletes it. `folder` is None for arrays,
-        which are in memory, and for an output file, beside which `spill` creates it.
+        A folder for data that do not fit in memory; the run deletes it. `folder` is None for
+        arrays, which are in memory, and for an output file; `spill` is then created next to it.
     machine
-        What the caller lets it use.
+        The resources that the caller allows.
     gpu
         The GPU to compute on; None for the CPU.
     cluster
         The engine, if that is a cluster.
     told
-        Entries for the report that are not recorded: they depend on how the run went.
+        Entries for the report that are not recorded, because they depend on the course of the run.
     counted
         Whether progress counts the current phase.
     ledger
-        Keeps what blocks told; None if no later run can use it.
+        Records the messages of blocks; None if no later run can use it.
     adding
-        One thread at a time adds to the state.
+        A lock, so that one thread at a time adds to the state.
     """
 
     operation: Operation
@@ -298,7 +299,7 @@ class Run:
         return all(writer.done[at] for writer in self.writers.values())
 
     def tick(self, at: Block) -> None:
-        """Report a block as done to progress."""
+        """Report a block to progress as done."""
         if self.counted:
             r0, r1, c0, c1 = self.operation.window(at)
             self.progress((r1 - r0) * (c1 - c0), self.operation.grid.cells)
@@ -311,9 +312,10 @@ class Run:
                 writer.write_block(*at, data)
 
     def add(self, phase: Phase, state: State, at: Block, known: Any) -> None:
-        """Add to the state what a block told; record it where a resumed run needs it.
+        """Add the message of a block to the state; record it if a resumed run needs it.
 
-        Not of passes that revisit blocks, which might fill the disk: they are run again.
+        Passes that revisit blocks are not recorded, since they might fill the disk; a resumed run
+        repeats them.
         """
         if self.ledger is not None and phase.counted and (state.again or not phase.writes):
             self.ledger.record(at, known)
@@ -352,7 +354,7 @@ class Run:
                 state.join(phase)
 
     def _replay(self, phase: Phase, state: State) -> np.ndarray:
-        """Add to the state what an earlier run recorded of a pass; return of which blocks."""
+        """Add the messages of a pass that an earlier run recorded; return the mask of blocks."""
         told = np.zeros(self.operation.blocks.shape, bool)
         if self.ledger is None or not phase.counted:
             return told
@@ -370,13 +372,13 @@ class Run:
             self.engine.patch(self, name, patches)
 
     def forget(self) -> None:
-        """Discard the written blocks at the end: a run must not resume from them."""
+        """Discard the written blocks at the end, so that no run resumes from them."""
         for writer in self.writers.values():
             writer.keep = False
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Keep a ledger, if a later run can use it, and save it if this one is stopped."""
+        """Keep a ledger if a later run can use it, and save it if this run is stopped."""
         if self.folder is None:
             yield
             return
@@ -394,7 +396,7 @@ class Run:
             self.ledger.close()
 
     def keep_spill(self, kept: bool) -> None:
-        """Set whether `folder` holds data that a resumed run needs beside the finished blocks."""
+        """Set whether a resumed run needs data in `folder` in addition to the finished blocks."""
         for writer in self.writers.values():
             if not writer.finished and writer.spill == self.folder:
                 writer.spilled = kept
@@ -402,7 +404,7 @@ class Run:
     def layer(self, name: str) -> Any:
         """Return an output for reading."""
         writer = self.writers[name]
-        # A finished output is in the store already, not in the writer's temporary folder.
+        # A finished output is already in the store, not in the writer's temporary folder.
         return TileStore.open(self.operation.store).layer(name) if writer.finished else writer
 
 
@@ -427,28 +429,28 @@ def run(
     verify
         Verify the outputs before they become visible.
     compress
-        Compression of output layers, as `compression.outputs_of` takes it.
+        Compression of output layers; see `compression.outputs_of`.
     place
-        Where to compute, with the progress to report to; the CPU when None.
+        Where to compute, with the progress to report to; None for the CPU.
     client
         A Dask client, or its `Cluster`, whose workers solve the blocks; None for this process.
     report
-        A report to continue, with earlier phases; a new one when None.
+        A report with earlier phases to continue; None for a new one.
 
     Raises
     ------
     ClusterError
-        when the cluster has no worker, or the connection is lost.
+        If the cluster has no worker, or the connection is lost.
     InputError
-        when an output would replace an input or a layer of another command.
+        If an output would replace an input or a layer of another command.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when the store is damaged, or the outputs exist.
+        If the store is damaged, or the outputs exist.
     OutputError
-        when the disk is full. Finished blocks are kept for `resume`.
+        If the disk is full. Finished blocks are kept for `resume`.
     VerificationError
-        when an output is wrong.
+        If an output is wrong.
     """
     report, place = report or Report(operation.command), place or Here()
     _refuse_and_warn(operation, overwrite)
@@ -485,7 +487,7 @@ def run(
             engine=engine or Threads(),
             cluster=cluster,
         )
-        with together(apart=True):  # a layer that is complete has its table
+        with together(apart=True):  # so that a complete layer always has its table
             if unfinished:
                 with unfinished[0].errors(), begun.recorded():
                     found = execute(begun, place, plan_on)
@@ -532,7 +534,7 @@ def run_in_memory(
     Raises
     ------
     InputError, PlanError, VerificationError
-        as `run`.
+        As for `run`.
     """
     report = report or Report(operation.command)
     place = place or Here()

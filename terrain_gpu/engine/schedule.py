@@ -22,7 +22,7 @@ _POLL = 0.2
 """Seconds between the main thread's checks for Ctrl-C."""
 
 _BACKLOG = 64
-"""Most written items not yet reported to the caller's thread; then writers wait for it."""
+"""Largest number of written items not yet reported to the caller; then writers wait."""
 
 
 def pass_on(item: Any, data: Any) -> Any:
@@ -68,8 +68,8 @@ def stream(
     Raises
     ------
     BaseException
-        the first error of any stage, or KeyboardInterrupt, after every thread has stopped. Stages
-        that are running at that moment are finished; no further stage starts.
+        The first error of any stage, or KeyboardInterrupt, once every thread has stopped. Stages
+        that are running at that moment finish; no further stage starts.
     """
     if not buffers or min(readers, workers, writers) < 1:
         raise ValueError("stream needs at least one buffer and one thread of each stage")
@@ -166,7 +166,7 @@ class _Streaming:
             self.wake()
 
     def wake(self) -> None:
-        """Let all threads look again: a stage has ended, or the run has failed."""
+        """Wake all threads after a stage has ended or the run has failed."""
         for queue in (self.free, self.to_compute, self.to_write):
             queue.more.notify_all()
         self.room.notify_all()
@@ -251,7 +251,7 @@ class _Streaming:
 def missing(
     blocks: BlockGrid, there: Callable[[Block], bool], finished: Callable[[Block], None]
 ) -> Iterator[Block]:
-    """Return the blocks to do, in Z-order, after calling `finished` for the others."""
+    """Return the blocks still to do, in Z-order, after calling `finished` for the others."""
     # Report the others first, so that progress comes from one thread only.
     for at in blocks.ids():
         if there(at):

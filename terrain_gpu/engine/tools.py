@@ -1,4 +1,4 @@
-"""How a tool is computed: `ToolOperation`."""
+"""The base of operations that are defined by a tool: `ToolOperation`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ToolOperation(Operation):
 
     @classmethod
     def of(cls, store: TileStore | None, asked: Any) -> Self:
-        """Return the operation for an open store; None for a plan."""
+        """Return the operation; `store` is None when only planning."""
         return cls("" if store is None else str(store.path), asked)
 
     @property

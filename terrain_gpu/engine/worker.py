@@ -29,10 +29,10 @@ from .operation import Operation, Phase
 from .plan import StreamPlan
 
 PAUSES = 0.8
-"""The share of its own memory limit at which a Dask worker pauses."""
+"""The share of its memory limit at which a Dask worker pauses."""
 
 SOON = 45.0
-"""Seconds in which a worker tells whether it can read a store: less than `cluster.ANSWER`."""
+"""Seconds in which a worker must say whether it can read a store; less than `cluster.ANSWER`."""
 
 
 class Job(NamedTuple):
@@ -44,16 +44,16 @@ class Job(NamedTuple):
     writers: list[BlockWriter]
     plan: StreamPlan | None = None
     run: str = ""
-    """Unique: what a worker has opened for an earlier run may have been replaced since."""
+    """Unique, since files that a worker opened for an earlier run may have been replaced."""
 
 
 class ProofJob(NamedTuple):
     """The parts of a task that are the same for all blocks of a pass of a proof."""
 
     checks: Any
-    """`proof.Checks`, or what has the same methods."""
+    """A `proof.Checks`, or an object with the same methods."""
     run: str
-    """As of a `Job`."""
+    """As in a `Job`."""
 
 
 class Needs(NamedTuple):
@@ -63,12 +63,12 @@ class Needs(NamedTuple):
     folder: str
     """A folder that the worker must be able to access."""
     threads: int
-    """The most threads it may have."""
+    """The largest number of threads that it may have."""
     memory: int
     store: str = ""
     """The store, if it is in object storage: the worker must be able to read it."""
     exists: bool = False
-    """Whether there is one already: then the worker must find it."""
+    """Whether the store exists already, so that the worker must find it."""
 
 
 class Facts(NamedTuple):
@@ -78,14 +78,14 @@ class Facts(NamedTuple):
     version: str | None
     sees: bool = True
     limits: tuple[tuple[str, int], ...] = ()
-    """Limits in bytes on processes together; names are equal for those that share a limit."""
+    """Memory limits in bytes by name; processes with the same name share that limit."""
     memory: int = 0
     threads: int = 1
     """Processors that the process may use."""
     finds: bool = True
-    """Whether there is a store in object storage where it looks for it."""
+    """Whether the worker finds the store in object storage."""
     fails: str = ""
-    """Why it cannot look there, with a remedy."""
+    """Why it cannot access object storage, with a remedy."""
     own: int = 0
     """The worker's own memory limit in Dask; 0 without one."""
 
@@ -99,7 +99,7 @@ class Wanted(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Knowledge about a solved block, and the lines of each output's manifest that record it."""
+    """The message of a solved block, and the manifest lines of each output that record it."""
 
     at: Block
     known: Any
@@ -107,7 +107,7 @@ class Solution(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A worker's figures of a task; `before` and `after` are bytes read and written so far."""
+    """A worker's figures for a task; `before` and `after` are the bytes read and written so far."""
 
     worker: str
     host: str
@@ -169,7 +169,7 @@ def task(
     try:
         result = pickle.dumps(function(_local.job, pickle.loads(items)))
     except TerrainError as error:
-        # It says all. What it came from may be of a library, and not to be pickled.
+        # Its message is complete, and its cause may be an exception that cannot be pickled.
         error.__cause__ = error.__context__ = None
         raise
     seconds = time.perf_counter() - start
@@ -190,9 +190,9 @@ def facts(folder: str, store: str = "") -> Facts:
 
 
 async def facts_in_time(folder: str, store: str) -> Facts:
-    """Return the facts about this process, also if the server of the store does not answer.
+    """Return the facts about this process, even if the server of the store does not answer.
 
-    The worker goes on to answer others meanwhile.
+    The worker can answer other queries in the meantime.
     """
     try:
         return await asyncio.wait_for(asyncio.to_thread(facts, folder, store), SOON)
@@ -202,21 +202,21 @@ async def facts_in_time(folder: str, store: str) -> Facts:
 
 
 def limited(found: Facts, own: int | None) -> Facts:
-    """Return the facts about a worker that Dask pauses at a share of the worker's own limit."""
+    """Reduce the memory of a worker to the share of its own limit at which Dask pauses it."""
     return found._replace(memory=min(found.memory, int(PAUSES * own)), own=own) if own else found
 
 
 def refuse(address: str, found: Facts, needs: Needs) -> None:
-    """Refuse a worker that has another version, no access to the store, or too little memory.
+    """Reject a worker with another version, without access to the store, or with too little memory.
 
     Raises
     ------
     ClusterError
-        for the version, or a folder that it does not see.
+        If it has another version, or cannot access a folder.
     StoreError
-        when it cannot read the store in object storage.
+        If it cannot read the store in object storage.
     PlanError
-        for the memory.
+        If it has too little memory.
     """
     where = f"worker {address} on {found.host}"
     if found.version != needs.version:
@@ -247,12 +247,12 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
 
 
 def refuse_limit(address: str, found: Facts, needed: int, otherwise: str = "") -> None:
-    """Refuse a worker whose own limit in Dask is the cause that it may not use `needed` bytes.
+    """Reject a worker if its own limit in Dask keeps it from using `needed` bytes.
 
     Raises
     ------
     PlanError
-        with the least limit that suffices, and what helps `otherwise`.
+        If it does. The message gives the smallest sufficient limit, and what `otherwise` helps.
     """
     if found.own and found.memory == int(PAUSES * found.own) < needed:
         least = ceil_div(math.ceil(needed / PAUSES), MB)

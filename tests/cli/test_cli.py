@@ -1022,7 +1022,7 @@ def test_workers_with_few_open_files(store, soft):
     words = shlex.join([*program("compute-mst"), "s.zarr", "-q", "--workers", "2", "--overwrite"])
     limited = ["bash", "-c", f"ulimit -{'S' * soft}n 50 && exec {words}"]
     done = subprocess.run(limited, check=False, capture_output=True, text=True)
-    told = "Error: --workers 2: needs 96 open files and connections, and the limit is 50; raise it"
+    told = "Error: --workers 2: needs 96 open files and connections, but the limit is 50; raise it"
     assert (done.returncode, done.stderr[: len(told)]) == ((0, "") if soft else (2, told))
 
 
