@@ -28,8 +28,8 @@ import numpy as np
 from bench_convert import versions
 from bench_sssp import CELL, KINDS, grass, raster
 
+from terrain_gpu import cost_matrix
 from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
-from terrain_gpu.paths.cost_matrix import cost_matrix
 
 PEER = """
 import sys, time

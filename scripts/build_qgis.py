@@ -30,7 +30,7 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (),
-    "Paths": ("compute-sssp", "cost-matrix", "least-cost-network"),
+    "Paths": ("compute-sssp", "least-cost-network"),
     "Terrain": (),
     "Cells and areas": (),
 }  # fmt: skip

@@ -28,8 +28,7 @@ from .io.export import export_layer as export_layer
 from .paths.cost.rules import Cost as Cost
 from .paths.cost_distance.pipeline import ShortestPaths as ShortestPaths
 from .paths.cost_distance.pipeline import shortest_paths as shortest_paths
-from .paths.cost_matrix import CostMatrix as CostMatrix
-from .paths.cost_matrix import cost_matrix as cost_matrix
+from .paths.cost_matrix.pipeline import CostMatrix as CostMatrix
 from .paths.distance_index.query import IndexQuery as IndexQuery
 from .paths.distance_index.query import query_index as query_index
 from .paths.least_cost_network import CostNetwork as CostNetwork
@@ -968,6 +967,171 @@ def corridor(
     >>> shortest_paths("dem.zarr", [(9, 9)], cost="tobler", into="from_a")
     >>> shortest_paths("dem.zarr", [(90, 70)], cost="tobler", reverse=True, into="to_b")
     >>> corridor("dem.zarr", ["from_a", "to_b"], within="5%")
+    """
+
+
+def cost_matrix(
+    data: RasterLike,
+    sources: PlacesLike,
+    targets: PlacesLike | None = None,
+    *,
+    cost: Cost | CostName | str | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
+    parameters: Mapping[str, float] | None = None,
+    reverse: bool = False,
+    max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
+    corner_cutting: bool = True,
+    connectivity: PathConnectivity = 8,
+    wrap: Wrap = "auto",
+    nearest: int | None = None,
+    max_cost: float | Mapping[int, float] | None = None,
+    output: PathLike | None = None,
+    paths: PathLike | None = None,
+    cell_size: float | tuple[float, float] = (1.0, 1.0),
+    nodata: float | int | None = None,
+    layer: str = "elevation",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: int = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> CostMatrix:
+    """Compute the least cost from each of many sources to each of many targets, as a table: source,
+    target, cost, length and climb of the path.
+
+    Every cost is that of a search from this source alone (compute-sssp), bit for bit. A source or
+    target consists of all cells with one id, such as those of a line, polygon or zone; the cost is
+    that of its best cell, and two of them may share a cell. Unreachable pairs have empty fields;
+    with `nearest` or a cost limit they have no row.
+
+    Parameters
+    ----------
+    data
+        A store or a raster (a path), a DataArray, or a 2-D array (or nested lists).
+    sources
+        As for `shortest_paths`; their start costs are added.
+    targets
+        In the same form. Without targets, each source is also the target of all others.
+    cost
+        "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see
+        `paths.cost.models`. Or one of `paths.cost.formula.presets`, such as "herzog". Or a formula,
+        such as ``"length * exp(abs(slope))"``; see `paths.cost.formula.tree` for its syntax. Or a
+        `Cost`, which also has other rules of steps. A step whose cost is NaN or infinite does not
+        exist. A formula may name one layer of the store, instead of `friction`. When None:
+        "friction" if frictions are given, otherwise "absdiff".
+    friction
+        Layer of the store, or array, of frictions >= 0. The model "friction" needs it; if the
+        raster itself holds frictions, name its layer, or pass the same array, here as well.
+    barriers
+        Layer or array; cells with a value other than 0 are absent.
+    parameters
+        Parameters of the model, such as ``{"lam": 0.5}`` for langmuir; for a formula, values of
+        names in it.
+    reverse
+        Compute costs from the target to the source, for costs that depend on direction.
+    max_slope
+        Slope dz / length, up or down, above which a step does not exist; distances are then
+        float64.
+    vertical_factor
+        Factors of the cost of steps by their angle of slope, negative downhill: a text file of
+        angles in degrees and factors, or a sequence of such pairs. Between them, factors are
+        interpolated; a step at an angle outside the table does not exist. For formulas and all
+        models except langmuir and minimax.
+    corner_cutting
+        False forbids diagonal steps between two absent cells.
+    connectivity
+        8 or 4; or 16, with knight's moves, which pass through the middle of the edge between two
+        cells and cost as much as two steps of half the length. With 16, distances are float64, and
+        the method must be "relax".
+    wrap
+        Whether the last column is joined to the first one, so that paths cross this seam. "auto":
+        if the CRS is geographic and the columns span 360 degrees, within a hundredth of a column.
+        "yes" raises an error for a raster that is projected or whose sides are more than half a
+        column apart; an array has no CRS and is joined. Paths never cross a pole.
+    nearest
+        Only this number of targets for each source, those of least cost; ties go to lower ids.
+    max_cost
+        Only pairs of at most this cost: one number, or one for each source by its id; other sources
+        have no limit.
+    output
+        File for the table, .csv or .parquet; when None, it is kept in memory.
+    paths
+        Also write the paths as lines from source to target, with their from, to, cost, length and
+        climb: .gpkg, .parquet, .fgb or .geojson.
+    cell_size
+        For arrays: width and height of a cell, or one number for both.
+    nodata
+        For arrays: value of absent cells, in addition to NaN and infinities.
+    layer
+        Layer of the store.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works and the raster fits its memory. The results have
+        the same bits.
+    device
+        Number of the GPU.
+    gpu_memory_limit
+        Limit on the GPU memory; nine tenths of the free memory when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks, each within `memory_limit`. None
+        for this process.
+    verify
+        Verify the result in another pass over the cells.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    CostMatrix
+        Rows by source, then by target, in the order of features in a file, otherwise of ids. Cost:
+        int64 for integer costs, otherwise float64. Length: map units, or metres for a geographic
+        CRS. Climb: the sum of all rises along the path, in units of the elevations; masked if the
+        raster holds frictions.
+
+    Raises
+    ------
+    ClusterError
+        when the cluster has no workers or is lost; finished batches are kept for `resume`.
+    InputError
+        for unknown models, sources or targets outside or on nodata, negative frictions, and files
+        that exist.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged, or there is another unfinished run.
+    VerificationError
+        when the proof finds a violation.
+    OutputError
+        when the disk is full; finished batches are kept for `resume`.
+
+
+    Notes
+    -----
+    Label correcting as in `shortest_paths`, eight sources at a time, with a vector of distances in
+    each cell, until the targets are final; docs/design/shortest-paths.md.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> heights = np.array([[0, 2, 9], [0, 1, 3]], np.int16)
+    >>> found = cost_matrix(heights, [(0, 0), (0, 2)], [(1, 1), (1, 2)])
+    >>> found.columns()["cost"].tolist()
+    [1, 3, 8, 6]
     """
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arguments import checked, devices, raster_or_store, store
+from .arguments import check, checked, devices, raster_or_store, store
 from .errors import ArgumentError
 from .io.labelled import opened_store, takes_dataarrays
 from .prerequisites import provide
@@ -137,9 +137,9 @@ def function_of(command: str) -> Callable[..., Any]:
             if given.get("client") is not None:
                 raise ArgumentError("a cluster computes only from stores; leave out {client}")
             return cls.load(cls.arrays)(asked, store, **given)
+        _refuse_of_arrays(asked)
         if cls.runs:
             return cls.load(cls.runs)(asked, store, **given)
-        _refuse_of_arrays(asked)
         opened = opened_store(store)
         before = provide(asked, opened, given)
         found = compute(asked, opened, **given)
@@ -149,7 +149,7 @@ def function_of(command: str) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = cls.function
     call.__module__, call.__doc__ = __package__, documentation(cls)
     call.__signature__ = signature(cls)  # type: ignore[attr-defined]
-    checks = {name: one.check for name, one in options.items()}
+    checks = {name: one.check for name, one in options.items() if one.check is not check}
     checks[cls.first] = raster_or_store if cls.arrays else store
     if cls.gpu not in (None, "one"):
         checks["device"] = devices
@@ -158,7 +158,7 @@ def function_of(command: str) -> Callable[..., Any]:
         from .io.frames import draws  # brings GDAL
 
         call = draws(path)(call)
-    return call if cls.runs else takes_dataarrays(call)
+    return call if cls.runs and not cls.arrays else takes_dataarrays(call)
 
 
 def _refuse_of_arrays(asked: Tool) -> None:

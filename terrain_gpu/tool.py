@@ -179,9 +179,18 @@ def writes(*, default: str | None, help: str) -> Any:
     return field(default=default, metadata={"option": Option(help, "NAME", "write")})
 
 
-def file(*, default: None, kind: FileKind, help: str) -> Any:
+def file(
+    *,
+    default: None,
+    kind: FileKind,
+    help: str,
+    metavar: str = "FILE",
+    form: str | None = None,
+    python: str | None = None,
+) -> Any:
     """An option that names a file to write besides layers."""
-    return field(default=default, metadata={"option": Option(help, "FILE", file=kind)})
+    declared = Option(help, metavar, file=kind, form=form, python=python)
+    return field(default=default, metadata={"option": declared})
 
 
 def drawing(*, layer: str, metavar: str) -> Any:
@@ -235,9 +244,11 @@ class Tool:
         make what it reads can, on several.
     runs
         A function of the tool, a store or its path, and how to run, as module:name in its package,
-        which runs a tool that makes no layers, over an existing store; empty for others.
+        which runs a tool that makes no layers, or files alone; empty for others.
     how
         Of such a tool: which parameters say how to run.
+    kept
+        Of one that writes files: what an interrupted run keeps.
     first
         Name of the first parameter of the function.
     arrays
@@ -282,6 +293,7 @@ class Tool:
     gpu: ClassVar[Literal["one", "several", "steps before"] | None] = None
     runs: ClassVar[str] = ""
     how: ClassVar[tuple[str, ...]] = ()
+    kept: ClassVar[str] = ""
     first: ClassVar[str] = "store"
     arrays: ClassVar[str] = ""
     program: ClassVar[bool] = False
@@ -325,6 +337,16 @@ class Tool:
     def refuse_output(output: str | None) -> None:
         """Refuse a file for the raster of the first layer that cannot hold it."""
         return  # most can be any raster
+
+    @staticmethod
+    def refuse_file(name: str, file: PathLike, *, overwrite: bool) -> None:
+        """Refuse, of a tool with `runs`, a file that cannot be written."""
+        raise NotImplementedError
+
+    @staticmethod
+    def contents(result: Any) -> dict[str, str]:
+        """What files hold, by their options, in a few words."""
+        return {}
 
     @staticmethod
     def proven(found: dict[str, Any]) -> str:

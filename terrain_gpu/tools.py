@@ -18,6 +18,7 @@ TOOLS = {
     "compute-mst": "spanning_tree:MinimumSpanningTree",
     "contours": "raster.contours:DrawContours",
     "corridor": "paths.corridor:LeastCostCorridor",
+    "cost-matrix": "paths.cost_matrix:ComputeCostMatrix",
     "depressions": "hydrology.depressions:Depressions",
     "fill": "hydrology.fill:Fill",
     "fill-spill-merge": "hydrology.fill_spill_merge:FillSpillMerge",

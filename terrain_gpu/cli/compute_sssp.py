@@ -14,7 +14,7 @@ from ..plurals import counted
 from ..tool import options_of
 from . import options
 from .path_files import Files
-from .path_forms import both_ends, cost_by_friction
+from .path_forms import both_ends, cost_by_friction, field_options
 from .places import (
     Point,
     misplaced_options,
@@ -46,24 +46,6 @@ def cost_options(command: Any) -> Any:
     for name in reversed((*names, "vertical_factor", "corner_cutting")):
         command = options.all_of(options_for(RULES[name]))(command)
     return command
-
-
-field_options = [
-    click.option(
-        "--id-field",
-        metavar="FIELD",
-        help="Field of --sources and --targets with the ids of features, instead of id: whole "
-        "numbers from 1; or with their names, which are then numbered from 1.",
-    ),
-    click.option(
-        "--target-id-field", metavar="FIELD", help="The field of --targets, if it is another one."
-    ),
-    click.option(
-        "--cost-field",
-        metavar="FIELD",
-        help="Field of --sources with start costs, in place of cost.",
-    ),
-]
 
 
 def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -13,7 +13,6 @@ from . import options
 COMMANDS = (
     "convert-dataset",
     "compute-sssp",
-    "cost-matrix",
     "least-cost-network",
     "query-index",
     "info",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .places import refuse_shared_files, tell_reprojected
+from .places import naming, refuse_shared_files, tell_reprojected
 from .working import Given, files_read, store_option, warn_if_empty
 
 if TYPE_CHECKING:
@@ -218,15 +218,6 @@ def runner_of(operation: Any) -> click.Command:
 
     HOW names the parameters that say how it runs; the rest is as in `command_of`.
     """
-    how = {
-        "memory_limit": options.memory_limit_option,
-        "threads": options.threads_option,
-        "backend": options.backend_option,
-        "device": options.device_option,
-        "gpu_memory_limit": options.gpu_memory_limit_option,
-        "client": options.cluster_options(*operation.MODULES),
-        "verify": options.verify_option,
-    }
 
     def command(store: str, json_target: str | None, **settings: Any) -> None:
         from ..store import TileStore
@@ -248,10 +239,75 @@ def runner_of(operation: Any) -> click.Command:
 
     decorators = [
         *operation.OPTIONS,
-        *(one for name, one in how.items() if name in operation.HOW),
+        *_how(operation),
         options.scratch_option,
     ]
     return _command(operation, command, decorators, "STORE")
+
+
+def _how(operation: Any) -> list[Any]:
+    """The options of HOW."""
+    how = {
+        "memory_limit": options.memory_limit_option,
+        "threads": options.threads_option,
+        "backend": options.backend_option,
+        "device": options.device_option,
+        "gpu_memory_limit": options.gpu_memory_limit_option,
+        "client": options.cluster_options(*operation.MODULES),
+        "verify": options.verify_option,
+    }
+    return [one for name, one in how.items() if name in operation.HOW]
+
+
+def files_of(operation: Any) -> click.Command:
+    """Build the command of a tool that writes files, those of FILES, over a store or a raster.
+
+    KEPT is what an interrupted run keeps, HOW as in `runner_of`; the rest is as in `command_of`.
+    """
+
+    def command(store: str, json_target: str | None, **settings: Any) -> None:
+        from ..store import TileStore
+
+        operation.refuse(settings)
+        check_arguments(operation.FUNCTION, _without_contents(operation, settings))
+        files = {name: settings[name] for name in operation.FILES if settings[name] is not None}
+        given = Given.of(store, [files[operation.FILES[0]]], settings)
+        named = {options.spelled(name): file for name, file in files.items()}
+        refuse_shared_files(
+            {**given.inputs, **_inputs(operation, settings)}, {**named, "--json": json_target}
+        )
+        for name, file in files.items():
+            with naming(options.spelled(name)):
+                operation.refuse_file(name, file, overwrite=settings["overwrite"])
+
+        with (
+            options.if_interrupted(given.advice(operation.KEPT)),
+            given.store(settings) as at,
+            given.together(at),
+            options.progress_of(operation.NAME) as progress,
+        ):
+            opened = given.layers(TileStore.open(at), settings)
+            operation.take(opened, settings)
+            found = operation.run(opened, progress=progress, **settings)
+        report = found.report
+        given.name(report)
+        told, contents = operation.told() + tell_reprojected(report), operation.contents(found)
+        options.write_json(report.to_json(), json_target)
+        files = {k: f"{one} ({contents[k]})" if k in contents else one for k, one in files.items()}
+        options.say(
+            f"{store}: {operation.tell(found)}, {report.seconds['total']:.2f} s"
+            + (", verified" if settings["verify"] else "")
+            + f"{told}\nwritten: {', '.join(files.values())}",
+            json_target,
+        )
+
+    decorators = [
+        *operation.OPTIONS,
+        store_option,
+        *_how(operation),
+        options.resume_option,
+    ]
+    return _command(operation, command, decorators, "STORE|RASTER")
 
 
 def _command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,11 +16,39 @@ from ..paths.cost.models import MODELS, refuse_unknown, row_of, usual_cost
 from ..tool import ToolOption, as_option
 from . import options
 from .forms import Form
-from .places import Point, misplaced_of, misplaced_options, place_options, places, with_cost
+from .places import (
+    Point,
+    field_of,
+    misplaced_of,
+    misplaced_options,
+    naming,
+    not_negative,
+    place_options,
+    places,
+    with_cost,
+)
 
 if TYPE_CHECKING:
     from ..io.places import Places
     from ..store import TileStore
+
+
+field_options = [
+    click.option(
+        "--id-field",
+        metavar="FIELD",
+        help="Field of --sources and --targets with the ids of features, instead of id: whole "
+        "numbers from 1; or with their names, which are then numbered from 1.",
+    ),
+    click.option(
+        "--target-id-field", metavar="FIELD", help="The field of --targets, if it is another one."
+    ),
+    click.option(
+        "--cost-field",
+        metavar="FIELD",
+        help="Field of --sources with start costs, in place of cost.",
+    ),
+]
 
 
 class CostType(click.ParamType):
@@ -104,13 +133,24 @@ class PathSources(Form):
         What these options name, for the help.
     start_costs
         Whether each may have a cost.
+    needed
+        What there must be at least one of; "" if another form says so.
     """
 
-    def __init__(self, point: str, cell: str, *, start_costs: bool = False) -> None:
+    def __init__(
+        self, point: str, cell: str, *, start_costs: bool = False, needed: str = ""
+    ) -> None:
         self._texts, self._form = (point, cell), with_cost if start_costs else "{}".format
+        self._needed = needed
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return place_options("--source", *self._texts, text, self._form)
+
+    def refuse(self, settings: dict[str, Any]) -> None:
+        if self._needed and not any(settings[f"source{one}"] for one in ("", "_rowcol", "s")):
+            raise click.UsageError(
+                f"no {self._needed}: give --source X,Y, --source-rowcol ROW,COL or --sources FILE"
+            )
 
     def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
         begin, end = (
@@ -122,13 +162,70 @@ class PathSources(Form):
 
 
 class PathTargets(Form):
-    """Targets at points, cells and features, and what becomes of misplaced ends."""
+    """Targets at points, cells and features, fields of files, and what becomes of misplaced ends.
 
-    def __init__(self, point: str, cell: str) -> None:
-        self._texts = point, cell
+    Parameters
+    ----------
+    fields
+        Whether the fields of ids and of start costs can be named.
+    """
+
+    def __init__(self, point: str, cell: str, *, fields: bool = False) -> None:
+        self._texts, self._fields = (point, cell), field_options if fields else []
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
-        return [*place_options("--target", *self._texts, text), *misplaced_options]
+        own = place_options("--target", *self._texts, text)
+        return [*own, *self._fields, *misplaced_options]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        return settings[name]
+
+
+class CostLimits(Form):
+    """The most that pairs may cost, and a field with that of each source."""
+
+    file = False
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        of_field = (
+            "Field of --sources with the most that pairs of each source may cost; with --max-cost, "
+            "the lesser one counts."
+        )
+        limit: dict[str, Any] = {"type": float, "metavar": "COST", "callback": not_negative}
+        return [
+            click.option(as_option(one.name), help=text, **limit),
+            click.option("--max-cost-field", metavar="FIELD", help=of_field),
+        ]
+
+    def refuse(self, settings: dict[str, Any]) -> None:
+        if (field := settings["max_cost_field"]) is not None and settings["sources"] is None:
+            raise click.UsageError(
+                f"--max-cost-field {field} names a field of a file: give --sources FILE"
+            )
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        field, most = settings.pop("max_cost_field"), settings[name]
+        if field is None:
+            return most
+        params, every = click.get_current_context().params, math.inf if most is None else most
+        with naming("--max-cost-field"):
+            file, limit = params["sources"], settings["memory_limit"]
+            own = field_of(file, field, limit, params["id_field"])
+        ids = set(settings["sources"].ids.tolist())
+        return {one: min(own.get(one, every), every) for one in ids}
+
+
+class FileToWrite(Form):
+    """A file to write, by options of other names."""
+
+    file = False
+
+    def __init__(self, *names: str, required: bool = False) -> None:
+        self._names, self._required = names, required
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        how: dict[str, Any] = {"metavar": one.option.metavar, "help": text}
+        return [click.option(*self._names, one.name, required=self._required, **how)]
 
     def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
         return settings[name]
@@ -197,6 +294,21 @@ FORMS: dict[str, Form] = {
         "The other end: a point in the raster's CRS. Repeatable.",
         "The other end: a cell. Repeatable.",
     ),
+    "matrix sources": PathSources(
+        "A source at this point, in the raster's CRS, with this start cost (default 0). "
+        "Repeatable.",
+        "A source: a cell; rows and columns count from 0. Repeatable.",
+        start_costs=True,
+        needed="source",
+    ),
+    "matrix targets": PathTargets(
+        "A target: a point in the raster's CRS. Repeatable.",
+        "A target: a cell. Repeatable.",
+        fields=True,
+    ),
+    "cost limits": CostLimits(),
+    "file of -o": FileToWrite("-o", "--output", required=True),
+    "paths to write": FileToWrite("--path"),
 }
 """Forms by the names that tools give them."""
 

@@ -51,7 +51,6 @@ PURPOSES = (
     "convert",
     "export",
     "sssp",
-    "cost-matrix",
     "least-cost-network",
     *(_PURPOSES.get(command, command) for command in TOOLS),
 )

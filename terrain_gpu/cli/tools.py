@@ -14,7 +14,7 @@ from ..arguments import amount, cells_away, counting, levels_above, not_negative
 from ..tool import PathLike, Tool, ToolOption, as_option, described, drawn, options_of, spelled
 from ..tools import tool_of
 from . import forms, options, path_forms
-from .operations import command_of, runner_of, writer_of
+from .operations import command_of, files_of, runner_of, writer_of
 
 if TYPE_CHECKING:
     from ..store import TileStore
@@ -79,14 +79,21 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         READS=(*files, *(name for name, one in tool_options.items() if _is_read(one))),
         WRITES=tuple(name for name, one in tool_options.items() if one.option.layer == "write"),
         HOW=cls.how,
+        FILES=[name for name, one in tool_options.items() if one.option.file],
+        KEPT=cls.kept,
+        refuse_file=cls.refuse_file,
+        contents=cls.contents,
         take=take,
         provide=provide,
         refuse=refuse,
         refuse_output=cls.refuse_output,
         run=run,
-        tell=lambda found: cls.summary(found) + told(),
+        told=told,
+        tell=lambda found: cls.summary(found) + ("" if cls.runs else told()),
     )
-    return (writer_of if file else runner_of if cls.runs else command_of)(declared)
+    if not cls.runs:
+        return (writer_of if file else command_of)(declared)
+    return (files_of if declared.FILES else runner_of)(declared)
 
 
 def help_of(cls: type[Tool]) -> str:
@@ -94,8 +101,9 @@ def help_of(cls: type[Tool]) -> str:
     paragraphs = described(cls)[""].split("\n\n")
     lines = [f"{{{name}}}" for name, one in options_of(cls).items() if one.option.file == "lines"]
     given = RASTER.replace("{given}", " or ".join(["{output}", *lines]))
-    raster = "STORE can also be a raster." if drawn(cls) else given
-    if not cls.runs:
+    files = any(one.option.file for one in options_of(cls).values())
+    raster = "STORE can also be a raster." if drawn(cls) or cls.runs else given
+    if files or not cls.runs:
         paragraphs.append(f"{raster} {PROVIDED}" if cls.needs else raster)
     examples = inspect.cleandoc(cls.examples)
     return spelled("\n\n".join([*paragraphs, f"\b\n{examples}"]), as_option).replace("`", "")

@@ -1,8 +1,7 @@
-"""Compute costs between many sources and many targets: `cost_matrix`."""
+"""Run `ComputeCostMatrix`: costs between many sources and many targets."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,35 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import (
-    Backend,
-    CostName,
-    PathConnectivity,
-    Wrap,
-    checked,
-    counting,
-    limits_of_costs,
-    path,
-    raster_or_layer,
-    raster_or_store,
-    refused,
-    text,
-    word,
-)
+from ...arguments import refused
 from ...errors import ArgumentError, InputError
 from ...io.frames import FeatureResult
-from ...io.labelled import LayerLike, RasterLike, takes_dataarrays
+from ...io.labelled import RasterLike
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
 from ...store.outputs import together
 from ..cost.graph import warn_about_lengths
 from ..cost.models import row_of
-from ..cost.resolve import VerticalFactor, stated_cost
-from ..cost.rules import Cost
+from ..cost.resolve import stated_cost
 from ..cost.wrap import joining
 from ..cost_distance.inputs import check_start_costs, limit_of_costs, opened_inputs, valid_places
 from ..cost_distance.operation import LAYERS
+from . import ComputeCostMatrix
 from .operation import MatrixProblem
 from .run import name_files, run_matrix, settings_of
 from .solve import MatrixRun
@@ -83,159 +68,36 @@ class CostMatrix(FeatureResult):
         return self._columns
 
 
-@takes_dataarrays
-@checked(
-    data=raster_or_store,
-    cost=text,
-    wrap=word(Wrap),
-    connectivity=word(PathConnectivity),
-    friction=raster_or_layer,
-    barriers=raster_or_layer,
-    nearest=counting,
-    max_cost=limits_of_costs,
-    output=path,
-    paths=path,
-)
-def cost_matrix(
+def run(
+    asked: ComputeCostMatrix,
     data: RasterLike,
-    sources: PlacesLike,
-    targets: PlacesLike | None = None,
     *,
-    cost: Cost | CostName | str | None = None,
-    friction: LayerLike | None = None,
-    barriers: LayerLike | None = None,
-    parameters: dict[str, float] | None = None,
-    connectivity: PathConnectivity = 8,
-    corner_cutting: bool = True,
-    reverse: bool = False,
-    max_slope: float | None = None,
-    vertical_factor: VerticalFactor | None = None,
-    nearest: int | None = None,
-    max_cost: float | Mapping[int, float] | None = None,
-    output: str | os.PathLike[str] | None = None,
-    paths: str | os.PathLike[str] | None = None,
-    cell_size: float | tuple[float, float] = (1.0, 1.0),
-    nodata: float | int | None = None,
-    layer: str = "elevation",
-    wrap: Wrap = "auto",
+    verify: bool = False,
     memory_limit: int | str | None = None,
     threads: int | None = None,
-    backend: Backend = "auto",
+    backend: str = "auto",
     device: int = 0,
     gpu_memory_limit: int | str | None = None,
-    verify: bool = False,
+    client: Any = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: Progress = silent,
-    client: Any = None,
 ) -> CostMatrix:
-    """Compute the least costs from each of many sources to each of many targets.
-
-    Every cost is the same, bit for bit, as that of `shortest_paths` for this source alone, and
-    every path follows its backlinks, for any memory limit and number of threads. Sources are solved
-    eight at a time, which share the reading of cells and the costs of steps, until their targets
-    are final.
-
-    A source or target consists of all cells with one id, such as those of a line, polygon or zone.
-    The cost from or to it is that of its best cell. Two of them may share a cell.
-
-    Parameters
-    ----------
-    data, cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
-vertical_factor, cell_size, nodata, layer, wrap
-        As for `shortest_paths`.
-    sources, targets
-        As for `shortest_paths`; start costs of sources are added. Without targets, each source is
-        also the target of all others.
-    reverse
-        Compute costs from the target to the source, for costs that depend on direction.
-    nearest
-        Only this number of targets for each source, those of least cost; ties go to lower ids.
-    max_cost
-        Only pairs of at most this cost: one number, or one for each source by its id; other sources
-        have no limit.
-    output
-        File for the table, .csv or .parquet; when None, it is kept in memory. Unreachable pairs
-        have empty fields; with `nearest` or `max_cost` they have no row.
-    paths
-        Also write the paths as lines from source to target, with their from, to, cost, length and
-        climb: .gpkg, .parquet, .fgb or .geojson.
-    memory_limit
-        Limit on the peak resident set size of the process, bytes or "2GB"; a quarter of RAM when
-        None. For arrays: without memory held by the caller; no limit when None.
-    threads
-        Number of threads; all processors when None.
-    backend
-        "cpu", "cuda", or "auto": CUDA if it works and the raster fits with eight fields of
-        distances, otherwise the CPU. The result is the same, bit for bit.
-    device
-        Number of the GPU.
-    gpu_memory_limit
-        Limit on the memory of the GPU in bytes; nine tenths of the free memory when None.
-    verify
-        Prove all costs: every step of the distances that they come from; and the file of paths,
-        read back, step by step.
-    resume
-        Continue an unfinished run to the same output: finished sources are kept, whatever device
-        solved them.
-    overwrite
-        Replace existing files once the new ones are complete.
-    progress
-        Called with the number of cells just done, and the total of all batches of sources.
-    client
-        A `distributed.Client` whose workers solve eight sources in each task, on the CPU; when
-        None, this process does. The table must be in a folder that all hosts share.
-
-    Returns
-    -------
-    CostMatrix
-        Rows by source, then by target, in the order of features in a file, otherwise of ids. Cost:
-        int64 for integer costs, otherwise float64. Length: map units, or metres for a geographic
-        CRS. Climb: the sum of all rises along the path, in units of the elevations; masked if the
-        raster holds frictions.
-
-    Raises
-    ------
-    ClusterError
-        when the cluster has no workers or is lost; finished batches are kept for `resume`.
-    InputError
-        for unknown models, sources or targets outside or on nodata, negative frictions, and files
-        that exist.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged, or there is another unfinished run.
-    VerificationError
-        when the proof finds a violation.
-    OutputError
-        when the disk is full; finished batches are kept for `resume`.
-
-    Notes
-    -----
-    Label correcting as in `shortest_paths`, with a vector of distances in each cell;
-    docs/design/shortest-paths.md.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> heights = np.array([[0, 2, 9], [0, 1, 3]], np.int16)
-    >>> found = cost_matrix(heights, [(0, 0), (0, 2)], [(1, 1), (1, 2)])
-    >>> found.columns()["cost"].tolist()
-    [1, 3, 8, 6]
-    """
-    if resume and output is None:
+    """Compute a matrix over a store or an array; the result is that of the public function."""
+    if resume and asked.output is None:
         raise ArgumentError("{resume} needs {output}: an unfinished run is stored next to it")
-    table = None if output is None else checked_table(output, overwrite=overwrite)
-    lines = None if paths is None else checked_paths(paths, overwrite=overwrite)
+    table = None if asked.output is None else checked_table(asked.output, overwrite=overwrite)
+    lines = None if asked.paths is None else checked_paths(asked.paths, overwrite=overwrite)
     over_arrays = isinstance(data, np.ndarray)
-    heights = data if over_arrays else layer
+    heights = data if over_arrays else asked.layer
     cost, parameters, friction, stated = stated_cost(
-        data, cost, heights, friction, parameters, vertical_factor
+        data, asked.cost, heights, asked.friction, asked.parameters, asked.vertical_factor
     )
-    given = nodata, cell_size, None
-    where, inputs = opened_inputs(data, (layer, friction, barriers), given, LAYERS[0])
-    starts = _some_places(inputs, sources, "sources")
-    joined = joining(inputs[0].grid, wrap, where, connectivity)
+    rasters = asked.layer, friction, asked.barriers
+    where, inputs = opened_inputs(data, rasters, (asked.nodata, asked.cell_size, None), LAYERS[0])
+    starts = _some_places(inputs, asked.sources, "sources")
+    ends = None if asked.targets is None else _some_places(inputs, asked.targets, "targets")
+    joined = joining(inputs[0].grid, asked.wrap, where, asked.connectivity)
     names = [None if found is None else found.name for found in inputs[1:]]
     problem = MatrixProblem(
         where,
@@ -244,15 +106,15 @@ vertical_factor, cell_size, nodata, layer, wrap
         barriers=names[1],
         cost=cost,
         parameters=parameters,
-        connectivity=connectivity,
-        corner_cutting=corner_cutting,
-        reverse=reverse,
-        max_slope=max_slope,
+        connectivity=asked.connectivity,
+        corner_cutting=asked.corner_cutting,
+        reverse=asked.reverse,
+        max_slope=asked.max_slope,
         stated=stated,
         sources=starts,
-        targets=None if targets is None else _some_places(inputs, targets, "targets"),
-        nearest=nearest,
-        max_cost=_limits(max_cost, row_of(cost).least, starts),
+        targets=ends,
+        nearest=asked.nearest,
+        max_cost=_limits(asked.max_cost, row_of(cost).least, starts),
         verified=verify,
         wrap=joined,
     ).over([found for found in inputs if found is not None])
@@ -266,7 +128,7 @@ vertical_factor, cell_size, nodata, layer, wrap
     how |= {"overwrite": overwrite, "progress": progress, "client": client, "backend": backend}
     how |= {"device": device, "gpu_memory_limit": gpu_memory_limit}
     report = run_matrix(problem, writer, settings_of(problem, writer, **how))
-    name_files(report, {"output": output, "path": paths})
+    name_files(report, {"output": asked.output, "path": asked.paths})
     rows, unreached = (report.result[name] for name in ("rows", "unreached"))
     return CostMatrix(rows, unreached, report, writer.columns)
 
@@ -292,7 +154,7 @@ def _some_places(inputs: Any, given: PlacesLike, name: str) -> Places:
 
 
 class MatrixFiles:
-    """Writes a matrix as a table and as lines; the `RowWriter` of `cost_matrix`.
+    """Writes a matrix as a table and as lines; the `RowWriter` of a matrix.
 
     Attributes
     ----------
