@@ -21,6 +21,7 @@ from terrain_gpu import (
     TerrainError,
     TileStore,
     accumulate,
+    breach,
     build_index,
     convert_dataset,
     create_layer,
@@ -353,6 +354,11 @@ def other_drainage(root: Path, inputs: Path, **more: Any) -> None:
     accumulate(root / STORE, outlets, directions="codes", **{"threads": 1, **more})
 
 
+def breached(root: Path, inputs: Path, **more: Any) -> None:
+    """The ledger says that files of a first pass are there, which are not synced."""
+    breach(root / STORE, max_distance=5, into="breached", **{"threads": 1, **more})
+
+
 def _network(suffix: str, length: float) -> Callable[..., None]:
     def command(root: Path, inputs: Path, *, overwrite: bool = False, **more: Any) -> None:
         target = root / f"lines{suffix}"
@@ -451,6 +457,7 @@ CASES = {
         _OTHERS,
         overwrite=True,
     ),
+    "breach-new": Case(breached, heights, ("breached",), _OTHERS),
     "accumulate-new": Case(drainage, after(tree), _FLOW, (*_OTHERS, "mst")),
     "accumulate-replace": Case(
         drainage, after(tree, other_drainage), _FLOW, (*_OTHERS, "mst"), overwrite=True

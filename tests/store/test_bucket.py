@@ -23,6 +23,7 @@ from contract import Stop, make_store, same, stop_at, whole
 from programs import spawn
 
 import terrain_gpu
+from terrain_gpu.engine.ledger import Ledger
 from terrain_gpu.errors import InputError, OutputError, StoreError
 from terrain_gpu.grid import GridSpec
 from terrain_gpu.store import TileStore, client, create_layer
@@ -249,6 +250,30 @@ def test_a_stopped_run_is_resumed(store, tmp_path, monkeypatch, elsewhere):
     found = terrain_gpu.minimum_spanning_tree(store, resume=True)
     assert found.report.result["blocks_resumed"] == 6
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_run_that_was_stopped_in_its_first_pass_is_resumed(
+    store, tmp_path, monkeypatch, elsewhere
+):
+    """Its messages are in the scratch folder; on another machine blocks tell them again."""
+    table, seen = tmp_path / "t.csv", []
+    with pytest.raises(Stop):
+        terrain_gpu.label_components(
+            store, "elevation > 7", table=table, threads=1, progress=stop_at(0.4)
+        )
+    if elsewhere:
+        monkeypatch.setenv("TERRAIN_GPU_SCRATCH", str(tmp_path))
+    record = Ledger.record
+    monkeypatch.setattr(Ledger, "record", lambda *of: seen.append(of) or record(*of))
+    found = terrain_gpu.label_components(store, "elevation > 7", table=table, resume=True)
+    assert (len(seen) == 12) == elsewhere
+    plain = make_store(tmp_path / "s.zarr", cells(), -1, 64)
+    alone = terrain_gpu.label_components(plain, "elevation > 7", table=tmp_path / "a.csv")
+    assert (found.count, found.cells) == (alone.count, alone.cells)
+    assert table.read_bytes() == (tmp_path / "a.csv").read_bytes()
+    assert objects(store) == files(tmp_path / "s.zarr")
+    assert elsewhere or list((tmp_path / "scratch").iterdir()) == []
 
 
 @schemes
