@@ -1,4 +1,4 @@
-"""Tables that give classes, such as those of land cover, other values."""
+"""Tables that map classes, such as those of land cover, to values."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ...io.text_tables import ADVICE, is_heading, number_in, read_rows, refuse_m
 MOST_CLASSES = 100_000
 
 Classes = tuple[tuple[int, float | None], ...]
-"""Classes and their values, sorted; None for no value. Whole numbers are exact."""
+"""Classes and their values, sorted; None for nodata. Integers are exact."""
 
 
 def read_classes(path: str | os.PathLike[str]) -> Classes:
     """Read a table of classes and values from a text file.
 
-    The first two columns count, separated by commas, semicolons or tabs. A first line that begins
-    with text holds names. An empty second field, or "nodata", means no value.
+    The first two columns are used; they are separated by commas, semicolons or tabs. A first line
+    that begins with text holds column names. An empty second field, or "nodata", means nodata.
 
     Raises
     ------
     InputError
-        when the file cannot be read, a field is not a number, or a class is there twice; names the
-        line.
+        If the file cannot be read, a field is not a number, or a class is repeated. The message
+        names the line.
     """
     found: dict[int, float | None] = {}
     columns = 0

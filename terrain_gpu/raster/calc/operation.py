@@ -1,4 +1,4 @@
-"""Arithmetic over the layers of a store as an operation."""
+"""Compute an expression over the layers of a store, as an operation: `Calculation`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from .classes import Classes, read_classes
 from .proof import Sought, plan_calc_proof, verify_calc
 
 _STRIP = 1 << 16
-"""Cells that are computed at a time, so that temporaries stay in the cache."""
+"""Number of cells computed at a time, so that temporaries stay in the cache."""
 
 PARTS = 20
-"""Layers, numbers and operations of the expression that is planned."""
+"""Number of layers, numbers and operations assumed for a plan."""
 
 MOST_MISSING = 1000
-"""Classes that a table lacks and that are remembered for the message."""
+"""Number of missing classes that are kept for the error message."""
 
 
 class _Missing(InputError):
@@ -43,7 +43,7 @@ class _Missing(InputError):
 
 @dataclass(frozen=True)
 class Calculation(ToolOperation):
-    """The operation; `classes` is what the table holds."""
+    """The operation. `classes` is the content of the table."""
 
     asked: Calc
     classes: Classes | None = None
@@ -67,7 +67,7 @@ class Calculation(ToolOperation):
 
     @cached_property
     def target(self) -> np.dtype:
-        """Type of the layer."""
+        """Data type of the layer."""
         if self.asked.dtype is not None:
             return layer_dtype(self.asked.dtype)
         kind = self.arithmetic.kind
@@ -140,7 +140,7 @@ class Calculation(ToolOperation):
         missing: set[float],
         corner: tuple[int, int],
     ) -> None:
-        """Compute cells of the layer; `corner` is the row and column of the first one."""
+        """Compute cells of the layer; `corner` is the row and column of the first cell."""
 
         def refuse(k: int, gives: str, why: str) -> InputError:
             row, col = divmod(k, out.shape[1])
@@ -160,7 +160,7 @@ class Calculation(ToolOperation):
 
     @cached_property
     def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Classes that results may be, in their type, their values, and which have none."""
+        """Possible classes in the type of results, their values, and the mask of nodata values."""
         assert self.classes is not None
         kind = INTEGER if self.arithmetic.kind == CONDITION else self.arithmetic.kind
         able = [(key, value) for key, value in self.classes if exact(key, kind)]
@@ -191,7 +191,7 @@ class Calculation(ToolOperation):
     def _convert(
         self, found: Cells, out: np.ndarray, refuse: Callable[[int, str, str], InputError]
     ) -> None:
-        """Write values in the type of the layer; refuse those that this does not hold."""
+        """Write values in the data type of the layer; reject those that it cannot hold."""
         values, void = found
         name = self.target.name
         if self.target.kind == "f":
@@ -234,7 +234,7 @@ class Calculation(ToolOperation):
         try:
             return super().execute(run)
         except _Missing:
-            run.forget()  # the blocks are of no use with another table
+            run.forget()  # the blocks cannot be used with another table
             raise
 
 
@@ -253,16 +253,16 @@ def plan_calc(
     Parameters
     ----------
     parts
-        Operations, layers and numbers of the expression.
+        Number of operations, layers and numbers in the expression.
     classes
-        Of a table.
+        Number of classes in the table.
     stored
-        Bytes of the layers; None for those of full ones.
+        Bytes of the layers; None assumes full layers.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     size, tiled, shape, out = (
         blocks.largest(),
@@ -290,7 +290,7 @@ def plan_calc(
 
 
 class _Lacking(State):
-    """The classes that the table lacks."""
+    """The classes that are missing from the table."""
 
     def __init__(self, operation: Calculation) -> None:
         self._operation = operation

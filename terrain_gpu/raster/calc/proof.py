@@ -1,6 +1,6 @@
 """Proof that a layer holds the results of an expression: `verify_calc`.
 
-Every cell is computed again, by `proof_evaluation`, and compared: bit for bit if it is real.
+Every cell is computed again by `proof_evaluation` and compared; floats are compared bit for bit.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from .arithmetic import Arithmetic
 from .proof_evaluation import REAL, WHOLE, evaluate
 
 _STRIP = 1 << 15
-"""Cells that are computed together, so that temporaries stay in the cache."""
+"""Number of cells computed at a time, so that temporaries stay in the cache."""
 
 
 _CLASS_VALUES = (int, float, type(None))
 
 
 class Sought(NamedTuple):
-    """What cells must hold.
+    """The rule for the values of cells.
 
     Attributes
     ----------
     expression
-        As given.
+        The text of the expression.
     parts
-        Number of its operations, layers and numbers, at least; bounds what memory it takes.
+        At least the number of its operations, layers and numbers, which limits its memory.
     classes
-        Values that replace results, None for no value; or None, if results are not replaced.
+        Values that replace results, None for nodata; or None if results are not replaced.
     default
         What replaces other results: a number, or "nodata".
     """
@@ -49,7 +49,7 @@ class Sought(NamedTuple):
     default: float | str | None = None
 
     def over(self, cells: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The right results, NaN where there is none."""
+        """Return the right results, NaN for nodata."""
         found = evaluate(self.expression, cells)
         if self.classes is None:
             return found
@@ -71,21 +71,21 @@ def verify_calc(
     sources
         The layers of the expression, by name.
     results
-        The layer; it has a nodata value, or is real.
+        The layer; it has a nodata value, or holds floats.
 
     Returns
     -------
     dict
-        "cells", those with a value.
+        "cells", the number of valid cells.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell is wrong; the first one found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     blocks = results.blocks
     plan, reads = plan_calc_proof(blocks, sources.values(), results, sought.parts, limits)
@@ -102,7 +102,7 @@ def verify_calc(
 def _check(
     sought: Sought, sources: Mapping[str, Any], results: Any, at: Block, data: list[np.ndarray]
 ) -> int:
-    """Check the cells of a block; return how many have a value."""
+    """Check the cells of a block; return the number of valid cells."""
     r0, r1, c0, c1 = results.blocks.window(*at)
     step, valid = max(_STRIP // (c1 - c0), 1), 0
     for top in range(0, r1 - r0, step):
@@ -125,14 +125,14 @@ def _check(
 def plan_calc_proof(
     blocks: BlockGrid, sources: Iterable[Any], results: Any, parts: int, limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
-    """How blocks stream; `results` need not exist yet."""
+    """Plan the pass; `results` need not exist yet."""
     reads = [Read(results), *map(Read, sources)]
     worker = 18 * (parts + 8) * (_STRIP + blocks.block)
     return plan_proof(blocks, reads, limits, worker=worker, measures=False, compiled=False), reads
 
 
 def verify_stored_calc(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_calc` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_calc` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     text, inputs = recorded.get("calc_of", str), recorded.inputs()
     try:
@@ -164,14 +164,14 @@ def _recorded_classes(recorded: RunRecord) -> dict[float, float | None] | None:
 
 
 def _with_nan(cells: np.ndarray, nodata: float | int | None) -> np.ndarray:
-    """Cells in the types of `proof_evaluation`."""
+    """Convert cells to the types of `proof_evaluation`."""
     found = cells.astype(REAL if cells.dtype.kind == "f" else WHOLE)
     found[is_nodata(cells, nodata)] = np.nan
     return found
 
 
 def _differ(right: np.ndarray, here: np.ndarray, nodata: float | int | None) -> np.ndarray:
-    """Which cells do not hold the right results."""
+    """Return the mask of cells that do not hold the right results."""
     void = np.isnan(right)
     if here.dtype.kind != "f":
         return here.astype(WHOLE) != np.where(void, WHOLE.type(nodata or 0), right)

@@ -1,4 +1,4 @@
-"""Levels of contours: a list, or every interval from a base on."""
+"""The levels of contours: a list, or multiples of an interval from a base."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...arguments import refused
 from ...errors import ArgumentError
 
 _MOST_NUMBER = 2.0**40
-"""Numbers of levels are less, so that all levels are different."""
+"""Limit of the numbers of levels, so that all levels are different."""
 
 
 class ContourLevels(NamedTuple):
@@ -20,8 +20,8 @@ class ContourLevels(NamedTuple):
     Attributes
     ----------
     breaks
-        Ascending, with the numbers 0, 1, ...; the last may be infinite. If there are none, the
-        level of each whole number k is base + k * interval.
+        Levels in ascending order, with the numbers 0, 1, ...; the last may be infinite. If there
+        are none, the level of each integer k is base + k * interval.
     """
 
     breaks: tuple[float, ...] = ()
@@ -38,17 +38,17 @@ class ContourLevels(NamedTuple):
         return np.array(self.breaks, np.float64), self.base, self.interval
 
     def settings(self) -> dict[str, Any]:
-        """Return them as settings of a run."""
-        breaks = list(map(repr, self.breaks))  # JSON knows no infinite number
+        """Return the levels as settings of a run."""
+        breaks = list(map(repr, self.breaks))  # JSON has no infinite numbers
         return {"interval": self.interval, "base": self.base, "breaks": breaks}
 
     def refuse(self, values: np.ndarray) -> None:
-        """Refuse an interval that is small beside finite values, or that leads beyond all numbers.
+        """Reject an interval that is too small compared with values, or a level that is not finite.
 
         Raises
         ------
         InputError
-            with the value.
+            If there is such a value, which the message names.
         """
         if self.breaks or not values.size:
             return
@@ -78,7 +78,7 @@ class ContourLevels(NamedTuple):
         return found
 
     def band(self, number: int) -> tuple[float | None, float | None]:
-        """Return the level before that of a number, and its own; None if there is none."""
+        """Return the previous level and the level of a number; None if there is none."""
         lower = self.of(number - 1) if number or not self.breaks else None
         upper = self.of(number)
         return lower, upper if math.isfinite(upper) else None

@@ -1,4 +1,4 @@
-"""Layers as features of a file: blocks trace pieces of lines, which are joined and written."""
+"""Draw layers as features of a file: blocks trace pieces of lines, which are joined and written."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ PIECE_BYTES = 200
 """Bytes per piece while pieces are joined."""
 
 JOINING = 32 * MB
-"""Bytes for pieces that are joined at a time: those of a few levels or labels, or of one."""
+"""Bytes for the pieces joined at a time: those of one or a few levels or labels."""
 
 WRITING = 32 * MB
 """Bytes for a batch of lines while it is assembled and written."""
 
 _BATCH = 1 << 16
-"""Lines are written in batches of about this many elements."""
+"""Lines are written in batches of about this number of elements."""
 
 _BINS = 1 << 12
-"""Parts into which a range of levels or labels is divided that is too large to be joined."""
+"""Number of parts into which a range of levels or labels is divided if it is too large to join."""
 
 TRACE = Phase("trace")
 
 
 @dataclass(frozen=True)
 class Drawing(Operation):
-    """Draws a layer as features of a file.
+    """The base of operations that draw a layer as features of a file.
 
     Attributes
     ----------
@@ -77,12 +77,12 @@ class Drawing(Operation):
 
     @property
     def held(self) -> int:
-        """Bytes held while features are written, besides pieces."""
+        """Bytes held while features are written, in addition to pieces."""
         return WRITING + library_bytes(self.path)
 
     @abstractmethod
     def compile(self) -> None:
-        """Load or compile the kernels, in the main thread, which Ctrl-C stops."""
+        """Load or compile the kernels in the main thread, which Ctrl-C can stop."""
 
     @abstractmethod
     def pieces(self, plan: StreamPlan, writer: Any) -> LinePieces:
@@ -101,23 +101,23 @@ class Drawing(Operation):
 
 
 class LinePieces(State, ABC):
-    """The pieces of all blocks, with some columns about each of them.
+    """The pieces of all blocks, with some columns for each.
 
-    Pieces, and what lies along them, are in unnamed files in the folder of the output, so a killed
-    process leaves nothing. They are joined a few levels or labels at a time, so that memory does
-    not depend on how many there are.
+    Pieces and their elements are in unnamed files in the folder of the output, so a killed process
+    leaves nothing behind. They are joined a few levels or labels at a time, so that memory does not
+    depend on their number.
 
     Parameters
     ----------
     item
-        Type of an element along a piece.
+        Data type of an element along a piece.
     each
         Bytes per element of a line while it is assembled and written.
     what
-        What pieces are, for messages.
+        Plural name of the pieces, for messages.
     width
-        Columns about a piece: where its elements begin, how many it has, and others. Only pieces
-        with the same value in the last column, of a level or label, are joined.
+        Number of columns of a piece: where its elements begin, their number, and others. Only
+        pieces with the same value in the last column, a level or label, are joined.
     """
 
     def __init__(
@@ -164,12 +164,13 @@ class LinePieces(State, ABC):
         self._rows += len(rows)
 
     def features(self) -> Iterator[list[Feature]]:
-        """Join the pieces and yield batches of features, by level or label, and place.
+        """Join the pieces and yield batches of features, by level or label, then by position.
 
         Raises
         ------
         PlanError
-            before the first one, with a limit that suffices for all.
+            If the memory limit is too small; raised before the first batch, with a limit that
+            suffices for all.
         """
         with self._writer.errors():
             ranges = self._grouped_ranges()
@@ -193,9 +194,9 @@ class LinePieces(State, ABC):
 
     @abstractmethod
     def largest(self, enough: int, *columns: np.ndarray) -> tuple[int, str]:
-        """Return the elements of the largest line, or label, of a group, and what it is.
+        """Return the number of elements of the largest line, or label, of a group, and its name.
 
-        A bound on them suffices if it is at most `enough`.
+        The number may be an upper bound if that is at most `enough`.
         """
 
     @abstractmethod
@@ -207,7 +208,7 @@ class LinePieces(State, ABC):
         self._file.write(items.data)
 
     def _grouped_ranges(self) -> list[tuple[int, int]]:
-        """Group the pieces; return the last key, and the number, of each group's pieces."""
+        """Group the pieces; return the last key and the number of pieces of each group."""
         self._file.flush()
         self._table.flush()
         ranges = list(self._ranges()) if self._count else []
@@ -217,7 +218,7 @@ class LinePieces(State, ABC):
     def _groups(
         self, ranges: list[tuple[int, int]]
     ) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-        """Yield the number of each group's pieces, and their columns, in ascending order."""
+        """Yield the number of pieces and their columns for each group, in ascending order."""
         start = 0
         for _, count in ranges:
             rows = self._read_rows(self._grouped, start, count)
@@ -226,10 +227,10 @@ class LinePieces(State, ABC):
 
     @abstractmethod
     def name_of(self, key: int) -> str:
-        """Return what the pieces with this value in the last column belong to."""
+        """Return words for the level or label of this key."""
 
     def _table_rows(self) -> Iterator[np.ndarray]:
-        """Yield all pieces, some at a time."""
+        """Yield the rows of all pieces in parts."""
         for start, count in self._parts.values():
             for k in range(0, count, _BATCH):
                 yield self._read_rows(self._table, start + k, min(count - k, _BATCH))
@@ -239,12 +240,12 @@ class LinePieces(State, ABC):
         return np.fromfile(file, np.int64, self._width * count).reshape(-1, self._width)
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the last key of each group, and its number of pieces."""
+        """Yield the last key and the number of pieces of each group."""
         ends = [(int(k.min()), int(k.max())) for k in (rows[:, -1] for rows in self._table_rows())]
         yield from self._divided(min(a for a, _ in ends), max(b for _, b in ends), self._count)
 
     def _divided(self, first: int, last: int, count: int) -> Iterator[tuple[int, int]]:
-        """Divide the keys first to last, of so many pieces, into groups that are joined at once."""
+        """Divide the keys first to last, of `count` pieces, into groups that are joined at once."""
         if count * PIECE_BYTES <= JOINING or first == last:
             yield last, count
             return
@@ -282,8 +283,8 @@ class LinePieces(State, ABC):
         self._grouped.flush()
 
     def read(self, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the elements of some pieces, one behind the other."""
-        # What lies one behind the other in the file is read at once.
+        """Return the elements of some pieces, concatenated."""
+        # Read adjacent parts of the file at once.
         new = np.flatnonzero(np.append(True, places[1:] != (places + counts)[:-1]))
         size = self._item.itemsize
         return np.concatenate(
@@ -304,7 +305,7 @@ def batches(ends: np.ndarray, before: np.ndarray) -> Iterator[tuple[int, int]]:
     ends
         Where each group ends.
     before
-        The number of elements before each line, and of all.
+        The number of elements before each line, and the total.
     """
     begin = 0
     while begin < len(before) - 1:
@@ -316,19 +317,19 @@ def batches(ends: np.ndarray, before: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def successors(first: np.ndarray, after: np.ndarray, *, path: Any = None) -> np.ndarray:
-    """Return the piece that begins with what comes after each piece; -1 if there is none.
+    """Return the piece that continues each piece; -1 if there is none.
 
     Parameters
     ----------
-    after
-        -1 if nothing comes after a piece.
+    first, after
+        The first element of each piece, and the element that follows its last one, -1 for none.
     path
-        The layer, if all that come after must exist.
+        Path of the layer, if all following elements must begin a piece.
 
     Raises
     ------
     StoreError
-        when one that must exist does not.
+        If one that must exist does not.
     """
     order, found = np.argsort(first), np.full(len(first), -1)
     open_ = np.flatnonzero(after >= 0)

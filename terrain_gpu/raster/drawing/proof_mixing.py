@@ -1,15 +1,15 @@
-"""Mixtures of 64-bit words, whose sums tell whether two sets are the same."""
+"""Hashes of 64-bit words, whose sums show whether two sets are equal."""
 
 from __future__ import annotations
 
 import numpy as np
 
 SEEDS = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
-"""Mixtures with different seeds are as good as independent."""
+"""Seeds; hashes with different seeds are practically independent."""
 
 
 def mixed(seed: int, *columns: np.ndarray) -> np.ndarray:
-    """One uint64 for each row of some columns of uint64."""
+    """Return a uint64 hash for each row of columns of uint64."""
     found = np.zeros(1, np.uint64)
     for words in columns:
         found = _mix(found + words if words is not columns[0] else words, seed)

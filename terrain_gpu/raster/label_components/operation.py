@@ -1,11 +1,11 @@
 """Components of a whole raster, streamed: `ComponentLabels`.
 
-1. *Survey*: read and label every block; store the components at its rim, and count where its other
+1. *Survey*: read and label each block; store the components at its rim, and count where its other
    components begin.
-2. *Join*: join components across the lines between blocks, and number them.
-3. *Label*: read and label every block again, and write it with its final labels.
+2. *Join*: join components across the borders between blocks, and number them.
+3. *Label*: read and label each block again, and write it with its final labels.
 
-Labelling twice is cheaper than storing labels in between, because they are larger than the cells.
+Labelling twice is cheaper than storing labels in between, which are larger than the cells.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .rows import Rows
 
 _STRIP = 1 << 16
-"""Cells for which a condition is evaluated at a time, so that temporaries stay in the cache."""
+"""Number of cells for which a condition is evaluated at a time; temporaries stay in the cache."""
 
 
 def label_dtype(rows: int, cols: int, connectivity: int) -> np.dtype:
@@ -53,7 +53,7 @@ def label_dtype(rows: int, cols: int, connectivity: int) -> np.dtype:
 
 
 def _most(rows: int, cols: int, diagonal: bool) -> int:
-    """Return the most components that a raster of this shape can have."""
+    """Return the largest possible number of components in a raster of this shape."""
     return int(most_labels(rows, cols, diagonal))
 
 
@@ -68,23 +68,23 @@ def plan_components(
     source_bytes: int | None = None,
     machine: Machine,
 ) -> StreamPlan:
-    """Plan a labelling, for the most components possible.
+    """Plan a labelling, for the largest possible number of components.
 
     Parameters
     ----------
     dtypes
-        Types of the layers in the condition.
+        Data types of the layers in the condition.
     block
-        Side of the layers' blocks.
+        The block size of the layers.
     table
         Whether to measure components for a table.
     source_bytes
-        Size of the layers' shards; when None, that of uncompressed shards without nodata.
+        Size of the layers' shards; None assumes uncompressed shards without nodata.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     blocks = BlockGrid(rows, cols, block)
     cells = blocks.largest()
@@ -156,7 +156,7 @@ def _surveyed(
 
 
 def _compile(dtype: np.dtype) -> None:
-    """Load or compile the kernels for labels of a type, in the main thread, which Ctrl-C stops."""
+    """Load or compile the kernels for a type of labels in the main thread (Ctrl-C works there)."""
     if not known_types(measure):
         tell_compiling(measure, "components")
     blocks = BlockGrid(MIN_BLOCK + 1, 1, MIN_BLOCK)
@@ -208,7 +208,7 @@ class Components(Layered):
 
 @dataclass(frozen=True)
 class ComponentLabels(ToolOperation):
-    """Labels of the components of a condition."""
+    """The operation."""
 
     asked: LabelComponents
 
@@ -257,7 +257,7 @@ class ComponentLabels(ToolOperation):
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
-        """Area of a cell in each row as an integer number of units, and the unit."""
+        """The area of a cell in each row, as an integer number of units; and the unit."""
         if self.asked.table is None:
             return np.ones(self.grid.rows, np.int64), 1.0
         from ...grid.lengths import area_units
@@ -283,7 +283,7 @@ class ComponentLabels(ToolOperation):
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
         rows, cols = window[1] - window[0], window[3] - window[2]
-        # Contiguous for every shape, so that the kernels are compiled once.
+        # Contiguous in every shape, so that kernels are compiled only once.
         mask, labels = (flat[: rows * cols].reshape(rows, cols) for flat in work)
         layers = list(zip(self.inputs, cells, self.layers, strict=True))
         step = max(_STRIP // cols, 1)
@@ -324,12 +324,12 @@ class ComponentLabels(ToolOperation):
 
 
 class _Across(State):
-    """Joins components across the lines between blocks, and collects the rows of the table."""
+    """Joins components across the borders between blocks, and collects the rows of the table."""
 
     def __init__(self, operation: ComponentLabels, spill: Path) -> None:
         self._operation, self._spill = operation, spill
         measured = operation.asked.table is not None
-        # Do not trust rows that a killed run has written: a power cut may have lost some.
+        # Rows that a killed run has written are not reused, since a power cut may have lost some.
         self.again = measured
         diagonal = operation.asked.connectivity == 8
         self._joins = Joins(operation.blocks, diagonal=diagonal, measured=measured)

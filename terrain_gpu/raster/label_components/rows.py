@@ -1,4 +1,4 @@
-"""`Rows` of the table of components: counts, areas and boxes."""
+"""The rows of the table of components, with counts, areas and bounding boxes: `Rows`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .block import CELLS, COL0, COL1, FIRST, MEASURES, ROW0, ROW1, UNITS
 
 ROW_BYTES = 8 * MEASURES
 _ROWS = 1 << 15
-"""Rows written at a time."""
+"""Number of rows written at a time."""
 
 
 class Rows:
@@ -65,7 +65,10 @@ class Rows:
             left, offset = left[done:], offset + done
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
-        """Yield the table, some rows at a time; at least once, even without rows."""
+        """Yield the table in parts, at least one even if it has no rows.
+
+        Raises StoreError if rows are missing.
+        """
         a, _, c, _, e, f = grid.transform
         for start in range(0, max(self.count, 1), _ROWS):
             rows = min(_ROWS, self.count - start)

@@ -1,7 +1,7 @@
 """Proof that a layer is the overview of a finer one: `verify_overview`.
 
-Every cell is computed again and compared bit for bit. Nothing is shared with the operation: here
-whole rows and columns are joined in pairs.
+Every cell is computed again and compared bit for bit. The proof shares nothing with the operation:
+it joins whole rows and columns in pairs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...store.levels import place_of, root_of
 from ...store.manage import is_coded
 
 _STRIP = 64
-"""Rows of the finer layer that are checked together."""
+"""Number of rows of the finer layer checked at a time."""
 
 
 def verify_overview(fine: Any, coarse: Any, how: str, limits: Limits) -> dict[str, Any]:
@@ -31,21 +31,21 @@ def verify_overview(fine: Any, coarse: Any, how: str, limits: Limits) -> dict[st
     fine
         The layer that it was made from.
     how
-        The resampling.
+        The resampling method.
 
     Returns
     -------
     dict
-        "cells", those with a value.
+        "cells", the number of valid cells.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell is wrong; the first one found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     cells = 0
 
@@ -61,7 +61,7 @@ def verify_overview(fine: Any, coarse: Any, how: str, limits: Limits) -> dict[st
 
 
 def verify_stored_overview(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_overview` of a layer of a level, from what is recorded with it."""
+    """Check a layer of a level with `verify_overview` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     root, factor = root_of(store.path)
     fine = TileStore.open(place_of(root, factor)).layer(recorded.get("overview_of", str))
@@ -76,7 +76,7 @@ def verify_stored_overview(store: TileStore, layer: Layer, limits: Limits) -> di
 
 
 def _check(fine: Any, coarse: Any, how: str, at: Block, _: Any) -> int:
-    """Check the cells of a block; return how many have a value."""
+    """Check the cells of a block; return the number of valid cells."""
     r0, r1, c0, c1 = coarse.blocks.window(*at)
     found, cells = coarse.read_block(*at), 0
     rows, cols = fine.grid.shape
@@ -95,7 +95,7 @@ def _check(fine: Any, coarse: Any, how: str, at: Block, _: Any) -> int:
 
 
 def _reduced(part: np.ndarray, nodata: float | int | None, how: str) -> np.ndarray:
-    """What the cells of some rows, an even number but at the end, are reduced to."""
+    """Reduce the cells of some rows, an even number except at the end of the raster."""
     if how == "nearest":
         return part[::2, ::2]
     odd = [(0, side % 2) for side in part.shape]
@@ -112,7 +112,7 @@ def _reduced(part: np.ndarray, nodata: float | int | None, how: str) -> np.ndarr
 
 
 def _fours(cells: np.ndarray) -> np.ndarray:
-    """The four cells of each result, in the order of rows, along the last axis."""
+    """Return the four cells of each result in row-major order, along the last axis."""
     high, wide = cells.shape[0] // 2, cells.shape[1] // 2
     return cells.reshape(high, 2, wide, 2).swapaxes(1, 2).reshape(high, wide, 4)
 

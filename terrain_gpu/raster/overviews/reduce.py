@@ -1,4 +1,4 @@
-"""One cell from two by two: `reduce`."""
+"""Reduce two by two cells to one: `reduce`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from ...cells import is_nodata
 
 STRIP = 32
-"""Rows of results that are computed together, so that temporaries stay in the cache."""
+"""Number of rows of results computed at a time, so that temporaries stay in the cache."""
 
 
 def reduce(fine: np.ndarray, nodata: float | int | None, how: str, out: np.ndarray) -> None:
-    """Reduce cells two by two, those without a value left out.
+    """Reduce cells two by two, ignoring nodata.
 
     Parameters
     ----------
     fine
-        Cells; the last row and column may lack their partner.
+        Cells; the numbers of rows and columns may be odd.
     how
         A key of `METHODS`.
     out
@@ -31,7 +31,7 @@ def reduce(fine: np.ndarray, nodata: float | int | None, how: str, out: np.ndarr
 
 
 def _quarters(rows: np.ndarray, nodata: float | int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The four cells of each result, in the order of rows, and which of them have a value."""
+    """Return the four cells of each result in row-major order, and the mask of valid ones."""
     shape = 4, (rows.shape[0] + 1) // 2, (rows.shape[1] + 1) // 2
     values, valid = np.zeros(shape, rows.dtype), np.zeros(shape, bool)
     for k in range(4):
@@ -43,7 +43,7 @@ def _quarters(rows: np.ndarray, nodata: float | int | None) -> tuple[np.ndarray,
 
 
 def _absent(dtype: np.dtype, nodata: float | int | None) -> np.generic:
-    """A cell without a value."""
+    """Return the value of a nodata cell."""
     if nodata is None:
         return dtype.type(np.nan if dtype.kind == "f" else 0)
     return dtype.type(nodata)
@@ -57,7 +57,7 @@ def _average(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) 
         shares = some / count
         mean = np.where(np.isfinite(mean), mean, (shares[0] + shares[1]) + (shares[2] + shares[3]))
         found = (np.rint(mean) if dtype.kind in "iu" else mean).astype(dtype)
-    # An average may equal nodata by chance, or be no finite float32.
+    # An average may equal nodata by chance, or exceed the range of float32.
     chance = is_nodata(found, nodata) & valid.any(axis=0)
     found = np.where(chance, _picked(values, valid.argmax(axis=0)), found)
     return np.where(valid.any(axis=0), found, _absent(dtype, nodata))

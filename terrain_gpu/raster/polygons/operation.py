@@ -1,7 +1,7 @@
-"""Polygons of equal labels.
+"""Draw polygons of equal labels, as an operation: `LabelPolygons`.
 
-1. *Trace*: the outlines in every block are traced; the directions of their edges go to a file.
-2. *Write*: pieces of outlines are joined across blocks, and written label by label.
+1. *Trace*: trace the outlines in each block, and write the directions of their edges to a file.
+2. *Write*: join the pieces of outlines across blocks, and write them label by label.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Polygons(FeatureResult):
     path
         The file.
     labels, polygons, holes
-        Number of labels, which are features, of the polygons that they consist of, and of holes.
+        Number of labels, each of which is a feature; of their polygons; and of holes.
     cells
         Number of cells with a label.
     report
@@ -67,14 +67,14 @@ class Polygons(FeatureResult):
 
 
 def label_polygons(store: TileStore | None, asked: DrawPolygons) -> LabelPolygons:
-    """The operation of the tool, over the only layer unless one is named.
+    """Return the operation of the tool, over the only layer unless one is named.
 
     Raises
     ------
     InputError
-        when the layer has no whole numbers, or its cells are too small for GeoJSON.
+        If the layer does not hold integers, or its cells are too small for GeoJSON.
     StoreError
-        when the layer is missing or damaged.
+        If the layer is missing or damaged.
     """
     path = str(asked.path)
     if store is None:
@@ -97,7 +97,7 @@ def label_polygons(store: TileStore | None, asked: DrawPolygons) -> LabelPolygon
 
 @dataclass(frozen=True)
 class LabelPolygons(Drawing):
-    """Polygons of equal labels."""
+    """The operation."""
 
     names: Mapping[int, str] | None = field(default=None, kw_only=True)
 
@@ -117,7 +117,7 @@ class LabelPolygons(Drawing):
         (layer,), blocks = self.layers, self.blocks
         (rows, cols), item = self.grid.shape, layer.dtype.itemsize
         cells, ring = blocks.largest(), blocks.largest(1)
-        # Of a cell: directions of four edges; the head of a ring, and its label.
+        # Per cell: the directions of four edges, the head of a ring, and its label.
         traced = cells * (4 + 12 + self.label_type.itemsize) * self.labels_of_a_cell
         own = ring * 40 + traced if self.computed else 0
         return fit_blocks(
@@ -136,7 +136,7 @@ class LabelPolygons(Drawing):
 
     @cached_property
     def units(self) -> tuple[np.ndarray, float]:
-        """The sum of the units of area in a column above each row; and the unit."""
+        """The sum of area units in a column above each row; and the unit."""
         units, unit = area_units(self.grid)
         return np.append(0, np.cumsum(units)), unit
 
@@ -159,7 +159,7 @@ class LabelPolygons(Drawing):
         (values,) = cells
         r0, r1, c0, c1 = self.blocks.window(*at)
         inside = ~is_nodata(values, self.layers[0].nodata)
-        # Outside the raster the ring has fill values: no cells.
+        # Outside the raster, the margin holds fill values, which are not cells.
         inside[:1] &= r0 > 0
         inside[-1:] &= r1 < self.grid.rows
         inside[:, :1] &= c0 > 0
@@ -188,22 +188,25 @@ class LabelPolygons(Drawing):
 
     @property
     def labels_of_a_cell(self) -> int:
-        """How many labels a cell may have."""
+        """The largest number of labels that a cell may have."""
         return 1
 
     def labelled(
         self, values: np.ndarray, inside: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield labels of the cells of a block, and which have one; cells may have several."""
+        """Yield labels of the cells of a block, and the mask of cells with a label.
+
+        Cells may have several labels.
+        """
         yield values, inside
 
     @property
     def classes(self) -> Classes:
-        """What a proof takes for the classes of cells."""
+        """The classes of cells, for a proof."""
         return LabelClasses(self.names)
 
     def about(self, label: int) -> tuple[Any, ...]:
-        """Return the attributes of a label that come before its cells and its area."""
+        """Return the attributes of a label that precede its number of cells and its area."""
         return (label,) if self.names is None else (label, self.names.get(label))
 
     @property
@@ -228,7 +231,7 @@ class LabelPolygons(Drawing):
 
 
 class Outlines(LinePieces):
-    """The pieces of outlines of all blocks, then polygons."""
+    """The pieces of outlines of all blocks, then the polygons."""
 
     def __init__(self, operation: LabelPolygons, plan: StreamPlan, writer: Any) -> None:
         super().__init__(operation, plan, writer, np.dtype(np.uint8), EDGE_BYTES, "outlines", 5)
@@ -241,7 +244,7 @@ class Outlines(LinePieces):
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         traced, corner = known
         ways, heads, own = (np.concatenate(parts) for parts in zip(*traced, strict=True))
-        # Edges of one cell differ by the number of its label where it has several.
+        # If a cell has several labels, its edges differ by the number of the label.
         turn = np.repeat(np.arange(len(traced)), [len(one) for _, _, one in traced])
         first, after = (
             np.where(ids < 0, -1, self._edges * turn + self._edge(ids, *corner))
@@ -334,7 +337,7 @@ class Outlines(LinePieces):
 def _traced(
     labels: np.ndarray, inside: np.ndarray, work: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The directions of the edges of a block, the heads of its pieces, and their labels."""
+    """Return the directions of the edges of a block, the heads of its pieces, and their labels."""
     edges, rim = mark_edges(labels, inside, work)
     ways, heads = np.empty(edges, np.uint8), np.empty((rim + edges // 4, 3), np.int32)
     heads = heads[: trace(labels, inside, work, ways, heads)].copy()
@@ -342,7 +345,7 @@ def _traced(
 
 
 def _positions(grid: GridSpec, corners: np.ndarray) -> np.ndarray:
-    """Positions of corners of cells."""
+    """Return the coordinates of corners of cells."""
     a, _, c, _, e, f = grid.transform
     row, col = np.divmod(corners, grid.cols + 1)
     return np.stack((c + a * col, f + e * row), axis=1)

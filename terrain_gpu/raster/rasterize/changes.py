@@ -1,4 +1,4 @@
-"""What tells cells that were changed from those that were not: their number and a digest."""
+"""The number and digest of changed cells: `Changes`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ import numpy as np
 
 
 class Changes(NamedTuple):
-    """Cells that hold something else than before.
+    """The cells whose values have changed.
 
     Attributes
     ----------
     cells
         Their number.
     digest
-        Sum of a 64-bit mixture of the id and the content of each, so that blocks add up in any
-        order.
+        Sum of 64-bit hashes of the id and value of each, so that blocks can be added in any order.
     """
 
     cells: int = 0
     digest: int = 0
 
     def plus(self, other: Changes) -> Changes:
-        """Those of two sets of cells without a common one."""
+        """Return the changes in the union of two disjoint sets of cells."""
         return Changes(self.cells + other.cells, (self.digest + other.digest) % 2**64)
 
 
@@ -33,9 +32,9 @@ def changes(ids: np.ndarray, before: np.ndarray, after: np.ndarray) -> Changes:
     Parameters
     ----------
     ids
-        int64, of the cells.
+        int64, ids of the cells.
     before, after
-        Their contents, of one type.
+        Their values, of the same type.
     """
     word = f"u{after.dtype.itemsize}"
     differs = before.view(word) != after.view(word)
@@ -45,7 +44,7 @@ def changes(ids: np.ndarray, before: np.ndarray, after: np.ndarray) -> Changes:
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """A bijection in which every bit of a word depends on all: the one of SplitMix64.
+    """Apply a bijection in which every bit of a word depends on all bits, that of SplitMix64.
 
     G. L. Steele, D. Lea, C. H. Flood (2014), Fast splittable pseudorandom number generators.
     """

@@ -1,4 +1,4 @@
-"""Features of vector files as a layer, such as rivers as barriers."""
+"""Write features of vector files to a layer, such as rivers as barriers: `FeatureCells`."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class FeatureCells(Operation):
     Attributes
     ----------
     digest
-        Of cells and values.
+        Digest of cells and values.
     like
-        A layer whose blocks the result has.
+        A layer that has the blocks of the result.
     onto
-        The layer whose cells are kept elsewhere; zeros when None.
+        The layer whose values other cells keep; None for zeros.
     real
-        Whether the result is float64 if there is no `onto`; else uint8.
+        Whether the result is float64 rather than uint8 if there is no `onto`.
     cells, values
-        int64 ids of cells, sorted, and float64 values; NaN is no value.
+        int64, sorted ids of cells; and float64, their values, NaN for nodata.
     """
 
     store: str
@@ -104,7 +104,7 @@ class FeatureCells(Operation):
         return _Changed(len(self.cells))
 
     def given(self, at: Block) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of the given cells of a block, and what they become."""
+        """Return the ids of the given cells in a block, and their new values."""
         here = cells_in(self.blocks.window(*at), self.cells, self.grid.cols)
         values, output = self.values[here], self.outputs[0]
         if (void := np.isnan(values)).any():
@@ -112,7 +112,7 @@ class FeatureCells(Operation):
         return self.cells[here], values.astype(output.dtype)
 
     def changes(self, at: Block, before: np.ndarray) -> Changes:
-        """What changes in a block."""
+        """Return the changes in a block."""
         (r0, _, c0, _), (ids, values) = self.blocks.window(*at), self.given(at)
         row, col = np.divmod(ids, self.grid.cols)
         return changes(ids, before[row - r0, col - c0].astype(values.dtype), values)
@@ -153,17 +153,17 @@ def plan_rasterize(
     cells: int = 0,
     machine: Machine,
 ) -> StreamPlan:
-    """Plan `rasterize` of so many cells, beside a layer of type `kind`, into one of type `target`.
+    """Plan `rasterize` from a layer of type `kind` to one of type `target`.
 
     Parameters
     ----------
     onto
-        Whether the layer is read, because its cells are kept.
+        Whether the layer is read, because other cells keep its values.
 
     Raises
     ------
     PlanError
-        when the limit is too small.
+        If the memory limit is too small.
     """
     size, both = blocks.largest(), kind.itemsize + target.itemsize
     whole = layer_bytes(blocks.rows, blocks.cols, target.itemsize, blocks.block)
@@ -183,7 +183,7 @@ def plan_rasterize(
 
 
 class _Changed(State):
-    """What changes."""
+    """The changes in all blocks."""
 
     again = True
 
@@ -245,9 +245,9 @@ def rasterized(store: TileStore | None, asked: Rasterize) -> FeatureCells:
 
 
 def open_corner(places: Places, heights: Layer) -> tuple[int, int] | None:
-    """The first cell that touches one of the next row only at a corner, where paths may slip by.
+    """Return the first cell that touches one of the next row only at a corner; None if none does.
 
-    Both other cells at the corner have heights.
+    Paths may pass there, since both other cells at the corner are valid.
     """
     ground, width = Ground([heights]), heights.grid.cols + 2  # no cell is beside one of another row
     keys = np.unique(places.rows * width + places.cols + 1)
@@ -270,7 +270,7 @@ def open_corner(places: Places, heights: Layer) -> tuple[int, int] | None:
 
 
 def _last(places: Places, cols: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted ids of the cells, and the cost of the last of the features that were given in each."""
+    """Return the sorted ids of the cells, and in each the cost of the last feature given there."""
     ids = places.rows * cols + places.cols
     given = np.zeros(len(ids), np.int64) if places.given is None else places.given
     order = np.lexsort((given, ids))

@@ -1,7 +1,7 @@
 """Proof that features are in a layer: `verify_rasterized`.
 
-Cells that differ from those before must be the ones that were given, with what was given, by number
-and digest. A feature that changes nothing cannot be seen, nor does it matter.
+The cells that differ from the original layer must be those that were given, with the given values,
+by number and digest. A feature that changes nothing is not detected, and does not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...store import Layer, TileStore
 from .changes import Changes, changes
 
 _STRIP = 1 << 16
-"""Cells that are compared together."""
+"""Number of cells compared at a time."""
 
 
 def verify_rasterized(
@@ -30,21 +30,21 @@ def verify_rasterized(
     Parameters
     ----------
     source
-        The layer whose cells are kept, of the same type; zeros when None.
+        The original layer, of the same type; None for zeros.
 
     Returns
     -------
     dict
-        "changed", the number of cells.
+        "changed", the number of changed cells.
 
     Raises
     ------
     VerificationError
-        when other cells are changed, or to something else.
+        If other cells have changed, or have other values.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     blocks: BlockGrid = rasterized.blocks
     plan, reads = plan_rasterized_proof(blocks, source, rasterized, limits)
@@ -66,7 +66,7 @@ def verify_rasterized(
 
 
 def _changes(blocks: BlockGrid, at: Block, data: list[np.ndarray]) -> Changes:
-    """The cells of a block that differ from those before."""
+    """Return the changes of the cells of a block."""
     r0, r1, c0, c1 = blocks.window(*at)
     step, mine = max(_STRIP // (c1 - c0), 1), Changes()
     for top in range(0, r1 - r0, step):
@@ -81,14 +81,14 @@ def _changes(blocks: BlockGrid, at: Block, data: list[np.ndarray]) -> Changes:
 def plan_rasterized_proof(
     blocks: BlockGrid, source: Any | None, rasterized: Any, limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
-    """How blocks stream; `rasterized` need not exist yet."""
+    """Plan the pass; the layer `rasterized` need not exist yet."""
     reads = [Read(rasterized), *([] if source is None else [Read(source)])]
     worker = 80 * (_STRIP + blocks.block)
     return plan_proof(blocks, reads, limits, worker=worker, measures=False, compiled=False), reads
 
 
 def verify_stored_rasterized(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_rasterized` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_rasterized` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     onto = recorded.settings.get("onto")
     if onto is not None and not isinstance(onto, str):

@@ -56,7 +56,7 @@ class Slopes(ToolOperation):
 
     def settings(self) -> dict[str, Any]:
         found = {"slope_of": self.asked.layer, "aspect": self.asked.aspect is not None}
-        # Left out where it is 1, as in stores that do not know it.
+        # Omitted if it is 1, as in stores of earlier versions.
         return found if self.rise == 1 else {**found, "rise": self.rise}
 
     @cached_property
@@ -97,7 +97,7 @@ class Slopes(ToolOperation):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         one, none = np.zeros((3, 3), self.layers[0].dtype), np.zeros((3, 3), bool)
         out = np.zeros((1, 1), np.float32)
-        # Compile in the main thread, which Ctrl-C stops.
+        # Compile in the main thread, which Ctrl-C can stop.
         horn(one, none, np.ones(1), np.ones(1), NODATA, out, out)
         return State()
 
@@ -114,7 +114,7 @@ class Slopes(ToolOperation):
         r0, r1, c0, c1 = self.blocks.window(*at)
         absent = is_nodata(heights, self.layers[0].nodata)
         grid = self.grid
-        # Outside the raster the ring has fill values: no cells.
+        # Outside the raster, the margin holds fill values, which are not cells.
         absent[:1] |= r0 == 0
         absent[-1:] |= r1 == grid.rows
         absent[:, :1] |= c0 == 0

@@ -1,9 +1,9 @@
 """Proof that layers are Horn's slope and aspect: `verify_slopes`.
 
-Every cell is computed again, from its eight neighbours, and compared bit for bit. Nothing is shared
-with the operation but the lengths of steps: sums of whole rows and columns stand for the kernel's
-cells. numpy's arc tangents may differ from the C library's in their last place, which a result of
-32 bits seldom shows: a cell that differs is computed once more, with the C library's.
+Every cell is computed again from its eight neighbours and compared bit for bit. The proof shares
+nothing with the operation except the lengths of steps: it sums whole rows and columns. numpy's
+arctangents may differ from the C library's in the last place, which a 32-bit result rarely shows; a
+cell that differs is computed once more with the C library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...store import Layer, TileStore
 KINDS = ("slope", "aspect")
 _NODATA = np.float32(-9999)
 _STRIP = 1 << 16
-"""Cells that are computed together, so that temporaries stay in the cache."""
+"""Number of cells computed at a time, so that temporaries stay in the cache."""
 
 
 def verify_slopes(
@@ -38,23 +38,23 @@ def verify_slopes(
     heights
         The layer that they were computed from.
     results
-        Layers of float32, by what they hold: "slope", "aspect".
+        Layers of float32, by their content: "slope", "aspect".
     rise
         See `units.rise_of`.
 
     Returns
     -------
     dict
-        "cells", those with a slope.
+        "cells", the number of cells with a slope.
 
     Raises
     ------
     VerificationError
-        at the first wrong cell found.
+        If a cell is wrong; the first one found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     plan, reads = plan_slopes(heights, results.values(), limits)
     cells = 0
@@ -71,12 +71,12 @@ def verify_slopes(
 def _check(
     heights: Any, results: dict[str, Any], rise: float, at: Block, data: list[np.ndarray]
 ) -> int:
-    """Check the cells of a block; return how many have a slope."""
+    """Check the cells of a block; return the number of cells with a slope."""
     grid = heights.grid
     across, down = (lengths / rise for lengths in _lengths(grid))
     r0, r1, c0, c1 = heights.blocks.window(*at)
     z, absent = data[0], is_nodata(data[0], heights.nodata)
-    # There are no cells outside of the raster.
+    # Cells outside the raster count as nodata.
     absent[0] |= r0 == 0
     absent[-1] |= r1 == grid.rows
     absent[:, 0] |= c0 == 0
@@ -101,7 +101,7 @@ def _check(
 def plan_slopes(
     heights: Any, results: Iterable[Any], limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
-    """How blocks stream; `results` need not exist yet."""
+    """Plan the pass; `results` need not exist yet."""
     blocks = heights.blocks
     reads = [Read(heights, 1), *(Read(layer) for layer in results)]
     worker = 3 * blocks.largest(1) + 160 * (_STRIP + 2 * blocks.block)
@@ -109,7 +109,7 @@ def plan_slopes(
 
 
 def verify_stored_slopes(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_slopes` of one layer, from what is recorded with it."""
+    """Check one layer with `verify_slopes` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("slope_of", str))
     kind = layer.info.get("holds")
@@ -125,7 +125,7 @@ def verify_stored_slopes(store: TileStore, layer: Layer, limits: Limits) -> dict
 
 @lru_cache(maxsize=1)
 def _lengths(grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
-    """For each row, how far east two columns lead, and how far south two rows with it between."""
+    """Return each row's length of two steps east, and of two steps south centred on the row."""
     east, _, south, *_ = step_lengths(grid)
     west = grid.transform[0] < 0
     north = grid.transform[4] > 0
@@ -136,7 +136,10 @@ def _lengths(grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
 def _gradients(
     z: np.ndarray, absent: np.ndarray, across: np.ndarray, down: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rise to the E and to the S, and cells without; `z` and `absent` with one ring."""
+    """Return the rise to the east and south, and the mask of cells without them.
+
+    `z` and `absent` have a margin of one cell.
+    """
     middle = z[1:-1, 1:-1]
     exact = z.dtype.kind in "iu" and z.itemsize == 8  # relative to each cell, as float64 holds them
     z = z if exact else z.astype(np.float64)
@@ -148,7 +151,7 @@ def _gradients(
         found: np.ndarray = one + 2 * two + three
         return found
 
-    with np.errstate(all="ignore"):  # of cells without a value
+    with np.errstate(all="ignore"):  # nodata cells
         east = line((0, 2), (1, 2), (2, 2)) - line((0, 0), (1, 0), (2, 0))
         south = line((2, 0), (2, 1), (2, 2)) - line((0, 0), (0, 1), (0, 2))
         east, south = east / (4 * across[:, None]), south / (4 * down[:, None])
@@ -158,7 +161,7 @@ def _gradients(
 def _first_wrong(
     kind: str, east: np.ndarray, south: np.ndarray, without: np.ndarray, found: np.ndarray
 ) -> tuple[int, int, np.float32] | None:
-    """Row, column and right value of the first wrong cell."""
+    """Return row, column and right value of the first wrong cell."""
     with np.errstate(all="ignore"):
         if kind == "slope":
             right = np.degrees(1) * np.arctan(np.sqrt(east * east + south * south))

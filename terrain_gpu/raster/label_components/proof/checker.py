@@ -1,4 +1,4 @@
-"""`verify_labels`: the blocks of a raster checked one by one, and what holds between them."""
+"""Check the blocks of a raster one by one, and the components across blocks: `verify_labels`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..expression import Expression
 from .kernels import check_order, join_cells, join_line, new_labels, to_roots
 
 _STRIP = 1 << 16
-"""Cells for which the condition is evaluated together."""
+"""Number of cells for which the condition is evaluated at a time."""
 
 
 def verify_labels(
@@ -51,16 +51,16 @@ def verify_labels(
     Returns
     -------
     dict
-        "components" and "cells", as counted here.
+        The numbers of "components" and "cells" found.
 
     Raises
     ------
     VerificationError
-        at the first violation found.
+        If a label or a total is wrong; the first fault found is reported.
     PlanError
-        when the memory limit is too small.
+        If the memory limit is too small.
     StoreError
-        when a layer is damaged.
+        If a layer is damaged.
     """
     blocks: BlockGrid = labels.blocks
     plan, reads = plan_labels(blocks, labels, sources.values(), limits)
@@ -82,7 +82,7 @@ def _check(
     at: Block,
     data: list[np.ndarray],
 ) -> tuple[Any, ...]:
-    """Check where cells of a block have labels; return what `_Count` adds."""
+    """Check which cells of a block have labels; return what `_Count.add` takes."""
     labels = of.layer
     found, (r0, r1, c0, c1) = data[0], labels.blocks.window(*at)
     step = max(_STRIP // (c1 - c0), 1)
@@ -107,7 +107,7 @@ def _check(
 def plan_labels(
     blocks: BlockGrid, labels: Any, sources: Iterable[Any], limits: Limits
 ) -> tuple[StreamPlan, list[Read]]:
-    """How blocks stream; `labels` need not exist yet."""
+    """Plan the pass; the layer of labels need not exist yet."""
     reads = [Read(labels), *map(Read, sources)]
     lines = blocks.rows * blocks.shape[1] + blocks.cols * blocks.shape[0]
     held = 32 * lines + 16 * blocks.rows * blocks.shape[1]
@@ -116,7 +116,7 @@ def plan_labels(
 
 
 def verify_stored_labels(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
-    """`verify_labels` of a layer, from what is recorded with it."""
+    """Check a layer with `verify_labels` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
     where, inputs = recorded.get("where", str), recorded.inputs()
     try:
@@ -133,13 +133,13 @@ def verify_stored_labels(store: TileStore, layer: Layer, limits: Limits) -> dict
 
 
 class _BlockLabels(NamedTuple):
-    """Looks at labels of blocks; can be sent to workers."""
+    """Checks labels of blocks; can be sent to workers."""
 
     layer: Any
     diagonal: bool
 
     def look(self, at: Block, labels: np.ndarray) -> tuple[Any, ...]:
-        """What `_Count.add` is told of a block."""
+        """Return what `_Count.add` takes for a block."""
         rows, cols = labels.shape
         r0, _, c0, _ = self.layer.blocks.window(*at)
         parent = np.empty(rows * cols, np.int32)
@@ -163,7 +163,7 @@ class _BlockLabels(NamedTuple):
 class _Count:
     """Components of the labelled cells, counted; see the module for what is checked.
 
-    A *piece* is what a component is within a block, if it touches the block's rim.
+    A *piece* is the part of a component in a block, if it touches the rim of the block.
     """
 
     def __init__(self, labels: Any, *, diagonal: bool) -> None:
@@ -173,7 +173,7 @@ class _Count:
         # Piece of each cell of the first and last rows, and columns, of blocks; -1 outside.
         self._rows = np.full((2, down, cols), -1, np.int64)
         self._cols = np.full((2, across, rows), -1, np.int64)
-        # Every second cell of a rim may be a piece. What is not used is not touched.
+        # Every second cell of a rim may be a piece. Unused memory is never touched.
         self._labels = np.empty(rows * across + cols * down, np.int64)
         self._pieces = 0
         self._tops = np.zeros((rows, across), np.int64)
@@ -181,7 +181,7 @@ class _Count:
         self._cells = self._joined = 0
 
     def add(self, at: Block, found: tuple[Any, ...]) -> None:
-        """Note a block."""
+        """Add a block."""
         cells, joined, sides, labels, tops, starts = found
         i, j = at
         r0, r1, c0, c1 = self._blocks.window(*at)
@@ -200,7 +200,7 @@ class _Count:
         self._joined += joined
 
     def join(self) -> tuple[int, int]:
-        """Components and cells, when every block was added."""
+        """Return the numbers of components and cells, once every block has been added."""
         parent, labels = np.arange(self._pieces), self._labels[: self._pieces]
         block = self._blocks.block
         for by_rows, (first, last) in enumerate((self._cols, self._rows)):
