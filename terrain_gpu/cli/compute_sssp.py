@@ -13,6 +13,7 @@ from ..paths.corridor import LeastCostCorridor
 from ..plurals import counted
 from ..tool import options_of
 from . import options
+from .operations import check_arguments
 from .path_files import Files
 from .path_forms import both_ends, cost_by_friction, field_options
 from .places import (
@@ -208,6 +209,7 @@ def command(
     has_sources = bool(source or source_rowcol or sources is not None)
     has_targets = bool(target or target_rowcol or targets is not None)
     _check_options(has_sources, has_targets, path, output, dtype, settings)
+    check_arguments("shortest_paths", settings)
     form = options.taken_format(settings, [output, backlink, allocation, all_ties])
     files = Files(output, backlink, allocation, all_ties, path, dtype, form)
     given = Given.of(store, files.written, settings)

@@ -897,6 +897,7 @@ WRONG = (
     Wrong(f"s.zarr {HERE} --connectivity 6", ("--connectivity", "'6'")),
     Wrong(f"s.zarr {HERE} --max-cost -1", ("--max-cost", "-1.0 is not a number of at least 0")),
     Wrong(f"s.zarr {HERE} --max-cost nan", ("--max-cost", "nan is not a number of at least 0")),
+    Wrong(f"s.zarr {HERE} --max-slope -1", ("--max-slope", "-1.0 is not a finite number of at l")),
     Wrong(f"s.zarr {HERE} --max-cost far", ("--max-cost", "'far'")),
     Wrong(f"s.zarr {HERE} --path p.geojson", ("--path needs targets: give --target X,Y",)),
     Wrong(f"s.zarr {HERE} --stop-at-targets", ("--stop-at-targets needs targets",)),
