@@ -47,7 +47,7 @@ def test_the_limit_of_a_refusal_suffices(items, each, planned, more):
     if needed <= limit:
         assert gathered(limit) == list(range(len(items)))
         return
-    with pytest.raises(PlanError, match=r"elevation: .* to verify so many depressions") as no:
+    with pytest.raises(PlanError, match=r"elevation: .* to verify this many depressions") as no:
         gathered(limit)
     enough = int(re.search(r"at least (\d+) MB", str(no.value))[1]) * MB
     assert gathered(enough) == list(range(len(items)))

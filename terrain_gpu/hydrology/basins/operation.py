@@ -95,7 +95,7 @@ class BasinLabels(ToolOperation, FlowLabels):
 
 
 def worker_bytes(blocks: BlockGrid, *, table: bool) -> int:
-    """Return the bytes per cell that a worker needs beside `FlowWork`."""
+    """Return the bytes per cell that a worker needs beyond `FlowWork`."""
     beside, each = (6 + 2 * _FIGURES // _SOME, 120) if table else (1, 40)
     return band_bytes(blocks, beside, each)
 

@@ -11,7 +11,7 @@ Part = TypeVar("Part")
 
 
 class GatheredParts(Generic[Part]):
-    """The parts that all blocks tell, see `Excess`.
+    """The parts that all blocks yield, see `Excess`.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class GatheredParts(Generic[Part]):
     def __init__(
         self, plan: StreamPlan, each: int, layer: Layer, items: str, planned: int = 0
     ) -> None:
-        self._each, self._what = each, f"to verify so many {items}"
+        self._each, self._what = each, f"to verify this many {items}"
         self._left, self._excess = planned, Excess.of(plan, layer.path)
         self._parts: list[Part] = []
 

@@ -18,7 +18,7 @@ _COUNT = np.array([bits.bit_count() for bits in range(256)], np.uint8)
 """Number of bits set in each byte."""
 
 WORK_BYTES = 75
-"""Bytes per cell that a worker needs beside `block.Work`: edges, sets, heights and temporaries, if
+"""Bytes per cell that a worker needs beyond `block.Work`: edges, sets, levels and temporaries, if
 every fourth cell is a pit."""
 
 

@@ -240,7 +240,7 @@ class _NetworkState(State):
         )
         self._beyond: ByBlock | None = None
         self._arcs: list[np.ndarray] = []
-        # Outlines are no longer there when pieces are kept.
+        # Outlines are freed before pieces are kept.
         free = _LINES + POSSIBLE_BYTES * self._blocks.line_cells
         self.pieces = PieceFile(
             self._writer.path.parent,

@@ -123,9 +123,9 @@ class OnChannels(Operation):
     def traced(
         self, at: Block, cells: list[np.ndarray], most: int, work: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, int | float] | int:
-        """Trace the pieces of a block; also the steps of their cells, and its largest sum.
+        """Return the traced pieces of a block, the steps of their cells and its largest sum.
 
-        Only their number, where it is more than `most`.
+        If there are more than `most` pieces, return only their number.
         """
         codes, sums = cells[:2]
         r0, r1, c0, c1 = self.blocks.window(*at)

@@ -59,7 +59,7 @@ class BlockReaches(NamedTuple):
     plan: StreamPlan
 
     def excess(self, count: int) -> int:
-        """Bytes beyond the plan for so many reaches in a block."""
+        """Bytes beyond the plan for this number of reaches in a block."""
         more = max(count - self.codes.blocks.largest() // SHARE, 0)
         return more * FOLLOWED_BYTES * self.plan.buffers
 

@@ -148,7 +148,7 @@ class LinkRows:
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
         """Yield the table, some rows at a time; at least once, even without rows."""
-        self._room.require(*self._size, "for the table of so many links", where=self._links.path)
+        self._room.require(*self._size, "for the table of this many links", where=self._links.path)
         several, *counts = map(np.concatenate, zip(*self._parts, strict=True))
         labels, which = np.unique(several, return_inverse=True)
         sums = np.zeros((3, len(labels)), np.int64)

@@ -58,7 +58,7 @@ def verify_drawing(layer: Layer, file: str | Path, limits: Limits) -> dict[str, 
     if "label" in there:
         names: dict[int, Any] = {}
         for own in rows if "name" in there else ():
-            fits = excess.has_room(_NAME_BYTES * (len(names) + 1), "to verify so many names")
+            fits = excess.has_room(_NAME_BYTES * (len(names) + 1), "to verify this many names")
             if type(label := own.get("label")) is int and fits:
                 names[label] = own.get("name")
         return dict(PolygonProof(of, layer, LabelClasses(names or None)).run(limits))
