@@ -214,6 +214,7 @@ WIDE = [
     *(("noise", (1500, 1700), dtype.name, 1024) for dtype in DTYPES),
     ("checkerboard", (2100, 2100), "int64", 1024),
     ("flat", (2100, 2100), "float64", 128),
+    ("pits", (2100, 2100), "float32", 1024),
     ("winding", (2100, 2100), "int16", 512),
     ("noise", (1, 100_000), "float32", 1024),
     ("noise", (100_000, 1), "int16", 1024),
