@@ -119,7 +119,8 @@ class Overview(Operation):
             "for overviews of",
             buffer=5 * rows * cols * size,
             worker=16 * STRIP * cols * (size + 24),
-            scratch=2 * self.blocks.largest(tiled=True) * size,
+            # Tiles and shard of a writer, and what a reader decodes.
+            scratch=3 * self.blocks.largest(tiled=True) * size,
             compiled=False,
             bytes_read=layer_bytes(*fine.grid.shape, size, block),
             bytes_written=layer_bytes(*self.grid.shape, size, block),
