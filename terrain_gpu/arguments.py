@@ -79,17 +79,25 @@ DEFAULTS: Defaults = {}
 They are replaced as a whole, never changed: calls of other threads may be reading them.
 """
 
-_WITHIN: ContextVar[bool] = ContextVar("within a public function", default=False)
+_FILLED: ContextVar[frozenset[str] | None] = ContextVar("filled in with defaults", default=None)
+"""Parameters of the public function that is running which have the values of `set_options`."""
 
 
 @contextmanager
-def without_defaults() -> Iterator[None]:
-    """Let functions that a public function calls have its arguments alone."""
-    token = _WITHIN.set(True)
+def complete(call: inspect.BoundArguments) -> Iterator[inspect.BoundArguments]:
+    """Fill in a call as `with_defaults`; functions that it calls have its arguments alone."""
+    outer, given = _FILLED.get(), set(call.arguments)
+    with_defaults(call)
+    token = _FILLED.set(frozenset(DEFAULTS.keys() - given) if outer is None else outer)
     try:
-        yield
+        yield call
     finally:
-        _WITHIN.reset(token)
+        _FILLED.reset(token)
+
+
+def is_demanded(name: str) -> bool:
+    """Whether the call that is running has this argument, and not a default of `set_options`."""
+    return name not in (_FILLED.get() or ())
 
 
 def with_defaults(call: inspect.BoundArguments) -> inspect.BoundArguments:
@@ -98,7 +106,7 @@ def with_defaults(call: inspect.BoundArguments) -> inspect.BoundArguments:
     if hasattr(type(cost), "fill_in"):
         cost.fill_in(call)
     given = set(call.arguments)
-    for name, value in ({} if _WITHIN.get() else DEFAULTS).items():
+    for name, value in (DEFAULTS if _FILLED.get() is None else {}).items():
         if name in call.signature.parameters and name not in call.arguments:
             call.arguments[name] = value
     if "client" not in given and not _has_store(call):
@@ -140,17 +148,17 @@ def checked(*rules: Rule, **special: Check) -> Callable[[Callable[P, R]], Callab
 
         @functools.wraps(function)
         def call(*args: P.args, **more: P.kwargs) -> R:
-            bound = with_defaults(signature.bind(*args, **more))
-            both = [bound.arguments.get(name) for name in ("client", "threads")]
-            if all(one is not None for one in both):
-                raise wrong("threads", both[1], "None with a client, whose workers have their own")
-            for name, value in bound.arguments.items():
-                free = value is None and signature.parameters[name].default is None
-                if name in checks and not free:
-                    bound.arguments[name] = checks[name](name, value)
-            for rule in rules:
-                rule({**usual, **bound.arguments})
-            with without_defaults():
+            with complete(signature.bind(*args, **more)) as bound:
+                both = [bound.arguments.get(name) for name in ("client", "threads")]
+                if all(one is not None for one in both):
+                    remedy = "None with a client, whose workers have their own"
+                    raise wrong("threads", both[1], remedy)
+                for name, value in bound.arguments.items():
+                    free = value is None and signature.parameters[name].default is None
+                    if name in checks and not free:
+                        bound.arguments[name] = checks[name](name, value)
+                for rule in rules:
+                    rule({**usual, **bound.arguments})
                 return function(*bound.args, **bound.kwargs)
 
         call.check, call.checks = check, checks  # type: ignore[attr-defined]

@@ -26,7 +26,8 @@ class set_options:
     threads
         Number of threads. It does not apply to calls with a `client`.
     backend
-        "cuda", "cpu" or "auto".
+        "cuda", "cpu" or "auto". What runs on the CPU alone does so with "cuda", too, and methods
+        that run on a GPU alone do so with "cpu"; as an argument of a call, both are errors there.
     device
         Number of the GPU.
     gpu_memory_limit

@@ -1,7 +1,9 @@
 """Errors: one root, and a second base class so that callers can catch the built-in exceptions."""
 
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from string import Formatter
 from typing import Any
 
@@ -17,6 +19,32 @@ _QUERY = re.compile(
 def without_secrets(text: str) -> str:
     """Return a text whose URLs have no user, password and query: these may be credentials."""
     return _QUERY.sub(r"\1...", _USER.sub(r"\1...@", text))
+
+
+@contextmanager
+def logged_as(named: Callable[[str], str]) -> Iterator[None]:
+    """Change the messages that this package logs, as `TerrainError.reword` does those of errors."""
+
+    def change(record: logging.LogRecord) -> bool:
+        if _is_ours(record.name):
+            record.msg, record.args = named(record.getMessage()), ()
+        return True
+
+    known = list(logging.root.manager.loggerDict.items())
+    loggers = [logging.root, *(one for name, one in known if _is_ours(name))]
+    # A logger filters only what is logged to itself, handlers all that they show.
+    handlers = {h for one in loggers for h in getattr(one, "handlers", ())} | {logging.lastResort}
+    for handler in filter(None, handlers):
+        handler.addFilter(change)
+    try:
+        yield
+    finally:
+        for handler in filter(None, handlers):
+            handler.removeFilter(change)
+
+
+def _is_ours(logger: str) -> bool:
+    return logger.partition(".")[0] == __package__
 
 
 class TerrainError(Exception):

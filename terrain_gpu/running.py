@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import is_demanded
 from .cuda.backend import Placement, find_gpu
 from .cuda.workers import cluster_on_gpus
 from .engine.machine import Machine
@@ -123,13 +124,15 @@ ON_CLUSTER = "workers of a cluster compute this"
 
 
 def refuse_cuda(backend: str | None, only_cpu: str | None) -> None:
-    """Refuse a GPU that is required for what runs on the CPU alone.
+    """Refuse a GPU that a call requires for what runs on the CPU alone.
+
+    As a default of `set_options`, it is for what can run there.
 
     Raises
     ------
     ArgumentError
     """
-    if backend == "cuda" and only_cpu is not None:
+    if backend == "cuda" and only_cpu is not None and is_demanded("backend"):
         raise ArgumentError(
             "{backend} cuda: {what} on the CPU only; use {backend} auto or cpu", what=only_cpu
         )

@@ -33,8 +33,10 @@ from terrain_gpu import (
 )
 from terrain_gpu.cli.main import group
 from terrain_gpu.cli.options import spelled
+from terrain_gpu.cuda import backend as cuda
 from terrain_gpu.errors import ArgumentError
 from terrain_gpu.io import places
+from terrain_gpu.running import refuse_cuda
 from terrain_gpu.tool import PlacesLike, options_of
 from terrain_gpu.tools import TOOLS, tool_of
 
@@ -565,6 +567,42 @@ def test_threads_that_are_set_are_not_those_of_a_client(monkeypatch):
         assert run(HEIGHTS) == run(__file__) == (2, None)
     finally:
         arguments.DEFAULTS.clear()
+
+
+def test_a_backend_that_is_set_is_for_what_can_run_there(monkeypatch):
+    """Only one that a call gives is refused, in the functions that it calls, too."""
+    monkeypatch.setattr(cuda, "choose", lambda backend, device: ("cpu", f"{backend} it was"))
+
+    @arguments.checked()
+    def inner(store, *, backend="auto"):
+        refuse_cuda(backend, "epsilon runs")
+        with pytest.raises(InputError, match="relax-array' runs on a GPU only: auto it was"):
+            cuda.gpu_for("relax-array", backend, 0, None)
+        return backend
+
+    @arguments.checked()
+    def outer(store, *, backend="auto"):
+        return inner(store, backend=backend)
+
+    @arguments.checked()
+    def cuda_only(store, *, backend="auto"):
+        cuda.gpu_for("relax-array", backend, 0, None)
+
+    for name in ("cuda", "cpu"):
+        with terrain_gpu.set_options(backend=name):
+            assert inner("s.zarr") == outer("s.zarr") == name
+    for function in (inner, outer):
+        with terrain_gpu.set_options(backend="cuda"):
+            with pytest.raises(InputError, match="backend cuda: epsilon runs on the CPU only"):
+                function("s.zarr", backend="cuda")
+            with pytest.raises(InputError, match="only: cpu it was"):
+                cuda_only("s.zarr", backend="cpu")
+    cells = xarray.DataArray(HEIGHTS.astype("float32"), dims=("y", "x"))
+    found = terrain_gpu.flow_direction(cells, backend="cpu")
+    codes = found.report.result["store"]
+    with terrain_gpu.set_options(backend="cuda"):
+        assert terrain_gpu.fill(codes, epsilon=True).report.settings["backend"] == "cpu"
+        shortest_paths(HEIGHTS, [(0, 0)], method="dijkstra")
 
 
 def test_a_call_goes_before_options_also_in_the_functions_that_it_calls():

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,24 +30,6 @@ _ELSEWHERE = "name another folder with --scratch, or a store with --store"
 
 LAYERS = "friction", "barriers"
 """Options that take files in place of layers."""
-
-
-@contextmanager
-def _warnings(named: Callable[[str], str]) -> Iterator[None]:
-    """Change what the program logs."""
-
-    def change(record: logging.LogRecord) -> bool:
-        record.msg, record.args = named(record.getMessage()), ()
-        return True
-
-    handlers = logging.getLogger("terrain_gpu").handlers
-    for handler in handlers:
-        handler.addFilter(change)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(change)
 
 
 store_option = click.option(
@@ -144,7 +126,7 @@ class Given:
             warn_if_empty(self.path, settings)
             yield self.path
             return
-        from ..errors import OutputError, StoreError, TerrainError
+        from ..errors import OutputError, StoreError, TerrainError, logged_as
         from ..store.files import RESUME
 
         if self.kept is not None:
@@ -167,7 +149,7 @@ class Given:
                     text = text.replace(f"{store}/{layer}", file)
                 return text.replace(store, self.path)
 
-            with _warnings(named):
+            with logged_as(named):
                 try:
                     _convert(self.path, store, settings)
                     yield store

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar, get_args
 
-from ..arguments import Backend, Devices
+from ..arguments import Backend, Devices, is_demanded
 from ..engine.machine import COMPILED_BASELINE, CUDA_BASELINE, limit_of
 from ..engine.plan import format_size
 from ..errors import ArgumentError, InputError, PlanError, plain
@@ -115,7 +115,9 @@ def gpu_for(method: str, backend: str, device: Devices, gpu_memory_limit: int | 
     InputError
         when there is none, or the backend is "cpu".
     """
-    chosen, reason = choose("auto" if backend == "cuda" else backend, device)
+    # The method is an argument of the call, so it goes before a default backend.
+    wanted = "auto" if backend == "cuda" or not is_demanded("backend") else backend
+    chosen, reason = choose(wanted, device)
     if chosen == "cuda":
         return Gpu.of(device, gpu_memory_limit, wanted=True)
     raise ArgumentError(

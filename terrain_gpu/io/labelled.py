@@ -18,18 +18,17 @@ import numpy as np
 from ..arguments import (
     LABELLED,
     HasDeviceMemory,
+    complete,
     from_device,
     is_dataarray,
     is_raster,
     raster,
     refused,
     variable_of,
-    with_defaults,
-    without_defaults,
     wrong,
 )
 from ..cells import is_nodata, layer_dtype
-from ..errors import ArgumentError, TerrainError
+from ..errors import ArgumentError, TerrainError, logged_as
 from ..store import TileStore, create_layer
 from ..store.labels import Labels
 from ..store.scratch import scratch_folder
@@ -156,8 +155,7 @@ def takes_dataarrays(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        bound = with_defaults(signature.bind(*args, **kwargs))
-        with without_defaults():  # which are among the arguments now
+        with complete(signature.bind(*args, **kwargs)) as bound:
             return run(bound)
 
     def run(bound: inspect.BoundArguments) -> R:
@@ -215,7 +213,7 @@ def opened_store(store: RasterLike) -> TileStore:
 
 @contextlib.contextmanager
 def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator[None]:
-    """Make errors name the caller's argument instead of the store that it was written to.
+    """Make messages name the caller's argument instead of the store that it was written to.
 
     With `of`, the working store is replaced by that name, and only the layer by `what`.
     """
@@ -225,7 +223,8 @@ def _named(store: WorkingStore, layer: str, what: str, of: str = "") -> Iterator
         return text.replace("choose another store", FIT) if of else text
 
     try:
-        yield
+        with logged_as(named):
+            yield
     except TerrainError as error:
         error.reword(named)
         raise

@@ -15,7 +15,7 @@ import rasterio
 from rasterio.crs import CRS
 
 import terrain_gpu
-from terrain_gpu.errors import InputError, StoreError
+from terrain_gpu.errors import InputError, StoreError, logged_as
 from terrain_gpu.io.array_input import grid_of, nodata_of
 from terrain_gpu.io.labelled import OF_ARRAYS
 from terrain_gpu.io.places import as_places
@@ -705,3 +705,20 @@ def test_arrays_beside_the_path_of_a_raster(scratch, function):
         InputError, match="create_layer makes a layer of an array, and convert_dataset"
     ):
         costs(scratch / "s.zarr", friction)
+
+
+def test_what_is_logged_names_the_argument(caplog):
+    """Not the store that it is written to; and other loggers are left alone."""
+    cells = xarray.DataArray(np.add.outer(np.arange(9.0), np.arange(7.0)), dims=("y", "x"))
+    with caplog.at_level("INFO", "terrain_gpu"):
+        terrain_gpu.terrain_indices(cells.rename("dem"), twi="twi")
+    said = [record.getMessage() for record in caplog.records]
+    assert "DataArray 'dem': compute-mst first, whose layer is missing" in said
+    assert any(one.startswith("DataArray 'dem': no CRS") for one in said)
+    assert not any("store.zarr" in one for one in said)
+    before = [*caplog.handler.filters]
+    with logged_as(str.upper):
+        logging.getLogger("terrain_gpu.some").warning("%s is %s", "this", "ours")
+        logging.getLogger("terrain_gpus").warning("not ours")
+    assert [record.getMessage() for record in caplog.records[-2:]] == ["THIS IS OURS", "not ours"]
+    assert caplog.handler.filters == before

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arguments import Devices, PathMethod, refused
+from ...arguments import Devices, PathMethod, is_demanded, refused
 from ...cuda.backend import Gpu, Placement, find_gpu, gpu_for
 from ...cuda.workers import cluster_on_gpus
 from ...engine.arrays import ArrayLayer, fitting_block
@@ -276,7 +276,8 @@ def gpu_of_method(
     if client is not None:
         if isinstance(heights, ArrayLayer):
             raise ArgumentError("a cluster can only be used with a store; leave out {client}")
-        if method in GPU_METHODS or (backend == "cuda" and method == "dijkstra"):
+        on_gpus = backend == "cuda" and is_demanded("backend")
+        if method in GPU_METHODS or (on_gpus and method == "dijkstra"):
             raise ArgumentError(
                 "workers of a cluster do not support {method} {value} on GPUs; use {method} relax, "
                 "or leave out {client}",
@@ -306,7 +307,7 @@ def _own_gpu_of_method(
     method, heights = problem.method, problem.layers[0]
     if method in GPU_METHODS:
         return gpu_for(method, backend, device, gpu_memory_limit)
-    if backend == "cuda" and method != "relax":
+    if backend == "cuda" and method != "relax" and is_demanded("backend"):
         raise ArgumentError(
             "{method} {value} runs only on the CPU; use relax, or {backend} cpu", value=repr(method)
         )

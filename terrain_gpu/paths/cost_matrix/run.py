@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ...arguments import Devices
+from ...arguments import Devices, is_demanded
 from ...cuda.backend import Gpu, Placement, find_gpu
 from ...engine.machine import NO_LIMIT, Machine
 from ...errors import ArgumentError
@@ -100,7 +100,7 @@ def _cluster(client: Any, problem: MatrixProblem, backend: str, beside: Path | N
         raise ArgumentError("a cluster can only be used with a store; leave out {client}")
     if beside is None:
         raise ArgumentError("a cluster stores finished batches next to the table; give {output}")
-    if backend == "cuda":
+    if backend == "cuda" and is_demanded("backend"):
         raise ArgumentError(
             "workers of a cluster compute cost matrices on the CPU; leave out {backend} cuda, or "
             "{client}"

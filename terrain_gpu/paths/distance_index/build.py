@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ...arguments import is_demanded
 from ...cuda.backend import Gpu, Placement, find_gpu, gpu_for
 from ...engine.run import run
 from ...errors import ArgumentError
@@ -59,7 +60,7 @@ def build(
                 "out {client}",
                 value=repr(method),
             )
-        if backend == "cuda":
+        if backend == "cuda" and is_demanded("backend"):
             raise ArgumentError(
                 "the workers of a cluster build an index on the CPU only; leave out {backend} cuda "
                 "or {client}"
