@@ -1761,7 +1761,7 @@ def flow_direction(
         By how much `burn` lowers them.
     layer
         Layer of elevations. The spanning tree must be of these, or of what is burned and breached
-        from them. None: what the tree that is there is of; else "elevation".
+        from them.  [default: elevation; without such a layer, what the tree is of]
     filled
         Layer of filled elevations for gradients, for the same outlets.
     into

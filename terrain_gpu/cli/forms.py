@@ -254,27 +254,9 @@ class AreaOrField(Form):
         return settings[name]
 
 
-class Heights(Form):
-    """The layer of heights: the one that drains by default is named, too."""
-
-    file: bool = False
-
-    def options(self, one: ToolOption, text: str) -> list[Any]:
-        return [click.option(as_option(one.name), default=None, metavar="NAME", help=text)]
-
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
-        from ..hydrology.conditioning import heights_in
-
-        if settings[name] is not None:
-            return settings[name]
-        changed = settings["depressions"] == "breach" or settings["burn"] is not None
-        return heights_in(store, plain=changed).name
-
-
 FORMS: dict[str, Form] = {
     "features": FeatureFile(),
     "streams": StreamCells(),
-    "heights": Heights(),
     "valued features": ValuedFeatures(),
     "kept": CellsToKeep(),
     "names": NamesOfLabels(),

@@ -60,46 +60,33 @@ def provide(
         The seconds for each layer that was computed.
     """
     depressions, flats = ways_of(asked.depressions, asked.flats)
-    ends, layer = Asked.of(asked.outlets, asked.add_outlets), asked.layer
+    ends, burning = Asked.of(asked.outlets, asked.add_outlets), None
     seconds = dict[str, float]()
     inner = with_inner_voids(ends.outlets)
     _refuse_outlets(store, ends)
-    direct = settings is not None
-    changed = asked.burn, asked.max_distance, asked.max_depth
-    if not direct:
-        layer = heights_in(store).name
-    elif layer is None and any(one is not None for one in changed):
-        layer = heights_in(store, plain=True).name
-    if layer is not None:
-        how = {**how, "replace": direct and how["overwrite"]}
-        burning = None
-        if asked.burn is not None and asked.burn_depth is not None:
-            streams = Burn(asked.burn, asked.burn_depth, layer)
-            burning = burned(store, streams, "burn", "burn_depth")
-        made = BREACHED if depressions == "breach" else BURNED if burning else None
-        if not how["replace"]:  # before the work
-            refuse_tree(store, made or layer, made=made is not None)
-        if burning is not None:
-            seconds |= provide_heights(store, burning, show, **how)
-            layer = BURNED
-        if depressions == "breach":
-            distance, depth = asked.max_distance or 50, asked.max_depth
-            breach = Breach(distance, max_depth=depth, inner_voids=inner, layer=layer)
-            breaching = BreachedHeights.of(store, breach)
-            seconds |= provide_heights(store, breaching, show, **how)
-            layer = BREACHED
-    elif depressions == "breach" and TREE not in store:
-        if BREACHED in store:
-            refuse_stale(store, BREACHED)
-        else:
-            heights = heights_in(store).name
-            breaching = BreachedHeights.of(store, Breach(inner_voids=inner, layer=heights))
-            seconds |= provide_heights(store, breaching, show, **how)
-        seconds |= provide_tree(store, show, layer=BREACHED, **how)
+    if flats == "gradient" and asked.filled != FILLED:
+        return seconds  # over elevations that a user filled
+    plain = depressions == "breach" or asked.burn is not None
+    layer = asked.layer or heights_in(store, plain=plain).name
+    how = {**how, "replace": settings is not None and how["overwrite"]}
+    if asked.burn is not None and asked.burn_depth is not None:
+        streams = Burn(asked.burn, asked.burn_depth, layer)
+        burning = burned(store, streams, "burn", "burn_depth")
+    made = BREACHED if depressions == "breach" else BURNED if burning else None
+    if not how["replace"]:  # before the work
+        refuse_tree(store, made or layer, made=made is not None)
+    if burning is not None:
+        seconds |= provide_heights(store, burning, show, **how)
+        layer = BURNED
+    if depressions == "breach":
+        distance, depth = asked.max_distance or 50, asked.max_depth
+        breach = Breach(distance, max_depth=depth, inner_voids=inner, layer=layer)
+        breaching = BreachedHeights.of(store, breach)
+        seconds |= provide_heights(store, breaching, show, **how)
+        layer = BREACHED
     if flats == "tree":
         return {**seconds, **provide_tree(store, show, layer=layer, **how)}
-    filled = provide_filled(store, asked.filled, ends, show, layer=layer, **how)
-    return {**seconds, **filled}
+    return {**seconds, **provide_filled(store, ends, show, layer=layer, **how)}
 
 
 def _refuse_outlets(store: TileStore, asked: Asked) -> None:
@@ -260,20 +247,17 @@ def _is_tree_of(store: TileStore, layer: str) -> bool:
 
 def provide_filled(
     store: TileStore,
-    name: str = FILLED,
-    asked: Asked = Asked(),  # noqa: B008 - immutable
-    show: Show = lambda step: nullcontext(silent),
+    asked: Asked,
+    show: Show,
     *,
-    layer: str | None = None,
-    replace: bool = False,
+    layer: str,
+    replace: bool,
     **how: Any,
 ) -> dict[str, float]:
-    """Fill depressions for the given outlets, unless that was done, or `name` is not the default.
+    """Fill depressions for the given outlets, unless that was done.
 
     Parameters
     ----------
-    name
-        The filled layer. Layers of other names than `FILLED` are left to the user.
     asked
         The outlets.
     layer, replace
@@ -289,17 +273,13 @@ def provide_filled(
     StoreError
         If there is a layer filled for others that is not replaced; also as for `provide_tree`.
     """
-    if name != FILLED:
-        return {}
-    seconds = provide_tree(store, show, layer=layer, replace=replace, **how) if layer else {}
-    if name in store and (layer is None or not (why := _refilled(store, name, layer, asked))):
+    seconds = provide_tree(store, show, layer=layer, replace=replace, **how)
+    if FILLED in store and not (why := _refilled(store, layer, asked)):
         return seconds
-    if name in store and not replace:
-        raise StoreError(f"{store.path / name}: {why}; --overwrite replaces it")
-    seconds |= provide_tree(store, show, **how)
-    again = replace and layer is not None
-    how = _replacing(how, again)
-    if TREE_DIRECTIONS not in store or again:
+    if FILLED in store and not replace:
+        raise StoreError(f"{store.path / FILLED}: {why}; --overwrite replaces it")
+    how = _replacing(how, replace)
+    if TREE_DIRECTIONS not in store or replace:
         with show("flow-direction --flats tree") as progress:
             outlets, added = asked
             along_tree = FlowDirection(outlets, add_outlets=added, into=TREE_DIRECTIONS)
@@ -311,11 +291,11 @@ def provide_filled(
     return {**seconds, FILLED: found.report.seconds["total"]}
 
 
-def _refilled(store: TileStore, name: str, layer: str, asked: Asked) -> str:
+def _refilled(store: TileStore, layer: str, asked: Asked) -> str:
     """Say why the DEM must be filled again; empty if it need not be."""
     changed = f"not filled from the elevations that {layer} holds now"
     try:
-        recorded = RunRecord(store, store.layer(name))
+        recorded = RunRecord(store, store.layer(FILLED))
         if (filled := recorded.get("fill_of", str)) != layer:
             return f"filled from the elevations of layer {filled}, not of {layer}"
         heights = recorded.input(layer)

@@ -123,19 +123,21 @@ def test_what_is_left_is_carved_or_filled(store, words, reach, depth):
 def test_from_python(store):
     breach(store, max_depth=9)
     minimum_spanning_tree(store, weight="flow", backend="cpu")
-    with pytest.raises(StoreError, match="elevation: not made by breach; run breach, and compute"):
-        flow_direction(store, depressions="breach")
+    with pytest.raises(StoreError, match="mst: the tree of the elevations of layer elevation, not"):
+        flow_direction(store, depressions="breach", max_depth=9)
     minimum_spanning_tree(store, weight="flow", layer="breached", overwrite=True, backend="cpu")
-    flow_direction(store, into="flow_direction_tree")
+    flow_direction(store, into="flow_direction_tree", layer="breached")
     fill(store, directions="flow_direction_tree")
     for depressions in ("carve", "fill"):
-        with pytest.raises(StoreError, match=r"breached elevations; give depressions 'breach', or"):
-            flow_direction(store, depressions=depressions)
-    asked = flow_direction(store, depressions="breach", verify=True)
-    left = flow_direction(store, into="other")
+        with pytest.raises(StoreError, match=r"breached elevations; flow-direction --dep"):
+            flow_direction(store, depressions=depressions, layer="breached")
+    with pytest.raises(StoreError, match=r"breached: made with max_depth 9\.0, not"):
+        flow_direction(store, depressions="breach")
+    asked = flow_direction(store, depressions="breach", max_depth=9, verify=True)
+    left = flow_direction(store, layer="breached", into="other")
     assert same(whole(asked.layers["flow_direction"]), whole(left.layers["other"]))
     filled = flow_direction(
-        store, depressions="breach", flats="gradient", into="third", verify=True
+        store, depressions="breach", max_depth=9, flats="gradient", into="third", verify=True
     )
     assert filled.found == asked.found
 
@@ -232,7 +234,7 @@ def test_a_tree_of_other_heights_is_refused_before_the_work(store, capsys):
     assert "breached" not in TileStore.open(store).layers
     assert call("flow-direction s.zarr --depressions breach --into other --overwrite -q") == 0
     assert call("flow-direction s.zarr --layer breached --depressions carve --into third -q") == 2
-    assert "give depressions 'breach', or compute the tree again" in capsys.readouterr().err
+    assert "--depressions breach follows it, or compute it again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -258,6 +260,8 @@ def test_a_tree_of_other_heights_is_not_taken_for_that_of_the_elevation(
         assert refused in capsys.readouterr().err
     with pytest.raises(StoreError, match=refused):
         fill(store)
+    with pytest.raises(StoreError, match=refused):
+        flow_direction(store)
     assert TileStore.open(store).layers == before
 
     for words in (
@@ -368,9 +372,12 @@ def test_python_burns_and_breaches_too(store, capsys):
         assert one.info["settings"] == other.info["settings"]
     with pytest.raises(StoreError, match="breached: made with max_distance 9, not 50"):
         flow_direction("p.zarr", **asked, max_depth=8, into="other")
-    with pytest.raises(StoreError, match="mst: the tree of the elevations of layer breached, not"):
-        flow_direction("p.zarr", layer="elevation", into="other")
-    flow_direction("p.zarr", into="other")  # along the tree that is there
+    for layer_of in ({"layer": "elevation"}, {}):
+        with pytest.raises(
+            StoreError, match="mst: the tree of the elevations of layer breached, not"
+        ):
+            flow_direction("p.zarr", **layer_of, into="other")
+    flow_direction("p.zarr", layer="breached", into="other")
     with pytest.raises(InputError, match="max_depth needs depressions breach"):
         flow_direction("p.zarr", max_depth=8)
     with pytest.raises(InputError, match="burn and burn_depth need each other"):
@@ -379,6 +386,26 @@ def test_python_burns_and_breaches_too(store, capsys):
         flow_direction("p.zarr", burn=[], burn_depth=3, overwrite=True)
     given = flow_direction("p.zarr", np.array([[40, 50]]), depressions="breach", overwrite=True)
     assert given.found["outlets"] == 1
+
+
+def test_elevations_that_were_filled_are_not_changed(store):
+    """What would change others is refused, and nothing is computed for it."""
+    flow_direction(store)
+    fill(store, into="own")
+    gradient = {"flats": "gradient", "filled": "own", "into": "other"}
+    burning = {"burn": [(5, 5)], "burn_depth": 3}
+    for more, name in ((burning, "burn"), ({"depressions": "breach", "max_depth": 4}, "max_depth")):
+        with pytest.raises(InputError, match=f"filled already, which {name} would not change"):
+            flow_direction(store, **gradient, **more)
+    with pytest.raises(
+        InputError, match="filled own was filled from elevation, not from layer own"
+    ):
+        flow_direction(store, **gradient, layer="own")
+    with pytest.raises(StoreError, match=r"no layer 'none'; .*; terrain-gpu fill makes one"):
+        flow_direction(store, **gradient | {"filled": "none"})
+    before = TileStore.open(store).layers
+    assert flow_direction(store, **gradient).report.valid_cells
+    assert TileStore.open(store).layers == sorted([*before, "other"])
 
 
 def test_other_streams_are_replaced_only_when_asked(store, capsys):

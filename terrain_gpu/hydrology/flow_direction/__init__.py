@@ -9,7 +9,18 @@ from typing import Any
 
 from ...arguments import DepressionsMethod, FlatsMethod, cells_away, height
 from ...plurals import counted
-from ...tool import InputLayer, PlacesLike, Tool, late_rule, option, places, reads, tool, writes
+from ...tool import (
+    InputLayer,
+    PlacesLike,
+    Tool,
+    late_rule,
+    made_by,
+    option,
+    places,
+    reads,
+    tool,
+    writes,
+)
 from ..common.outlet_options import added_outlets, outlets
 
 LAYER = "flow_direction"
@@ -111,10 +122,8 @@ class FlowDirection(Tool):
     )
     layer: str | None = reads(
         default=None,
-        form="heights",
-        help="Layer of elevations.  [default: elevation]",
-        python="Layer of elevations. The spanning tree must be of these, or of what is burned and "
-        'breached from them. None: what the tree that is there is of; else "elevation".',
+        help="Layer of elevations. The spanning tree must be of these, or of what is burned and "
+        "breached from them.  [default: elevation; without such a layer, what the tree is of]",
     )
     filled: str = reads(
         default="filled", help="Layer of filled elevations for gradients, for the same outlets."
@@ -138,12 +147,14 @@ class FlowDirection(Tool):
     provides = "..conditioning:provide"
     needs = ("compute-mst", "burn", "breach")
     mark = "flats"
+    replaces = "outlets"  # which those along the tree record, too
     proof = ".proof:verify_stored_gradient"
     modules = ("hydrology.fill.operation",)
 
     def inputs(self) -> tuple[InputLayer, ...]:
         if self.flats == "gradient" or self.depressions == "fill":
-            return InputLayer(self.filled), InputLayer("flow_direction_tree", "uint8")
+            filled = InputLayer(self.filled, made_by=made_by("fill"))
+            return filled, InputLayer("flow_direction_tree", "uint8")
         return InputLayer("elevation"), InputLayer("mst", "uint8")
 
     @classmethod

@@ -17,6 +17,7 @@ from ...store import Layer, TileStore
 from ..accumulate.operation import Accumulate
 from ..common.codes import DIRECTIONS
 from ..common.outlets import LOW_EDGE, Asked, Outlets, named_outlets
+from ..fill import LAYER as FILLED
 from ..forest.source import open_drained, open_filled
 from . import FlowDirection
 from .gradient import GradientDirection
@@ -85,6 +86,13 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
             raise ArgumentError(f"{{{name}}} needs {{depressions}} breach: give both")
     if (settings["burn"] is None) != (settings["burn_depth"] is None):
         raise ArgumentError("{burn} and {burn_depth} need each other: give both")
+    if flats == "gradient" and settings["filled"] != FILLED:
+        changed = [k for k in ("burn", "max_distance", "max_depth") if settings[k] is not None]
+        for name in changed:
+            raise ArgumentError(
+                f"{{filled}} names elevations that are filled already, which {{{name}}} would not "
+                "change: leave out one of them"
+            )
     only_cpu = GradientDirection.only_on_cpu if flats == "gradient" else None
     refuse_cuda(settings.get("backend"), only_cpu)
 
@@ -100,7 +108,7 @@ def operation_of(
         return TreeDirections("", directions=asked.into)
     path, ends = str(store.path), Asked.of(asked.outlets, asked.add_outlets)
     if flats == "gradient":
-        along = _along(store, asked.filled, ends, asked.depressions)
+        along = _along(store, asked, ends)
         if asked.into == along:
             raise InputError(
                 f"{store.path}: {asked.filled} was filled along {along}, which must stay; give "
@@ -123,24 +131,28 @@ def _refuse_heights(heights: Layer, depressions: DepressionsMethod | None) -> No
         )
     if depressions in ("carve", "fill") and breached:
         raise StoreError(
-            f"{heights.path}: the spanning tree was computed from breached elevations; give "
-            "depressions 'breach', or compute the tree again (compute-mst --weight flow "
+            f"{heights.path}: the spanning tree was computed from breached elevations; "
+            "flow-direction --depressions breach follows it, or compute it again (compute-mst "
+            "--weight flow "
             "--overwrite)"
         )
 
 
-def _along(
-    store: TileStore,
-    filled: str,
-    asked: Asked,
-    depressions: DepressionsMethod | None,
-) -> str:
+def _along(store: TileStore, asked: FlowDirection, outlets: Asked) -> str:
     """Return the directions along which elevations were filled, after checking the outlets."""
-    layer = open_filled(store, filled)
+    layer = open_filled(store, asked.filled)
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("fill_of", str))
-    _refuse_heights(heights, depressions)
-    ends = Outlets.of(heights, *asked)
+    _refuse_heights(heights, asked.depressions)
+    if asked.filled != FILLED and asked.layer not in (None, heights.name):
+        raise ArgumentError(
+            "{filled} {filled_layer} was filled from {own}, not from {layer} {asked}: leave out "
+            "one of them",
+            filled_layer=asked.filled,
+            own=heights.name,
+            asked=asked.layer,
+        )
+    ends = Outlets.of(heights, *outlets)
     codes = recorded.input(recorded.get("directions", str))
     theirs = RunRecord(store, codes).get("outlets", str)
     if ends.digest != theirs:
