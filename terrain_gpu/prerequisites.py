@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from .errors import InputError, StoreError
+from .engine.operation import refuse_shared
+from .errors import StoreError
 from .progress import Progress, silent
 from .running import checked_files, compute
 from .store import TileStore
@@ -56,15 +57,15 @@ def provide(
         asked.load(asked.refuses)(asked, store)
     options = options_of(type(asked)).items()
     written = [getattr(asked, name) for name, one in options if one.option.layer == "write"]
-    for layer in {one.layer for one in asked.inputs()}.intersection(written):
-        raise InputError(
-            f"{store.path}: a result ({layer}) and the layers that it is computed from must have "
-            "different names"
-        )
+    results = [name for name in written if name is not None]
+    refuse_shared(store.path, results, [one.layer for one in asked.inputs()])
+    for name in results:
+        mark = asked.replaces or asked.mark
+        store.refuse_foreign(name, mark, f"results of {asked.command}", "results")
+    refuse_existing(store, results, settings)
 
     def begin(step: str) -> AbstractContextManager[Progress]:
-        refuse_existing(store, written, settings)
-        refuse_other_run(store, written, settings, step)
+        refuse_other_run(store, results, settings, step)
         if show is not None:
             return show(step)
         log.info("%s: %s first, whose layer is missing", store.path, step)

@@ -260,6 +260,8 @@ class Tool:
         Name of the type of its result.
     mark
         A setting that only layers of this tool record; none if it writes no layers.
+    replaces
+        A setting of all layers that its results may replace, if that is not `mark`.
     proof
         The function that proves a stored layer, as module:name in its package; none if empty.
     proven
@@ -299,6 +301,7 @@ class Tool:
     program: ClassVar[bool] = False
     result: ClassVar[str] = "Result"
     mark: ClassVar[str] = ""
+    replaces: ClassVar[str] = ""
     proof: ClassVar[str] = ""
     rules: ClassVar[tuple[Rule, ...]] = ()
     refuses: ClassVar[str] = ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
 import terrain_gpu
@@ -90,6 +92,50 @@ def test_a_file_of_another_kind_is_refused_before_a_raster_is_converted(
     files = str(tmp_path / "dem.tif"), str(tmp_path / "out.shp")
     with pytest.raises(InputError, match=r"out\.shp: .*\.geojson"):
         group.main([command, *files, *words], standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A store with elevations and a result of calc, and a vector file."""
+    folder = tmp_path_factory.mktemp("tools")
+    cells = np.add.outer(np.arange(5), np.arange(7)).astype("float32")
+    grid = terrain_gpu.GridSpec(5, 7)
+    with terrain_gpu.create_layer(folder / "s.zarr", "elevation", grid, "float32") as writer:
+        writer.write_block(0, 0, cells)
+        writer.commit()
+    terrain_gpu.calc(folder / "s.zarr", "elevation + 1", into="links", dtype="int64")
+    point = {"type": "Point", "coordinates": [2.0, -2.0]}
+    (folder / "p.geojson").write_text(json.dumps({**point, "crs": None}))
+    return folder
+
+
+INTO = [one for one in TOOLS if "into" in options_of(tool_of(one)) and one != "corridor"]
+"""Tools with a layer of a name to write; but one that names its inputs otherwise."""
+
+
+@pytest.mark.parametrize("layer", ["elevation", "links"])
+@pytest.mark.parametrize("command", INTO)
+def test_overwrite_is_not_advised_where_it_is_refused(folder, command, layer):
+    """A layer that is read, or was made by another command."""
+    usual = {"watershed": {"pour_points": "p"}, "calc": {"expression": f"{layer} + 1"}}
+    options, words = options_of(tool_of(command)), []
+    for name, value in (USUAL | usual).get(command, {}).items():
+        given = str(value) if isinstance(value, int | float) or options[name].type is str else None
+        given = given or str(folder / "p.geojson")
+        words.append(
+            given if options[name].option.argument else f"--{name.replace('_', '-')}={given}"
+        )
+    said = []
+    for more in ([], ["--overwrite"]):
+        with pytest.raises((InputError, click.UsageError)) as error:
+            group.main(
+                [command, str(folder / "s.zarr"), *words, f"--into={layer}", *more],
+                standalone_mode=False,
+            )
+        said.append(str(error.value))
+    assert said[0] == said[1]
+    assert "different names" in said[0] or "hold" in said[0] or "already names" in said[0]
+    assert terrain_gpu.TileStore.open(folder / "s.zarr").layers == ["elevation", "links"]
 
 
 def test_tools_differ():

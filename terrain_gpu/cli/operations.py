@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,7 +83,6 @@ def command_of(operation: Any) -> click.Command:
     WRITES, if not --into. A PROGRAM of its own has --version. FUNCTION is the name in Python, if it
     is another.
     """
-    provides = hasattr(operation, "provide")
     writes = getattr(operation, "WRITES", ("into",))
     on_gpus = getattr(operation, "ON_GPUS", False)
     on_gpu = on_gpus or getattr(operation, "ON_GPU", False)
@@ -117,8 +115,7 @@ def command_of(operation: Any) -> click.Command:
         refuse_own(output)
         refuse_output(output, form, overwrite=settings["overwrite"])
         _refuse_files(settings)
-        if provides:
-            _refuse_layers(given, writes, _inputs(operation, settings), settings)
+        _refuse_layers(given, writes, _inputs(operation, settings), settings)
 
         with (
             options.if_interrupted(given.advice()),
@@ -310,9 +307,7 @@ def files_of(operation: Any) -> click.Command:
     return _command(operation, command, decorators, "STORE|RASTER")
 
 
-def _command(
-    operation: ModuleType, command: Any, decorators: list[Any], metavar: str
-) -> click.Command:
+def _command(operation: Any, command: Any, decorators: list[Any], metavar: str) -> click.Command:
     """The command, with the options that all have."""
     command.__doc__ = operation.HELP
     first = click.command(operation.NAME), click.argument("store", metavar=metavar)
@@ -323,11 +318,9 @@ def _command(
     return made
 
 
-def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dict[str, float]:
+def _provide(operation: Any, store: str, settings: dict[str, Any]) -> dict[str, float]:
     """Compute the layers that an operation needs; return the seconds of each step."""
-    if not hasattr(operation, "provide"):
-        return {}
-    from ..prerequisites import how_of, refuse_other_run
+    from ..prerequisites import refuse_other_run
     from ..store import TileStore
 
     opened = TileStore.open(store)
@@ -337,8 +330,7 @@ def _provide(operation: ModuleType, store: str, settings: dict[str, Any]) -> dic
         refuse_other_run(opened, names, settings, step)
         return options.progress_of(step)
 
-    how = how_of(opened, settings)
-    found: dict[str, float] = operation.provide(opened, show, how, settings)
+    found: dict[str, float] = operation.provide(opened, show, settings)
     return found
 
 
@@ -348,7 +340,7 @@ def _timed(report: Report, before: dict[str, float]) -> float:
     return report.seconds["total"] + sum(before.values())
 
 
-def _inputs(operation: ModuleType, settings: dict[str, Any]) -> dict[str, str | None]:
+def _inputs(operation: Any, settings: dict[str, Any]) -> dict[str, str | None]:
     """The options that name files to read."""
     read = "outlets", "pour_points", *getattr(operation, "READS", ())
     named = {f"--{name.replace('_', '-')}": settings.get(name) for name in read}
@@ -383,7 +375,7 @@ def _refuse_files(settings: dict[str, Any]) -> None:
         writable_file(Path(settings["lines"]), overwrite=settings["overwrite"])
 
 
-def _function(operation: ModuleType) -> str:
+def _function(operation: Any) -> str:
     """The name of an operation's function in Python."""
     named: str = operation.NAME.replace("-", "_")
     return getattr(operation, "FUNCTION", named)
@@ -410,8 +402,7 @@ def check_arguments(function: str, settings: dict[str, Any]) -> None:
 def _refuse_layers(
     given: Given, writes: Iterable[str], files: Iterable[str], settings: dict[str, Any]
 ) -> None:
-    """Refuse names given twice, layers that exist, and inputs that do not, before any work."""
-    from ..prerequisites import refuse_existing
+    """Refuse names given twice, and inputs that do not exist, before any work."""
     from ..store import TileStore
 
     own = [option for option in _GIVEN if settings.get(option) and f"--{option}" not in files]
@@ -439,7 +430,6 @@ def _refuse_layers(
         if name is not None:
             named[name] = option
     store = TileStore.open(given.path)
-    refuse_existing(store, [settings[option] for option in writes], settings)
     for option in own:
         if settings[option] != settings.get("filled"):
             store.layer(settings[option])

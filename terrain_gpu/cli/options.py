@@ -46,6 +46,7 @@ from ..errors import (
 )
 from ..plurals import counted
 from ..progress import Progress
+from ..tool import as_option
 from .advice import about_minus, without_resume
 from .terminal import echo, log_handler, prepare, printable, settle
 
@@ -328,13 +329,6 @@ def resume_option(command: Any) -> Any:
 layer_option = click.option(
     "--layer", default="elevation", show_default=True, metavar="NAME", help="Layer of the store."
 )
-directions_option = click.option(
-    "--directions",
-    default="flow_direction",
-    show_default=True,
-    metavar="NAME",
-    help="Layer of D8 flow directions.",
-)
 bounds_option = click.option(
     "--bounds", type=float, nargs=4, metavar="W S E N",
     help="Only the cells that these bounds touch, in the raster's CRS.",
@@ -456,7 +450,14 @@ def spelled(name: str) -> str:
     """What the command that is running calls a parameter of a function: its option."""
     if name == "client":
         return "--workers or --scheduler"
-    own = {one.name: one for one in click.get_current_context().command.params}
+    context = click.get_current_context()
+    own = {one.name: one for one in context.command.params}
+    one = name.removesuffix("s")
+    if f"{one}_rowcol" in own:  # one of three options that name places
+        places = [one, f"{one}_rowcol", name]
+        given = [key for key in places if context.params.get(key)]
+        *most, last = map(as_option, given or places)
+        return f"{', '.join(most)} or {last}" if most else last
     found = own.get(name) or own.get(_CALLED.get(name, name))
     if isinstance(found, click.Option):
         return max(found.opts, key=len)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -147,15 +146,6 @@ def added_outlet_options(text: str) -> list[Any]:
     ]
 
 
-outlet_options = [
-    *given_outlet_options(
-        "Outlets at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
-        "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
-    ),
-    *added_outlet_options("Add these outlets to the default ones, instead of replacing them."),
-]
-
-
 def given_outlets(grid: GridSpec, settings: dict[str, Any]) -> Places | None:
     """Take the outlets out of a command's settings; None if there are none."""
     points, cells, file = (settings.pop(f"outlet{kind}") for kind in ("", "_rowcol", "s"))
@@ -205,13 +195,6 @@ def not_negative(ctx: click.Context, param: click.Parameter, value: float | None
     """Refuse a negative number or NaN; a callback for options."""
     if value is not None and not value >= 0:
         raise click.BadParameter(f"{value} is not a number of at least 0", ctx, param)
-    return value
-
-
-def above_zero(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """Refuse a height that is not above 0, or infinite; a callback for options."""
-    if value is not None and not 0 < value < math.inf:
-        raise click.UsageError(f"{param.opts[0]} {value}: give a height above 0")
     return value
 
 

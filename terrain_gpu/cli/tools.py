@@ -35,9 +35,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         for name, form in given.items():
             settings[name] = form.take(name, store, settings)
 
-    def provide(
-        store: TileStore, show: Any, how: dict[str, Any], settings: dict[str, Any]
-    ) -> dict[str, float]:
+    def provide(store: TileStore, show: Any, settings: dict[str, Any]) -> dict[str, float]:
         from .. import prerequisites
 
         take(store, settings)

@@ -392,12 +392,7 @@ class Operation(ABC):
         InputError
             If an output would do so.
         """
-        names = [output.name for output in self.outputs]
-        if len({*names, *self.inputs}) < len(names) + len(set(self.inputs)):
-            raise InputError(
-                f"{self.store}: the results ({', '.join(names)}) and the layers that they are "
-                f"computed from ({', '.join(self.inputs)}) must have different names"
-            )
+        refuse_shared(self.store, [output.name for output in self.outputs], self.inputs)
         for output in self.outputs:
             output.refuse(self, overwrite=overwrite)
 
@@ -463,20 +458,18 @@ class Operation(ABC):
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
 
-class Unit(NamedTuple):
-    """A block of a phase, to be solved in another process."""
+def refuse_shared(store: object, results: Sequence[str], inputs: Sequence[str]) -> None:
+    """Refuse results that have the name of an input, or of each other.
 
-    operation: Operation
-    phase: Phase
-    at: Block
-    given: Any
-
-    def solve(self) -> SolvedBlock:
-        """Read and solve the block."""
-        operation = self.operation
-        data = operation.read(self.at, operation.new_buffer())
-        work = operation.new_work()
-        return operation.solve_read(self.phase, self.at, data, self.given, work)
+    Raises
+    ------
+    InputError
+    """
+    if len({*results, *inputs}) < len(results) + len(set(inputs)):
+        raise InputError(
+            f"{store}: the results ({', '.join(results)}) and the layers that they are computed "
+            f"from ({', '.join(inputs)}) must have different names"
+        )
 
 
 def refuse_without_table(operation: Any) -> None:

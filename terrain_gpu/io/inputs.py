@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from ..arguments import is_dataarray
 from ..errors import InputError
-from ..grid import GridSpec, Window
 from ..store import Layer
 from .array_input import ArrayInput
 from .gdal import GdalInput
@@ -23,20 +20,6 @@ SEQUENTIAL = {"AAIGrid", "GRASSASCIIGrid", "XYZ", "ISG"}
 def offset_bytes(files: Iterable[Any]) -> int:
     """Bytes that GDAL needs for the line offsets of open text rasters."""
     return sum(8 * one.grid.rows for one in files if one.driver in SEQUENTIAL)
-
-
-class Input(Protocol):
-    """One raster to read: `GdalInput` or `GrassAscii`."""
-
-    path: str
-    grid: GridSpec
-    dtype: np.dtype
-    nodata: float | int | None
-    encoding: str | None  # of flow directions, if a tag names one
-
-    def read(self, window: Window, out: np.ndarray) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def open_input(path: Any, band: int | None) -> Any:

@@ -1542,7 +1542,7 @@ LEFT = [
         "links and pour points",
         nothing,
         "watershed s.zarr --pour-point-rowcol 3,3 --links w1",
-        ("--links is in place of --pour-points: leave out one of them",),
+        ("--links is in place of --pour-point-rowcol: leave out one of them",),
     ),
     Case(
         "two kinds of streams",

@@ -365,7 +365,7 @@ def test_pour_points_that_cannot_be(tmp_path):
         ([(9, 99), (9, 60)], "1 of 2 pour points do not drain: 2 at row 9, column 60 .x 500605.0"),
         ([(9, 60)], r"that drains nearest to the first is row 9, column 70 \(x 500705.0, y 54998"),
         ("p.gpkg", "pour_points 'p.gpkg': read a file with io.places.from_vector"),
-        (None, "give pour_points or links"),
+        (None, "give pour_points, or links"),
     ):
         with pytest.raises(InputError, match=words):
             watershed(store, points, directions="codes")
@@ -467,9 +467,9 @@ def test_nothing_is_computed_for_what_cannot_be(dem, capsys):
 def test_commands_that_cannot_be(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr") == 0
     for words, message in (
-        ("", "give --pour-points or --links"),
-        ("--pour-point-rowcol 5,5 --links links", "--links is in place of --pour-points"),
-        ("--links links --snap 5", "--snap needs --pour-points"),
+        ("", "give --pour-point, --pour-point-rowcol or --pour-points, or --links"),
+        ("--pour-point-rowcol 5,5 --links links", "--links is in place of --pour-point-rowcol: l"),
+        ("--links links --snap 5", "--pour-point-rowcol or --pour-points; leave it out for --l"),
         ("--pour-point 1,1", "--pour-point: outside the raster"),
         ("--pour-points p.gpkg", "p.gpkg"),
         (

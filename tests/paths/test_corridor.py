@@ -292,7 +292,7 @@ def test_what_is_refused_between_places(tmp_path, monkeypatch, capfd):
         f"{ends} --within x%": "--within 'x%': give a number of at least 0, or a perc",
         f"{ends} --friction f.tif": "--friction: f.tif: no such file",
         "--sources no.gpkg --target-rowcol 4,8": "--sources: no.gpkg: no such file",
-        f"{ends} --target-rowcol 0,0": "--sources and --targets share 1 cell, such as row 0, colu",
+        f"{ends} --target-rowcol 0,0": "--source-rowcol and --target-rowcol share 1 cell, such as",
     }
     for words, message in bad.items():
         code, _, err = call(capfd, f"corridor s.zarr {words}")

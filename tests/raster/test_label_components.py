@@ -582,7 +582,7 @@ def test_plan_command(world, capfd):
             "s.zarr: condition 'height > 0': there is no layer 'height', only elev",
         ),
         ("--where 'elevation > 0' --connectivity 6", "'6' is not one of '8', '4'"),
-        ("--where 'elevation > 0' --into elevation", "layer 'elevation' exists"),
+        ("--where 'elevation > 0' --into elevation", "must have different names"),
         ("--where 'elevation > 0' --into x", "layer name 'x'"),
         (
             "--where 'elevation > 0' --table t.xlsx",

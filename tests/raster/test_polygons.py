@@ -299,6 +299,19 @@ def test_none_and_what_is_refused(tmp_path, capfd):
     assert "p.gpkg: 0 labels, 0 polygons of 0 cells" in capfd.readouterr().out
 
 
+def test_names_by_numbers_of_numpy(tmp_path):
+    store = write(tmp_path / "n.zarr", np.array([[3, 7]]), GridSpec(1, 2, (1.0, 0, 0, 0, -1.0, 0)))
+    names = dict(zip(np.array([3, 7]), np.array(["a", "b"]), strict=True))
+    polygons(store, tmp_path / "n.geojson", names=names)
+    assert [one[1] for one in read(tmp_path / "n.geojson")] == ["a", "b"]
+    for wrong, said in (
+        ({1.5: "a"}, "a key of names 1.5: give a whole"),
+        ({1: 2}, "names of 1 2: g"),
+    ):
+        with pytest.raises(InputError, match=said):
+            polygons(store, tmp_path / "m.geojson", names=wrong)
+
+
 def test_outlines_are_joined_some_labels_at_a_time(tmp_path, monkeypatch):
     """Also if labels are spread over all of int64, or all but a few are close together."""
     rng, top = np.random.default_rng(2), 2**63

@@ -37,7 +37,7 @@ def _refuse_others(settings: Mapping[str, Any]) -> None:
     if settings["links"] is not None and settings["pour_points"] is not None:
         raise ArgumentError("{links} is in place of {pour_points}: leave out one of them")
     if settings["links"] is None and settings["pour_points"] is None:
-        raise ArgumentError("give {pour_points} or {links}")
+        raise ArgumentError("give {pour_points}, or {links}")
     if settings["links"] is not None and settings["snap"] is not None:
         raise ArgumentError("{snap} needs {pour_points}; leave it out for {links}")
     if settings["snap_area"] is not None and settings["snap"] is None:

@@ -22,6 +22,7 @@ from ...io.places import PlacesLike, as_places, values_at
 from ...store import Layer, TileStore
 from ..common.code_values import NOWHERE
 from ..common.codes import open_directions
+from ..forest.source import heights_in
 from .snap import distances, most_within
 
 log = logging.getLogger(__name__)
@@ -109,12 +110,7 @@ class PourPoints:
             return
         layer.refuse_if_empty()
         which = "are nodata" if radius is None else f"have no valid cell within {radius:g}"
-        near = _nearest_of(
-            [((layer,), layer.nodata, "with a value")],
-            self.cells[none][0].tolist(),
-            remedy=_remedy(radius),
-            none="has a value",
-        )
+        near = _nearest_valid(layer, self.cells[none][0].tolist(), remedy=_remedy(radius))
         raise InputError(
             f"{layer.path}: {none.sum()} of {len(self)} pour points {which}: "
             f"{self._named(none, layer.grid)}; {near}"
@@ -288,14 +284,18 @@ def few_upstream(codes: Layer, cells: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def naming_nearest(store: TileStore, directions: str) -> Iterator[None]:
-    """Add the nearest channel to errors about pour points outside the raster, if possible."""
+    """Add the nearest channel to errors about pour points outside the raster.
+
+    Without directions, the nearest valid cell.
+    """
     try:
         yield
     except OutsideError as error:
-        if directions not in store:
-            raise
         # Points outside the raster are rejected before they could be snapped.
-        nearest = _nearest(store, open_directions(store, directions), error.cell, remedy="")
+        if directions in store:
+            nearest = _nearest(store, open_directions(store, directions), error.cell, remedy="")
+        else:
+            nearest = _nearest_valid(heights_in(store), error.cell, remedy="")
         raise OutsideError(f"{error}; {nearest}", error.cell) from None
 
 
@@ -314,6 +314,12 @@ def _nearest(
     drains = NOWHERE if codes.nodata is None else codes.nodata
     layers = (_channels(store, codes), 0, "of a channel"), ((codes,), drains, "that drains")
     return _nearest_of(layers, cell, remedy=remedy, none="drains")
+
+
+def _nearest_valid(layer: Layer, cell: tuple[int, int], *, remedy: str) -> str:
+    """The nearest valid cell of a layer, and what to do."""
+    kinds = [((layer,), layer.nodata, "with a value")]
+    return _nearest_of(kinds, cell, remedy=remedy, none="has a value")
 
 
 def _nearest_of(

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...arguments import wrong
+from ...arguments import text, whole, wrong
 from ...plurals import counted
 from ...tool import InputLayer, PathLike, Tool, drawing, option, reads, tool
 
 
 def _names(name: str, value: Any) -> dict[int, str]:
     """Texts by whole numbers."""
-    kinds = {(type(key), type(text)) for key, text in getattr(value, "items", dict)()}
-    if not isinstance(value, Mapping) or not kinds <= {(int, str)}:
+    if not isinstance(value, Mapping):
         raise wrong(name, value, "a dict from whole numbers to texts")
-    return dict(value)
+    return {
+        whole(f"a key of {{{name}}}", key): text(f"{{{name}}} of {key}", one)
+        for key, one in value.items()
+    }
 
 
 @tool
