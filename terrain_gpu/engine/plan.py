@@ -65,19 +65,29 @@ def too_small(limit: int, needed: int, what: str, where: object = "", advice: st
     )
 
 
-def enough(steps: Sequence[int], needed: Callable[[int], int]) -> int:
+class PlanStep(NamedTuple):
+    """What a plan takes: bytes, and numbers of workers and buffers."""
+
+    memory: int
+    workers: int = 1
+    buffers: int = 1
+
+
+def enough(steps: Sequence[PlanStep], needed: Callable[[PlanStep], int]) -> int:
     """Return the least limit that suffices where plans turn out to need more than was planned.
 
     Parameters
     ----------
     steps
-        Bytes of plans, the best first: a limit gets the first one that it has room for.
+        Plans, the best first: a limit gets the first one that it has room for.
     needed
-        What is needed by a plan of so many bytes.
+        Bytes that a plan needs.
     """
     limits = sorted(ceil_div(needed(step), MB) * MB for step in steps)
     return next(
-        limit for limit in limits if needed(next(step for step in steps if step <= limit)) <= limit
+        limit
+        for limit in limits
+        if needed(next(step for step in steps if step.memory <= limit)) <= limit
     )
 
 
@@ -108,8 +118,8 @@ class StreamPlan:
     worker_memory
         Of each worker of a cluster: less, where what is known of all blocks takes more. Else 0.
     steps
-        The predicted peaks of plans for larger limits, from that without a limit to this one; empty
-        where they are not known.
+        Plans for larger limits, from that without a limit to this one; empty where they are not
+        known.
     always
         Bytes of it before a cell is read, with what is known of rows; 0 where that is not known.
     bytes_read, bytes_written
@@ -133,7 +143,7 @@ class StreamPlan:
     bytes_written: int
     workers: int = 0
     worker_memory: int = 0
-    steps: tuple[int, ...] = ()
+    steps: tuple[PlanStep, ...] = ()
     always: int = 0
 
     @classmethod
@@ -211,6 +221,8 @@ class Excess:
         As of `StreamPlan`.
     beside
         Bytes that are needed beside those of the plan.
+    per
+        Whether what is met takes memory for each of the "workers" or "buffers" of a plan.
     where, advice
         The start and the end of the message.
     more, what
@@ -219,31 +231,46 @@ class Excess:
 
     memory: int
     limit: int
-    steps: tuple[int, ...] = ()
+    steps: tuple[PlanStep, ...] = ()
     beside: int = 0
+    per: str = ""
     where: object = ""
     advice: str = ""
     more: int = 0
     what: str = ""
 
     @classmethod
-    def of(cls, plan: StreamPlan, where: object = "", advice: str = "", beside: int = 0) -> Excess:
+    def of(
+        cls,
+        plan: StreamPlan,
+        where: object = "",
+        advice: str = "",
+        *,
+        beside: int = 0,
+        per: str = "",
+    ) -> Excess:
         """Return what is beyond a plan."""
-        return cls(plan.memory, plan.memory_limit, plan.steps, beside, where, advice)
+        steps = plan.steps or (PlanStep(plan.memory, max(plan.workers, 1), plan.buffers),)
+        return cls(plan.memory, plan.memory_limit, steps, beside, per, where, advice)
 
     def has_room(self, more: int = 0, what: str = "") -> bool:
         """Whether there is room for so many bytes beyond the plan, and was for all before."""
         if more > self.more:
             self.more, self.what = more, what
-        return self._needed(self.memory) <= self.limit
+        return self._needed(self._steps[-1]) <= self.limit
 
-    def _needed(self, memory: int) -> int:
-        return memory + self.beside + self.more
+    @property
+    def _steps(self) -> tuple[PlanStep, ...]:
+        return self.steps or (PlanStep(self.memory),)
+
+    def _needed(self, step: PlanStep) -> int:
+        each = getattr(step, self.per) if self.per else 1
+        return step.memory + self.beside + self.more * each
 
     def refuse(self) -> None:
         """Refuse the limit if it had no room for something."""
         if not self.has_room():
-            needed = enough(self.steps or (self.memory,), self._needed)
+            needed = enough(self._steps, self._needed)
             too_small(self.limit, needed, self.what, self.where, self.advice)
 
 
@@ -276,8 +303,8 @@ class Growing(NamedTuple):
     ) -> None:
         """Refuse the limit if it may not; the words are those of `Excess`."""
         if not self.fits(held, joined):
-            steps = self.plan.steps or (self.plan.memory,)
-            needed = enough(steps, lambda memory: self._needed(memory, held, joined))
+            steps = self.plan.steps or (PlanStep(self.plan.memory),)
+            needed = enough(steps, lambda step: self._needed(step.memory, held, joined))
             too_small(self.plan.memory_limit, needed, what, where, advice)
 
     def _needed(self, memory: int, held: int, joined: int) -> int:
@@ -346,7 +373,7 @@ def fit_blocks(
     """
     limit = machine.memory_limit
     always = machine.baseline(blocks.block, compiled=compiled) + common
-    steps: list[int] = []
+    steps: list[PlanStep] = []
     for workers in range(min(machine.threads, blocks.count), 0, -1):
         for lanes, spare in _lanes(workers, machine):
             buffers = min(workers + spare, blocks.count)
@@ -354,7 +381,7 @@ def fit_blocks(
             streaming = max(streaming, held) if machine.in_cluster else streaming + held
             own = always + workers * (worker + buffer) + scratch
             memory = always + max(streaming, joined, RECORD_BYTES * blocks.count)
-            steps.append(memory)
+            steps.append(PlanStep(memory, workers, buffers))
             if memory <= limit:
                 return StreamPlan.of_blocks(
                     blocks,

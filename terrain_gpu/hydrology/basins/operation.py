@@ -131,7 +131,7 @@ class _Numbers(Beyond):
         super().__init__(operation, plan, TAKE)
         self._operation, self._spill = operation, spill
         advice = ", or convert with a smaller --block-size"
-        self._beyond = Excess.of(plan, self._layer.path, advice)
+        self._beyond = Excess.of(plan, self._layer.path, advice, per="buffers")
         # A killed run has added blocks to the table without recording which.
         self.again = operation.table is not None
         self._rows: BasinRows | None = None
@@ -150,7 +150,7 @@ class _Numbers(Beyond):
         self._firsts[r0:r1, at[1]] = known[-1]
         if self._operation.table is not None:
             outlets, planned = int(known[-1].sum()), self._blocks.largest(1) // _SOME
-            more = max(outlets - planned, 0) * _FIGURES * self._room.plan.buffers
+            more = max(outlets - planned, 0) * _FIGURES
             self._beyond.has_room(more, f"for a table of {counted(outlets, 'basin')} in a block")
         super().add(phase, at, known[:-1])
 

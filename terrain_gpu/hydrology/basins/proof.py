@@ -110,7 +110,7 @@ def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:
     """Plan both passes; the layer of labels need not exist yet."""
     blocks = codes.blocks
     held = ways_bytes(blocks) + 4 * 8 * blocks.rows * blocks.shape[1]
-    worker = blocks.largest(1) * WAYS_BYTES
+    worker = blocks.largest(1) * (WAYS_BYTES + 8)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, labels)

@@ -238,18 +238,18 @@ class ChannelState(State):
         self.paged = Paged(spill, room)
         self.links = Links(operation.blocks, self.paged, operation.piece, room, operation.each)
         self._largest: int | float = 0
-        self._excess = Excess.of(plan, advice=", or a larger --threshold")
-        self._each = operation.piece.itemsize * plan.buffers
+        self._excess = Excess.of(plan, advice=", or a larger --threshold", per="buffers")
 
     def given(self, phase: Phase, at: Block) -> Any:
-        free = self._plan.memory_limit - self._plan.memory
-        return self._operation.most + max(free, 0) // self._each
+        free = max(self._plan.memory_limit - self._plan.memory, 0)
+        each = self._operation.piece.itemsize * self._plan.buffers
+        return self._operation.most + free // each
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if phase != TRACE:
             return
         if isinstance(known, int):
-            more = (known - self._operation.most) * self._each
+            more = (known - self._operation.most) * self._operation.piece.itemsize
             self._excess.has_room(more, f"for {counted(known, 'piece')} of channels in a block")
             return
         pieces, steps, largest = known

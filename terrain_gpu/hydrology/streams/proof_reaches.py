@@ -59,9 +59,8 @@ class BlockReaches(NamedTuple):
     plan: StreamPlan
 
     def excess(self, count: int) -> int:
-        """Bytes beyond the plan for this number of reaches in a block."""
-        more = max(count - self.codes.blocks.largest() // SHARE, 0)
-        return more * FOLLOWED_BYTES * self.plan.buffers
+        """Bytes beyond the plan, of each buffer, for this number of reaches in a block."""
+        return max(count - self.codes.blocks.largest() // SHARE, 0) * FOLLOWED_BYTES
 
     def of(self, window: Window, data: list[np.ndarray], least: Any) -> np.ndarray | int:
         """The reaches of a block, in any process; their number where they do not fit the limit."""
@@ -71,7 +70,8 @@ class BlockReaches(NamedTuple):
         state = np.empty((r1 - r0, c1 - c0), np.uint8)
         find_reaches(codes, sums, least, state)
         count = int(np.count_nonzero(state >= ENTERED))
-        if self.plan.memory + self.excess(count) > self.plan.memory_limit:
+        more = self.excess(count) * self.plan.buffers
+        if self.plan.memory + more > self.plan.memory_limit:
             return count
         rows = np.zeros(count, REACH)
         first, last, after = np.empty((3, count), np.int64)
@@ -107,7 +107,7 @@ class Reaches:
         self._paged = Paged(folder, room)
         self._rows = Gathered(self._paged, REACH, room, EACH)
         self._spans = np.zeros((self._blocks.count, 2), np.int64)
-        self._excess = Excess.of(of.plan)
+        self._excess = Excess.of(of.plan, per="buffers")
 
     def add(self, at: Block, found: np.ndarray | int) -> None:
         """Add the reaches of a block."""

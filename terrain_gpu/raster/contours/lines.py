@@ -17,7 +17,7 @@ from ...cells import is_nodata
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import Machine
 from ...engine.operation import Phase, SolvedBlock
-from ...engine.plan import Excess, StreamPlan, fit_blocks, layer_bytes, other_blocks
+from ...engine.plan import Excess, PlanStep, StreamPlan, fit_blocks, layer_bytes, other_blocks
 from ...engine.proof import Limits
 from ...engine.run import Result, Run
 from ...grid import Block
@@ -173,10 +173,11 @@ class Lines(LinePieces):
             operation, plan, writer, VERTEX, VERTEX_BYTES, "pieces of contours", 6
         )  # fmt: skip
         self._planned = plan.unit_rows * plan.unit_cols
-        self._crossing = 2 * max(plan.workers, 1) * CROSSING_BYTES
-        own = plan.worker_memory or plan.memory
-        self._excess = Excess(own, plan.memory_limit, () if plan.worker_memory else plan.steps)
-        self._most = self._planned + max(plan.memory_limit - own, 0) // self._crossing
+        own, workers = plan.worker_memory or plan.memory, max(plan.workers, 1)
+        steps = (PlanStep(own, workers),) if plan.worker_memory else plan.steps
+        self._excess = Excess(own, plan.memory_limit, steps, per="workers")
+        free = max(plan.memory_limit - own, 0)
+        self._most = self._planned + free // (2 * workers * CROSSING_BYTES)
         self._operation = operation
         self._found = {"lines": 0, "levels": 0, "closed": 0}
 
@@ -190,7 +191,7 @@ class Lines(LinePieces):
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if isinstance(known, int):
             what = f"for contours that cross {counted(known, 'time')} between the cells of a block"
-            self._excess.has_room((known - self._planned) * self._crossing, what)
+            self._excess.has_room(2 * (known - self._planned) * CROSSING_BYTES, what)
             return
         vertices, starts, number, open_ = known
         if not len(number):
