@@ -187,7 +187,7 @@ MUTATIONS = {
     "swapped": (swapped, "line 6: is not in row-major order of first cells"),
     "swapped positions": (swapped_attributes, "line 6: is not in row-major order of first cells"),
     "cut": (cut, "is not in row-major order|ends where no link|begins where no link"),
-    "joined": (joined, "a link begins between its ends"),
+    "joined": (joined, "passes a cell where a link begins"),
     "shifted": (shifted, APART + "|row-major order|another line"),
     "a detour": (a_detour, APART),
     "nudged": (

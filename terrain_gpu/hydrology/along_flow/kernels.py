@@ -1,13 +1,12 @@
-"""A block of flow directions: what drains through its cells, and where their ways lead.
+"""A block of flow directions: what drains through its cells, and where their flow paths end.
 
-Arrays have one ring of cells around the block. Cells are numbered flat, ring included.
+Arrays include a ring of one cell around the block. Cells have flat indices, ring included.
 
-Cells are put in an order in which each comes before the one it drains to: those without inflow
-first, row by row, then those that only these drain to, and so on. All else are sweeps up and down
-that order. Most neighbours in it are independent, so the processor need not wait for one to begin
-the next, and no branch is hard to predict. Some rows at a time begin, so that the cells at hand
-stay in the processor's cache. Indices are unsigned there, because signed ones may count from the
-end, which numba must check.
+Cells are sorted so that each comes before the one it drains to: first the cells without inflow, row
+by row, then those that only these drain to, and so on. Everything else is a sweep up or down this
+order. Consecutive cells are mostly independent, so the processor can overlap them, and no branch is
+hard to predict. The sort takes a few rows at a time, so that the cells stay in the processor's
+cache. Its indices are unsigned, because numba must check whether signed ones count from the end.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ _STEP = np.full(256, 9)
 _STEP[OUTLET] = _STEP[NOWHERE] = 8
 for _k in range(8):
     _STEP[1 << _k] = _k
-"""Number of the neighbour of each code, 8 for none, 9 for what is not a code."""
+"""Number of the neighbour for each code; 8 for none, 9 if it is not a code."""
 
 _CODE = (1 << np.arange(8)).astype(np.uint8)
 """Code of the direction to each neighbour."""
 
 _BACK = np.roll(_CODE, 4)
-"""Code of the direction from each neighbour to here."""
+"""Code of the direction from each neighbour to this cell."""
 
 MAX, TAKE, ADD, STEP = range(4)
-"""How a cell's own value and the value of the next cell combine: see `follow`."""
+"""How the value of a cell combines with that of the next one; see `follow`."""
 
 UNKNOWN, ENDED, ACTIVE = -1, -2, -3
-"""Where ways leave the block: not followed yet; they end inside; being followed."""
+"""States of a cell's flow path: not followed yet; ends inside the block; being followed."""
 
 _BAND = 32
-"""Rows whose cells without inflow are put in the order at a time."""
+"""Number of rows whose cells without inflow are put in the order at a time."""
 
 _NONE = np.uint8(0)
 _ALL = np.uint8(255)
@@ -46,7 +45,7 @@ _ALL = np.uint8(255)
 
 @register_jitable
 def _steps(cols):
-    """Step to the next cell for each code, 0 where the way ends."""
+    """Return the step to the next cell for each code, 0 where the flow path ends."""
     steps = np.zeros(256, np.int64)
     for k in range(8):
         steps[_CODE[k]] = ROW_STEP[k] * cols + COL_STEP[k]
@@ -55,7 +54,7 @@ def _steps(cols):
 
 @jit
 def first_wrong(codes):
-    """Return the index of the first cell of a block whose code is none; -1 if all are good."""
+    """Return the index of the first cell that holds no D8 code; -1 if there is none."""
     rows, cols = codes.shape
     for row in range(1, rows - 1):
         own = codes[row, 1 : cols - 1]
@@ -71,22 +70,22 @@ def first_wrong(codes):
 
 @jit
 def entries(codes, into):
-    """List the cells of a block into which cells of the ring drain; with repetitions.
+    """List the cells of a block that cells of the ring drain to, with repetitions.
 
     Parameters
     ----------
     into
-        int32: receives their indices.
+        int32. Receives their indices.
 
     Returns
     -------
     int
-        How many there are.
+        The number of indices.
     """
     rows, cols = codes.shape
     count = 0
     for row in range(rows):
-        # All of the first and the last row, of others the first and the last cell.
+        # All cells of the first and last row; the first and last cell of the others.
         for col in range(0, cols, 1 if row in (0, rows - 1) else cols - 1):
             k = _STEP[codes[row, col]]
             if k >= 8:
@@ -100,7 +99,7 @@ def entries(codes, into):
 
 @jit
 def end_inside(codes):
-    """Let ways end in the ring, and at cells that lead to one that does not drain."""
+    """Let flow paths end in the ring, and at cells that drain to a cell without direction."""
     rows, cols = codes.shape
     lost = np.empty(cols - 2, np.bool_)
     for row in range(1, rows - 1):
@@ -126,19 +125,19 @@ def sort_cells(codes, inflow, order):
     Parameters
     ----------
     codes
-        uint8, shape (rows + 2, cols + 2); ways end in it, see `end_inside`.
+        uint8, shape (rows + 2, cols + 2), in which flow paths end; see `end_inside`.
     inflow
-        uint8 work space of that shape: the directions in which a cell is still drained to.
+        uint8, work space of the same shape: the directions from which a cell still awaits inflow.
     order
-        int32, of their size: receives the cells that drain to another one, in order.
+        int32, of the same size. Receives the cells that drain to another one, in order.
 
     Returns
     -------
-    count, circle
-        How many these are; and the index of a cell on a circle, -1 if there is none.
+    count, cycle
+        The number of these cells, and the index of a cell on a cycle, -1 if there is none.
     """
     rows, cols = codes.shape
-    inflow[:] = _ALL  # the ring is never in the order, nor is any cell where ways end
+    inflow[:] = _ALL  # keeps the ring, and all cells where paths end, out of the order
     expected = 0
     for row in range(1, rows - 1):
         bits, own = inflow[row, 1 : cols - 1], codes[row, 1 : cols - 1]
@@ -168,7 +167,7 @@ def sort_cells(codes, inflow, order):
             order[count] = to
             # All eight neighbours may drain to an outlet.
             count += np.uint64((left == 0) & (flat[to] != OUTLET))
-            # A later band must not take it for a cell without inflow.
+            # So that a later band does not treat it as a cell without inflow.
             bits[to] = left | np.uint8(-(left == 0))
             done += np.uint64(1)
         first = last
@@ -183,18 +182,17 @@ def sort_cells(codes, inflow, order):
 
 @jit
 def pass_on(codes, order, sums, adds):
-    """Pass the sum of each cell on to the next one, after all that drains into it.
+    """Pass the sum of each cell to the next one, once everything that drains into it has arrived.
 
     Parameters
     ----------
     order
         From `sort_cells`.
     sums
-        Of the shape of the codes: value of each cell and of what drains into it from other blocks.
-        Receives what drains through each cell; the ring, in addition, what drains there out of the
-        block.
+        Array of the shape of the codes: the value of each cell plus what drains into it from other
+        blocks. Receives what drains through each cell. What leaves the block is added in the ring.
     adds
-        Whether values are added; otherwise the larger one is kept.
+        Whether values are added; otherwise the maximum is kept.
     """
     flat, each = codes.ravel(), sums.ravel()
     steps = _steps(codes.shape[1]).view(np.uint64)
@@ -211,14 +209,14 @@ def pass_on(codes, order, sums, adds):
 
 @register_jitable
 def _joined(own, beyond, one, how):
-    """Join the value of a cell and that of the way from the next one; `one` is of their type."""
+    """Combine the value of a cell with that of the path from the next one; `one` has their type."""
     if how == TAKE:
         return beyond
     if how == ADD:
         return own + beyond
     if how == STEP:
         return max(own, beyond + one)
-    # Of equal ones the first, so that blocks do not decide between 0.0 and -0.0.
+    # The cell's own value on a tie, so that the choice of 0.0 or -0.0 does not depend on blocks.
     return beyond if beyond > own else own
 
 
@@ -233,8 +231,8 @@ def follow_all(codes, order, how, values):
     how
         See `follow`.
     values
-        Of the shape of the codes: the value of each cell, in the ring those of ways from there.
-        Receives the values of ways.
+        Array of the shape of the codes: the value of each cell; in the ring, that of the flow path
+        from there. Receives the value of the flow path from each cell.
     """
     flat, each = codes.ravel(), values.ravel()
     steps = _steps(codes.shape[1]).view(np.uint64)
@@ -253,24 +251,25 @@ def follow(codes, cells, how, exits, values, stack):
     codes
         See `sort_cells`.
     cells
-        int32, where to start.
+        int32, the cells to start from.
     how
-        The value of a way from a cell. At its end, the cell's own value. Elsewhere, of the own
-        value and that of the way from the next cell: the larger one (`MAX`), the latter (`TAKE`),
-        the sum (`ADD`), or the larger one, with one more than the latter (`STEP`).
+        How the value of the flow path from a cell follows from the cell's own value and that of the
+        path from the next cell: the larger of both (`MAX`), the latter (`TAKE`), their sum (`ADD`),
+        or the larger of the own value and the latter plus 1 (`STEP`). At the end of a path it is
+        the cell's own value.
     exits
-        int32, `UNKNOWN` inside the block. Receives the cell of the ring to which each way leaves
-        the block, or `ENDED`. Its cells of the ring hold this already.
+        int32, `UNKNOWN` inside the block; cells of the ring hold their own index. Receives the cell
+        of the ring where each path leaves the block, or `ENDED`.
     values
-        The value of each cell, in the ring those of ways from there; receives the values of ways
-        from the cells.
+        The value of each cell; in the ring, that of the flow path from there. Receives the values
+        of the flow paths from `cells`.
     stack
-        int32 work space.
+        int32, work space.
 
     Returns
     -------
     int
-        Index of a cell on a circle; -1 if there is none.
+        Index of a cell on a cycle; -1 if there is none.
     """
     steps, flat, each = _steps(codes.shape[1]), codes.ravel(), values.ravel()
     one = values.dtype.type(1)
@@ -296,16 +295,16 @@ def follow(codes, cells, how, exits, values, stack):
 
 @jit
 def join_upstream(following, waiting, amounts, adds):
-    """Pass amounts on between entries; returns an entry on a circle, -1 if there is none.
+    """Pass amounts downstream between entries; return an entry on a cycle, -1 if there is none.
 
     Parameters
     ----------
     following
-        int64: the entry of another block that the flow from each reaches next, -1 for none.
+        int64, the entry of another block that the flow from each entry reaches next, -1 for none.
     waiting
-        int64 work space.
+        int64, work space.
     amounts
-        int64: receives, in addition, what comes from other entries.
+        int64, the amounts that enter at each entry. What comes from other entries is added.
     adds
         See `pass_on`.
     """
@@ -330,16 +329,17 @@ def join_upstream(following, waiting, amounts, adds):
 
 @jit
 def join_downstream(following, order, waiting, values, how):
-    """Find the values of ways from entries; returns an entry on a circle, -1 if there is none.
+    """Find the values of flow paths from entries; return an entry on a cycle, -1 if there is none.
 
     Parameters
     ----------
     following
         See `join_upstream`.
     order, waiting
-        int64 work space.
+        int64, work space.
     values
-        The value of each entry's part of its way; receives that of the whole way.
+        The value of the first part of each entry's path, up to the next entry. Receives that of the
+        whole path.
     how
         See `follow`.
     """
@@ -371,16 +371,16 @@ def join_downstream(following, order, waiting, values, how):
 
 @jit
 def step_lengths_to(codes, row0, units, own):
-    """Length of the step from each cell of a block to the next one; of others as it was.
+    """Find the length of the step from each cell of a block to the next one.
 
     Parameters
     ----------
     row0
-        The row of the raster that is the first of the block.
+        The first row of the block in the raster.
     units
-        int64, see `grid.lengths.step_lengths`.
+        int64; see `grid.lengths.step_lengths`.
     own
-        int64, of the shape of the codes: receives the lengths.
+        int64, of the shape of the codes. Receives the lengths; unchanged where no flow goes on.
     """
     rows, cols = codes.shape
     for row in range(1, rows - 1):

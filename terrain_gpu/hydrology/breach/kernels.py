@@ -1,8 +1,8 @@
-"""Pits of a block, and the least-cost ways out of them.
+"""Pits of a block, and the least-cost channels out of them.
 
-A *low* cell has a value and no lower neighbour, and is no outlet. Neighbours that are both low are
+A *low* cell is valid, has no lower neighbour, and is not an outlet. Neighbouring low cells are
 equally high, so components of low cells lie in flats. Such a component is a pit unless one of its
-cells has an equally high neighbour that is not low: there the flat drains.
+cells has an equally high neighbour that is not low, through which the flat drains.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .kinds import NO_VALUE, OUTLET, PIT
 
 _UNSEEN, _SETTLED = -1, -2
 _STEP = np.int64(1) << 32
-"""A step, in the second key of a way; each diagonal step adds 1."""
+"""A step in the second key of a path; a diagonal step adds 1 more."""
 
 
 @jit
@@ -28,11 +28,11 @@ def find_low(heights, valid, outlets, low):
     Parameters
     ----------
     heights, valid
-        With a ring of one cell.
+        Elevations and the mask of valid cells, with a margin of one cell.
     outlets
-        int32, flat: cells of the block.
+        int32, flat indices of the outlets in the block.
     low
-        bool, receives the marks.
+        bool. Receives the marks.
     """
     rows, cols = low.shape
     for row in range(rows):
@@ -53,11 +53,11 @@ def survey(heights, valid, labels, first, drains):
     Parameters
     ----------
     labels
-        Components of low cells from 1, 0 elsewhere; the ring is not labelled.
+        Numbers of the components of low cells, from 1; 0 elsewhere; without a margin.
     first
-        int32, by label: receives the first cell, flat.
+        int32, by label. Receives the flat index of the first cell.
     drains
-        bool, by label, all False.
+        bool, by label, all False at first. Receives whether the component drains in the block.
     """
     rows, cols = labels.shape
     first[:] = -1
@@ -77,14 +77,14 @@ def survey(heights, valid, labels, first, drains):
 
 @jit
 def join_low(parent, drains, names, other_names, heights, other_heights):
-    """Join components of low cells over a line between blocks.
+    """Join components of low cells across a border between blocks.
 
     Parameters
     ----------
     parent, drains
-        By name: union-find, and whether the component drains.
+        By name: the union-find forest, and whether the component drains.
     names, other_names
-        Of cells on both sides of the line: 0 for others with a value, -1 for those without.
+        Names of the cells on both sides of the border: 0 for other valid cells, -1 for nodata.
     """
     for at in range(len(names)):
         for beside in range(max(at - 1, 0), min(at + 2, len(names))):
@@ -98,7 +98,7 @@ def join_low(parent, drains, names, other_names, heights, other_heights):
 
 @jit
 def join_marks(parent, first, drains):
-    """Bring first cells and drains of all components together at their roots."""
+    """Combine the first cells and drain marks of joined components at their roots."""
     for name in range(1, len(parent)):
         root = find(parent, name)
         first[root] = min(first[root], first[name])
@@ -107,16 +107,16 @@ def join_marks(parent, first, drains):
 
 @jit
 def place(kinds, cells, width, down, right, kind, ring):
-    """Set the kind of listed cells of another block, where they lie within `kinds`.
+    """Set the kind of the cells of another block that are inside `kinds`.
 
     Parameters
     ----------
     cells, width
-        int32, flat in a block of this width.
+        int32, flat indices in a block of this width.
     down, right
         Row and column of the block's first cell in `kinds`.
     ring
-        Cells that must lie between a cell and the edge of `kinds`.
+        Width of the margin of `kinds` in which cells are not set.
     """
     rows, cols = kinds.shape
     for cell in cells:
@@ -127,21 +127,21 @@ def place(kinds, cells, width, down, right, kind, ring):
 
 @jit
 def breach_all(heights, kinds, reach, per_unit, deepest, work, out):
-    """Lower the cells of a block along the ways out of all pits that may reach it.
+    """Lower the cells of a block along the channels out of all pits that may reach it.
 
     Parameters
     ----------
     heights, kinds
-        With a ring of 2 `reach` cells; pits are marked in the inner half of the ring.
+        With a margin of 2 `reach` cells; pits are marked only in the inner half of the margin.
     work
         See `new_search`.
     out
-        Heights of the block, lowered in place.
+        Elevations of the block, lowered in place.
 
     Returns
     -------
     pits, breached
-        How many there are in the block itself.
+        The number of pits in the block itself, and of those that were breached.
     """
     rows, cols = out.shape
     way = work[3]
@@ -164,32 +164,32 @@ def breach_all(heights, kinds, reach, per_unit, deepest, work, out):
 
 @register_jitable
 def cut_units(height, level, per_unit):
-    """The cut from a height down to a level in units, int64."""
+    """Return the cost of a cut from an elevation down to a level, in units, int64."""
     return np.int64(np.rint(scaled_difference(height, level, per_unit)))
 
 
 @jit
 def trace_way(heights, kinds, row, col, limits, work, units, top, steps):
-    """Find the way out of a pit, and measure it.
+    """Find the channel out of a pit, and measure it.
 
     Parameters
     ----------
     heights, kinds
-        With a ring of `reach` cells or more around the pit.
+        With a margin of at least `reach` cells around the pit.
     limits
         `reach`, `per_unit` and `deepest`, as for `breach_all`.
     units
-        int64, shape (4, rows of the raster): lengths of steps, see `lengths.step_lengths`.
+        int64, shape (4, rows of the raster): step lengths; see `lengths.step_lengths`.
     top
-        Row of the raster that is the first of `heights`.
+        The first row of `heights` in the raster.
     steps
-        uint8, receives the neighbour that each cell but the last leads to.
+        uint8. Receives the number of the next neighbour for each cell except the last.
 
     Returns
     -------
     count, cost, cut, length, row, col
-        Number of steps, 0 without a way; the sum of all cuts in units, the largest cut, the length
-        in units, and the cell at the end.
+        The number of steps, 0 if there is no channel; the sum of all cuts in units; the deepest
+        cut; the length in units; and the cell at the end.
     """
     reach, per_unit, deepest = limits
     count = search(heights, kinds, row, col, reach, per_unit, deepest, work)
@@ -211,7 +211,7 @@ def trace_way(heights, kinds, row, col, limits, work, units, top, steps):
 
 
 def new_search(reach):
-    """Work space of a search: costs, second keys, places in the heap, the heap, cells seen."""
+    """Return the work space of a search: costs, second keys, heap positions, heap, seen cells."""
     size = (2 * reach + 1) ** 2
     heap, seen = np.empty((2, size), np.int32)
     return (
@@ -225,16 +225,16 @@ def new_search(reach):
 
 @jit
 def search(heights, kinds, row, col, reach, per_unit, deepest, work):
-    """Find the least-cost way from a pit to a lower cell or an outlet, by Dijkstra's algorithm.
+    """Find the least-cost path from a pit to a lower cell or an outlet, by Dijkstra's algorithm.
 
-    Of ways of equal cost, that with fewest steps, then with fewest diagonal ones, then with the
-    first cell at its end, and so on backwards.
+    Of paths of equal cost, it is the one with the fewest steps, then with the fewest diagonal
+    steps, then with the first cell at its end, and so on backwards.
 
     Returns
     -------
     int
-        Number of cells of the way, 0 if there is none. The heap in `work` then holds them from the
-        way's end, numbered row by row in the window around the pit.
+        The number of cells on the path, 0 if there is none. The heap in `work` then holds these
+        cells from the end of the path, numbered in row-major order in the window around the pit.
     """
     cost, rest, place, heap, seen = work
     side = 2 * reach + 1
@@ -285,7 +285,7 @@ def search(heights, kinds, row, col, reach, per_unit, deepest, work):
 
 @jit
 def _before(u, v, cost, rest):
-    """Whether the way to a cell comes before that to another one."""
+    """Whether the path to a cell comes before that to another one."""
     if cost[u] != cost[v]:
         return cost[u] < cost[v]
     if rest[u] != rest[v]:
@@ -295,7 +295,7 @@ def _before(u, v, cost, rest):
 
 @jit
 def _rise(heap, u, cost, rest, place):
-    """Move a cell up from its place in the heap."""
+    """Move a cell up in the heap."""
     at = place[u]
     while at > 0:
         above = (at - 1) // 2
@@ -325,7 +325,7 @@ def _sink(heap, size, u, cost, rest, place):
 
 @jit
 def _go_back(heights, here, per_unit, top, left, end, side, work):
-    """Follow the costs back from the end of a way, into the heap; return its number of cells."""
+    """Trace a path back from its end by costs, into the heap; return its number of cells."""
     cost, rest, place, heap, _ = work
     heap[0], count, v = end, 1, end
     while rest[v] > 0:
@@ -333,7 +333,7 @@ def _go_back(heights, here, per_unit, top, left, end, side, work):
         cut = np.int64(0)
         if heights[top + row, left + col] > here:
             cut = cut_units(heights[top + row, left + col], here, per_unit)
-        # By ascending number.
+        # In ascending order of cell numbers.
         for k in (5, 6, 7, 4, 0, 3, 2, 1):
             r, c = row + ROW_STEP[k], col + COL_STEP[k]
             if not (0 <= r < side and 0 <= c < side):

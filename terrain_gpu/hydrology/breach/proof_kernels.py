@@ -1,4 +1,4 @@
-"""Ways out of pits, found again for proofs: by relaxing costs from a queue."""
+"""Channels out of pits, found again for proofs by relaxing costs from a queue."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MOST = np.iinfo(np.int64).max
 
 @jit
 def lower_again(heights, kinds, reach, per_unit, deepest, space, right):
-    """Lower the heights `right` of a block; count its own pits, and those with a way.
+    """Lower the elevations `right` of a block; return the numbers of its pits and of breached ones.
 
     Parameters
     ----------
     heights, kinds
-        With a ring of 2 `reach` cells; pits are marked in the inner half of the ring.
+        With a margin of 2 `reach` cells; pits are marked only in the inner half of the margin.
     space
-        Costs, second keys, states and the queue, for the cells around a pit.
+        Work space: costs, second keys, states and the queue, for the cells around a pit.
     """
     wide, width, ring = heights.shape[1], right.shape[1], 2 * reach
     side = 2 * reach + 1
@@ -50,7 +50,7 @@ def _cut(height, level, per_unit):
 
 @jit
 def _leave(heights, kinds, row, col, reach, per_unit, deepest, space):
-    """Return the cells of the best way out of a pit, as part of the queue; none without a way."""
+    """Return the cells of the best channel out of a pit, a view of the queue; empty if none."""
     cost, rest, state, queue = space
     side = 2 * reach + 1
     level, start = heights[row, col], (side * side) // 2
@@ -94,7 +94,7 @@ def _leave(heights, kinds, row, col, reach, per_unit, deepest, space):
 
 @jit
 def _backwards(heights, row, col, reach, per_unit, end, space):
-    """Return the cells of a way, from its end, by the costs of all cells on the way."""
+    """Return the cells of a path from its end, found by the costs of its cells."""
     cost, rest, state, queue = space
     side, level = 2 * reach + 1, heights[row, col]
     queue[0], count, v = end, 1, end

@@ -1,7 +1,7 @@
-"""Values of cells without a direction, or without a height above drainage."""
+"""Values of cells without a direction or without a height above drainage."""
 
 OUTLET, NOWHERE = 0, 255
-"""D8 codes of outlets, and of cells that do not drain or have no value."""
+"""D8 codes of outlets, and of cells that are nodata or do not drain."""
 
 NODATA = -9999
-"""Of heights above drainage, and of distances to it."""
+"""Nodata value of heights above drainage and of distances to it."""

@@ -1,7 +1,7 @@
-"""Cells of a block, and ways between blocks, as a proof of drainage looks at them.
+"""Kernels of proofs along flow directions: cells of a block, and flow paths between blocks.
 
-Arrays of `codes` and `keys` have one ring around the block; all others are flat, with an element
-for each cell of the block.
+`codes` and `keys` have a margin of one cell around the block. All other arrays are flat, with an
+element for each cell of the block.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from .code_values import NOWHERE
 FAULTS = (
     "",
     "is not a direction",
-    "is that of a cell with a value, and it has none",
-    "is not that of an outlet, and it is one",
-    "is that of an outlet, and it is none",
-    "leads along no edge of the forest",
-    "and a neighbour in the forest: one drains to an outlet, the other to none",
-    "is that of a cell that reaches no outlet, and water can leave there",
+    "is on a nodata cell",
+    "is on a cell that must be an outlet",
+    "marks an outlet, but the cell is not one",
+    "does not follow an edge of the forest",
+    "and that of a neighbour in the forest disagree: only one of the cells drains to an outlet",
+    "marks a cell without an outlet, but water can leave there",
 )
 
 
 OUTWARDS = 2**62
-"""Ids of edges outwards are those of their cells less this number."""
+"""The ids of outward edges are those of their cells minus this number."""
 
 
 @jit
 def _step(code):
-    """Number of the neighbour of a D8 code; -1 where it is none."""
+    """Return the number of the neighbour for a D8 code; -1 if it is not a direction."""
     for k in range(8):
         if code == 1 << k:
             return k
@@ -42,22 +42,22 @@ def _step(code):
 
 @jit
 def check_codes(codes, links, valid, needed, possible, low):
-    """Look at the directions of a block; see the package for what must hold.
+    """Check the directions of a block; see `accumulate.proof`.
 
     Parameters
     ----------
     codes
         uint8, shape (rows + 2, cols + 2).
     links
-        uint8, shape (rows, cols): D8 bits of a cell's edges in the forest.
+        uint8, shape (rows, cols): the edges of each cell in the forest, as D8 bits.
     valid, needed, possible, low
-        bool, shape (rows, cols): which cells have a value, which must be outlets, which can be, and
-        which of these are low ones.
+        bool, shape (rows, cols): the valid cells, those that must be outlets, those that can be,
+        and the low ones among these.
 
     Returns
     -------
     int, int
-        Which of `FAULTS`, 0 for none, and the cell.
+        Index in `FAULTS`, 0 for none, and the cell.
     """
     rows, cols = links.shape
     for row in range(rows):
@@ -93,17 +93,17 @@ def order_cells(codes, target, waiting, order):
     Parameters
     ----------
     target
-        int32, receives the cell of the block that each drains to; -1 where the way ends, -2 where
-        that is in another block, -3 where it drains nowhere, -4 where the code is none.
+        int32. Receives the cell of the block that each cell drains to; -1 if its path ends there,
+        -2 if that is in another block, -3 if it does not drain, -4 if its code is not a D8 code.
     waiting
-        uint8 work space.
+        uint8, work space.
     order
-        int32, receives the cells.
+        int32. Receives the cells.
 
     Returns
     -------
     int, int
-        How many there are, and a cell on a circle, or one whose code is none; -1 if all are good.
+        The number of these cells; and a cell on a loop or with a wrong code, -1 if there is none.
     """
     rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
     waiting[: rows * cols] = 0
@@ -127,7 +127,7 @@ def order_cells(codes, target, waiting, order):
                 target[at] = -2
     count = 0
     for start in range(rows * cols):
-        # Down from a cell of which nothing is awaited, as far as no other way comes in.
+        # Downstream from a cell without pending inflow, until another path is still to come in.
         at = start
         while at >= 0 and target[at] != -3 and waiting[at] == 0:
             waiting[at] = NOWHERE
@@ -144,10 +144,10 @@ def order_cells(codes, target, waiting, order):
 
 @jit
 def edge(cells, corner, row, col, k):
-    """Key and id of the edge from a cell of a block to a neighbour.
+    """Return the key and id of the edge from a cell of a block to a neighbour.
 
-    `cells` are keys of the heights, the heights, and reciprocals of the lengths of steps by
-    direction and row of the raster, without rows unless the steeper of two edges comes first.
+    `cells` holds the keys of elevations, the elevations, and the reciprocals of step lengths by
+    direction and row of the raster. These have no rows if the order does not depend on slopes.
     """
     keys, heights, per_length = cells
     r, c = row + ROW_STEP[k], col + COL_STEP[k]
@@ -163,7 +163,7 @@ def edge(cells, corner, row, col, k):
 
 
 def _joined(high, rest):
-    """Join the key of a height and the rest of the key of an edge."""
+    """Join the key of an elevation and the rest of the key of an edge."""
 
 
 @overload(_joined, inline="always")
@@ -175,9 +175,10 @@ def _joined_of(high, rest):
 
 @jit
 def edge_outwards(cells, corner, row, col):
-    """Key and id of the edge outwards from a low outlet: as high as the cell, without a slope.
+    """Return the key and id of the outward edge of a low outlet.
 
-    It comes before edges between cells with the same key.
+    It has the elevation of the cell and slope 0, and comes before edges between cells with the same
+    key.
     """
     key = _joined(cells[0][row + 1, col + 1], np.uint64(2**31 - 1))
     return key, (corner[0] + row) * corner[2] + corner[1] + col - OUTWARDS
@@ -191,13 +192,13 @@ def heavier(key, number, than_key, than_number):
 
 @jit
 def ways_out(target, order, exits):
-    """Number the cells at which ways leave the block; returns how many there are.
+    """Number the cells where flow paths leave the block; return their number.
 
     Parameters
     ----------
     exits
-        int32, receives the number of the cell at which the way from each leaves the block; -1
-        where it ends inside.
+        int32. Receives, for each cell, the number of the cell where its path leaves the block; -1
+        if it ends inside.
     """
     count = 0
     for i in range(len(order) - 1, -1, -1):
@@ -212,14 +213,14 @@ def ways_out(target, order, exits):
 
 @jit
 def crossings(codes, corner, target, exits, leaving, over):
-    """List the cells at which ways leave a block, by number, and the ids of those they lead to.
+    """List the cells where flow paths leave a block, by number, and the ids of the next cells.
 
     Parameters
     ----------
     corner
-        First row and column of the block, columns of the raster.
+        First row and column of the block, and number of columns of the raster.
     leaving, over
-        int64, receive the cells and the ids.
+        int64. Receive the cells and the ids.
     """
     cols = codes.shape[1] - 2
     for at in range(len(target)):
@@ -233,14 +234,14 @@ def crossings(codes, corner, target, exits, leaving, over):
 
 @jit
 def heaviest_edges(cells, corner, codes, low, target, order, tops, numbers):
-    """The heaviest edge on the way from each cell until it ends or leaves the block.
+    """Find the heaviest edge on the flow path from each cell to its end or out of the block.
 
     Parameters
     ----------
     low
-        As for `check_codes`: where ways end over an edge outwards that counts.
+        As for `check_codes`: paths that end at these cells include their outward edge.
     tops, numbers
-        uint64 (complex128 for two words) and int64, receive key and id of the edge; 0 and -1 where
+        uint64 (complex128 for two words) and int64. Receive the key and id of the edge; 0 and -1 if
         there is none.
     """
     cols = codes.shape[1] - 2
@@ -263,20 +264,21 @@ def heaviest_edges(cells, corner, codes, low, target, order, tops, numbers):
 def check_divides(
     cells, corner, codes, links, low, order, exits, tops, numbers, least, least_numbers
 ):
-    """Compare each edge along which nothing drains with the way from each of its ends.
+    """Compare each edge along which nothing drains with the flow paths from its ends.
 
     Parameters
     ----------
     low
         As for `check_codes`.
     least, least_numbers
-        uint64 and int64, for each cell at which ways leave the block: receive the lightest such
-        edge at the cells from which they come.
+        uint64 and int64, for each cell where paths leave the block. Receive the lightest such edge
+        among those at the cells on these paths.
 
     Returns
     -------
     int, int
-        A cell whose way has a heavier edge, -1 when there is none, and the neighbour; 8 for none.
+        A cell whose path has a heavier edge, -1 if there is none; and the neighbour across the
+        edge, 8 for an outward edge.
     """
     cols = codes.shape[1] - 2
     for at in order:
@@ -310,7 +312,7 @@ def add_up(target, order, sums):
 
 @jit
 def carry_down(target, order, values):
-    """Make the largest value upstream of each cell, its own included, its value."""
+    """Replace the value of each cell with the largest value upstream, its own included."""
     for at in order:
         to = target[at]
         if to >= 0:
@@ -319,11 +321,11 @@ def carry_down(target, order, values):
 
 @jit
 def entries(codes, entered):
-    """Mark the cells of a block into which others drain; bool."""
+    """Mark the cells of a block that cells of the ring drain to; `entered` is bool."""
     rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
     entered[: rows * cols] = False
     for row in range(-1, rows + 1):
-        # All of the ring's first and last rows, of others the first and last cell.
+        # All cells of the first and last row of the ring; the first and last cell of the others.
         for col in range(-1, cols + 1, 1 if row in (-1, rows) else cols + 1):
             k = _step(codes[row + 1, col + 1])
             if k < 0:
@@ -335,7 +337,7 @@ def entries(codes, entered):
 
 @jit
 def crossing_edges(cells, corner, codes, leaving, top, number):
-    """Key and id of the edge by which each way leaves a block."""
+    """Find the key and id of the edge over which each flow path leaves a block."""
     cols = codes.shape[1] - 2
     for i in range(len(leaving)):
         row, col = leaving[i] // cols, leaving[i] % cols
@@ -345,21 +347,21 @@ def crossing_edges(cells, corner, codes, leaving, top, number):
 
 @jit
 def order_ways(following, waiting, order):
-    """Order ways from block to block, each before the one that follows.
+    """Order the cells where flow paths leave blocks, each before the next one on its path.
 
     Parameters
     ----------
     following
-        int64: of each cell at which ways leave a block, the next one; -1 where they end.
+        int64, for each of these cells the next one; -1 if the path ends before.
     waiting
-        int64 work space.
+        int64, work space.
     order
-        int64, receives them.
+        int64. Receives the cells.
 
     Returns
     -------
     int, int
-        How many there are, and one on a circle; -1 when there is none.
+        The number of cells in order, and one on a loop, -1 if there is none.
     """
     waiting[:] = 0
     for x in following:
@@ -387,7 +389,7 @@ def order_ways(following, waiting, order):
 
 @jit
 def join_ways(following, order, tops, numbers):
-    """Make the heaviest edge up to the next block that of the whole way."""
+    """Extend the heaviest edges from the parts up to the next block to whole paths."""
     for i in range(len(order) - 1, -1, -1):
         at, x = order[i], following[order[i]]
         if x >= 0 and heavier(tops[x], numbers[x], tops[at], numbers[at]):
@@ -396,17 +398,17 @@ def join_ways(following, order, tops, numbers):
 
 @jit
 def check_levels(codes, heights, levels, connectivity):
-    """Look at the levels of a block; see `fill` for what must hold.
+    """Check the levels of a block; see `fill.proof`.
 
     Parameters
     ----------
     codes, heights, levels
-        With one ring; `codes` is `NOWHERE` outside of the raster.
+        With a margin of one cell; `codes` is `NOWHERE` outside the raster.
 
     Returns
     -------
     int, int
-        Which rule is broken, 0 for none, and the cell.
+        The rule that is broken, 0 for none, and the cell.
     """
     rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
     for row in range(rows):
@@ -433,16 +435,16 @@ def check_levels(codes, heights, levels, connectivity):
 
 @jit
 def steps_down(codes, row0, target, units, lengths):
-    """Length of the step from each cell that drains to another one; 0 at other cells.
+    """Find the length of the step from each cell that drains to another one; 0 for other cells.
 
     Parameters
     ----------
     row0
-        First row of the block.
+        First row of the block in the raster.
     units
         int64, shape (4, rows of the raster): lengths of edges by direction and lower endpoint.
     lengths
-        int64: receives them.
+        int64. Receives the lengths.
     """
     cols = codes.shape[1] - 2
     for at in range(len(target)):
@@ -455,7 +457,7 @@ def steps_down(codes, row0, target, units, lengths):
 
 @jit
 def carry_up(target, order, values, lengths):
-    """Carry the value at the end of each way up to its cells, and add up the lengths of steps."""
+    """Give each cell the value at the end of its flow path, and the length of the path."""
     for i in range(len(order) - 1, -1, -1):
         at = order[i]
         to = target[at]
@@ -466,21 +468,21 @@ def carry_up(target, order, values, lengths):
 
 @jit
 def check_labels(codes, target, labels, own):
-    """Look at the labels of a block: each cell has that of the next one, or at an end its own.
+    """Check the labels of a block: each cell has that of the next one or, at an end, its own.
 
     Parameters
     ----------
     codes, labels
-        With one ring.
+        With a margin of one cell.
     target
         From `order_cells`.
     own
-        int64, flat: labels of cells at which ways end; others are not looked at.
+        int64, flat: the labels of cells where paths end; others are ignored.
 
     Returns
     -------
     int
-        A cell whose label is wrong, -1 when there is none.
+        A cell whose label is wrong, -1 if there is none.
     """
     cols = codes.shape[1] - 2
     for at in range(len(target)):

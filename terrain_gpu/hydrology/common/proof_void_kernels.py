@@ -9,7 +9,7 @@ from ...compiled import jit
 
 @jit
 def flood(absent, labels, stack):
-    """Number the voids of a block, from each cell of it that is met first."""
+    """Number the voids of a block in the order of their first cells."""
     rows, cols = absent.shape
     count = 0
     for start in range(rows * cols):
@@ -31,7 +31,7 @@ def flood(absent, labels, stack):
 
 @jit
 def spread(outer, starts, lists):
-    """Mark all voids that can be reached from those marked."""
+    """Mark all voids that can be reached from marked ones."""
     stack = np.flatnonzero(outer)
     waiting = np.empty(len(outer), np.int64)
     waiting[: len(stack)] = stack

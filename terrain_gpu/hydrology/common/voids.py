@@ -94,7 +94,7 @@ def outside(absent: np.ndarray, known: tuple[BlockRim, BlockRim]) -> np.ndarray:
 
 @jit
 def join_line(parent, one, other):
-    """Join voids of neighbouring cells on both sides of a line; 0 where there is none."""
+    """Join voids of neighbouring cells on both sides of a border; 0 means no void."""
     for at in range(len(one)):
         if one[at] == 0:
             continue
@@ -106,7 +106,7 @@ def join_line(parent, one, other):
 
 @jit
 def mark_outer(parent, edge, outer):
-    """Mark the voids joined to one at the raster's edge."""
+    """Mark the voids that are joined to one at the raster's edge."""
     for name in edge:
         if name != 0:
             outer[find(parent, name)] = True

@@ -1,11 +1,11 @@
-"""Depressions as the sets below a height that grow and merge along the spanning forest.
+"""Depressions as sets of cells below a level, which grow and merge along the spanning forest.
 
-A *pit* is the lowest cell of such a set. Where two sets meet, that with the higher pit dies: its
-pit's depression is complete, and spills there. Sets with an outlet never die. Of equal heights the
-first cell, row by row, counts as lower.
+A *pit* is the lowest cell of such a set. Where two sets meet, the one with the higher pit dies: the
+depression around that pit is complete and spills there. Sets with an outlet never die. Of cells at
+equal elevations, the first in row-major order counts as lower.
 
-Heights are float64. An edge has the height of its higher end, and a *key*: twice its id, plus 1 if
-its second end is higher. Edges are ordered by height, then key.
+Elevations are float64. An edge has the elevation of its higher end, and a *key*: twice its id, plus
+1 if its second end is higher. Edges are ordered by elevation, then by key.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from ...compiled import jit
 from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 
 OCEAN = -1
-"""In place of the pit of a set that has an outlet."""
+"""Stands for the pit of a set that has an outlet."""
 
 IN_ORDER = np.array([5, 6, 7, 4, 0, 3, 2, 1])
-"""Neighbours in the order of the keys of the edges to them: NW, N, NE, W, E, SW, S, SE."""
+"""Neighbours in the order of the keys of their edges: NW, N, NE, W, E, SW, S, SE."""
 
 LOW_BITS = 30
 """Volumes are sums of integers of 60 bits, added up in two halves."""
 
 
 def volume_scales(depths: np.ndarray, area: float) -> np.ndarray:
-    """By what volumes of depressions are multiplied to be such integers; powers of two.
+    """Return factors, powers of two, that scale the volumes of depressions to 60-bit integers.
 
-    Each depression has its own, so that none is lost next to one with a fill value.
+    Each depression has its own, so that a fill value in one does not swamp the others.
 
     Parameters
     ----------
     depths
-        Their depths; what is not positive and finite has no volume.
+        Depths of the depressions. A depth that is not positive and finite has no volume.
     area
-        The largest area of a cell.
+        The area of the largest cell.
     """
     sound = np.where(np.isfinite(depths) & (depths > 0), depths, 1.0)
     bits = 2 * LOW_BITS - 1 - np.frexp(sound)[1] - np.frexp(area)[1]
@@ -45,7 +45,7 @@ def volume_scales(depths: np.ndarray, area: float) -> np.ndarray:
 
 @register_jitable
 def _edge(z, row, col, k, corner):
-    """Height and key of the edge from a cell of a block to its neighbour `k`."""
+    """Return the elevation and key of the edge from a cell of a block to its neighbour `k`."""
     row0, _, col0, _, cols = corner
     r, c = row + ROW_STEP[k], col + COL_STEP[k]
     here, there = z[row + 1, col + 1], z[r + 1, c + 1]
@@ -57,7 +57,7 @@ def _edge(z, row, col, k, corner):
 
 @register_jitable
 def roots(z, down, root, stack):
-    """Find the last cell of each way, and number these, see `catchments`."""
+    """Find and number the last cell of each flow path; see `catchments`."""
     count = joined = 0
     width = z.shape[1] - 2
     for v in range(len(root)):
@@ -83,27 +83,30 @@ def roots(z, down, root, stack):
 
 @jit
 def catchments(z, links, outlets, down, root, stack):
-    """Join each cell to the neighbour along its least edge, unless that is higher.
+    """Join each cell to the neighbour across its least edge, unless that neighbour is higher.
 
-    All edges to neighbours that are not higher have the height of the cell, so the first one in the
-    order of keys is the least.
+    All edges to neighbours that are not higher have the elevation of the cell, so the first of them
+    in the order of keys is the least.
 
     Parameters
     ----------
     z
-        Heights with one ring; NaN where there is no value.
+        Elevations with a margin of one cell; NaN for nodata.
     links
-        uint8, edges of each cell as bits of neighbours, also those to other blocks.
+        uint8, the edges of each cell as a bit per neighbour, including edges to other blocks.
     outlets
-        Cells that are not joined to others, but others to them.
-    down, root, stack
-        int32. Receive the next cell of each, -1 at the last one, and the catchment of each, -1 if
-        it has no value. `stack` is work space.
+        Cells that others are joined to but that are not joined to any other.
+    down
+        int32. Receives the next cell downstream of each cell, -1 at the last one.
+    root
+        int32. Receives the catchment of each cell, -1 for nodata.
+    stack
+        int32, work space.
 
     Returns
     -------
     catchments, joined
-        Their number, and that of cells joined to another.
+        The number of catchments, and the number of cells joined to another.
     """
     rows, width = z.shape[0] - 2, z.shape[1] - 2
     for v in range(rows * width):
@@ -122,7 +125,7 @@ def catchments(z, links, outlets, down, root, stack):
 
 @jit
 def pits(z, outlets, corner, root, heights, cells):
-    """Find the pit of each catchment: its height and the id of its cell; `OCEAN` at outlets."""
+    """Find the elevation and cell id of the pit of each catchment; `OCEAN` at outlets."""
     row0, _, col0, _, cols = corner
     width = z.shape[1] - 2
     heights[:] = np.inf
@@ -137,7 +140,7 @@ def pits(z, outlets, corner, root, heights, cells):
 
 @jit
 def edges_between(z, links, corner, root, heights, keys, ends):
-    """List the edges between catchments of a block; return how many there are."""
+    """List the edges between catchments of a block; return their number."""
     rows, width = z.shape[0] - 2, z.shape[1] - 2
     count = 0
     for v in range(rows * width):
@@ -170,30 +173,31 @@ def older(heights, cells, a, b):
 
 @jit
 def merge(order, edges, ends, pit, dead, up, node, met):
-    """Merge the sets of a block as far as it knows: one with an edge to another block stays open.
+    """Merge the sets of a block. A set with an edge to another block stays open.
 
-    Open sets are *nodes* of the graph that joins the blocks.
+    Open sets are the *nodes* of the graph that joins the blocks.
 
     Parameters
     ----------
     order
-        Edges in their order.
+        Indices that sort the edges.
     edges
-        Their heights and keys.
+        Elevations and keys of the edges.
     ends
-        int32, shape (n, 2): catchments; the second one is -1 for an edge to another block.
+        int32, shape (n, 2): the catchments at both ends, -1 as the second for an edge to another
+        block.
     pit
-        Heights and cells of the pits of catchments.
+        Elevations and cells of the pits of catchments.
     dead
-        Receives the height and the key of the edge at which each catchment's set dies; infinity and
-        -1 if it does not, or nobody knows.
+        Receives the elevation and key of the edge at which the set of each catchment dies; infinity
+        and -1 if it does not die within the block.
     up
-        int32. Receives the catchment whose set it merges into then; -2 - node for an open set.
+        int32. Receives the catchment whose set it merges into, or -2 - node for an open set.
     node
-        int32. Receives the node of a catchment, or -1.
+        int32. Receives the node of each catchment, or -1.
     met
         int32, shape (n, 2). Receives the nodes that each edge joins, -1 for none; for an edge to
-        another block, the first one.
+        another block, the node on this side first.
 
     Returns
     -------
@@ -235,7 +239,7 @@ def merge(order, edges, ends, pit, dead, up, node, met):
 
 @jit
 def merge_nodes(order, edges, ends, pit, dead, up):
-    """Merge the sets of all blocks, see `merge`; return whether the edges have no cycle."""
+    """Merge the sets of all blocks, as `merge` does; return False if the edges have a cycle."""
     heights, cells = pit
     above, oldest = np.arange(len(cells)), np.arange(len(cells))
     dead[0][:], dead[1][:], up[:] = np.inf, -1, -1
@@ -264,12 +268,13 @@ def climb(starts, levels, dead, up):
 def climb_to(at, numbers, dead, up, below):
     """Move each branch up to the first one with a number, or -1.
 
-    A branch lies in those that die above it, and beside one that dies at the same height.
+    A branch lies within the branches above it that die at a higher elevation, not within one that
+    dies at the same.
 
     Parameters
     ----------
     below
-        Receives the last branch without a number on the way; -1 if the first one has one.
+        Receives the last branch passed that has no number; -1 if the first has one.
     """
     for i in range(len(at)):
         below[i] = -1
@@ -281,7 +286,7 @@ def climb_to(at, numbers, dead, up, below):
 
 @jit
 def regions(z, down, root, starts, dead, up, found, stack):
-    """Find the smallest depression that each cell lies in, below the height where it spills.
+    """Find the smallest depression that contains each cell below its spill elevation.
 
     Parameters
     ----------
@@ -321,18 +326,20 @@ def regions(z, down, root, starts, dead, up, found, stack):
 
 @jit
 def measure(z, found, into, dead, row0, units, areas, scales, sums):
-    """Add cells to depressions: their number, area and volume below the height of the spill.
+    """Add the cells to the sums of their depressions: count, area, volume below the spill.
 
     Parameters
     ----------
     into
-        The depression for each branch, or -1.
+        The branch of the depression that each branch counts to, or -1.
+    row0
+        Row of the block's first row in the raster.
     units, areas
-        Area of a cell in each row of the raster, as a number of units and in square metres.
+        Area of a cell in each row of the raster, as a number of units and in square map units.
     scales
-        Volumes of each branch are added in multiples of its inverse, see `volume_scales`.
+        For each branch, the factor that turns its volume into whole units; see `volume_scales`.
     sums
-        int64, shape (n, 4): cells, units, high and low half of the volume.
+        int64, shape (n, 4): cells, area units, high and low half of the volume.
     """
     width = z.shape[1] - 2
     for v in range(len(found)):
@@ -352,7 +359,7 @@ def measure(z, found, into, dead, row0, units, areas, scales, sums):
 
 @jit
 def add_up(order, parent, dead, unit, cells, units, volumes):
-    """Add to each depression those within it, which come first in `order`."""
+    """Add to each depression those inside it, which come earlier in `order`."""
     for i in order:
         p = parent[i]
         if p >= 0:

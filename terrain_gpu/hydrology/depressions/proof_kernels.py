@@ -1,4 +1,4 @@
-"""Depressions found again for proofs: by raising the water over all neighbours, without a tree."""
+"""Depressions computed again for proofs, by flooding over all neighbours, without a tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
 
 SEA = -1
-"""In place of the pit of a set with an outlet, which is deeper than all others."""
+"""Stands for the pit of a set with an outlet; it counts as the deepest."""
 
 HALF = 30
 """Bits of the lower half of a volume."""
@@ -25,7 +25,7 @@ def _top(above, v):
 
 @register_jitable
 def _deeper(z, u, v):
-    """Whether pit `u` goes on where it meets pit `v`: lower, or first, row by row."""
+    """Whether pit `u` survives where it meets pit `v`: it is lower, or first in row-major order."""
     if u < 0 or v < 0:
         return v >= 0
     return z[u] < z[v] or (z[u] == z[v] and u < v)
@@ -33,34 +33,41 @@ def _deeper(z, u, v):
 
 @jit
 def raise_water(z, width, order, outlets, rim, step, space, edges, levels):
-    """Raise the water over the cells of a block, and join those below it.
+    """Flood the cells of a block, and join those under water into sets.
 
-    A set with a cell of the rim is *open*: it goes on in other blocks, and is known by one of these
-    cells. Others are known by their pits.
+    A set with a cell of the rim is *open*: it continues in other blocks and is identified by one of
+    its rim cells. Other sets are identified by their pits.
 
     Parameters
     ----------
     z
-        Heights, flat; NaN where there is no value.
+        float64, elevations, flat; NaN for nodata.
     order
-        Cells with a value, by height, then row by row.
+        Valid cells sorted by elevation, then in row-major order.
     outlets, rim
         Masks, flat.
     step
         1 for 8 neighbours, 2 for 4.
     space
-        int32, `above`, `pit` and `door`: the set of each cell, and the pit and the cell at the rim
-        of each set.
-    edges, levels
-        int32, shape (n, 2). Receive a cell of an open set or the deeper pit that it meets (or
-        `SEA`), a cell of another open set, and the level at which they meet.
+        int32, work space `above`, `pit` and `door`: the set of each cell, the pit of each set, and
+        its cell at the rim.
+    edges
+        int32, shape (n, 2). Receives for each edge a rim cell of one set, its pit if it is closed,
+        or `SEA`; and a rim cell of the other set, which is open.
+    levels
+        float64. Receives the level at which these two sets meet.
 
     Returns
     -------
-    first, dead, up, count
-        The pit of the set of each cell, when the water reaches the cell. By pits of closed sets:
-        the level at which one dies, infinity if it does not; and the pit into whose set it merges
-        then, or `SEA`, or -2 - a cell of the open set. The number of edges.
+    first
+        For each cell, the pit of its set at the moment when the water reaches the cell.
+    dead
+        For the pit of each closed set, the level at which it dies, infinity if it does not.
+    up
+        For the pit of each closed set, the pit of the set that it merges into, `SEA`, or -2 - a rim
+        cell of an open set.
+    count
+        The number of edges.
     """
     above, pit, door = space
     size, rows = len(z), len(z) // width
@@ -107,18 +114,18 @@ def raise_water(z, width, order, outlets, rim, step, space, edges, levels):
 
 @jit
 def join_sets(order, ends, levels, heights, dead, up):
-    """Join the open sets of all blocks; the last one is the sea.
+    """Join the open sets of all blocks. The last set is the sea.
 
     Parameters
     ----------
     order
-        Edges by level.
+        Indices that sort the edges by level.
     ends
-        Shape (n, 2).
+        Shape (n, 2), the sets that each edge joins.
     heights
-        Of the sets' cells, in the order of the cells; -infinity for the sea.
+        Elevations of the sets' cells, in the order of the cells; -infinity for the sea.
     dead, up
-        Receive the level at which each dies, and the set that it merges into then.
+        Receive the level at which each set dies, and the set that it merges into.
     """
     sea = len(heights) - 1
     above, pit = np.arange(sea + 1), np.arange(sea + 1)
@@ -135,18 +142,18 @@ def join_sets(order, ends, levels, heights, dead, up):
 
 @jit
 def nest(order, dead, up, kept, into, level, parent):
-    """Find for each set the smallest one that is kept and has it.
+    """Find, for each set, the smallest kept set that contains it.
 
     Parameters
     ----------
     order
-        Sets, those that die last first; those that never die are left out.
+        Sets that die, the last to die first.
     into
-        Receives the set, -1 for none.
+        Receives that set, which may be the set itself; -1 for none.
     level
-        Receives the level at which the largest one dies that is left out, or -infinity.
+        Receives the level at which the largest removed set that contains it dies, or -infinity.
     parent
-        Receives the smallest one that is kept and has the set within it, -1 for none.
+        Receives the smallest kept set that contains it, other than itself; -1 for none.
     """
     into[:], level[:], parent[:] = -1, -np.inf, -1
     for i in order:
@@ -163,21 +170,21 @@ def nest(order, dead, up, kept, into, level, parent):
 
 @jit
 def smallest(z, first, within, outside, found, lifted):
-    """Find the set of the smallest depression that each cell lies in.
+    """Find the set of the smallest depression that contains each cell.
 
     Parameters
     ----------
     first
         From `raise_water`.
     within
-        `dead` and `up` from `raise_water`, and the number of each pit and cell of the rim among the
-        sets of all blocks, -1 for none.
+        `dead` and `up` from `raise_water`, and for each pit and rim cell its index among the sets
+        of all blocks, or -1.
     outside
-        `dead` and `up` of these sets.
+        `dead` and `up` of the sets of all blocks.
     found
         Receives the set, -1 for none.
     lifted
-        Receives the level of the largest depression without a number that the cell lies in, or
+        Receives the level of the largest depression without an index that contains the cell, or
         -infinity.
     """
     dead, up, number = within
@@ -201,16 +208,16 @@ def smallest(z, first, within, outside, found, lifted):
 
 @jit
 def add_cells(z, found, into, dead, sizes, scales, sums):
-    """Add cells to depressions: their number, area, and the two halves of their volume.
+    """Add the cells to the sums of their depressions: count, area, and both halves of the volume.
 
     Parameters
     ----------
     into
         The depression of each set, or -1.
     sizes
-        Of cells in each row: whole units, and area.
+        Area of a cell in each row, as a number of units and in square map units.
     scales
-        Of each depression, by what volumes are multiplied to be whole numbers.
+        For each depression, the factor that turns its volume into whole units.
     """
     units, areas = sizes
     width = len(z) // len(units)
@@ -229,7 +236,7 @@ def add_cells(z, found, into, dead, sizes, scales, sums):
 
 @jit
 def add_within(rising, parent, dead, unit, units, volumes):
-    """Add to each depression those within it; `rising` has those first that die first."""
+    """Add to each depression those inside it; `rising` sorts them by `dead`."""
     for i in rising:
         p = parent[i]
         if p >= 0:

@@ -1,7 +1,7 @@
-"""What dividing flow among neighbours is made of: methods, lengths and arithmetic.
+"""The methods of dividing flow among neighbours, with their lengths and arithmetic.
 
-Roots, quotients, products and sums are rounded alike on every machine; the powers and arctangents
-of C libraries are not. So these are computed here.
+Square roots, quotients, products and sums are rounded in the same way on every machine. Powers and
+arctangents of C libraries are not, so this module computes them itself.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ DINF, MFD, QUINN = range(3)
 METHODS = {"dinf": DINF, "mfd": MFD, "quinn": QUINN}
 
 EXPONENTS: Mapping[str, float] = MappingProxyType({"mfd": 1.1, "quinn": 1.0})
-"""Of slopes, unless another is given: Freeman's and Quinn's."""
+"""Default exponents of slopes: Freeman's and Quinn's."""
 
 BITS = 30
-"""Parts are whole multiples of 2^-30."""
+"""Parts of flow are whole multiples of 2^-30."""
 
 STEEPER = 1 + 2.0**-48
-"""Of two slopes one is steeper if it exceeds the other by more than this factor: less is rounding,
-which would decide ties."""
+"""A slope is steeper than another if it exceeds it by more than this factor. Smaller differences
+may come from rounding, which must not decide ties."""
 
 _LN2, _ROOT_HALF = math.log(2), math.sqrt(0.5)
 
-# Coefficients of series, the last first.
+# Coefficients of series, highest order first.
 _LOGARITHM = tuple(2 / k for k in range(19, 0, -2))
 _EXPONENTIAL = tuple(1 / math.factorial(k) for k in range(13, -1, -1))
 _ARCTANGENT = tuple(1 / k for k in range(19, 0, -2))
 
 
 def geometry(grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
-    """Return lengths of the steps to all neighbours, and of the contours that flow to them crosses.
+    """Return the step lengths to all neighbours, and the contour lengths that flow to them crosses.
 
-    A contour of a straight step is half as long as the cell is wide across it, one of a diagonal
-    step of square cells 0.354 times their side (Quinn and others 1991): the area of the cell by
-    twice the step, for all.
+    All contour lengths are the area of the cell divided by twice the step. For a straight step this
+    is half the width of the cell across it; for a diagonal step of square cells, 0.354 times their
+    side (Quinn and others 1991).
 
     Returns
     -------
@@ -52,10 +52,10 @@ def geometry(grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
     """
     steps = step_lengths(grid)
     lengths, contours = np.empty((2, 8, grid.rows))
-    for k in range(8):  # and not at once, for long rasters
+    for k in range(8):  # one at a time, to save memory for rasters with many rows
 
         def above(found: np.ndarray, k: int = k) -> np.ndarray:
-            """Of the upper one of both rows."""
+            """Take the value of the upper of the two rows that a step joins."""
             return np.append(found[:1], found[:-1]) if ROW_STEP[k] < 0 else found
 
         lengths[k] = above(steps[EDGE_OF[k]])
@@ -66,7 +66,7 @@ def geometry(grid: GridSpec) -> tuple[np.ndarray, np.ndarray]:
 
 @jit
 def power(x, exponent):
-    """A number from 0 to 1 to a positive power, within 1e-13 of it."""
+    """Raise a number from 0 to 1 to a positive power, with an error below 1e-13."""
     if x <= 0:
         return 0.0
     if exponent == 1 or x == 1:
@@ -90,7 +90,7 @@ def power(x, exponent):
 
 @jit
 def arctan(x):
-    """Arctangent of a number from 0 to infinity, within 1e-13 of it."""
+    """Return the arctangent of a number from 0 to infinity, with an error below 1e-13."""
     if x > 1:
         return math.pi / 2 - arctan_below(1 / x)
     return arctan_below(x)
@@ -98,7 +98,7 @@ def arctan(x):
 
 @jit
 def arctan_below(x):
-    """Arctangent of a number from 0 to 1: four times that of a quarter of the angle."""
+    """Return the arctangent of a number from 0 to 1, from the series for a quarter of the angle."""
     for _ in range(2):
         x = x / (1 + math.sqrt(1 + x * x))
     square, series = x * x, 0.0
@@ -109,6 +109,6 @@ def arctan_below(x):
 
 @jit
 def share(amount, part):
-    """The part of an amount, rounded down; exact for amounts of 62 bits."""
+    """Return `part` * 2^-30 of an amount, rounded down; exact for amounts of up to 62 bits."""
     rest = amount & ((1 << BITS) - 1)
     return (amount >> BITS) * part + (rest * part >> BITS)

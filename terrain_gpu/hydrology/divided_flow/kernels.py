@@ -1,7 +1,7 @@
-"""A block of a filled DEM: flow is passed on by each cell as soon as all its inflow is known.
+"""A block of a filled DEM: each cell passes its flow on as soon as all its inflow is known.
 
-Arrays have two rings of cells around the block, flat where they have one dimension. Cells of the
-inner ring drain into the block; those of the outer one are only looked at.
+Arrays include two rings of cells around the block, and are flat if they have one dimension. Cells
+of the inner ring may drain into the block; those of the outer ring are only read.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .division import share
 from .split import split
 
 RING, DONE = 254, 255
-"""In place of the number of inflows: in the inner ring, unknown; passed on, or not to be."""
+"""Instead of a number of inflows: a cell of the inner ring; a cell that has nothing to pass on."""
 
 UNKNOWN = np.iinfo(np.int64).min
-"""What drains through a cell that waits for inflow."""
+"""Stands for the flow through a cell that waits for inflow."""
 
 
 @jit
@@ -29,16 +29,18 @@ def count_inflows(heights, codes, lengths, contours, row0, how, waiting):
     Parameters
     ----------
     heights, codes
-        Filled heights and directions, shape (rows + 4, cols + 4).
-    lengths, contours, row0, how
-        See `split`; the row of the raster that is the first of the block.
+        Filled elevations and directions, shape (rows + 4, cols + 4).
+    lengths, contours, how
+        See `split`.
+    row0
+        The first row of the block in the raster.
     waiting
-        uint8: receives the counts, or `RING` or `DONE`.
+        uint8. Receives the counts, or `RING` or `DONE`.
 
     Returns
     -------
     int
-        How many cells of the block drain.
+        The number of cells of the block that drain.
     """
     rows, cols = codes.shape
     step = ROW_STEP * cols + COL_STEP
@@ -72,21 +74,21 @@ def pass_on(heights, codes, lengths, contours, row0, how, waiting, sums, begin, 
     Parameters
     ----------
     waiting
-        See `count_inflows`: lessened.
+        See `count_inflows`. Counts go down as inflow arrives.
     sums
-        int64: what drains through each cell as far as known; in the inner ring `UNKNOWN` where it
+        int64, the flow through each cell as far as it is known; `UNKNOWN` in the inner ring if it
         is not.
     begin
-        Whether this is the first time: then cells without inflow begin.
+        Whether this is the first visit, in which cells without inflow start.
     stack
-        int32 work space.
+        int32, work space.
     crossed
-        int64, shape (3, 3): receives how often flow went to the blocks around this one.
+        int64, shape (3, 3). Receives how often flow went to each of the blocks around this one.
 
     Returns
     -------
     int
-        How many cells of the block are done now.
+        The number of cells of the block completed by this call.
     """
     rows, cols = codes.shape
     step = ROW_STEP * cols + COL_STEP
@@ -140,7 +142,7 @@ def pass_on(heights, codes, lengths, contours, row0, how, waiting, sums, begin, 
 
 @jit
 def first_waiting(codes, waiting):
-    """Index of the first cell of a block that waits for inflow; -1 if none does."""
+    """Return the index of the first cell of a block that waits for inflow, or -1."""
     rows, cols = codes.shape
     for row in range(2, rows - 2):
         for at in range(row * cols + 2, row * cols + cols - 2):
@@ -151,7 +153,7 @@ def first_waiting(codes, waiting):
 
 @register_jitable
 def count_crossing(to, rows, cols, crossed):
-    """Count a step to a cell of the rings around a block, by the neighbour that has it."""
+    """Count a step to a cell outside the block, by the neighbouring block that it belongs to."""
     r, c = to // cols, to % cols
     down = 0 if r < 2 else 2 if r >= rows - 2 else 1
     right = 0 if c < 2 else 2 if c >= cols - 2 else 1

@@ -1,4 +1,4 @@
-"""What the cells of a block receive from the cells around them, and take from those below them."""
+"""Divided flow computed again for proofs: what cells receive, and averages downstream."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ def receive(heights, codes, sums, lengths, contours, above, how, inflow):
     Parameters
     ----------
     heights, codes
-        With two rings of cells around the block.
+        Filled elevations and directions, with a margin of two cells around the block.
     sums
-        int64, with one ring: what drains through each cell.
-    lengths, contours, above
-        See `division.geometry`; the first row of `sums` in the raster, which may be -1.
+        int64, what drains through each cell, with a margin of one cell.
+    lengths, contours
+        See `division.geometry`.
+    above
+        The first row of `sums` in the raster, which may be -1.
     how
         The method and the exponent.
     inflow
-        int64, with one ring: receives what cells receive from these.
+        int64, with a margin of one cell. Receives the inflow of each cell.
     """
     rows, cols = sums.shape
     weights = np.empty(8)
@@ -48,21 +50,23 @@ def receive(heights, codes, sums, lengths, contours, above, how, inflow):
 
 @jit
 def average(heights, codes, levels, stops, to_outlets, found, rises, lengths, right):
-    """What the cells of a block must hold, from the cells that they drain to by D-infinity.
+    """Compute the right values of a block from those of the cells it drains to by D-infinity.
 
     Parameters
     ----------
     heights, codes, levels, stops
-        With one ring of cells around the block: filled heights, directions, the heights that are
-        measured, and streams, which are there or, with `to_outlets`, where nothing drains on.
+        Filled elevations, directions, the elevations that are measured, and the mask of streams,
+        all with a margin of one cell.
+    to_outlets
+        Whether flow paths may also end at cells that drain no further.
     found
-        float64, with one ring: what cells hold.
+        float64, the values to check, with a margin of one cell.
     rises
-        Whether that are heights above streams, and not distances.
+        Whether values are heights above streams; otherwise they are distances.
     lengths
-        See `division.geometry`; of the rows of the block.
+        See `division.geometry`; for the rows of the block.
     right
-        float64: receives what is right.
+        float64. Receives the right values.
     """
     weights = np.empty(8)
     for row in range(right.shape[0]):
@@ -101,7 +105,7 @@ def average(heights, codes, levels, stops, to_outlets, found, rises, lengths, ri
 
 @jit
 def _weigh(around, drains, steps, widths, how, weights):
-    """Weights of the neighbours of a cell that is no outlet; `weights` are 0."""
+    """Find the weights of the neighbours of a cell that is not an outlet; `weights` must be 0."""
     if how[0] == DINF:
         known = _weigh_facets(around, drains, steps, weights)
     else:
@@ -114,12 +118,12 @@ def _weigh(around, drains, steps, widths, how, weights):
 
 @jit
 def _hand_out(amount, weights, row, col, inflow):
-    """Divide an amount by weights of which the sum is 1, and add the portions to `inflow`."""
+    """Divide an amount by weights whose sum is 1, and add the portions to `inflow`."""
     parts = np.floor(weights * (1 << BITS)).astype(np.int64)
     largest, rest = np.argmax(parts), amount
     if parts[largest] == 0:
         return
-    # amount * part by 2^BITS, rounded down: in two halves, which no product overflows.
+    # amount * part / 2^BITS, rounded down; in two halves, so that no product overflows.
     high, low = amount // (1 << BITS), amount % (1 << BITS)
     for k in range(8):
         portion = high * parts[k] + low * parts[k] // (1 << BITS)
@@ -138,7 +142,7 @@ def _add(portion, row, col, inflow):
 
 @jit
 def _drop(around, drains, k):
-    """Drop to a neighbour; not a number where nothing drains."""
+    """Return the drop to a neighbour; NaN if the neighbour does not drain."""
     r, c = 1 + ROW_STEP[k], 1 + COL_STEP[k]
     if drains[r, c] == NOWHERE:
         return np.nan
@@ -147,7 +151,7 @@ def _drop(around, drains, k):
 
 @jit
 def _weigh_slopes(around, drains, steps, widths, how, weights):
-    """Weights by powers of slopes; whether there are any."""
+    """Find weights by powers of slopes; return False if no neighbour is lower."""
     for k in range(8):
         drop = _drop(around, drains, k)
         if drop > 0:
@@ -170,7 +174,7 @@ def _weigh_slopes(around, drains, steps, widths, how, weights):
 
 @jit
 def _weigh_facets(around, drains, steps, weights):
-    """Weights by the angle in the steepest of the eight facets; whether there is one."""
+    """Find weights by the angle in the steepest of eight facets; return False if none descends."""
     straight_of, diagonal_of = (0, 6, 6, 4, 4, 2, 2, 0), (7, 7, 5, 5, 3, 3, 1, 1)
     turned_of = (6, 0, 4, 6, 2, 4, 0, 2)
     steepest, chosen, tangent = 0.0, 0, 0.0

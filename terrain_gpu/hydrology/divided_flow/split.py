@@ -1,4 +1,4 @@
-"""How a cell divides its flow among its neighbours: in whole parts of 2^-30."""
+"""Divide the flow of a cell among its neighbours, in whole multiples of 2^-30."""
 
 from __future__ import annotations
 
@@ -14,30 +14,35 @@ from .division import BITS, DINF, QUINN, STEEPER, arctan, power
 
 @jit
 def split(z, code, at, step, lengths, contours, row, how, only, parts, shares):
-    """Find to which neighbours a cell drains, and what part of its flow each receives.
+    """Find the neighbours that a cell drains to, and the part of its flow that each receives.
 
     Parameters
     ----------
     z, code
-        Filled heights and directions, flat.
+        Filled elevations and directions, flat.
+    at
+        Flat index of the cell.
     step
-        Steps to the neighbours.
-    lengths, contours, row
-        See `geometry`; the cell's row in the raster.
+        Differences of flat indices to the neighbours.
+    lengths, contours
+        See `geometry`.
+    row
+        The cell's row in the raster.
     how
         The method, and the exponent of slopes.
     only
-        Whether only the neighbours are wanted.
+        Whether only the neighbours are needed, not the size of their parts.
     parts
-        int64, shape (8,): receives parts of 2^30, any if `only`; -1 where nothing drains.
+        int64, shape (8,). Receives the part of each neighbour in multiples of 2^-30, -1 for
+        neighbours that receive nothing. With `only`, the sizes of the parts are arbitrary.
     shares
-        float64 work space, shape (8,).
+        float64, shape (8,), work space.
 
     Returns
     -------
     int
-        The neighbour with the largest part, which receives what the others leave; the first one
-        clockwise from E. -1 for an outlet.
+        The neighbour with the largest part, the first one clockwise from E on a tie; it receives
+        what the others leave. -1 for an outlet.
     """
     parts[:] = -1
     if code[at] == OUTLET or code[at] == NOWHERE:
@@ -49,7 +54,7 @@ def split(z, code, at, step, lengths, contours, row, how, only, parts, shares):
     largest = -1
     for k in range(8):
         if not found and code[at] == 1 << k and code[at + step[k]] != NOWHERE:
-            parts[k] = 1 << BITS  # flat, or under water
+            parts[k] = 1 << BITS  # in a flat, or in a filled depression
         if parts[k] > (0 if largest < 0 else parts[largest]):
             largest = k
     return largest
@@ -57,7 +62,7 @@ def split(z, code, at, step, lengths, contours, row, how, only, parts, shares):
 
 @jit
 def _by_slopes(z, code, at, step, lengths, contours, row, how, only, parts, shares):
-    """Find parts by powers of slopes; whether there are any."""
+    """Find parts by powers of slopes; return False if no neighbour is lower."""
     method, exponent = how
     steepest = 0.0
     for k in range(8):
@@ -88,13 +93,14 @@ def _by_slopes(z, code, at, step, lengths, contours, row, how, only, parts, shar
 
 @jit
 def _steepest_facet(z, code, at, step, lengths, row, only, parts):
-    """Find parts by the steepest of eight triangular facets (Tarboton 1997); whether there is one.
+    """Find parts by the steepest of eight triangular facets (Tarboton 1997).
 
-    A facet at the edge, with one neighbour, is a line to that.
+    A facet with only one valid neighbour is the line to that neighbour. Returns False if no facet
+    descends.
     """
     most, straight, other, ratio = 0.0, -1, -1, 0.0
     for facet in range(7, -1, -1):
-        # Counterclockwise from E, as they are numbered there; from a straight step to a diagonal.
+        # Facets counterclockwise from E, as in the paper; from the straight step to the diagonal.
         near, far = facet, (facet + 1) & 7
         if facet & 1:
             near, far = far, near

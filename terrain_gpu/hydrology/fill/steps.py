@@ -1,10 +1,10 @@
-"""Heights as ordinals, and how raised cells step up from those that are not.
+"""Elevations as ordinals, and the levels of raised cells above those that are not raised.
 
-The ordinal of a height says which one of its type it is: the next representable height has the
-next ordinal, and nodata has none. So the least heights that fall strictly are those of shortest
-ways: ordinals of at least the cell's own and one more than the least one beside it.
+Ordinals number the values of a float type: the next larger elevation has the next ordinal, and
+nodata has none. The lowest levels that descend strictly then follow from shortest paths: the
+ordinal of a cell is at least its own, and one more than the lowest among its neighbours.
 
-Arrays have one ring of cells around a block and are indexed flat.
+Arrays have a margin of one cell around a block and are indexed flat.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from ...compiled import jit
 from ...grid.neighbours import COL_STEP, ROW_STEP
 
 UNKNOWN = np.iinfo(np.int64).max
-"""In place of the ordinal of a cell that does not drain, or whose level is not known yet."""
+"""Stands for the ordinal of a cell that does not drain, or whose level is not known yet."""
 
 LOWEST = np.iinfo(np.int64).min
-"""Less than any ordinal and the steps of a way."""
+"""Less than any ordinal, even with all the steps of a path added."""
 
 _RAISED, _LISTED = 1, 2
 
 
 def ordinals(heights: np.ndarray, nodata: float | int | None) -> np.ndarray:
-    """Return the ordinals of heights of a float type, int64; 0.0 and -0.0 have the same one."""
+    """Return the ordinals of elevations of a float type, int64. 0.0 and -0.0 have the same one."""
     kind = f"i{heights.itemsize}"
     bits = heights.view(kind).astype(np.int64)
-    found = np.where(bits < 0, np.iinfo(kind).min - bits, bits)
+    numbers = np.where(bits < 0, np.iinfo(kind).min - bits, bits)
     if nodata is not None and math.isfinite(nodata):
-        found -= found > ordinals(np.array(nodata, heights.dtype), None)
-    return found
+        numbers -= numbers > ordinals(np.array(nodata, heights.dtype), None)
+    return numbers
 
 
 def heights_of(found: np.ndarray, dtype: np.dtype, nodata: float | int | None) -> np.ndarray:
-    """Return the heights of ordinals."""
+    """Return the elevations of ordinals, of type `dtype`."""
     kind = f"i{dtype.itemsize}"
     if nodata is not None and math.isfinite(nodata):
         found = found + (found >= ordinals(np.array(nodata, dtype), None))
@@ -45,26 +45,26 @@ def heights_of(found: np.ndarray, dtype: np.dtype, nodata: float | int | None) -
 
 @jit
 def shores(shape, own, levels, by, marks, listed):
-    """List the raised cells of a block, and the cells beside them that are not.
+    """List the raised cells of a block, and the cells next to them that are not raised.
 
     Parameters
     ----------
     shape
-        Rows and columns, with the ring.
+        Number of rows and columns, including the margin.
     own, levels
-        Ordinals of heights and of levels that are high enough; alike in the ring. Levels of raised
+        Ordinals of elevations, and of upper bounds of levels; equal in the margin. Levels of raised
         cells become `UNKNOWN`.
     by
         1 for eight neighbours, 2 for four.
     marks
-        uint8: receives which cells are raised.
+        uint8. Receives the marks of raised and of listed cells.
     listed
-        int32: receives the cells.
+        int32. Receives the cells.
 
     Returns
     -------
     int
-        How many there are.
+        The number of cells listed.
     """
     rows, cols = shape
     step = ROW_STEP * cols + COL_STEP
@@ -91,17 +91,17 @@ def shores(shape, own, levels, by, marks, listed):
 
 @jit
 def rise(cols, order, own, levels, by, marks, queue):
-    """Compute the levels of raised cells, from the lowest ones upwards.
+    """Compute the levels of raised cells, from the lowest upwards.
 
-    Those at their own height are taken from `order`, the others from a queue: each is one step
-    above the cell before it, so that levels in the queue never fall.
+    Cells at their own elevation are taken from `order`, the others from a queue. Each of these is
+    one step above the cell that added it, so levels in the queue never decrease.
 
     Parameters
     ----------
     order
-        From `shores`, sorted by `own`.
+        Cells listed by `shores`, sorted by `own`.
     queue
-        int32 work space.
+        int32, work space.
     """
     step = ROW_STEP * cols + COL_STEP
     following, head, tail = 0, 0, 0

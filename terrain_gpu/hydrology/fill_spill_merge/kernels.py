@@ -1,12 +1,13 @@
 """Water on the merge tree of catchments.
 
-A *row* is a catchment: all cells whose water runs down to one pit. Where two sets of rows meet,
-that with the higher pit dies, as in `depressions.kernels`. The life of a row is cut where others
-merge into it: these *pools* are numbered row by row, from the pit upwards. A pool has cells between
-its floor and its top, and lies above one or two pools: in the same row, and the last one of the row
-that merged there. Rows with an outlet have no pools.
+A *row* is a catchment: all cells whose water runs down to one pit. Where two sets of rows meet, the
+one with the higher pit dies, as in `depressions.kernels`. A row is divided into *pools* at the
+levels where other rows merge into it; pools are numbered row by row, from the pit upwards. A pool
+has the cells between its floor and its top. Except for the first pool of a row, it lies on top of
+two others: the pool below it in the same row, and the last pool of the row that merged at its
+floor. Rows with an outlet have no pools.
 
-Water is counted in whole units. `room` is what a pool holds above those that it lies upon.
+Water is counted in whole units. `room` is what a pool holds in addition to the pools below it.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from ...wide import less
 from ..depressions.kernels import IN_ORDER, OCEAN, older, root_of, roots
 
 MOST = (1 << 62) - 1
-"""Units beyond which no room is counted; no rain has as many."""
+"""Upper limit for room, in units; no rain can fill it."""
 
 _NO_STEP = 8
 
 
 @jit
 def descents(z, operands, rule, links, outlets, corner, down, root, stack, step):
-    """Join each cell to the neighbour in its steepest descent; the first one of equals.
+    """Join each cell to its neighbour of steepest descent, the first if several are equally steep.
 
-    That is its least edge in the order of the tree, so the tree has it. Parameters and results are
-    those of `depressions.kernels.catchments`, and
+    The edge to it is the cell's least edge in the order of the tree, so the tree contains it.
+    Parameters and results as for `depressions.kernels.catchments`, and
 
     step
-        uint8. Receives the number of the neighbour that each cell drains to, `_NO_STEP` for none.
+        uint8. Receives the index of the neighbour that each cell drains to, `_NO_STEP` for none.
     """
     row0, _, _, _, _ = corner
     rows, width = z.shape[0] - 2, z.shape[1] - 2
@@ -62,16 +63,16 @@ def descents(z, operands, rule, links, outlets, corner, down, root, stack, step)
 
 @jit
 def unite(pairs, heights, cells, rain, row):
-    """Join catchments that drain into each other over borders of blocks.
+    """Join catchments that drain into each other across borders of blocks.
 
     Parameters
     ----------
     pairs
-        shape (n, 2): catchments that are joined.
+        Shape (n, 2): the pairs of catchments to join.
     heights, cells, rain
-        Pits and rain of catchments. Receive those of rows, at the beginning.
+        Pits and rain of catchments. The first entries are overwritten with those of rows.
     row
-        int64. Receives the row of each catchment, numbered in their order.
+        int64. Receives the row of each catchment; rows are numbered in the order of catchments.
 
     Returns
     -------
@@ -102,29 +103,29 @@ def unite(pairs, heights, cells, rain, row):
 
 @jit
 def nest(order, edges, ends, pit, dead, up, sides, deaths):
-    """Merge rows along the edges between them, see `depressions.kernels.merge_nodes`.
+    """Merge rows along the edges between them; see `depressions.kernels.merge_nodes`.
 
     Parameters
     ----------
     order
-        Edges in their order.
+        Indices that sort the edges.
     edges, ends
-        Their heights, and the rows at both ends.
+        Elevations of the edges, and the rows at both ends.
     pit
-        Heights and cells of the pits of rows.
+        Elevations and cells of the pits of rows.
     dead, up
-        Receive the height of the edge at which each row dies, infinity if it does not, and the row
-        that it merges into, -1 if none.
+        Receive the elevation of the edge at which each row dies (infinity if it does not), and the
+        row that it merges into, or -1.
     sides
-        int64, shape (rows, 2). Receives the rows at the ends of that edge: within the set that
-        dies, and beyond.
+        int64, shape (rows, 2). Receives the rows at the ends of that edge: the one in the set that
+        dies, then the one outside.
     deaths
         int64. Receives rows in the order in which they die.
 
     Returns
     -------
     int
-        How many die; -1 if the edges have a cycle.
+        The number of rows that die; -1 if the edges have a cycle.
     """
     heights, cells = pit
     above, oldest = np.arange(len(cells)), np.arange(len(cells))
@@ -153,14 +154,14 @@ def number_pools(deaths, cells, dead, up, first, floor, top, row, merged, event)
     Parameters
     ----------
     deaths, cells, dead, up
-        Of `nest`.
+        From `nest`.
     first
-        int64, rows + 1. Receives the first pool of each row.
+        int64, shape (rows + 1,). Receives the first pool of each row.
     floor, top, row, merged
-        Of pools. Receive the heights between which each has cells, its row, and the row that
+        Receive, for each pool, the elevations between which it has cells, its row, and the row that
         merged at its floor, or -1.
     event
-        Receives the pool at which each row merged, or -1.
+        Receives the pool at whose floor each row merged, or -1.
     """
     first[:] = 0
     for r in range(len(cells)):
@@ -192,7 +193,7 @@ def pools_of(z, found, first, floor, pool):
     found
         int32, the row of each cell, or -1.
     first, floor
-        Of the rows and pools that the block knows.
+        The first pool of each row, and the floor of each pool, of those given to the block.
     """
     width = z.shape[1] - 2
     for v in range(len(found)):
@@ -209,20 +210,20 @@ def pools_of(z, found, first, floor, pool):
 
 @jit
 def fill_below(z, pool, levels, row0, units, areas, scales, sums):
-    """Add up the cells of pools below a level of each, and the volume up to it.
+    """Add up the cells of each pool below its level, and the volume between them and the level.
 
     Parameters
     ----------
     pool
         int32, the pool of each cell, or -1.
     levels
-        Of pools; infinity to count all cells, without a volume.
+        Level of each pool; infinity to count all cells and no volume.
     units, areas
         Area of a cell in each row of the raster, as a number of units and in square map units.
     scales
-        Of pools: volumes are added in multiples of their inverse, up to `MOST`.
+        For each pool, the factor that turns its volume into whole units. Sums stop at `MOST`.
     sums
-        int64, shape (pools, 3): cells, units and volume.
+        int64, shape (pools, 3): cells, area units and volume.
     """
     width = z.shape[1] - 2
     for v in range(len(pool)):
@@ -253,16 +254,16 @@ def whole(volume):
 
 @jit
 def areas_below(deaths, pools, own):
-    """The area of what each pool lies upon, in units.
+    """Return the area of all pools below each pool, in units.
 
     Parameters
     ----------
     deaths
         Rows in the order in which they die.
     pools
-        first, floor, top, row, merged and event of `number_pools`.
+        `first`, `floor`, `top`, `row`, `merged` and `event` from `number_pools`.
     own
-        int64, area of the cells of each pool, in units.
+        int64, area of the cells of each pool itself, in units.
     """
     first, event, below = pools[0], pools[5], np.zeros_like(own)
     for p in deaths:
@@ -275,17 +276,17 @@ def areas_below(deaths, pools, own):
 
 @jit
 def find_rooms(pools, below, unit, scale, room):
-    """Find what each pool holds above those that it lies upon.
+    """Find how much each pool holds in addition to the pools below it.
 
     Parameters
     ----------
     below
-        Of `areas_below`.
+        From `areas_below`.
     unit, scale
-        Area of a unit, and water in units of volume.
+        The area of an area unit, and the number of units of water per unit of volume.
     room
-        int64, the volume above the cells of each pool, up to its top, in units of water. Receives
-        all; `MOST` for those without a top.
+        int64, units of water between the cells of each pool and its top. The volume over the pools
+        below is added; `MOST` for pools without a top.
     """
     floor, top = pools[1], pools[2]
     for s in range(len(room)):
@@ -297,7 +298,7 @@ def find_rooms(pools, below, unit, scale, room):
 
 @register_jitable
 def _beside(pools, s):
-    """The pool above one, the other pool that this lies upon, or -1."""
+    """Return the pool above `s` and the other pool below that one; -1 for none."""
     first, _, _, row, merged, event = pools
     r = row[s]
     if s + 1 < first[r + 1]:
@@ -309,8 +310,8 @@ def _beside(pools, s):
 def _pour(amount, into, most, pools, sides, state):
     """Pour water into a row; return what does not fit below the top of the pool `most`.
 
-    Water in a full pool runs over to the pool beside it, down to the row where it arrives; or rises
-    into the pool above if that one is full too. What reaches an outlet is gone.
+    Water that a full pool cannot hold spills into the row across its edge. If the pool on that side
+    is full too, the water rises into the pool above both. Water that reaches an outlet is gone.
     """
     first, row, merged = pools[0], pools[3], pools[4]
     room, water, full, passing, jump = state
@@ -352,34 +353,34 @@ def _is_last(pools, s):
 
 @jit
 def settle(deaths, up, sides, pools, rain, room, water, full, passing):
-    """Let the rain run down, and over, until it rests.
+    """Let the rain run down and spill over until it is at rest.
 
-    Rows are visited in the order in which they die. Where two pools meet that both overflow, the
-    water rises above them; what only one has too much runs over to the other.
+    Rows are visited in the order in which they die. Where two pools meet and both overflow, the
+    water rises above them. If only one overflows, its excess spills into the other.
 
     Parameters
     ----------
     deaths, up, sides, pools
-        Of `nest` and `number_pools`.
+        From `nest` and `number_pools`.
     rain
-        int64, of rows.
+        int64, units of rain on each row.
     room
-        Of pools, see `find_rooms`.
+        Room of each pool; see `find_rooms`.
     water, full
-        Receive what stands in each pool above those that it lies upon, and whether that is all it
-        holds; both 0 unless those are full.
+        Receive the water in each pool itself, without the pools below it, and whether the pool is
+        full. Both are 0 unless the pools below are full.
     passing
-        int64. Receives numbers whose sum over a pool and all that it lies upon is the water that
-        arrived there, by rain or over an edge. Empty if nobody asks.
+        int64. Receives numbers whose sum over a pool and all pools below it is the water that
+        arrived there, as rain or over an edge. Empty if these are not needed.
     """
-    first, event, told = pools[0], pools[5], len(passing) > 0
+    first, event, counted = pools[0], pools[5], len(passing) > 0
     jump, over = np.arange(len(room)), np.zeros(len(rain), np.int64)
     state = room, water, full, passing, jump
     water[:], full[:], passing[:] = 0, False, 0
     for r in range(len(rain)):
         s = first[r]
         if s < first[r + 1]:
-            if told:
+            if counted:
                 passing[s] = rain[r]
             water[s] = min(rain[r], room[s])
             over[r], full[s] = rain[r] - water[s], water[s] == room[s]
@@ -390,11 +391,11 @@ def settle(deaths, up, sides, pools, rain, room, water, full, passing):
             continue
         a, b = first[p + 1] - 1, s - 1
         if over[p] > 0 and not full[b]:
-            if told:
+            if counted:
                 passing[s] -= over[p]
             over[p] = _pour(over[p], sides[p, 1], b, pools, sides, state)
         elif over[q] > 0 and not full[a]:
-            if told:
+            if counted:
                 passing[s] -= over[q]
             over[q] = _pour(over[q], sides[p, 0], a, pools, sides, state)
         if full[a] and full[b]:
@@ -405,7 +406,7 @@ def settle(deaths, up, sides, pools, rain, room, water, full, passing):
 
 @jit
 def add_up(deaths, pools, values):
-    """Add to each pool those that it lies upon."""
+    """Add to the value of each pool those of all pools below it."""
     first, event = pools[0], pools[5]
     for p in deaths:
         s = event[p]
@@ -415,15 +416,15 @@ def add_up(deaths, pools, values):
 
 @jit
 def find_surfaces(order, pools, full, levels):
-    """Find the level of the water over the cells of each pool.
+    """Find the water level over the cells of each pool.
 
     Parameters
     ----------
     order
-        Rows, each after that which it merges into.
+        Rows, each after the row that it merges into.
     levels
-        Of pools that hold water and are not full: the levels; -infinity of others. Receives the
-        level at each pool, -infinity for none.
+        The levels of pools that hold water and are not full; -infinity for the others. Receives the
+        levels of all pools, -infinity where there is no water.
     """
     first, top = pools[0], pools[2]
     for r in order:
@@ -436,7 +437,7 @@ def find_surfaces(order, pools, full, levels):
 
 @jit
 def depths(z, pool, levels, out):
-    """Write the depth of the water at each cell, 0 where it is dry; as float32."""
+    """Write the depth of water at each cell, 0 where it is dry, as float32."""
     width = z.shape[1] - 2
     for v in range(len(pool)):
         if pool[v] >= 0:

@@ -1,6 +1,6 @@
 """A block of a filled DEM: its steepest descents, and hop distances in its flats.
 
-Arrays have one ring of cells around the block. Those of one dimension are indexed flat.
+Arrays have a margin of one cell around the block. Those of one dimension are indexed flat.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from ...wide import difference
 from ..common.code_values import NOWHERE, OUTLET
 
 UNSEEN, DRAINS, FLAT, RING = range(4)
-"""Kinds of cells: not looked at; drains without the help of a flat; flat; around the block."""
+"""Kinds of cells: not visited; drains without a flat; flat; around the block."""
 
 ABSENT = -1
-"""In place of hops, at rims: no value."""
+"""Stands for the hop distance of a nodata cell at a rim."""
 
 _BY_EDGE = np.array([5, 6, 7, 4, 0, 3, 2, 1])
-"""The neighbours in the order of the edges to them, as weight "flow" breaks ties."""
+"""The neighbours in the order of their edges, by which weight "flow" breaks ties."""
 
 _STRAIGHT_FIRST = np.array([4, 6, 0, 2, 5, 7, 1, 3])
-"""The neighbours in the order in which flats drain to them: as in RichDEM, clockwise from W."""
+"""The neighbours in the order in which flats drain to them, as in RichDEM: straight before
+diagonal, then clockwise from W."""
 
 
 @jit
@@ -42,18 +43,18 @@ def flats_at_rim(heights, codes, kind, low, high, flats):
     Parameters
     ----------
     heights, codes
-        Filled heights; which cells have a value and which are outlets. Shape (rows + 2, cols + 2).
+        Filled elevations, and directions that mark nodata and outlets; shape (rows + 2, cols + 2).
     kind
-        uint8: receives the kinds of cells in and beside these flats.
+        uint8. Receives the kinds of cells in and next to these flats.
     low, high
-        See `spread`: receive what is known of other cells at the rim.
+        See `spread`. Receive the hop distances of the other cells at the rim.
     flats
-        int32: receives the cells.
+        int32. Receives the cells.
 
     Returns
     -------
     int
-        How many there are.
+        The number of these cells.
     """
     rows, cols = codes.shape
     step = ROW_STEP * cols + COL_STEP
@@ -62,7 +63,7 @@ def flats_at_rim(heights, codes, kind, low, high, flats):
     set_kinds(rows, cols, kind)
     count, head = 0, 0
     for row in range(1, rows - 1):
-        # All of the first and the last row, of others the first and the last cell.
+        # All cells of the first and last row; the first and last cell of the others.
         by = 1 if row in (1, rows - 2) else max(cols - 3, 1)
         for start in range(row * cols + 1, row * cols + cols - 1, by):
             if code[start] == NOWHERE:
@@ -102,21 +103,21 @@ def set_kinds(rows, cols, kind):
 
 @jit
 def steepest(heights, codes, per_length, row0, kind, flats, out):
-    """Compute the direction of every cell that drains without the help of a flat.
+    """Compute the direction of every cell that drains without a flat.
 
     Parameters
     ----------
     per_length, row0
-        Reciprocals of `step_lengths`; the row of the raster that is the first of the block.
+        Reciprocals of `step_lengths`, and the first row of the block in the raster.
     kind, flats
-        See `flats_at_rim`: of all cells, and all that are flat.
+        As for `flats_at_rim`, but for all cells and all flat cells.
     out
-        uint8, shape (rows, cols): receives the codes.
+        uint8, shape (rows, cols). Receives the codes.
 
     Returns
     -------
     int
-        How many cells are flat.
+        The number of flat cells.
     """
     rows, cols = codes.shape
     step = ROW_STEP * cols + COL_STEP
@@ -150,20 +151,20 @@ def steepest(heights, codes, per_length, row0, kind, flats, out):
 
 @jit
 def spread(heights, codes, kind, flats, hops, from_low, queue):
-    """Compute hop distances within flats, from one side of them.
+    """Compute hop distances within flats, from their lower or their higher side.
 
     Parameters
     ----------
     kind, flats
         See `flats_at_rim`.
     hops
-        Signed, flat; receives the distances of the flat cells, the greatest value where there is
-        none. Cells around the block hold theirs already.
+        Signed, flat. Receives the distances of the flat cells, the greatest value if there is none.
+        Cells around the block must hold theirs already.
     from_low
-        Whether distances are from cells of the same height that drain, where they are 0, or from
-        cells beside higher ones, where they are 1.
+        Whether distances are from cells of the same elevation that drain, which have 0; otherwise
+        they are from flat cells next to higher ones, which have 1.
     queue
-        int32 work space.
+        int32, work space.
     """
     rows, cols = codes.shape
     step = ROW_STEP * cols + COL_STEP
@@ -215,7 +216,7 @@ def spread(heights, codes, kind, flats, hops, from_low, queue):
 
 @jit
 def down_flats(heights, codes, kind, flats, low, high, out):
-    """Compute the direction of every flat cell, see `steepest`.
+    """Compute the direction of every flat cell; see `steepest`.
 
     Parameters
     ----------
@@ -225,7 +226,7 @@ def down_flats(heights, codes, kind, flats, low, high, out):
     Returns
     -------
     int
-        Index of a cell from which no way leads out of the flat; -1 if there is none.
+        Index of a cell whose flat does not drain; -1 if there is none.
     """
     cols = codes.shape[1]
     step = ROW_STEP * cols + COL_STEP
@@ -251,16 +252,16 @@ def down_flats(heights, codes, kind, flats, low, high, out):
 
 @jit
 def mark_nearer(lines, others, block, marks, other_marks):
-    """Mark blocks on both sides of a line for whose flats the other side knows less hops.
+    """Mark blocks on both sides of a border whose flats have shorter hop distances through it.
 
     Parameters
     ----------
     lines, others
-        Heights, `low` and `high` of the cells on each side.
+        Elevations, `low` and `high` of the cells on each side.
     block
-        Side of the blocks.
+        The block size.
     marks, other_marks
-        bool, by block along the line.
+        bool, by block along the border. Receive the marks.
     """
     z, low, high = lines
     other_z, other_low, other_high = others
@@ -277,7 +278,7 @@ def mark_nearer(lines, others, block, marks, other_marks):
 
 @jit
 def _is_nearer(own, other):
-    """Whether a cell that is flat has less hops through another one."""
+    """Whether a flat cell has a shorter hop distance through another cell."""
     if own[0] == 0:
         return False
     return own[0] - 1 > other[0] or (other[0] > 0 and own[1] - 1 > other[1])

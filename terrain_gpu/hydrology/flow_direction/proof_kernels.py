@@ -1,4 +1,4 @@
-"""Checks of a block of directions with gradients in flats. Arrays have one ring of cells around."""
+"""Checks of a block of directions with gradients in flats. Arrays have a margin of one cell."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from ..common.code_values import NOWHERE, OUTLET
 
 @jit
 def classify(heights, along, drains, flats, low, high):
-    """Find which cells drain, and list those that are flat.
+    """Find the cells that drain, and list the flat cells.
 
     Parameters
     ----------
     along
-        `NOWHERE` where cells do not count, 0 at outlets.
+        uint8, `NOWHERE` at cells that do not count, 0 at outlets.
     drains
-        bool, receives True.
+        bool. Receives True at cells that drain.
     flats
-        int32, receives indices.
+        int32. Receives the indices of flat cells.
     low, high
-        Hops: receive 0 where cells drain, and 1 in `high` where flat cells are beside higher ones.
+        Hop distances. `low` receives 0 at cells that drain; `high` receives 1 at flat cells next to
+        higher ones.
 
     Returns
     -------
     int
-        How many cells are flat.
+        The number of flat cells.
     """
     rows, cols = heights.shape
     count = 0
@@ -55,10 +56,10 @@ def classify(heights, along, drains, flats, low, high):
 
 @jit
 def settle(heights, along, flats, low, high):
-    """Lessen the hops of flat cells to one more than the least beside them, until all agree."""
+    """Lower the hop distances of flat cells to the least neighbour plus 1, until stable."""
     cols = heights.shape[1]
     unknown = np.iinfo(low.dtype).max
-    waits = np.ones(heights.shape, np.bool_)  # since a neighbour has changed
+    waits = np.ones(heights.shape, np.bool_)  # whether a neighbour has changed
     changed = True
     backward = False
     while changed:
@@ -88,9 +89,9 @@ def settle(heights, along, flats, low, high):
 
 @jit
 def touching(heights, along, found):
-    """List the cells at the rim of a block beside ones of the same height around it.
+    """List the rim cells of a block next to cells of the same elevation in the ring around it.
 
-    Repeats no cell more than twice; returns how many there are.
+    A cell may be listed twice. Returns the number of entries.
     """
     rows, cols = heights.shape
     count = 0
@@ -112,19 +113,19 @@ def touching(heights, along, found):
 
 @jit
 def check_directions(heights, along, codes, per_length, above, drains, low, high):
-    """Check the directions of a block, see `proof`.
+    """Check the directions of a block; see `proof`.
 
     Parameters
     ----------
     codes
-        Without a ring.
+        Directions, without a margin.
     per_length, above
-        Reciprocals of the lengths of steps from the rows of the block; `above` rows before it.
+        Reciprocals of step lengths, and the number of its rows before the block.
 
     Returns
     -------
     fault, cell
-        0, or what is wrong, and the index of a cell without the ring.
+        The fault, or 0, and the index of a cell of the block.
     """
     rows, cols = codes.shape
     unknown = np.iinfo(low.dtype).max
@@ -156,7 +157,7 @@ def check_directions(heights, along, codes, per_length, above, drains, low, high
 
 @jit
 def _number(code):
-    """The number of the neighbour of a code, -1 if it is none."""
+    """Return the number of the neighbour for a code, -1 if it is not a direction."""
     for k in range(8):
         if code == 1 << k:
             return k
@@ -165,7 +166,7 @@ def _number(code):
 
 @jit
 def _is_steepest(heights, along, row, col, code, per_length, above):
-    """Whether no lower neighbour is steeper than the one of a code, or as steep and before it."""
+    """Whether no lower neighbour is steeper than that of a code, or as steep and first in order."""
     own = _number(code)
     if own < 0:
         return False
@@ -188,7 +189,7 @@ def _is_steepest(heights, along, row, col, code, per_length, above):
 
 @jit
 def _edge(k):
-    """Place of the edge to a neighbour in the order of edges: first endpoint, then direction."""
+    """Return the sort key of the edge to a neighbour: first endpoint, then direction."""
     first = 0, 0
     if k >= 4:
         first = ROW_STEP[k], COL_STEP[k]
@@ -197,7 +198,7 @@ def _edge(k):
 
 @jit
 def _is_down_flat(heights, along, row, col, code, low, high):
-    """Whether the neighbour of a code is the one to which a flat cell drains."""
+    """Whether the neighbour of a code is the one that a flat cell must drain to."""
     own = _number(code)
     if own < 0:
         return False
@@ -209,7 +210,7 @@ def _is_down_flat(heights, along, row, col, code, low, high):
         if along[r, c] == NOWHERE or heights[r, c] != heights[row, col]:
             continue
         value = 2 * np.int64(low[r, c])
-        if low[r, c] == 0:  # before all that are flat
+        if low[r, c] == 0:  # comes before all flat cells
             value = np.iinfo(np.int64).min
         elif high[r, c] < unknown:
             value -= high[r, c]

@@ -1,7 +1,7 @@
 """Kernels of a block of the spanning forest: its trees, rooted.
 
-Neighbours are numbered as D8 codes are: E, SE, S, SW, W, NW, N, NE. For arguments, see
-`block.Work`.
+Neighbours are numbered in the order of the D8 codes: E, SE, S, SW, W, NW, N, NE. For arguments,
+see `block.Work`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 from ...spanning_tree.cpu.keys import edge_key, rule_at
 
 DIRECTION = np.array([0, 3, 2, 1, -1, -1, -1, -1])
-"""Direction of the edge to a neighbour, -1 where the neighbour is the lower endpoint."""
+"""Direction of the edge to a neighbour, -1 if the neighbour is the lower endpoint."""
 _NONE, _KEPT, _ALONE, _ROOT = range(8, 12)
-"""Codes of cells without a value or not seen yet, of those to keep, and of roots: of a tree without
-one to keep, and of others."""
+"""Codes of cells that are nodata or not visited yet; of cells to keep; of the root of a tree
+without cells to keep; and of other roots."""
 _NUMBER = np.zeros(256, np.uint8)
 _NUMBER[1 << np.arange(8)] = np.arange(8)
-"""Number of the neighbour of each single bit."""
+"""Number of the neighbour for each single bit."""
 
 
 @jit
 def join_edges(edges, links):
-    """Compute the D8 edge bits of a window, see `grid.neighbours.symmetric`.
+    """Compute the D8 edge bits of a window; see `grid.neighbours.symmetric`.
 
     Parameters
     ----------
     edges
-        uint8: the forward edges of the window and of a ring around it.
+        uint8, the forward edges of the window with a margin of one cell.
     links
-        uint8, of the shape of the window: receives the bits.
+        uint8, of the shape of the window. Receives the bits.
 
     Returns
     -------
     bool
-        Whether the forward edges are such.
+        False if a value is not a set of forward edges.
     """
     rows, cols = links.shape
     every = np.uint8(0)
@@ -58,24 +58,25 @@ def join_edges(edges, links):
 def root_trees(links, valid, kept, cols, code, order):
     """Order the vertices of a block by removing leaves, so that each comes before its parent.
 
-    Leaves are removed row by row, then what became a leaf by that, and so on. Most neighbours in
-    this order are independent, so the processor need not wait for one to begin the next.
+    First the leaves are removed row by row, then the vertices that became leaves, and so on.
+    Consecutive vertices are mostly independent, so the processor can overlap them.
 
     Parameters
     ----------
     links, code, order
-        See `Work`; `order` has room for one more.
+        See `Work`; `order` has room for one more entry.
     valid
-        Whether each cell has a value.
+        Mask of valid cells.
     kept
-        int32, cells that are removed after all others but those between them.
+        int32, cells that are removed last, together with those on paths between them.
     cols
-        Columns of the block.
+        Number of columns of the block.
 
     Returns
     -------
     branches, vertices
-        How many vertices were removed first, and in all. Those on cycles are not.
+        The number of vertices removed before the kept ones, and in all. Vertices on cycles are
+        never removed.
     """
     code[: len(valid)] = _NONE
     code[kept] = _KEPT
@@ -94,7 +95,7 @@ def root_trees(links, valid, kept, cols, code, order):
 
 @register_jitable
 def _remove_leaves(links, cols, code, order, done, count, root):
-    """Remove the leaves from `done` to `count`, and what becomes a leaf by that; count all."""
+    """Remove the leaves at `done` to `count` and all that become leaves; return the new count."""
     step = ROW_STEP * cols + COL_STEP
     while done < count:
         v = np.int64(order[done])
@@ -133,7 +134,7 @@ def fold(branches, cols, code, sums):
 
 @jit
 def parent_edges(operands, rule, corner, order, code, parent, keys, ids):
-    """Compute key and id of the edge from each cell of `order` to its parent, if it has one."""
+    """Compute the key and id of the edge from each cell of `order` to its parent, if any."""
     row0, _, col0, col1, cols = corner
     width = col1 - col0
     for v in order:
@@ -152,12 +153,12 @@ def parent_edges(operands, rule, corner, order, code, parent, keys, ids):
 
 @register_jitable
 def step_length(metric, v, u, k):
-    """Length of the step from cell `v` to its neighbour `u`, number `k`.
+    """Return the length of the step from cell `v` to its neighbour `u`, number `k`.
 
-    `metric` is the first row and the width of the block, and lengths as of `step_lengths`.
+    `metric` holds the first row and the width of the block, and the result of `step_lengths`.
     """
     row0, width, lengths = metric
-    # Unsigned numbers of 32 bits are divided faster.
+    # Division of unsigned 32-bit integers is faster.
     return lengths[EDGE_OF[k], row0 + np.int64(np.uint32(min(v, u)) // np.uint32(width))]
 
 
@@ -174,14 +175,15 @@ def parent_lengths(metric, order, code, along):
 
 @jit
 def d8_codes(branches, trunk, cols, code, parent, into, codes):
-    """Encode where vertices drain to as D8 codes: 0 at outlets, 255 where they do not drain.
+    """Encode drainage directions as D8 codes: 0 at outlets, 255 for vertices that do not drain.
 
     Parameters
     ----------
     into
-        Where each vertex of the trunk drains to, see `tree.gather`. Branches drain to the trunk.
+        The vertex that each vertex of the trunk drains to; see `tree.gather`. Branches drain to the
+        trunk.
     codes
-        Receives the codes.
+        uint8. Receives the codes.
     """
     step = ROW_STEP * cols + COL_STEP
     alone = 0

@@ -1,4 +1,4 @@
-"""Kernels that trace lines through the cells of a block, and string them."""
+"""Kernels that trace pieces of lines through the cells of a block, and join the pieces."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ...grid.neighbours import COL_STEP, ROW_STEP
 
 @jit
 def trace(bits, marked, width, starts, cells, heads):
-    """Trace pieces of polylines; returns the number of pieces, and of their cells.
+    """Trace pieces of polylines; return the number of pieces and the number of their cells.
 
     Parameters
     ----------
     bits
         uint8, the edges at each cell, as a union of D8 codes.
     marked
-        Cells at which polylines end.
+        Mask of cells where polylines end.
     width
-        Columns of the block.
+        Number of columns of the block.
     starts
         int32, the cells with edges, in ascending order.
     cells, heads
-        int32. Unless empty, `cells` receives the cells of each piece. `heads` receives where the
-        piece starts in `cells`, and the neighbours in other blocks before its first cell and after
-        its last one, 8 at nodes.
+        int32. Receive nothing if `heads` is empty. `cells` receives the cells of each piece;
+        `heads` receives, for each piece, its start in `cells` and the neighbours in other blocks
+        before its first cell and after its last one, 8 at nodes.
     """
     height = len(bits) // width
     write = len(heads) > 0
@@ -64,7 +64,7 @@ def trace(bits, marked, width, starts, cells, heads):
                 count += 1
                 total += 1
                 continue
-            # Each piece is met from both of its ends: follow it first to see where it ends.
+            # Each piece is found from both of its ends, so follow it first to see where it ends.
             length, v, step = 1, start, k
             after = 8
             while True:
@@ -101,7 +101,7 @@ def trace(bits, marked, width, starts, cells, heads):
 
 @jit
 def _is_node(bits, marked):
-    """Whether polylines end here: at marked cells, and unless exactly two edges meet."""
+    """Whether polylines end at a cell: it is marked, or the number of its edges is not two."""
     count = 0
     for k in range(8):
         count += bits >> k & 1
@@ -117,7 +117,11 @@ def _leaves(v, k, height, width):
 
 @jit
 def string(mate):
-    """Join pieces to lines: slots (2 * piece + side of entry), and where each line starts."""
+    """Join pieces into lines.
+
+    Returns the slots of all lines (2 * piece + the end where it is entered), and where each line
+    starts among them.
+    """
     slots = np.empty(len(mate) // 2, np.int64)
     starts = np.empty(len(mate) // 2 + 1, np.int64)
     used = np.zeros(len(mate) // 2, np.bool_)

@@ -9,12 +9,13 @@ from ...compiled import jit
 
 @jit
 def root_graph(ends, size):
-    """Root a forest by removing leaves: order, parents, and the edge to each parent, -1 at roots.
+    """Root a forest by removing leaves.
 
-    Vertices on cycles do not appear in the order.
+    Returns the order of removal, in which each vertex comes before its parent and vertices on
+    cycles are missing; the parents; and the edge to each parent. Both are -1 at roots.
     """
     degree = np.zeros(size, np.int32)
-    # The exclusive or of a vertex's remaining edges: with one edge left, it is that edge.
+    # The exclusive or of a vertex's remaining edges. If one edge is left, it is that edge.
     mixed = np.zeros(size, np.int64)
     for e in range(len(ends)):
         for v in ends[e]:

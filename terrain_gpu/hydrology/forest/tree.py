@@ -1,7 +1,7 @@
 """Trees as arrays: vertices in an order in which each comes before its parent.
 
-Every function here is a sweep or two over this order, up or down. Each tree has an arbitrary root,
-with parent -1. Vertices whose edge to the parent is `cut` are roots as well.
+Every function is one or two sweeps up or down this order. Each tree has an arbitrary root, whose
+parent is -1. Vertices whose edge to the parent is `cut` are roots as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...compiled import jit
 from ...wide import less
 
 NONE = -1
-"""No vertex: the parent of a root, and the vertex that an outlet drains to."""
+"""No vertex: the parent of a root, or the vertex that an outlet drains to."""
 
 UNREACHED = -2
 """Marks a vertex that does not drain to an outlet."""
@@ -28,13 +28,13 @@ def _heavier(keys: Any, ids: Any, v: int, u: int) -> bool:
 
 @register_jitable
 def _is_after(key: Any, number: Any, than_key: Any, than_number: Any) -> bool:
-    """Whether an edge, by key and id, comes after another in the total order."""
+    """Whether an edge, given by key and id, comes after another in the total order."""
     return less(than_key, key) or (key == than_key and number > than_number)
 
 
 @register_jitable
 def _gate_edge(keys: Any, ids: Any, out_keys: Any, out_ids: Any, gate: int) -> tuple[Any, Any]:
-    """Key and id of the edge to the parent of a vertex, or of an outlet's edge outwards."""
+    """Return the key and id of the edge from a vertex to its parent, or of an outward edge."""
     if gate >= 0:
         return keys[gate], ids[gate]
     return out_keys[-2 - gate], out_ids[-2 - gate]
@@ -42,31 +42,31 @@ def _gate_edge(keys: Any, ids: Any, out_keys: Any, out_ids: Any, gate: int) -> t
 
 @jit
 def separate(order, parent, keys, ids, outlets, out_keys, out_ids, gate, cut, closed):
-    """Cut the heaviest edge of the path from outside to outside over any two outlets.
+    """Cut the heaviest edge of the path through any two outlets, outward edges included.
 
     The result is the minimum spanning forest relative to the outlets (J. Cousty, G. Bertrand,
     L. Najman, M. Couprie 2009, Watershed cuts, section 5): each tree has at most one outlet. An
-    edge is cut exactly when it is the heaviest on the path between some two outlets. A subtree
-    therefore only needs to remember the outlet whose path has the lightest heaviest edge. Where
-    this edge is the one that leads outwards from an outlet, that outlet is closed.
+    edge is cut exactly if it is the heaviest on the path through some two outlets, so a subtree
+    only needs to remember the outlet whose path has the lightest heaviest edge. If that edge is the
+    outward edge of an outlet, the outlet is closed.
 
     Parameters
     ----------
     order, parent
         int32, the forest.
     keys, ids
-        uint64 (complex128 for two words) and int64, weight key and id of each vertex's edge to its
-        parent.
+        uint64 (complex128 for two words) and int64: weight key and id of the edge from each vertex
+        to its parent.
     outlets
         int32, vertices.
     out_keys, out_ids
-        Key and id of the edge outwards from each outlet, see `BlockForest.outward`.
+        Key and id of the outward edge of each outlet; see `BlockForest.outward`.
     gate
-        int32 work space.
+        int32, work space.
     cut
-        bool, set where an edge to the parent is cut.
+        bool. Set for vertices whose edge to the parent is cut.
     closed
-        bool, set where an outlet is closed.
+        bool. Set for outlets that are closed.
     """
     for v in order:
         gate[v] = -1
@@ -103,18 +103,18 @@ def contract(order, parent, keys, ids, cut, number, numbered, sums, low, best, e
     order, parent, keys, ids, cut
         As for `separate`.
     number
-        int32, 0, 1, ... at the vertices to keep, -1 elsewhere. Branch vertices between them
+        int32, 0, 1, ... at the vertices to keep, -1 elsewhere. Branching points between them
         receive the next numbers.
     numbered
-        How many vertices to keep.
+        Number of vertices to keep.
     sums
         int64, one value per vertex. On return, each numbered vertex holds the sum over everything
         contracted into it: dead ends, and the vertices of a path on its side of the heaviest edge.
     low, best
-        int32 work space.
+        int32, work space.
     ends, heaviest
-        int32, shape (n, 2) and (n,), n at least twice `numbered`: receive the numbers at the ends
-        of each contracted path, and the vertex whose parent edge is the heaviest of the path.
+        int32, shape (n, 2) and (n,), with n at least twice `numbered`. Receive the numbers at the
+        ends of each contracted path, and the vertex whose parent edge is the heaviest of the path.
 
     Returns
     -------
@@ -172,10 +172,10 @@ def gather(order, parent, cut, outlets, sums, into):
     outlets
         int32, vertices, at most one per tree.
     sums
-        int64, the value of each vertex; receives the sum of what drains through it, 0 in trees
-        without an outlet.
+        int64, the value of each vertex. Receives the sum that drains through it, 0 in trees without
+        an outlet.
     into
-        int32, receives the next vertex towards the outlet: `NONE` at outlets, `UNREACHED` in trees
+        int32. Receives the next vertex towards the outlet: `NONE` at outlets, `UNREACHED` in trees
         without one.
     """
     for v in order:

@@ -1,7 +1,7 @@
-"""A block of a filled DEM: cells take averages of values over the cells that they drain to.
+"""A block of a filled DEM: the value of a cell is the average over the cells that it drains to.
 
-Arrays have two rings of cells around the block, as in `kernels`: values go from cells of the inner
-ring to those that drain into it.
+Arrays include two rings of cells around the block, as in `divided_flow.kernels`. Values pass from
+cells of the inner ring to the cells that drain into it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..divided_flow.kernels import DONE, RING, count_crossing
 from ..divided_flow.split import split
 
 UNKNOWN = np.nan
-"""The values of a cell that waits."""
+"""Stands for the values of a cell that waits."""
 
 _PART = 2.0**-BITS
 
@@ -26,32 +26,34 @@ _PART = 2.0**-BITS
 def find_donors(
     heights, codes, levels, lengths, contours, row0, how, stops, to_outlets, waiting, donors, values
 ):
-    """Count the cells that each cell of a block drains to; set the values of those that end ways.
+    """Count the cells that each cell of a block drains to; set the values at ends of flow paths.
 
     Parameters
     ----------
     heights, codes
-        Filled heights and directions, shape (rows + 4, cols + 4).
+        Filled elevations and directions, shape (rows + 4, cols + 4).
     levels
-        The heights to measure, NaN where there is none.
-    lengths, contours, row0, how
-        See `split`; the row of the raster that is the first of the block.
+        The elevations to measure, NaN for nodata.
+    lengths, contours, how
+        See `split`.
+    row0
+        The first row of the block in the raster.
     stops
-        bool: streams.
+        bool, the mask of streams.
     to_outlets
-        Whether cells that drain nowhere are streams.
+        Whether outlets count as streams.
     waiting
-        uint8: receives the counts, or `RING` or `DONE` as in `kernels`.
+        uint8. Receives the counts, or `RING` or `DONE` as in `divided_flow.kernels`.
     donors
-        uint8: receives a bit for each neighbour that drains to the cell.
+        uint8. Receives a bit for each neighbour that drains to the cell.
     values
-        float64, shape (cells, 1 or 2): receives height and distance at the ends of ways, `UNKNOWN`
+        float64, shape (cells, 1 or 2). Receives height and distance at the ends of paths, `UNKNOWN`
         at cells that wait and in the inner ring, `NODATA` elsewhere.
 
     Returns
     -------
     int
-        How many cells of the block drain.
+        The number of cells of the block that drain.
     """
     rows, cols = codes.shape
     step = ROW_STEP * cols + COL_STEP
@@ -90,19 +92,19 @@ def pass_up(
     heights, codes, levels, lengths, contours, row0, how, waiting, donors, values, begin, stack,
     crossed
 ):  # fmt: skip
-    """Find the values of all cells that wait for none.
+    """Find the values of all cells that need not wait for others.
 
     Parameters
     ----------
     waiting, donors, values
-        See `find_donors`; in the inner ring, values are `UNKNOWN` where they are not known.
+        See `find_donors`. In the inner ring, values are `UNKNOWN` if they are not known.
     begin, stack, crossed
-        See `kernels.pass_on`; values go to the blocks around this one.
+        See `divided_flow.kernels.pass_on`; what crosses to other blocks are values.
 
     Returns
     -------
     int
-        How many cells of the block are done now.
+        The number of cells of the block completed by this call.
     """
     rows, cols = codes.shape
     step = ROW_STEP * cols + COL_STEP
@@ -148,9 +150,10 @@ def pass_up(
 
 @jit
 def _average(level, at, step, lengths, row, most, parts, values):
-    """Average what a cell takes from those it drains to: from the largest part, and differences.
+    """Average the values that a cell takes from the cells it drains to.
 
-    So equal values have exactly this average.
+    Differences from the value of the largest part are averaged, so that the average of equal values
+    is exactly that value.
     """
     for column in range(values.shape[1]):
         base = _taken(level, at, at + step[most], lengths[most, row], column, values)
@@ -164,7 +167,7 @@ def _average(level, at, step, lengths, row, most, parts, values):
 
 @jit
 def _taken(level, at, to, length, column, values):
-    """A value of the cell `to` and of the step there; NaN if there is none."""
+    """Return a value of the cell `to` plus that of the step there; NaN if it has none."""
     if values[to, column] == NODATA:
         return np.nan
     if column == 1:

@@ -1,7 +1,7 @@
-"""Kernels of the proof of lines: longest paths in a block, between blocks, and what follows.
+"""Kernels of the proof of a network: longest paths in a block and between blocks, and the check.
 
-Directed edges of a block are numbered by cell and D8 neighbour. The reach of one is the length of
-the longest path that begins with it; -1 where it is not known.
+Directed edges of a block are numbered by cell and D8 neighbour. The reach of an edge is the length
+of the longest path that begins with it; -1 if it is not known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _length(units, row, k):
 
 @register_jitable
 def _beyond(reach, links, ends, v, k):
-    """The longest path from a cell that does not take its edge `k`."""
+    """Return the length of the longest path from a cell that does not begin with its edge `k`."""
     best = ends[v]
     for j in range(8):
         if j != k and links[v] >> j & 1:
@@ -32,22 +32,23 @@ def _beyond(reach, links, ends, v, k):
 
 @jit
 def reach_inside(links, units, width, ends, reach, left, stack):
-    """Compute the reach of all edges of a block whose paths do not leave it to the unknown.
+    """Compute the reach of all edges of a block, except where paths leave it over unknown edges.
 
     Parameters
     ----------
     links
-        uint8, D8 bits of each cell's edges.
+        uint8, the edges of each cell as D8 bits.
     units
-        int64 (4, rows + 1): lengths of steps E, SW, S, SE from the row above the block onwards.
+        int64, shape (4, rows + 1): lengths of steps E, SW, S, SE from the row above the block on.
     ends
-        int64: 0, or the length that stands for a kept point.
+        int64, 0, or at kept points the length that stands for them.
     reach
-        int64 (cells, 8): of edges to other blocks, what is known; receives those inside.
+        int64, shape (cells, 8): the reach of edges to other blocks, as far as known. Receives that
+        of edges inside the block.
     left
-        uint8: receives the number of edges of each cell whose reach is not known.
+        uint8. Receives the number of edges of each cell whose reach is not known.
     stack
-        int32, two for each cell.
+        int32, work space, two per cell.
     """
     height = len(links) // width
     top = 0
@@ -66,7 +67,7 @@ def reach_inside(links, units, width, ends, reach, left, stack):
         top -= 1
         u = stack[top]
         for k in range(8):
-            # A path may come from where the only unknown one leads to, or from anywhere.
+            # With one unknown edge, only paths that come over it can be computed; else all.
             if not links[u] >> k & 1 or (left[u] == 1 and reach[u, k] >= 0):
                 continue
             row, col = u // width + ROW_STEP[k], u % width + COL_STEP[k]
@@ -87,17 +88,18 @@ def outline(links, units, width, ends, reach, left, number, found):
     Parameters
     ----------
     number
-        int32 work space.
+        int32, work space.
     found
-        Four arrays. Unless empty, they receive the cells at which these paths begin, meet or end,
-        int32; the longest path from each that stays off them, int64; the nodes at both ends of
-        each path between two, int32 (n, 2); its length, and the longest paths from its first and
-        its second end that leave it on the way, int64 (n, 3).
+        Four arrays, which receive nothing if they are empty: the nodes, which are the cells where
+        these paths begin, meet or end, int32; the longest path from each node away from them,
+        int64; the nodes at both ends of each path, int32, shape (n, 2); and its length, with the
+        longest paths from its first and from its second end into its side branches, int64, shape
+        (n, 3).
 
     Returns
     -------
     int, int
-        Number of nodes, and of such paths.
+        The number of nodes, and of paths between them.
     """
     nodes, hang, chains, spans = found
     height, write = len(links) // width, len(nodes) > 0
@@ -145,21 +147,27 @@ def outline(links, units, width, ends, reach, left, number, found):
 
 @jit
 def reach_between(first, out, to, spans, hang, reach, left, stack):
-    """Compute the reach of the edges of a graph of nodes; edges 2 m and 2 m + 1 are the same path.
+    """Compute the reach of the edges of a graph; edges 2 m and 2 m + 1 are one path both ways.
 
     Parameters
     ----------
     first, out
         Where the edges of each node start in `out`, and their numbers.
     to
-        The node that each edge leads to.
+        The node at the end of each edge.
     spans
-        int64 (n, 3), see `outline`.
+        int64, shape (n, 3); see `outline`.
+    hang
+        int64, the longest path from each node away from the graph.
+    reach
+        int64. Receives the reach of each edge.
+    left, stack
+        int64, work space.
 
     Returns
     -------
     int
-        Number of edges whose reach is known; fewer than all if there is a circle.
+        The number of edges whose reach is known; fewer than all if there is a cycle.
     """
     reach[:] = -1
     top = known = 0
@@ -172,7 +180,7 @@ def reach_between(first, out, to, spans, hang, reach, left, stack):
         top -= 1
         u = stack[top]
         for i in range(first[u], first[u + 1]):
-            e = out[i] ^ 1  # comes from where out[i] leads
+            e = out[i] ^ 1  # the reverse of out[i]
             if reach[e] >= 0 or (left[u] == 1 and reach[out[i]] >= 0):
                 continue
             best = hang[u]
@@ -191,7 +199,7 @@ def reach_between(first, out, to, spans, hang, reach, left, stack):
 
 @jit
 def gather_edges(cells, steps, bits):
-    """Unite the edges of lines at each cell; the first record with an edge that is there, or -1."""
+    """Collect the edges of lines at each cell; return the first that repeats an edge, or -1."""
     bits[:] = 0
     for n in range(len(cells)):
         if bits[cells[n]] & steps[n]:
@@ -202,14 +210,14 @@ def gather_edges(cells, steps, bits):
 
 @jit
 def check_edges(links, units, width, ends, reach, least, bits):
-    """Check the edges of lines at each cell of a block: the fault and the cell; 0 and -1 if none.
+    """Check the edges of lines at each cell of a block; return fault and cell, 0 and -1 if none.
 
     Parameters
     ----------
     least
         The length that paths on both sides of an edge must have.
     bits
-        uint8, D8 bits of the edges of lines.
+        uint8, the edges of lines at each cell, as D8 bits.
     """
     for v in range(len(links)):
         if links[v] == 0 and bits[v] == 0:
@@ -232,7 +240,7 @@ def check_edges(links, units, width, ends, reach, least, bits):
                     away |= 1 << k
             if on >= least and back < least:
                 entered |= bits[v] >> k & 1 == 1
-                right |= bits[v] & 1 << k  # the cell that it comes from decides about it
+                right |= bits[v] & 1 << k  # checked at the cell that it comes from
         end = inner != 0 and inner & (inner - 1) == 0 and ends[v] == 0
         right |= inner | (away if end or entered else 0)
         if right & ~bits[v]:

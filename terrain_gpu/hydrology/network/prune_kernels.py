@@ -1,4 +1,4 @@
-"""Kernels that find which edges of a network are long enough to be kept."""
+"""Kernels that find the edges of a forest whose paths are long enough for the network."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from ..forest.block_kernels import step_length
 
 @jit
 def fold_lengths(metric, branches, code, least, hang, deep, order):
-    """Fold the dead ends of branches; count and list in `order` the cells that are not folded.
+    """Fold the dead ends of branches; list the cells that are not folded, and return their number.
 
     Parameters
     ----------
     metric
         See `block.step_length`.
+    least
+        Dead ends shorter than this are folded.
     hang
         Receives the longest path folded into each cell.
     deep
-        False; receives whether a child of a cell is not folded.
+        bool, False at first. Receives whether a cell has a child that is not folded.
+    order
+        Receives the cells that are not folded.
     """
     step = ROW_STEP * metric[1] + COL_STEP
     count = 0
@@ -42,7 +46,7 @@ def fold_lengths(metric, branches, code, least, hang, deep, order):
 
 @jit
 def contract_lengths(order, parent, along, number, numbered, hang, chain, ends, paths):
-    """As `tree.contract`, for lengths.
+    """Contract a forest as `tree.contract` does, for lengths.
 
     Parameters
     ----------
@@ -50,9 +54,9 @@ def contract_lengths(order, parent, along, number, numbered, hang, chain, ends, 
         Receives the longest path contracted into each numbered vertex.
     chain
         Work space: the vertex at the lower end of an open path, the length of the path, and the
-        longest paths into what branches off it, from its lower and from its upper end.
+        longest paths into its side branches, from its lower and from its upper end.
     ends, paths
-        Receive the numbers at the ends of each contracted path; its length and these two longest
+        Receive the numbers at the ends of each contracted path, its length, and these two longest
         paths.
     """
     low, length, from_low, from_top = chain
@@ -100,14 +104,15 @@ def reach(order, parent, along, hang, from_parent, from_child, best, second, dow
     Parameters
     ----------
     along, hang
-        Length of the edge to the parent; the longest path contracted into a vertex.
+        Length of the edge to the parent, and the longest path contracted into each vertex.
     from_parent, from_child
-        The longest path into what an edge stands for, from its upper and from its lower end; equal
-        to `along` for an ordinary edge.
+        The longest path into the side branches of a contracted edge, from its upper and from its
+        lower end; equal to `along` for an ordinary edge.
     best, second
         Work space: the two longest paths from a vertex downwards.
     down, up
-        Receive the longest path from the parent over the edge, and from the vertex over it.
+        Receive the longest path that begins with the edge from the parent to the vertex, and with
+        the edge from the vertex to the parent.
     """
     for v in order:
         best[v], second[v] = hang[v], 0
@@ -132,7 +137,7 @@ def reach(order, parent, along, hang, from_parent, from_child, best, second, dow
 
 @jit
 def keep_edges(order, parent, code, down, up, least, bits):
-    """Mark edges with long enough paths on both sides; each is marked at both of its ends."""
+    """Mark edges with long enough paths on both sides, at both ends of each edge."""
     for v in order:
         p = parent[v]
         if p >= 0 and down[v] >= least and up[v] >= least:
@@ -142,9 +147,9 @@ def keep_edges(order, parent, code, down, up, least, bits):
 
 @jit
 def extend_lines(metric, code, hang, up, least, stack, count, bits, end, out):
-    """Extend line ends along the longest paths; returns False in what is no forest.
+    """Extend line ends along the longest paths; return False if the edges are not a forest.
 
-    Where an edge outside the network has a long enough path on one side, the line is on that side.
+    If an edge outside the network has a long enough path on one side, the line is on that side.
 
     Parameters
     ----------
@@ -155,13 +160,14 @@ def extend_lines(metric, code, hang, up, least, stack, count, bits, end, out):
     up
         As in `reach`; not read where lines come from the parent.
     stack, count
-        int32, the line ends; work space.
+        int32, the line ends, and their number; `stack` is also work space.
     bits
-        The edge by which a line comes to each end; receives the edges, each at both of its ends.
+        uint8, the edge by which a line comes to each end. Receives the edges of extensions, at both
+        ends of each edge.
     end
-        int64, a number at each line end; receives it at all cells that the end is extended to.
+        int64, a number at each line end. Receives that number at all cells of the extension.
     out
-        int64, the longest path away from lines over edges to other blocks; receives the longest
+        int64, the longest path away from lines over edges to other blocks. Receives the longest
         over all edges where lines are extended.
     """
     step = ROW_STEP * metric[1] + COL_STEP

@@ -26,7 +26,7 @@ from ..common.codes import end_ways, no_code
 from ..common.flow_loops import loop_error
 from .inputs import no_channel
 from .links import DRAWN_PIECE, EACH, PIECE, Links, as_whole
-from .pieces import LESS, NO_CODE, on_circle, survey, trace
+from .pieces import LESS, NO_CODE, on_loop, survey, trace
 
 TRACE = Phase("pieces", joined="links")
 _HELD = 24 * MB
@@ -147,7 +147,7 @@ class OnChannels(Operation):
         corner, starts = np.array([r0, c0, self.grid.cols]), np.empty(r1 - r0 + 1, np.int64)
         columns = tuple(pieces[name] for name in PIECE.names if name != "sums")  # type: ignore[union-attr]
         if trace(codes, state, corner, self.units[0], columns, starts, steps) < channels:
-            row, col = divmod(int(on_circle(codes, state)), c1 - c0)
+            row, col = divmod(int(on_loop(codes, state)), c1 - c0)
             raise loop_error(self.layers[0], r0 + row, c0 + col)
         for k in range(0, count, _CHUNK):
             some = pieces[k : k + _CHUNK]

@@ -1,8 +1,8 @@
-"""Kernels that join pieces to links and order these, over tables that need not fit memory.
+"""Kernels that join pieces into links and order these, over tables that need not fit in memory.
 
-A link is known by the row of its first piece. Each kernel notes in `state` where it stopped, and
-returns whether it is done: it stops when it has touched as many pages as there is room for, see
-`store.paged`.
+A link is identified by the row of its first piece. A kernel stops once it has touched as many pages
+as fit in memory (see `store.paged`); it then stores its position in `state` and returns False. It
+returns True once it is done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...compiled import jit
 from ...store.paged import PagedTable, Pages, touch
 
 DONE = 255
-"""In `waiting`: of links that are ordered, and of pieces within a link."""
+"""The value of `waiting` for links that are ordered, and for pieces within a link."""
 
 
 class PieceColumns(NamedTuple):
@@ -53,21 +53,21 @@ class LinkColumns(NamedTuple):
 
 
 def columns_of(kind: type, table: PagedTable) -> Any:
-    """The columns of a table as a named tuple, for kernels."""
+    """Return the columns of a table as a named tuple, for kernels."""
     names = kind._fields[:-1]  # type: ignore[attr-defined]
     return kind(*(table.rows[name] for name in names), table.pages)
 
 
 @jit
 def find_piece(pieces, spans, place, cell):
-    """The row of the piece that begins at a cell of another block; -1 if there is none.
+    """Return the row of the piece that begins at a cell of another block; -1 if there is none.
 
     Parameters
     ----------
     spans
-        int64, shape (n, 2): the first row of each block, and the one after its last.
+        int64, shape (n, 2): the first row of each block, and the row after its last.
     place
-        int64: columns of the raster, side of a block, blocks in a row.
+        int64: number of columns of the raster, block size, number of blocks in a row.
     """
     row, col = cell // place[0], cell % place[0]
     block = row // place[1] * place[2] + col // place[1]
@@ -87,8 +87,8 @@ def find_piece(pieces, spans, place, cell):
 def join_pieces(pieces, links, spans, place, state):
     """Follow the pieces of each link.
 
-    `state`: the row of a link, that of a piece of it or -1, how many pieces were joined, whether
-    one leads to no piece, and how many links there are.
+    `state`: the row of a link; the row of a piece of it, or -1; the number of pieces joined;
+    whether one continues at a cell where no piece begins; and the number of links.
     """
     at, here = state[0], state[1]
     while at < len(pieces.first):
@@ -135,7 +135,10 @@ def join_pieces(pieces, links, spans, place, state):
 
 @jit
 def comes_before(links, one, other):
-    """Whether a link, of two that flow into the same, is the main one; any comes before -1."""
+    """Whether the first of two links that flow into the same link is the main one of both.
+
+    `other` may be -1, for no link.
+    """
     if other < 0:
         return True
     touch(links.pages, one)
@@ -146,19 +149,19 @@ def comes_before(links, one, other):
 
 
 LINKS, CELLS, LENGTH, HEADS, OUTLETS, HIGHEST = range(2, 8)
-"""Totals in the `state` of `order_up`; the last one is the greatest Strahler order."""
+"""Indices of totals in the `state` of `order_up`; the last is the greatest Strahler order."""
 
 
 @jit
 def order_up(links, out, state):
-    """Orders that follow from the links upstream; hands out links after all that flow into them.
+    """Find the orders that follow from upstream, and list each link after all that flow into it.
 
-    Strahler (1957): 1 at heads; one more than the greatest order that flows in, if several links
-    have it, else that. Shreve (1966): the number of heads upstream. `stem` is the main link among
-    those of the greatest Strahler order.
+    Strahler (1957): 1 at heads; elsewhere the greatest order that flows in, plus 1 if several links
+    have it. Shreve (1966): the number of heads upstream. `stem` is the main link among those of the
+    greatest Strahler order.
 
-    `state`: the row that comes next, a link whose turn it is or -1, totals, and how many were
-    handed out. Links on a circle, or below one, are not.
+    `state`: the next row; the link to process, or -1; totals; and the number of links listed in
+    `out`. Links on a loop, or downstream of one, are never listed.
     """
     start, at, count = state[0], state[1], state[-1]
     while at >= 0 or start < len(links.down):
@@ -209,14 +212,14 @@ def order_up(links, out, state):
 
 @jit
 def order_down(links, order, state):
-    """Orders that follow from the links downstream, of a chunk of links, the last one first.
+    """Find the orders that follow from downstream for a chunk of links, in reverse order.
 
-    Hack (1957), also Gravelius: 1 along main links from the outlet up to a head, and one more than
-    the link that it flows into on others. Horton (1945): the Strahler order of a link, kept along
-    `stem` up to a head. Topological: the number of links down to the outlet, itself included.
-    `waiting` counts the links that flow in again.
+    Hack (1957), also called Gravelius: 1 along main links from the outlet up to a head; on other
+    links, one more than on the link that they flow into. Horton (1945): the Strahler order of a
+    link, kept along `stem` up to a head. Topological: the number of links down to the outlet,
+    itself included. `waiting` again receives the number of links that flow in.
 
-    `state`: how many of the chunk are left.
+    `state`: the number of links of the chunk still to process.
     """
     while state[0] > 0:
         if links.pages.left[0] <= 0:
@@ -240,16 +243,19 @@ def order_down(links, order, state):
 
 @jit
 def number_links(pieces, links, spans, rows, out, state):
-    """Number the links of a row of blocks by their first cells, and hand them out in this order.
+    """Number the links of a row of blocks by their first cells, and list them in this order.
 
     Parameters
     ----------
     spans
-        int64, shape (n, 2): the rows of each block, of which the first grows.
+        int64, shape (n, 2): the table rows of each block. The first one moves up.
     rows
-        int64: the first row of the blocks, the one after their last, and columns of the raster.
+        int64: the first raster row of the blocks, the one after their last, and the number of
+        columns of the raster.
+    out
+        int64. Receives the links.
     state
-        The row and block that come next, the last number, and how many were handed out.
+        The next raster row and block, the last number given, and the number of links listed.
     """
     row, block, count = max(state[0], rows[0]), state[1], state[-1]
     while row < rows[1]:
@@ -278,9 +284,9 @@ def number_links(pieces, links, spans, rows, out, state):
 
 @jit
 def spread(pieces, links, values, state):
-    """Give all pieces of a link its value; `values` is a column of `links`.
+    """Copy the value of each link to all its pieces; `values` is a column of `links`.
 
-    `state`: the row of a link, that of a piece of it or -1, and the greatest value.
+    `state`: the row of a link; the row of a piece of it, or -1; and the greatest value.
     """
     at, here = state[0], state[1]
     while at < len(values):
@@ -310,9 +316,9 @@ def spread(pieces, links, values, state):
 
 @jit
 def first_lost(pieces, links, waiting, state):
-    """Find the first cell of a piece that is on a circle of pieces, or of a link that waits.
+    """Find the lowest cell id of a piece on a loop of pieces or, if `waiting`, of unordered links.
 
-    `state`: the row that comes next, and the id of the cell or -1.
+    `state`: the next row, and the id of the cell, or -1.
     """
     while state[0] < len(pieces.first):
         if pieces.pages.left[0] <= 0:
@@ -352,19 +358,19 @@ class Drawn(NamedTuple):
 
 @jit
 def gather(pieces, links, ends, which, found, state):
-    """Gather what is written of links.
+    """Collect the values of links that are written.
 
     Parameters
     ----------
     ends
-        float64, elevations of the first and last cells of pieces; int64, how many cells on the edge
-        drain through the last ones.
+        float64, elevations of the first and last cells of pieces; int64, the number of edge cells
+        that drain through the last cells.
     which
         int64, the links.
     found
-        `Drawn`.
+        `Drawn`. Receives the values.
     state
-        Which one comes next.
+        The index in `which` of the next link.
     """
     top, bottom, edge = ends
     while state[0] < len(which):
@@ -399,18 +405,19 @@ def gather(pieces, links, ends, which, found, state):
 
 @jit
 def list_pieces(pieces, place, which, places, counts, state):
-    """List where the steps of links lie in a file, piece by piece.
+    """List the positions of the steps of links in a file, piece by piece.
 
     Parameters
     ----------
     place
-        int64, where those of a piece lie.
+        int64, the position of the steps of each piece.
     which
         int64, the links.
     places, counts
-        int64, receive where those of each piece lie, and how many there are.
+        int64. Receive the position and the number of the steps of each piece.
     state
-        Which link comes next, a piece of it or -1, and how many pieces are listed.
+        The index in `which` of the next link; a piece of it, or -1; and the number of pieces
+        listed.
     """
     while state[0] < len(which):
         if pieces.pages.left[0] <= 0:

@@ -22,12 +22,12 @@ class StemColumns(NamedTuple):
     Attributes
     ----------
     child, sibling
-        A tributary of the link, and the next one of the same link; rows + 1, 0 for none.
+        A tributary of the link, and the next tributary of the same link, as row + 1; 0 for none.
     node
         The smallest basin of the link.
     start, end, first, last
-        Of the lowest link of a stem: where the stem lies in `LaidColumns`, and its tributaries in
-        `TributaryColumns`.
+        For the lowest link of a stem: the range of the stem in `LaidColumns`, and the range of its
+        tributaries in `TributaryColumns`.
     """
 
     child: Any
@@ -41,19 +41,19 @@ class StemColumns(NamedTuple):
 
 
 class LaidColumns(NamedTuple):
-    """The links of stems, each from its lowest one up along main links."""
+    """The links of all stems, each stem from its lowest link up along main links."""
 
     link: Any
     pages: Pages
 
 
 class TributaryColumns(NamedTuple):
-    """The tributaries of stems, from the outlet up; of one junction, the least first.
+    """The tributaries of stems, from the outlet up; those of one junction, the smallest first.
 
     Attributes
     ----------
     link, place
-        The lowest link of the tributary, and the place in `LaidColumns` that it flows into.
+        The lowest link of the tributary, and the index in `LaidColumns` of the link it flows into.
     """
 
     link: Any
@@ -62,21 +62,21 @@ class TributaryColumns(NamedTuple):
 
 
 class BasinColumns(NamedTuple):
-    """Basins: 16 times the one that each is a part of, -1 for none, and its digit."""
+    """Basins. The code is 16 times the index of the enclosing basin (or -1), plus its digit."""
 
     code: Any
     pages: Pages
 
 
 class PartColumns(NamedTuple):
-    """Parts of stems that are to be divided.
+    """Parts of stems still to be divided.
 
     Attributes
     ----------
     start, end, first, last
-        Where the part lies in `LaidColumns`, and its tributaries in `TributaryColumns`.
+        The range of the part in `LaidColumns`, and of its tributaries in `TributaryColumns`.
     basin
-        The basin that both make up, -1 for none.
+        The basin that they form, -1 for none.
     """
 
     start: Any
@@ -98,19 +98,19 @@ _KINDS = (
     (BasinColumns, 2),
     (PartColumns, 2),
 )
-"""Tables, and how many rows they have at most for each link."""
+"""The tables, and the largest number of rows in each per link."""
 BYTES = sum(_type(kind).itemsize * share for kind, share in _KINDS)
-"""Of a link, while codes are computed."""
+"""Bytes per link while codes are computed."""
 
 
 class Codes:
-    """The codes of links: digits of nested basins, the first of the largest.
+    """The codes of links: the digits of nested basins, that of the largest basin first.
 
-    A network, all that flows to one outlet, is divided at the four tributaries of its main stem
-    with the largest sums. They get the digits 2, 4, 6 and 8 from the outlet up, and what flows to
-    the main stem below, between and above them 1, 3, 5, 7 and 9. Each part with tributaries of its
-    own is divided in the same way; with fewer than four, fewer digits are used. A network of one
-    link has the code 1.
+    A network, which is everything that flows to one outlet, is divided at the four tributaries of
+    its main stem with the largest sums. These get the digits 2, 4, 6 and 8 from the outlet up. The
+    areas that drain to the main stem below, between and above them get 1, 3, 5, 7 and 9. Each part
+    that has tributaries is divided in the same way; if it has fewer than four, fewer digits are
+    used. A network of one link has the code 1.
 
     Of equal sums, the one whose last cell comes first in row-major order counts as larger.
     """
@@ -127,7 +127,7 @@ class Codes:
         paged.run(divide, links.links, self._stems, laid, tributaries, parts, self._basins, state)
 
     def of(self, links: np.ndarray) -> list[str]:
-        """The codes of some links."""
+        """Return the codes of some links."""
         size = 16 * len(links)
         while True:
             digits, ends = np.empty(size, np.uint8), np.empty(len(links), np.int64)
@@ -143,14 +143,17 @@ class Codes:
 
 @jit
 def list_tributaries(links, stems, state):
-    """List the links that flow into each but its main one; `state`: the row that comes next."""
+    """List the tributaries of each link: all that flow in but the main one.
+
+    `state`: the next row.
+    """
     while state[0] < len(stems.child):
         if links.pages.left[0] <= 0:
             return False
         at = state[0]
         state[0] += 1
         touch(links.pages, at)
-        if links.topological[at] == 0 or links.down[at] < 0:  # no link, or an outlet
+        if links.topological[at] == 0 or links.down[at] < 0:  # not a link, or an outlet
             continue
         to = links.down[at]
         touch(links.pages, to)
@@ -166,8 +169,8 @@ def list_tributaries(links, stems, state):
 def lay_stems(links, stems, laid, tributaries, state):
     """List the links and tributaries of each stem, from its lowest link up along main links.
 
-    `state`: the row of a lowest link, the link of its stem that comes next or -1, and how many
-    links and tributaries are listed.
+    `state`: the row of a lowest link; the next link of its stem, or -1; and the numbers of links
+    and tributaries listed.
     """
     at, here, place, count = state
     while at < len(stems.child):
@@ -227,11 +230,11 @@ def add_basin(basins, count, basin, digit):
 
 @jit
 def divide(links, stems, laid, tributaries, parts, basins, state):
-    """Divide networks into basins and these into smaller ones.
+    """Divide networks into basins, and these into smaller ones.
 
-    `state`: the row of an outlet that comes next, how many parts are to be divided, how many basins
-    there are; what is being done, with which part and basin; which link or tributary of it comes
-    next; and how many tributaries are chosen, and which.
+    `state`: [0] the row of the next outlet, [1] the number of parts still to be divided, [2] the
+    number of basins, [3] the step in progress, [4:8] its part, [8] its basin, [9] the next link or
+    tributary of the part, [10] the number of chosen tributaries, [11:15] these tributaries.
     """
     chosen = state[11:15]
     while True:
@@ -282,7 +285,7 @@ def divide(links, stems, laid, tributaries, parts, basins, state):
 
 @jit
 def choose(links, tributaries, state, chosen):
-    """Keep a tributary if it is one of the four largest so far, which are in order."""
+    """Keep a tributary if it is among the four largest so far; they stay in order."""
     one = state[9]
     touch(tributaries.pages, one)
     link = tributaries.link[one]
@@ -305,7 +308,7 @@ def choose(links, tributaries, state, chosen):
 
 @jit
 def split(stems, tributaries, parts, basins, state, chosen):
-    """Divide a part of a stem at the tributaries that are chosen."""
+    """Divide a part of a stem at the chosen tributaries."""
     start, end, first, last = state[4], state[5], state[6], state[7]
     depth, count, basin, digit = state[1], state[2], state[8], 1
     for j in range(state[10]):
@@ -332,10 +335,10 @@ def split(stems, tributaries, parts, basins, state, chosen):
 
 @jit
 def spell(stems, basins, which, digits, ends, state):
-    """Write the digits of links as text, each code from its last digit, one behind the other.
+    """Write the codes of links as text, each code from its last digit on, concatenated.
 
-    `state`: which link comes next, a basin of it or -1, and how many digits there are; they are
-    counted beyond the size of `digits`, too.
+    `state`: the next link; a basin of it, or -1; and the number of digits, which counts on beyond
+    the size of `digits`.
     """
     while state[0] < len(which):
         if stems.pages.left[0] <= 0:

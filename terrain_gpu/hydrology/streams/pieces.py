@@ -1,10 +1,11 @@
 """Channels within a block: pieces of links, each a run of cells without a junction inside.
 
-A *link* begins at a head, into which no channel flows, or at a junction, into which several do. It
-ends at the next junction or at an outlet. A block cuts links into pieces, which also begin where
-a link enters the block.
+A *link* begins at a head, where no channel flows in, or at a junction, where several do. It ends at
+the next junction or at an outlet. Blocks cut links into pieces, which also begin where a link
+enters the block.
 
-Arrays of `codes` and `sums` have one ring around the block; `state` is flat, for its own cells.
+`codes` and `sums` have a margin of one cell around the block; `state` is flat, for the cells of the
+block only.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from ...grid.neighbours import COL_STEP, EDGE_OF, ROW_STEP
 
 NOWHERE = 255
 INFLOWS, ENTERED, CHANNEL = 15, 16, 32
-"""Of a state: channels that flow in, whether one comes from outside, and whether it is one."""
+"""Bits of a state: the number of inflowing channels; one comes from outside; the cell is a channel.
+"""
 
 NO_CODE, LESS = 1, 2
-"""Faults: a code that is none; a cell with a lesser sum than one that flows into it."""
+"""Faults: not a D8 code; a cell with a smaller sum than one that flows into it."""
 
 
 @jit
 def step_of(code):
-    """Number of the neighbour of a D8 code; -1 where it is none."""
+    """Return the number of the neighbour for a D8 code; -1 if it is not a direction."""
     for k in range(8):
         if code == 1 << k:
             return k
@@ -33,14 +35,14 @@ def step_of(code):
 
 @jit
 def survey(codes, sums, least, state):
-    """Mark channels, and count what flows into them.
+    """Mark channel cells, and count the channels that flow into them.
 
     Returns
     -------
     fault, row, col
         0, or the first fault and its cell in the block.
     channels, pieces
-        How many cells and pieces of channels there are.
+        The number of channel cells and of pieces.
     largest
         The largest sum of a cell that drains.
     """
@@ -96,22 +98,21 @@ def trace(codes, state, corner, units, found, starts, steps):
     Parameters
     ----------
     corner
-        First row and column of the block, columns of the raster.
+        First row and column of the block, and number of columns of the raster.
     units
-        int64, shape (4, rows of the raster): lengths of steps, see `lengths.step_lengths`.
+        int64, shape (4, rows of the raster): step lengths, see `lengths.step_lengths`.
     found
-        Columns of `links.PIECE` but `sums`, of which `begins` is the last one; they receive the
-        pieces.
+        The columns of `links.PIECE` except `sums`. They receive the pieces.
     starts
-        int64, shape (rows + 1,): receives the number of pieces that begin before each row.
+        int64, shape (rows + 1,). Receives the number of pieces that begin before each row.
     steps
-        uint8; unless empty, receives the neighbour that each cell of each piece flows into, 8 at
-        outlets.
+        uint8. Unless empty, receives the number of the neighbour that each cell of each piece flows
+        into, 8 at outlets.
 
     Returns
     -------
     int
-        Number of cells on pieces.
+        The number of cells on pieces.
     """
     first, last, following, lengths, cells, begins = found
     rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
@@ -163,8 +164,11 @@ def trace(codes, state, corner, units, found, starts, steps):
 
 
 @jit
-def on_circle(codes, state):
-    """A channel cell of the block on no piece, which the pieces are cleared from; -1 if none."""
+def on_loop(codes, state):
+    """Return a channel cell of the block that is on no piece, -1 if there is none.
+
+    Clears the cells of pieces in `state`.
+    """
     rows, cols = codes.shape[0] - 2, codes.shape[1] - 2
     for start in range(rows * cols):
         at = start
@@ -190,11 +194,11 @@ def paint(codes, starts, values, out):
     Parameters
     ----------
     starts
-        int64, the cells of the block at which pieces begin.
+        int64, the cells of the block where pieces begin.
     values
-        Of the pieces, not 0.
+        The value of each piece, not 0.
     out
-        Shape (rows, cols), receives the values.
+        Shape (rows, cols). Receives the values.
     """
     rows, cols = out.shape
     out[:] = 0

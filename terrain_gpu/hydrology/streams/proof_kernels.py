@@ -1,6 +1,6 @@
-"""The local rule of orders of channels, and their reaches in a block, as proofs look at them.
+"""The local rule for orders of channels, and their reaches in a block, for proofs.
 
-A reach is what a block has of a link; one begins where a link does, and where a link comes in.
+A reach is the part of a link in one block. It begins where a link begins or enters the block.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from ..common.code_values import NOWHERE
 
 FAULTS = (
     "",
-    "is that of a cell that is no channel",
-    "is not that of the channels that flow in",
-    "is not that of a head",
-    "is not that of an outlet",
-    "is not that of a channel that flows in",
-    "leads to no cell through which more drains",
+    "is on a cell that is not a channel",
+    "does not follow from the channels that flow in",
+    "is wrong for a head",
+    "is wrong for an outlet",
+    "does not follow from the channel downstream",
+    "leads to a cell through which no more drains",
     "is not a D8 code",
 )
 OF_SUMS = 6
-"""Faults from here on are of directions and sums."""
+"""Faults from this number on concern directions and sums."""
 STRAHLER, SHREVE, HACK, TOPOLOGICAL, LINK, HORTON = range(6)
 
 _ROW_MAJOR = np.array([5, 6, 7, 4, 0, 3, 2, 1])
@@ -36,20 +36,20 @@ def check_orders(codes, sums, found, least, strict, rule, begins, counts):
     Parameters
     ----------
     codes, sums, found
-        Directions, sums and orders, with one ring.
+        Directions, sums and orders, with a margin of one cell.
     strict
         Whether sums must grow along every step; otherwise they may also be equal.
     rule
-        Which order.
+        The number of the order's rule.
     begins
-        bool, shape (rows, cols): receives where links begin.
+        bool, shape (rows, cols). Receives the mask of cells where links begin.
     counts
-        int64, (4,): receives the numbers of channel cells, links, heads and outlets.
+        int64, shape (4,). Receives the numbers of channel cells, links, heads and outlets.
 
     Returns
     -------
     fault, row, col
-        Which of `FAULTS`, and the cell in the block.
+        Index in `FAULTS`, and the cell in the block.
     """
     rows, cols = begins.shape
     counts[:] = 0
@@ -115,12 +115,12 @@ def check_orders(codes, sums, found, least, strict, rule, begins, counts):
 
 
 NO_CHANNEL, INNER, ENTERED, BEGINS = range(4)
-"""States of cells: on no channel; within a reach; a link comes into the block; a link begins."""
+"""States of cells: not a channel; within a reach; a link enters the block; a link begins."""
 
 
 @jit
 def next_cell(codes, row, col):
-    """The cell that a cell drains to, in a block with one ring; itself at outlets."""
+    """Return the cell that a cell drains to; an outlet itself."""
     for k in range(8):
         if codes[row, col] == 1 << k:
             r, c = row + ROW_STEP[k], col + COL_STEP[k]
@@ -131,14 +131,14 @@ def next_cell(codes, row, col):
 
 @jit
 def find_reaches(codes, sums, least, state):
-    """Tell where links begin and come into a block.
+    """Find the cells where links begin or enter a block.
 
     Parameters
     ----------
     codes, sums
-        With one ring.
+        Directions and sums, with a margin of one cell.
     state
-        uint8, shape (rows, cols), receives the state of each cell.
+        uint8, shape (rows, cols). Receives the state of each cell.
     """
     rows, cols = state.shape
     for row in range(1, rows + 1):
@@ -163,14 +163,15 @@ def follow_reaches(codes, state, corner, first, last, after):
     Parameters
     ----------
     codes
-        With one ring.
+        Directions, with a margin of one cell.
     state
-        See `find_reaches`; the inner cells of reaches become `NO_CHANNEL`; any that are left are
-        on circles.
+        See `find_reaches`. The inner cells of reaches become `NO_CHANNEL`; inner cells that remain
+        are on loops.
     corner
-        First row and column of the block, columns of the raster.
+        First row and column of the block, and number of columns of the raster.
     first, last, after
-        int64, receive the ids of the first and last cell, and of the one after it; -1 at outlets.
+        int64. Receive the ids of the first cell, the last cell, and the one after it, -1 at
+        outlets.
     """
     rows, cols = state.shape
     count = 0
@@ -197,15 +198,16 @@ def follow_reaches(codes, state, corner, first, last, after):
 
 
 FIRST, END, BEFORE = 16, 32, 64
-"""Marks of a step: of the first cell of a line; of the last one, and the one before, of several."""
+"""Marks of a step: the first cell of a line; its last cell, and the one before that, unless it has
+only one."""
 LINE_FAULTS = (
     "",
-    "takes a cell that is on no channel",
+    "has a cell that is not on a channel",
     "does not follow the directions",
-    "ends where no link does",
-    "begins where no link does",
-    "a link begins between its ends",
-    "takes a cell of another line",
+    "ends where no link ends",
+    "begins where no link begins",
+    "passes a cell where a link begins",
+    "has a cell of another line",
 )
 
 
@@ -216,21 +218,21 @@ def check_steps(codes, state, cells, steps, own, taken):
     Parameters
     ----------
     codes
-        With one ring.
+        Directions, with a margin of one cell.
     state
         See `find_reaches`.
     cells, steps
-        Of the cells of lines: where they are in the block, and the neighbour to which the line goes
-        on, 8 if none, with its marks.
+        For each cell of the lines, its index in the block, and the number of the neighbour where
+        the line continues (8 if it does not), with its marks.
     own
-        bool, receives whether a cell belongs to the link of the line.
+        bool. Receives whether each cell belongs to the link of its line.
     taken
-        bool, shape (rows, cols), whether a cell belongs to a line; receives those of these.
+        bool, shape (rows, cols), whether each cell belongs to a line. The given cells are added.
 
     Returns
     -------
     int, int
-        Which of `LINE_FAULTS`, and which of `cells`.
+        Index in `LINE_FAULTS`, and index in `cells`.
     """
     cols = state.shape[1]
     for k in range(len(cells)):

@@ -1,7 +1,7 @@
-"""Orders and codes of links as proofs find them, see `proof_links`.
+"""Orders and codes of links, computed for proofs; see `proof_links`.
 
-Kernels count the pages that they touch, and return False when there is no room for more, see
-`store.paged`; the first elements of `state` tell where they stopped.
+A kernel counts the pages that it touches, and returns False if no more fit in memory (see
+`store.paged`); it then stores its position in the first elements of `state`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ...store.paged import Pages, touch
 from .proof_kernels import BEFORE, FIRST
 
 DONE = np.uint8(255)
-"""`waiting` of links whose turn has come."""
+"""The value of `waiting` for links that have been processed."""
 LAST = 128
-"""Mark of a cell at which a line ends that leads to no other link."""
+"""Marks the last cell of a line that does not continue in another link."""
 
 
 class ProvenLinks(NamedTuple):
@@ -53,16 +53,16 @@ class ProvenLinks(NamedTuple):
 
 
 class ProvenTributaries(NamedTuple):
-    """The tributaries of stems, those of a stem one behind the other, and then the largest first.
+    """The tributaries of stems; those of one stem are contiguous, once sorted the largest first.
 
     Attributes
     ----------
     link
-        The lowest link.
+        The lowest link of the tributary.
     place
-        Of the link that it flows into, on the stem.
+        The position on the stem of the link that it flows into.
     sums, last
-        Of `link`.
+        The values of `link`.
     """
 
     link: Any
@@ -81,7 +81,8 @@ class ProvenParts(NamedTuple):
         Shapes (n, 4) and (n, 5): the tributaries at which a part is divided, from the outlet up,
         and the parts below, between and above these; -1 for none.
     up
-        8 times the part that it is one of, and which; -1 for a whole stem.
+        8 times the part that contains it, plus its index among the inner parts; -1 for a whole
+        stem.
     """
 
     chosen: Any
@@ -92,13 +93,15 @@ class ProvenParts(NamedTuple):
 
 @jit
 def mark_ends(links, lines, marks, sums, edge, heights, state):
-    """Keep what is found at the ends of lines; `state`: which of these cells comes next.
+    """Store the values at the ends of lines.
 
     Parameters
     ----------
     lines, marks, sums, edge, heights
-        Of such cells: the line, `FIRST`, `BEFORE` and `LAST`, what drains through it as int64, how
-        many cells on the edge do, and its elevation.
+        For each cell at an end: its line; the marks `FIRST`, `BEFORE` and `LAST`; what drains
+        through it, as int64; the number of edge cells that do; and its elevation.
+    state
+        The next of these cells.
     """
     while state[0] < len(lines):
         if links.pages.left[0] <= 0:
@@ -119,9 +122,9 @@ def mark_ends(links, lines, marks, sums, edge, heights, state):
 
 @jit
 def join_links(links, state):
-    """Find the link that begins where each ends.
+    """Find, for each link, the link that begins where it ends.
 
-    `state`: the next link, and one that ends where none begins, or -1.
+    `state`: the next link, and a link that ends where none begins, or -1.
     """
     while state[0] < len(links.end):
         if links.pages.left[0] <= 0:
@@ -152,13 +155,13 @@ def join_links(links, state):
 
 @jit
 def larger(one, other):
-    """Whether a sum and its cell are larger than another; of equal sums, the first cell's is."""
+    """Whether the first of two pairs of sum and cell is larger; on a tie, the smaller cell wins."""
     return one[0] > other[0] or (one[0] == other[0] and one[1] < other[1])
 
 
 @jit
 def _exceeds(links, one, other):
-    """Whether a link is larger than another; any is than -1."""
+    """Whether a link is larger than another; `other` may be -1, for no link."""
     if other < 0:
         return True
     touch(links.pages, other)
@@ -167,10 +170,10 @@ def _exceeds(links, one, other):
 
 @jit
 def climb_links(links, out, state):
-    """Find Strahler and Shreve orders, and which links go on; hands out each after what flows in.
+    """Find Strahler and Shreve orders, and the main links; list links after all that flow in.
 
-    `state`: the next link, one whose turn it may be or -1, and how many were handed out. Links on a
-    circle, or below one, are not.
+    `state`: the next link; a link that may be ready, or -1; and the number of links listed. Links
+    on a loop, or downstream of one, are never listed.
     """
     start, at, count = state
     while at >= 0 or start < len(links.down):
@@ -183,7 +186,7 @@ def climb_links(links, out, state):
         if links.waiting[at] != 0:
             at = -1
             continue
-        # So far, the greatest order that flows in, and how many have it.
+        # `strahler` and `several` hold the greatest order that flows in, and how many have it.
         links.strahler[at] += links.several[at] != 1
         links.shreve[at] += links.inflows[at] == 0
         links.waiting[at] = DONE
@@ -209,7 +212,7 @@ def climb_links(links, out, state):
 
 @jit
 def first_waiting(links, state):
-    """Find the first link whose turn never came; `state`: the next one."""
+    """Find the first link that was never processed; `state`: the next link."""
     while state[0] < len(links.down):
         if links.pages.left[0] <= 0:
             return False
@@ -222,10 +225,10 @@ def first_waiting(links, state):
 
 @jit
 def descend_links(links, order, state):
-    """Find what follows from the way down, of a chunk of links, the last one first.
+    """Find the values that follow from downstream for a chunk of links, in reverse order.
 
-    Also counts the tributaries of stems. A stem is known by its lowest link, and places on it count
-    up from there. `state`: how many of the chunk are left.
+    Also counts the tributaries of stems. A stem is identified by its lowest link, and positions on
+    it count up from there. `state`: the number of links of the chunk still to process.
     """
     while state[0] > 0:
         if links.pages.left[0] <= 0:
@@ -254,7 +257,10 @@ def descend_links(links, order, state):
 
 @jit
 def place_tributaries(links, state):
-    """Find where the tributaries of each stem end; `state`: the next link, and all so far."""
+    """Find where the list of tributaries of each stem ends.
+
+    `state`: the next link, and the number of tributaries so far.
+    """
     while state[0] < len(links.down):
         if links.pages.left[0] <= 0:
             return False
@@ -267,7 +273,7 @@ def place_tributaries(links, state):
 
 @jit
 def list_tributaries(links, tributaries, state):
-    """List the tributaries of stems, each from its end, which becomes its start.
+    """List the tributaries of stems, each list from its end, so that `start` becomes its start.
 
     `state`: the next link.
     """
@@ -307,7 +313,7 @@ def _swap(tributaries, a, b):
 
 @jit
 def _sift(tributaries, start, at, count):
-    """Move a tributary down a heap whose first one is the least."""
+    """Move a tributary down a heap whose first element is the smallest."""
     while 2 * at + 1 < count:
         least, own = start + 2 * at + 1, start + at
         touch(tributaries.pages, own)
@@ -325,9 +331,9 @@ def _sift(tributaries, start, at, count):
 
 @jit
 def sort_tributaries(links, tributaries, state):
-    """Sort the tributaries of each stem by a heap, the largest first.
+    """Heap-sort the tributaries of each stem, the largest first.
 
-    `state`: the next stem, and how many steps of its sort are done.
+    `state`: the next stem, and the number of steps of its sort that are done.
     """
     while state[0] < len(links.down):
         if links.pages.left[0] <= 0:
@@ -353,7 +359,7 @@ def sort_tributaries(links, tributaries, state):
 
 @jit
 def _below(tributaries, one, other):
-    """Whether a tributary comes before another, from the outlet up; of a junction, the least."""
+    """Whether a tributary comes before another: from the outlet up, at a junction the smaller."""
     touch(tributaries.pages, one)
     touch(tributaries.pages, other)
     if tributaries.place[one] != tributaries.place[other]:
@@ -373,8 +379,8 @@ def _add_part(parts, at, up):
 def divide_stems(links, tributaries, parts, state):
     """Put the tributaries of each stem, the largest first, into the tree of its parts.
 
-    `state`: the next stem, which of its tributaries, the part that this has reached or -1, and how
-    many parts there are.
+    `state`: the next stem; the index of its next tributary; the part that this has reached, or -1;
+    and the number of parts.
     """
     while state[0] < len(links.down):
         if links.pages.left[0] <= 0:
@@ -426,16 +432,17 @@ _DOWN, _UP, _LEAVE = 1, 2, 3
 
 @jit
 def spell_codes(links, tributaries, parts, digits, ends, state):
-    """Write the codes of links as text, each from its last digit, one behind the other.
+    """Write the codes of links as text, each code from its last digit on, concatenated.
 
     Parameters
     ----------
     ends
-        int64, receives where the code of each link ends.
+        int64. Receives where the code of each link ends.
     state
-        The next link, less the first one; what comes next: 0, to begin with it, `_DOWN` into a
-        part, `_UP` out of it, or to `_LEAVE` the stem; the part; the lowest link of the stem; how
-        many digits there are, counted beyond the size of `digits`, too; and the first link.
+        The index of the next link, counted from the first one; the next action: 0 to start with it,
+        `_DOWN` into a part, `_UP` out of it, or `_LEAVE` for leaving the stem; the part; the lowest
+        link of the stem; the number of digits, which counts on beyond the size of `digits`; and the
+        first link.
     """
     while state[0] < len(ends):
         if links.pages.left[0] <= 0:

@@ -1,7 +1,7 @@
-"""Horton orders of reaches as their proof finds them, see `proof_reaches`.
+"""Horton orders of reaches, computed for proofs; see `proof_reaches`.
 
-Kernels count the pages that they touch, and return False when there is no room for more, see
-`store.paged`; the first elements of `state` tell where they stopped.
+A kernel counts the pages that it touches, and returns False if no more fit in memory (see
+`store.paged`); it then stores its position in the first elements of `state`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...compiled import jit
 from ...store.paged import Pages, touch
 
 DONE = np.uint8(255)
-"""`waiting` of reaches whose turn has come."""
+"""The value of `waiting` for reaches that have been processed."""
 
 
 class ReachColumns(NamedTuple):
@@ -41,12 +41,13 @@ def join_reaches(reaches, spans, place, state):
     Parameters
     ----------
     spans
-        int64, shape (n, 2): the first row of each block, and the one after its last. Rows of a
+        int64, shape (n, 2): the first row of each block, and the row after its last. Rows of a
         block are sorted by their first cells.
     place
-        int64: columns of the raster, side of a block, blocks in a row.
+        int64: number of columns of the raster, block size, number of blocks in a row.
     state
-        The next row, and whether a reach goes on where none begins: then codes have changed.
+        The next row, and whether a reach continues at a cell where none begins, which means that
+        the directions have changed.
     """
     while state[0] < len(reaches.to):
         if reaches.pages.left[0] <= 0:
@@ -79,7 +80,10 @@ def join_reaches(reaches, spans, place, state):
 
 @jit
 def _exceeds(reaches, one, other):
-    """Whether a reach, of two that flow into the same, is on its stream; any is rather than -1."""
+    """Whether the first of two reaches that flow into the same reach is of the same Horton stream.
+
+    `other` may be -1, for no reach.
+    """
     if other < 0 or reaches.strahler[one] != reaches.strahler[other]:
         return other < 0 or reaches.strahler[one] > reaches.strahler[other]
     if reaches.sums[one] != reaches.sums[other]:
@@ -89,10 +93,10 @@ def _exceeds(reaches, one, other):
 
 @jit
 def climb_reaches(reaches, out, state):
-    """Find Strahler orders and streams; hands out reaches after all that flow into them.
+    """Find Strahler orders and streams; list reaches after all that flow into them.
 
-    `state`: the next row, a reach whose turn it may be or -1, and how many were handed out.
-    Reaches on a circle are not.
+    `state`: the next row; a reach that may be ready, or -1; and the number of reaches listed.
+    Reaches on a loop, or downstream of one, are never listed.
     """
     start, at, count = state
     while at >= 0 or start < len(reaches.to):
@@ -105,7 +109,7 @@ def climb_reaches(reaches, out, state):
         if reaches.waiting[at] != 0:
             at = -1
             continue
-        # So far, the greatest order that flows in, and how many have it.
+        # `strahler` and `several` hold the greatest order that flows in, and how many have it.
         reaches.strahler[at] += reaches.several[at] != 1
         reaches.waiting[at] = DONE
         out[count] = at
@@ -129,10 +133,10 @@ def climb_reaches(reaches, out, state):
 
 @jit
 def compare_reaches(reaches, order, state):
-    """Find Horton orders of a chunk of reaches, the last one first, and compare them.
+    """Find the Horton orders of a chunk of reaches, in reverse order, and compare them.
 
-    `state`: how many of the chunk are left; the first cell of the first link whose order is wrong,
-    or a greater number than any cell; its order, and the right one.
+    `state`: the number of reaches of the chunk still to process; the first cell of the first link
+    whose order is wrong, or a number greater than any cell id; its order; and the right order.
     """
     while state[0] > 0:
         if reaches.pages.left[0] <= 0:
@@ -153,7 +157,7 @@ def compare_reaches(reaches, order, state):
 
 @jit
 def first_waiting(reaches, state):
-    """Find the first of the cells of reaches whose turn never came.
+    """Find the lowest first cell of the reaches that were never processed.
 
     `state`: the next row, and that cell.
     """

@@ -1,4 +1,4 @@
-"""Indices of terrain of a block."""
+"""Terrain indices of a block."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NODATA = np.float32(NODATA)
 
 @jit
 def indices(slopes, absent, sums, per_width, least_tangent, twi, spi, ls):
-    """Compute the indices of a block; arrays without cells are those that are not asked for.
+    """Compute the indices of a block. Pass empty arrays for indices that are not needed.
 
     Parameters
     ----------
     per_width, least_tangent
-        See `IndexRule`; of the rows of the block.
+        See `IndexRule`; `per_width` for the rows of the block.
     """
     for r in range(slopes.shape[0]):
         for c in range(slopes.shape[1]):

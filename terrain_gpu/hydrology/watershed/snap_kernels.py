@@ -1,4 +1,4 @@
-"""The kernel that looks for the cell that a pour point snaps to."""
+"""The kernel that finds the cell to which a pour point snaps."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from ...compiled import jit
 
 @jit
 def improve(data, expected, good, corner, points, here, radius, steps, best, away, cells):
-    """Look for larger sums around some points in a piece of the raster.
+    """Look for better sums around some points in a piece of the raster.
 
     Parameters
     ----------
     data, expected, good
-        The sums of the piece, those that points expect or None, and which cells have one.
+        The sums of the piece; the expected sum of each point, or None; and the mask of valid sums.
     corner
-        int64: first row and column of the piece, columns of the raster.
-    here
-        Numbers of the points.
+        int64: first row and column of the piece, and number of columns of the raster.
+    points, here
+        Rows and columns of all points; indices of those to look at.
+    radius
+        The largest distance.
     steps
-        Lengths of steps in each row, across and down; float64, shape (2, rows).
+        float64, shape (2, rows): step lengths in each row, across and down.
     best, away, cells
-        Of each point: the largest sum, or the least difference, negative; the distance of its cell;
-        and its id, -1 for none.
+        For each point, updated: the largest sum, or minus the smallest difference from the expected
+        one; the distance of its cell; and the id of the cell, -1 for none.
     """
     row0, col0, width = corner
     across, down = steps
