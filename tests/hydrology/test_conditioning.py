@@ -183,7 +183,7 @@ def test_layers_of_other_settings_are_replaced_only_when_asked(store, capsys):
         ("flow-direction s.zarr --depressions breach --max-depth inf", "--max-depth inf: give a"),
         ("flow-direction s.zarr --burn no.gpkg --burn-depth 2", "--burn: no.gpkg: no such file"),
         ("flow-direction s.zarr --burn r.geojson --burn-depth -2", "--burn-depth -2.0: give a"),
-        ("flow-direction s.zarr --burn r.geojson --burn-depth 2.5", "--burn-depth 2.5: the hei"),
+        ("flow-direction s.zarr --burn r.geojson --burn-depth 2.5", "--burn-depth 2.5: the ele"),
         ("flow-direction s.zarr --depressions breach --outlets no.gpkg", "--outlets: no.gpkg: no "),
         ("burn s.zarr --streams r.geojson --depth 0", "--depth 0.0: give a height above 0"),
         ("breach s.zarr --max-depth nan", "--max-depth nan: give a height above 0"),
