@@ -206,14 +206,14 @@ def _arcs(xp: Any, sources: Any, root: int) -> Any:
     sources = sources[order]
     new = xp.concatenate((xp.ones(1, bool), sources[1:] != sources[:-1]))
     firsts = order[xp.flatnonzero(new)]
-    tour = xp.empty_like(order)
-    tour[order[:-1]] = xp.where(new[1:], firsts[xp.cumsum(new) - 1][:-1], order[1:])
-    tour[order[-1]] = firsts[-1]
+    circle = xp.empty_like(order)
+    circle[order[:-1]] = xp.where(new[1:], firsts[xp.cumsum(new) - 1][:-1], order[1:])
+    circle[order[-1]] = firsts[-1]
     last = int(xp.searchsorted(sources, xp.asarray([root]), "right")[0]) - 1
     if last < 0 or int(sources[last]) != root:
         raise NotLists
     half = count // 2
-    arcs = xp.concatenate((tour[half:], tour[:half]))
+    arcs = xp.concatenate((circle[half:], circle[:half]))
     final = (int(order[last]) + half) % count
     arcs[final] = final
     return arcs
