@@ -32,7 +32,7 @@ from .forecast_tasks import (
     Plan,
     crowded,
 )
-from .plan import COMMANDS
+from .purposes import COMMANDS
 
 
 class Pass(NamedTuple):

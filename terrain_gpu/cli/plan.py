@@ -31,36 +31,13 @@ from ..tools import TOOLS, tool_of
 from . import options
 from .path_forms import CostType, name_frictions
 from .plan_paths import PlannedPaths
+from .purposes import COMMANDS, PURPOSES, UNPLANNED
 
 if TYPE_CHECKING:
     from ..engine.plan import StreamPlan
     from .forecast_tasks import Plan
 
 MOST_WORKERS = 10**6
-COMMANDS = {
-    "convert": "convert-dataset",
-    "mst": "compute-mst",
-    "sssp": "compute-sssp",
-    "index": "build-index",
-    "components": "label-components",
-}
-"""The commands of purposes that are not called like these."""
-
-_PURPOSES = {command: purpose for purpose, command in COMMANDS.items()}
-PURPOSES = (
-    "convert",
-    "export",
-    "sssp",
-    "least-cost-network",
-    *(_PURPOSES.get(command, command) for command in TOOLS),
-)
-
-UNPLANNED = {
-    "overviews": "it reads each layer once, and writes a third of its cells",
-    "query-index": "it reads as much of the index as --memory-limit allows",
-}
-"""Commands without a plan, and why."""
-
 PATHS = "sssp", "cost-matrix", "least-cost-network", "index", "corridor"
 """What takes a cost; a corridor, if it is one between places."""
 

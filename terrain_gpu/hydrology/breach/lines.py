@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,9 @@ from ...io.features import Feature, Fields, library_bytes
 from ...io.lines import tell_without_crs
 from ...plurals import counted
 from ..forest.features import write_lines
+from .base import BreachState, PitSearch, compile_kernels
 from .kernels import new_search, trace_way
 from .kinds import PIT
-from .operation import BreachedHeights, BreachState, compile_kernels
 from .pits import BlockFiles
 
 LAYER = "breach_lines"
@@ -61,11 +60,10 @@ _WRITING = 40 * MB
 
 
 @dataclass(frozen=True)
-class BreachLines(BreachedHeights):
+class BreachLines(PitSearch):
     """The operation."""
 
     mark = ""
-    after = None
     proof_passes = 0
     solved_by_workers = False
 
@@ -81,10 +79,10 @@ class BreachLines(BreachedHeights):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        return (*super().phases[:-1], _WAYS)
+        return (*super().phases, _WAYS)
 
     @property
-    def outputs(self) -> tuple[OutputFile, ...]:  # type: ignore[override]
+    def outputs(self) -> tuple[OutputFile, ...]:
         return (OutputFile(self.path),)
 
     @property
@@ -113,9 +111,6 @@ class BreachLines(BreachedHeights):
             tell_without_crs(self.path, self.grid)
             totals = write_lines(writer.part, state.batches(), self.grid, LAYER, FIELDS)
             return {**totals, "length": state.length * self.lengths[1]}
-
-    def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
-        return known
 
     def solve(
         self,
