@@ -247,7 +247,7 @@ def interrupt_at(share):
     def interrupt(cells, total):
         try:
             stop(cells, total)
-        except Exception:
+        except Stop:
             raise KeyboardInterrupt from None
 
     return interrupt

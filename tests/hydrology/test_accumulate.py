@@ -246,8 +246,8 @@ def test_refusals(store, tmp_path):
             accumulate(store, overwrite=True, **names)
     shortest_paths(store, [(0, 0)], backlink=True)
     for names, message in (
-        ({"into": "distance"}, "'distance' does not hold sums that this program"),
-        ({"directions": "backlink"}, "'backlink' does not hold drainage directions that"),
+        ({"into": "distance"}, "'distance' does not hold results of accumulate that this program"),
+        ({"directions": "backlink"}, "'backlink' does not hold results of accumulate that"),
     ):
         with pytest.raises(InputError, match=message):
             accumulate(store, overwrite=True, **names)

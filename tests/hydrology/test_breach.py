@@ -113,9 +113,9 @@ def test_nothing_is_left_to_fill(folders, z, block):
         store = make_store(folder / "s.zarr", z, nodata, block)
         lowered = whole(breach(store, max_distance=max(z.shape)).layers["breached"])
         minimum_spanning_tree(store, weight="flow", layer="breached", backend="cpu")
-        flow_direction(store, verify=True)
+        flow_direction(store, layer="breached", verify=True)
         assert same(whole(fill(store, verify=True).layers["filled"]), lowered)
-        flow_direction(store, flats="gradient", into="gradient", verify=True)
+        flow_direction(store, flats="gradient", layer="breached", into="gradient", verify=True)
 
 
 def test_a_reach_beyond_the_raster_takes_no_memory():

@@ -187,7 +187,7 @@ def test_water_follows_the_stream(tmp_path):
     stream = [(k, k) for k in range(5, 60)] + [(k, k - 1) for k in range(6, 60)]
     burn(store, stream, depth=500)
     minimum_spanning_tree(store, weight="flow", layer="burned", backend="cpu")
-    codes = whole(flow_direction(store, verify=True).layers["flow_direction"])
+    codes = whole(flow_direction(store, layer="burned", verify=True).layers["flow_direction"])
     assert {int(codes[k, k]) for k in range(6, 59)} <= {1, 2, 4, 8, 16, 32, 64, 128}
     cells = set(stream)
     for cell in stream:

@@ -261,7 +261,7 @@ def test_depressions_that_cannot_be(dem, tmp_path, capsys):
     assert call("depressions s.zarr --into elevation --overwrite") == 2
     store_of_codes("s.zarr", np.zeros(dem.shape, np.uint8), grid=TileStore.open("s.zarr").grid)
     with pytest.raises(StoreError, match="codes: not made by flow-direction; depressions need"):
-        depressions("s.zarr", directions="codes")
+        depressions("s.zarr", directions="codes", overwrite=True)
 
 
 RING = np.full((9, 13), 20, np.float32)

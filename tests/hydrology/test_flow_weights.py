@@ -303,9 +303,15 @@ def plain(tmp_path):
             {"weights": "rain", "statistic": "mean", "areas": True},
             "areas cannot be combined with the mean",
         ),
-        ({"weights": "rain", "statistic": "min", "exclude_self": True}, "exclude_self: leave it"),
+        (
+            {"weights": "rain", "statistic": "min", "exclude_self": True},
+            "exclude_self cannot be combined with statistic 'min'",
+        ),
         ({"statistic": "below"}, "statistic 'below': give the layer of values"),
-        ({"weights": "rain", "statistic": "below", "exclude_self": True}, "exclude_self: leave"),
+        (
+            {"weights": "rain", "statistic": "below", "exclude_self": True},
+            "exclude_self cannot be combined with statistic 'below'",
+        ),
         ({"weights": "rain", "statistic": "mode"}, "statistic 'mode' is not known; use one of sum"),
         ({"weights": "rain", "into": "rain"}, "must have different names"),
     ],
@@ -402,5 +408,5 @@ def test_streams_begin_where_sums_of_weights_reach_a_threshold(plain):
         assert same(orders > 0, np.tile(np.arange(80) >= 29, (70, 1)))
         with pytest.raises(InputError, match="is not recorded as holding areas; give a number"):
             streams(plain, "5km2", **where, overwrite=True)
-    with pytest.raises(StoreError, match="mean0: holds the mean of what is upstream, which need"):
+    with pytest.raises(StoreError, match="mean0: holds the mean of upstream values, which need"):
         streams(plain, 30.0, directions="codes", accumulation="mean0")

@@ -302,7 +302,7 @@ def test_from_a_raw_dem(store, tmp_path, monkeypatch, capsys):
     for command, words in (
         ("streams s.zarr --threshold 9", "divided among neighbours"),
         ("terrain-indices s.zarr --accumulation dinf --twi twi", "give areas"),
-        ("flow-accumulation s.zarr --method mfd --statistic mean", "sum only"),
+        ("flow-accumulation s.zarr --method mfd --statistic mean", "only sum"),
         ("flow-accumulation s.zarr --exponent 2 --into no", "cannot be used with"),
         ("flow-accumulation s.zarr --method dinf --exponent 2 --into no", "cannot be used with"),
         ("flow-accumulation s.zarr --method mfd --exponent 0 --into no", "above 0"),

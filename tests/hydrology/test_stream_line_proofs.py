@@ -177,7 +177,7 @@ def change(features, name):
         own[name] = float(np.nextafter(old, np.inf))
 
 
-APART = "successive cells are not neighbours|follow the directions|no channel|no link does"
+APART = "successive cells are not neighbours|follow the directions|not on a channel|no link does"
 MUTATIONS = {
     "dropped": (lambda f: f.pop(3), r"row \d+, column \d+: is on a channel but on no line"),
     "the last dropped": (lambda f: f.pop(), "is on a channel but on no line"),
@@ -206,8 +206,11 @@ MUTATIONS = {
     "one cell": (lambda f: points(f, long(f)).__delitem__(slice(1, None)), "fewer than two cells"),
     "undrawn": (undrawn, "line .*: ends where no link"),
     "drawn": (drawn, "row-major order|another line"),
-    "moved": (partial(moved, start=-1), "line .*: start is -1, no cell"),
-    "moved to another cell": (partial(moved, start=0), "row-major order|no link does|no channel"),
+    "moved": (partial(moved, start=-1), "line .*: start is -1, which is not a cell"),
+    "moved to another cell": (
+        partial(moved, start=0),
+        "row-major order|no link does|not on a channel",
+    ),
     "another attribute": (lambda f: f[2]["properties"].update(colour=1), "line 3: has other attr"),
     "an attribute less": (lambda f: f[2]["properties"].pop("hack"), "line 3: hack is None"),
     "a number as text": (
@@ -266,7 +269,9 @@ def test_no_other_step_leads_to_the_next_junction(store, tmp_path, monkeypatch):
 
     changed = []
     spoil(monkeypatch, lambda file: rewrite(file, detour))
-    with pytest.raises(VerificationError, match=r"follow the directions|no channel|another line"):
+    with pytest.raises(
+        VerificationError, match=r"follow the directions|not on a channel|another line"
+    ):
         draw(store, tmp_path / "l.geojson")
     assert changed
 
@@ -388,7 +393,7 @@ def test_other_sums_directions_and_thresholds(store, tmp_path):
         spoil(patch, lambda file: shutil.copy(tmp_path / "l.geojson", file))
         other = StreamLines(str(store), *NAMES, 6, str(tmp_path / "m.geojson"), edge_cells=True)
         with pytest.raises(
-            VerificationError, match=r"is on no channel|no link does|row-major order"
+            VerificationError, match=r"not on a channel|no link does|row-major order"
         ):
             run(other, verify=True)
 

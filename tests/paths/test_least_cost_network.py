@@ -463,7 +463,7 @@ def test_areas_bear_the_names_of_their_places(world, capfd, caplog):
     assert "share a name" not in caplog.text
     columns = pyogrio.raw.read("b.gpkg", columns=["name"])[3]
     assert columns[0].tolist() == [None, "two", None, None]
-    with pytest.raises(InputError, match=r"names .*: give a dict from whole numbers to texts"):
+    with pytest.raises(InputError, match=r"a key of names .*: give a whole number"):
         terrain_gpu.polygons("s.zarr", "c.gpkg", layer="nearest_allocation", names={"a": 1})
     for words, message in (
         (named, "belong together"),

@@ -20,7 +20,7 @@ ORDER_BYTES = 45
 WAYS_BYTES = 20
 """Bytes per cell of a block for a worker that only follows flow paths."""
 
-BETWEEN = "cells drain from block to block"
+BETWEEN = "cells that drain to other blocks"
 """What exceeds the memory limit, for messages."""
 
 _WAY_BYTES = 8 * 8
