@@ -229,7 +229,7 @@ def runner_of(operation: Any) -> click.Command:
             report = operation.run(opened, progress=progress, **settings)
         options.write_json(report.to_json(), json_target)
         options.say(
-            f"{store}: {operation.tell(report)}, {report.seconds['total']:.2f} s"
+            f"{store}: {operation.tell(report)}{operation.told()}, {report.seconds['total']:.2f} s"
             + (", verified" if settings.get("verify") else ""),
             json_target,
         )
