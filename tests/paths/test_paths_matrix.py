@@ -474,7 +474,7 @@ def test_what_a_cluster_does_not_compute(store, tmp_path, cluster):
     for data, how, message in (
         (store, {"output": table, "backend": "cuda"}, "on the CPU; leave out backend cuda"),
         (store, {}, "give output"),
-        (ROUGH, {"output": table}, "only be used with a store"),
+        (ROUGH, {"output": table}, "a cluster computes only from stores"),
     ):
         with pytest.raises(InputError, match=message):
             cost_matrix(data, MANY, client=cluster, **how)
