@@ -15,6 +15,7 @@ from ...engine.plan import Growing
 from ...errors import PlanError, StoreError
 from ...grid import BlockGrid
 from ...grid.neighbours import COL_STEP, NEIGHBOUR, ROW_STEP
+from ...plurals import counted
 from ...report import trim
 from .block import BlockForest
 from .skeleton_kernels import root_graph
@@ -158,7 +159,7 @@ class Skeleton:
         PlanError
             If there are more vertices than the memory limit allows.
         """
-        what = f"{self.vertices:,} cells between blocks"
+        what = counted(self.vertices, "cell between blocks", "cells between blocks")
         remedy = "convert with a larger --block-size"
         self._room.require(*self._size, f"for {what}", advice=f", or {remedy}")
         if self.vertices >= 2**31:
