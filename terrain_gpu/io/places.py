@@ -18,6 +18,7 @@ from ..engine.plan import Excess, require
 from ..errors import InputError, OutsideError
 from ..grid import TILE, GridSpec, Window
 from ..grid.crs import grid_crs
+from ..plurals import counted
 from ..report import return_large_arrays
 from ..store.layer import Layer
 from .aligned import must_match
@@ -479,7 +480,7 @@ def from_raster(
             count += len(ids)
             needed = COVERED_BYTES * count + 16 * data.nbytes
             needed += max(0, raster.decoding - GDAL_CACHE)
-            fits = excess.has_room(needed, f"for {count:,} cells of {path}")
+            fits = excess.has_room(needed, f"for {counted(count, 'cell')} of {path}")
             wrong = (ids < 1) | (ids > MAX_ID) | (ids % 1 != 0)
             if wrong.any():
                 row, col = places[wrong][0]
