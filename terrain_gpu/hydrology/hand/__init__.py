@@ -33,7 +33,7 @@ class Hand(Tool):
         when a name cannot be used, or there is not exactly one of {threshold}, {streams} and
         {to_outlets}.
     StoreError
-        when directions lead round in a circle without a stream.
+        when directions form a loop without a stream.
 
     Notes
     -----
