@@ -50,6 +50,7 @@ class Form(Protocol):
 
     def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
         """Take the options out of the settings; return the value of the tool's option."""
+        return settings[name]  # which most are themselves
 
     def warn(self, found: Any) -> None:
         """Warn, after the run, of what its result tells about these options."""
@@ -204,9 +205,6 @@ class AddedOutlets(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return [*added_outlet_options(text), *([inner_voids_option] if self._asks else [])]
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
-        return settings[name]
-
 
 class GivenPourPoints(Form):
     """Pour points at points, cells and features, and the area that a field has for each."""
@@ -249,9 +247,6 @@ class AreaOrField(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         how: dict[str, Any] = {"metavar": one.option.metavar, "help": text}
         return [click.option(as_option(one.name), default=None, **how)]
-
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
-        return settings[name]
 
 
 FORMS: dict[str, Form] = {

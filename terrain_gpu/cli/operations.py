@@ -70,28 +70,19 @@ def _refuse_gpus_of_workers(settings: dict[str, Any]) -> None:
 
 
 def command_of(operation: Any) -> click.Command:
-    """Build the command of a module with NAME, HELP, OPTIONS, PROVEN and `run` (gives a `Result`).
+    """Build the command of a tool that makes layers, as `tools.command_of_tool` declares it.
 
-    Adds the options common to all operations: -o (the first output as a raster), --cog,
-    --compress, --store, --memory-limit, --threads, --workers, --scheduler, --resume, --overwrite,
-    --json, -v and -q; and --verify if it is PROVEN. A module may say which MODULES of the package
-    its workers import before they start, and what it found (`tell`); it may `refuse` settings
-    before any work, and name further options of files that it READS. One that can run ON_GPU also
-    has --backend, --device and --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A
-    raster may stand in place of a store, and files in place of frictions and barriers. One that can
-    `provide` layers that are missing computes them first. It names the options of layers that it
-    WRITES, if not --into. A PROGRAM of its own has --version. FUNCTION is the name in Python, if it
-    is another.
+    Adds the options common to all such tools: -o (the first output as a raster), --cog, --compress,
+    --store, --memory-limit, --threads, --workers, --scheduler, --resume, --overwrite, --json, -v
+    and -q; and --verify if it is PROVEN. One that can run ON_GPU also has --backend, --device and
+    --gpu-memory-limit; ON_GPUS, on several, also on those of workers. A raster may stand in place
+    of a store, and files in place of frictions and barriers. READS and WRITES are options of files
+    to read and of layers to write. Workers import MODULES of the package before they start. A
+    PROGRAM of its own has --version. FUNCTION is the name in Python.
     """
-    writes = getattr(operation, "WRITES", ("into",))
-    on_gpus = getattr(operation, "ON_GPUS", False)
-    on_gpu = on_gpus or getattr(operation, "ON_GPU", False)
-    tell = getattr(operation, "tell", cells_with_a_value)
-    refuse = getattr(operation, "refuse", lambda settings: None)
-    refuse_own = getattr(operation, "refuse_output", lambda output: None)
     gpu_options = [
         options.backend_option,
-        options.devices_option if on_gpus else options.device_option,
+        options.devices_option if operation.ON_GPUS else options.device_option,
         options.gpu_memory_limit_option,
     ]
 
@@ -99,23 +90,23 @@ def command_of(operation: Any) -> click.Command:
         from ..store import TileStore
 
         form = options.taken_format(settings, [output])
-        refuse(settings)
-        check_arguments(_function(operation), _without_contents(operation, settings))
-        if not on_gpus:
+        operation.refuse(settings)
+        check_arguments(operation.FUNCTION, _without_contents(operation, settings))
+        if not operation.ON_GPUS:
             _refuse_gpus_of_workers(settings)
         files = {k: file for k in ("table", "lines") if (file := settings.get(k)) is not None}
         written = [*files.values(), *([output] if output else [])]
         outputs = {f"--{name}": file for name, file in files.items()}
-        given = Given.of(store, written, settings, [name for name in writes if name in settings])
+        given = Given.of(store, written, settings, operation.WRITES)
         refuse_shared_files(
             {**given.inputs, **_inputs(operation, settings)},
             {**outputs, "--output": output, "--json": json_target},
         )
         _refuse_features(output, settings)
-        refuse_own(output)
+        operation.refuse_output(output)
         refuse_output(output, form, overwrite=settings["overwrite"])
         _refuse_files(settings)
-        _refuse_layers(given, writes, _inputs(operation, settings), settings)
+        _refuse_layers(given, operation.WRITES, _inputs(operation, settings), settings)
 
         with (
             options.if_interrupted(given.advice()),
@@ -127,14 +118,15 @@ def command_of(operation: Any) -> click.Command:
             before = _provide(operation, at, settings)
             with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), progress=progress, **settings)
-            report, names, told = found.report, list(found.layers), tell(found)
+            report, names = found.report, list(found.layers)
             also_export(found.layers[names[0]], output, report, settings, form)
         given.name(report)
         total, reprojected = _timed(report, before), tell_reprojected(report)
         options.write_json(report.to_json(), json_target)
         options.say(
             ("" if given.temporary else f"{at}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
-            + f"{told}{reprojected}{options.resumed(report)}, {total:.2f} s"
+            + operation.tell(found)
+            + f"{operation.told()}{reprojected}{options.resumed(report)}, {total:.2f} s"
             + (", verified" if settings.get("verify") else "")
             + (f"\nwritten: {', '.join(written)}" if written else ""),
             json_target,
@@ -152,8 +144,8 @@ def command_of(operation: Any) -> click.Command:
         store_option,
         options.memory_limit_option,
         options.threads_option,
-        *(gpu_options if on_gpu else []),
-        options.cluster_options(*getattr(operation, "MODULES", ())),
+        *(gpu_options if operation.ON_GPU else []),
+        options.cluster_options(*operation.MODULES),
         *([options.verify_option] if operation.PROVEN else []),
         options.compress_layers_option,
         options.resume_option,
@@ -193,7 +185,7 @@ def writer_of(operation: Any) -> click.Command:
         total, reprojected = _timed(found.report, before), tell_reprojected(found.report)
         options.write_json(found.report.to_json(), json_target)
         options.say(
-            f"{output}: {operation.tell(found)}{reprojected}, {total:.2f} s"
+            f"{output}: {operation.tell(found)}{operation.told()}{reprojected}, {total:.2f} s"
             + (", verified" if settings.get("verify") else ""),
             json_target,
         )
@@ -313,7 +305,7 @@ def _command(operation: Any, command: Any, decorators: list[Any], metavar: str) 
     first = click.command(operation.NAME), click.argument("store", metavar=metavar)
     last = [options.overwrite_option, options.progress_option]
     last += [options.json_option, options.verbosity_options]
-    last += [options.version_option] if getattr(operation, "PROGRAM", False) else []
+    last += [options.version_option] if operation.PROGRAM else []
     made: Any = options.all_of([*first, *decorators, *last])(command)
     return made
 
@@ -324,7 +316,7 @@ def _provide(operation: Any, store: str, settings: dict[str, Any]) -> dict[str, 
     from ..store import TileStore
 
     opened = TileStore.open(store)
-    names = [settings[name] for name in getattr(operation, "WRITES", ("into",)) if name in settings]
+    names = [settings[name] for name in operation.WRITES]
 
     def show(step: str) -> AbstractContextManager[Progress]:
         refuse_other_run(opened, names, settings, step)
@@ -342,14 +334,9 @@ def _timed(report: Report, before: dict[str, float]) -> float:
 
 def _inputs(operation: Any, settings: dict[str, Any]) -> dict[str, str | None]:
     """The options that name files to read."""
-    read = "outlets", "pour_points", *getattr(operation, "READS", ())
+    read = "outlets", "pour_points", *operation.READS
     named = {f"--{name.replace('_', '-')}": settings.get(name) for name in read}
     return named | files_read(settings)
-
-
-def cells_with_a_value(found: Any) -> str:
-    """Tell the number of cells with a value."""
-    return f"{found.report.valid_cells:,} of {found.report.cells:,} cells with a value"
 
 
 def _refuse_features(output: str | None, settings: dict[str, Any]) -> None:
@@ -375,15 +362,9 @@ def _refuse_files(settings: dict[str, Any]) -> None:
         writable_file(Path(settings["lines"]), overwrite=settings["overwrite"])
 
 
-def _function(operation: Any) -> str:
-    """The name of an operation's function in Python."""
-    named: str = operation.NAME.replace("-", "_")
-    return getattr(operation, "FUNCTION", named)
-
-
 def _without_contents(operation: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings in which no file stands for what the function takes from it."""
-    files = {name: settings[name] for name in getattr(operation, "READS", ())}
+    files = {name: settings[name] for name in operation.READS}
     return settings | {name: None if file is None else [file] for name, file in files.items()}
 
 

@@ -98,18 +98,12 @@ class Parameters(Form):
         how |= {"multiple": True, "callback": options.named_parameters, "help": text}
         return [click.option("--parameter", one.name, **how)]
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
-        return settings[name]
-
 
 class TableToRead(Form):
     """A table in a text file."""
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
         return [click.option(as_option(one.name), metavar=one.option.metavar, help=text)]
-
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
-        return settings[name]
 
 
 class NoCornerCutting(Form):
@@ -177,9 +171,6 @@ class PathTargets(Form):
         own = place_options("--target", *self._texts, text)
         return [*own, *self._fields, *misplaced_options]
 
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
-        return settings[name]
-
 
 class CostLimits(Form):
     """The most that pairs may cost, and a field with that of each source."""
@@ -189,7 +180,7 @@ class CostLimits(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         of_field = (
             "Field of --sources with the most that pairs of each source may cost; with --max-cost, "
-            "the lesser one counts."
+            "the smaller one counts."
         )
         limit: dict[str, Any] = {"type": float, "metavar": "COST", "callback": not_negative}
         return [
@@ -226,9 +217,6 @@ class FileToWrite(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         how: dict[str, Any] = {"metavar": one.option.metavar, "help": text}
         return [click.option(*self._names, one.name, required=self._required, **how)]
-
-    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
-        return settings[name]
 
 
 class LayersOrPlaces(Form):

@@ -87,7 +87,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
         refuse_output=cls.refuse_output,
         run=run,
         told=told,
-        tell=lambda found: cls.summary(found) + ("" if cls.runs else told()),
+        tell=cls.summary,
     )
     if not cls.runs:
         return (writer_of if file else command_of)(declared)

@@ -1,6 +1,6 @@
 """The ledger of a run: what its blocks told, so that a resumed run need not ask them again.
 
-A log with a record for the begin of each pass and for each block: a line of JSON with a checksum,
+A log with a record for the start of each pass and for each block: a line of JSON with a checksum,
 then the bytes of the arrays in the message. A block's record is written before the block counts as
 written. It is not synced: after a power cut it may be missing, and the block is solved again.
 

@@ -178,6 +178,11 @@ class StreamPlan:
             for j in range(unit[2] // b, ceil_div(unit[3], b)):
                 yield i, j
 
+    @property
+    def alternatives(self) -> tuple[PlanStep, ...]:
+        """`steps`, or what this plan takes alone."""
+        return self.steps or (PlanStep(self.memory, max(self.workers, 1), self.buffers),)
+
     def as_dict(self) -> dict[str, Any]:
         own = asdict(self)
         del own["steps"], own["always"]
@@ -250,8 +255,7 @@ class Excess:
         per: str = "",
     ) -> Excess:
         """Return what is beyond a plan."""
-        steps = plan.steps or (PlanStep(plan.memory, max(plan.workers, 1), plan.buffers),)
-        return cls(plan.memory, plan.memory_limit, steps, beside, per, where, advice)
+        return cls(plan.memory, plan.memory_limit, plan.alternatives, beside, per, where, advice)
 
     def has_room(self, more: int = 0, what: str = "") -> bool:
         """Whether there is room for so many bytes beyond the plan, and was for all before."""
@@ -303,7 +307,7 @@ class Growing(NamedTuple):
     ) -> None:
         """Refuse the limit if it may not; the words are those of `Excess`."""
         if not self.fits(held, joined):
-            steps = self.plan.steps or (PlanStep(self.plan.memory),)
+            steps = self.plan.alternatives
             needed = enough(steps, lambda step: self._needed(step.memory, held, joined))
             too_small(self.plan.memory_limit, needed, what, where, advice)
 

@@ -341,7 +341,7 @@ class Run:
             told = self._replay(phase, state)
 
             def finished(at: Block) -> bool:
-                done = self.written(at) and not state.again if phase.writes else False
+                done = phase.writes and not state.again and self.written(at)
                 return state.finished(phase, at, done or bool(told[at]))
 
             # Report finished blocks first, so that progress comes from one thread only.

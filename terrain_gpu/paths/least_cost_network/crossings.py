@@ -122,8 +122,3 @@ def _kruskal(order, one, other, parent, kept):
         if a != b:
             parent[max(a, b)] = min(a, b)
             kept[k] = True
-
-
-def count_parts(links: np.ndarray, places: int) -> int:
-    """Number of parts that so many places fall into."""
-    return places - len(spanning_tree(links))
