@@ -119,14 +119,14 @@ def command_of(operation: Any) -> click.Command:
             with options.progress_of(operation.NAME) as progress:
                 found = operation.run(TileStore.open(at), progress=progress, **settings)
             report, names = found.report, list(found.layers)
+            told = operation.tell(found) + operation.told()  # which may read a temporary store
             also_export(found.layers[names[0]], output, report, settings, form)
         given.name(report)
         total, reprojected = _timed(report, before), tell_reprojected(report)
         options.write_json(report.to_json(), json_target)
         options.say(
             ("" if given.temporary else f"{at}: layer{'s' * (len(names) > 1)} {', '.join(names)}, ")
-            + operation.tell(found)
-            + f"{operation.told()}{reprojected}{options.resumed(report)}, {total:.2f} s"
+            + f"{told}{reprojected}{options.resumed(report)}, {total:.2f} s"
             + (", verified" if settings.get("verify") else "")
             + (f"\nwritten: {', '.join(written)}" if written else ""),
             json_target,
