@@ -173,6 +173,7 @@ export o.zarr : <
 compute-sssp {a} --layer elevation --reverse --max-cost 9 --max-slope 3 --no-corner-cutting :
 compute-sssp {a} --connectivity 16 --cost tobler --wrap no : --connectivity 16 --cost tobler
 compute-sssp {a} --cost "length * k" --parameter k=3 : --cost "length * k" --parameter k=3
+compute-sssp {a} --cost "length * rough" : --cost "length * rough"
 compute-sssp {a} --barriers walls --vertical-factor v.csv : --barriers walls --cost surface
 compute-sssp {a} --friction rough --metric continuous : --friction rough --metric continuous
 compute-sssp {a} {b} --path p.gpkg --stop-at-targets : --backlink
