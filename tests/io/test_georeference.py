@@ -454,3 +454,11 @@ def test_a_code_that_proj_does_not_know_is_told(tmp_path, caplog):
     source.write_bytes(data.replace(key, np.array([3072, 0, 1, 1234], "<u2").tobytes()))
     convert_dataset(source, tmp_path / "s.zarr")
     assert "'WGS 84 / UTM zone 33N' is a local one" in caplog.text
+
+
+def test_cells_that_read_like_a_system_are_not_told(tmp_path, caplog):
+    path = write(tmp_path / "a.tif", None)
+    with path.open("ab") as file:
+        file.write(b"<SRS>nonsense</SRS>")
+    convert_dataset(path, tmp_path / "s.zarr")
+    assert "coordinate system" not in caplog.text
