@@ -211,6 +211,16 @@ def test_a_message_that_no_block_tells_is_a_clear_error(tmp_path, no_fsync):
     assert label_components(store, "elevation > 3", resume=True).cells == (data > 3).sum()
 
 
+def test_a_run_that_is_stopped_twice_keeps_what_it_replayed(tmp_path, no_fsync):
+    data = np.random.default_rng(1).integers(0, 9, (100, 150)).astype(np.int16)
+    store = make_store(tmp_path / "s.zarr", data, -1, 64)
+    for share, resume in (0.4, False), (0.0, True):
+        asked = {"threads": 1, "progress": stop_at(share), "resume": resume}
+        with pytest.raises(Stop):
+            label_components(store, "elevation > 3", **asked)
+        assert list(store.glob(".incomplete/*.spill/ledger"))
+
+
 def test_unknown_messages_are_refused(tmp_path):
     with pytest.raises(TypeError, match="Pair is not among the messages"):
         Ledger(tmp_path / "log", ()).record((0, 0), Pair(1, 2))
