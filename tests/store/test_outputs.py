@@ -295,6 +295,13 @@ def test_errors_do_not_name_the_temporary_folder(tmp_path):
     assert not os.listdir(tmp_path)
 
 
+def test_errors_of_another_file_keep_its_name(tmp_path):
+    with FileWriter(tmp_path / "a.gpkg", (1, 1)) as writer:
+        assert writer.spill.is_dir()
+        with pytest.raises(OutputError, match=r"^b\.csv: it is full$"), writer.errors():
+            raise OutputError("b.csv: it is full")
+
+
 @pytest.mark.parametrize(
     ("kind", "endings"),
     [
