@@ -79,7 +79,7 @@ NEVER = (
     " test_bench_literature.py"
 )
 
-FILES = 6
+FILES = 5
 HANGS = 480
 """Seconds of the clock after which a test does not end: it has found the fault."""
 SPINS = 100
@@ -258,6 +258,8 @@ def concerned(fault: Fault, part: str) -> list[Path]:
         words = words_of(file)
         same = sum(names[w] * rarity[w] * math.log2(1 + min(words[w], 15)) for w in names)
         same += sum(4 * names[word] for word in names if re.search(rf"_{word}s?(_|$)", file.stem))
+        own = Path(fault.file)
+        same += 20 * (file.stem in (f"test_{own.stem}", f"test_{own.parent.name}"))
         return same + 8 * (file.parent.name == fault.file.partition("/")[0])
 
     found = sorted(files, key=score, reverse=True)[:FILES]
