@@ -40,9 +40,9 @@ Show = Callable[[str], AbstractContextManager[Progress]]
 
 
 def provide(
-    asked: FlowDirection,
+    tool: FlowDirection,
     store: TileStore,
-    how: dict[str, Any],
+    options: dict[str, Any],
     show: Show,
     settings: Mapping[str, Any] | None,
 ) -> dict[str, float]:
@@ -59,40 +59,40 @@ def provide(
     dict
         The seconds for each layer that was computed.
     """
-    depressions, flats = ways_of(asked.depressions, asked.flats)
-    ends, burning = Asked.of(asked.outlets, asked.add_outlets), None
+    depressions, flats = ways_of(tool.depressions, tool.flats)
+    ends, burning = Asked.of(tool.outlets, tool.add_outlets), None
     seconds = dict[str, float]()
     inner = with_inner_voids(ends.outlets)
     _refuse_outlets(store, ends)
-    if flats == "gradient" and asked.filled != FILLED:
+    if flats == "gradient" and tool.filled != FILLED:
         return seconds  # over elevations that a user filled
-    plain = depressions == "breach" or asked.burn is not None
-    layer = asked.layer or heights_in(store, plain=plain).name
-    how = {**how, "replace": settings is not None and how["overwrite"]}
-    if asked.burn is not None and asked.burn_depth is not None:
-        streams = Burn(asked.burn, asked.burn_depth, layer)
+    plain = depressions == "breach" or tool.burn is not None
+    layer = tool.layer or heights_in(store, plain=plain).name
+    options = {**options, "replace": settings is not None and options["overwrite"]}
+    if tool.burn is not None and tool.burn_depth is not None:
+        streams = Burn(tool.burn, tool.burn_depth, layer)
         burning = burned(store, streams, "burn", "burn_depth")
-    made = BREACHED if depressions == "breach" else BURNED if burning else None
-    if not how["replace"]:  # before the work
-        refuse_tree(store, made or layer, made=made is not None)
+    made_layer = BREACHED if depressions == "breach" else BURNED if burning else None
+    if not options["replace"]:  # before the work
+        refuse_tree(store, made_layer or layer, intermediate=made_layer is not None)
     if burning is not None:
-        seconds |= provide_heights(store, burning, show, **how)
+        seconds |= provide_heights(store, burning, show, **options)
         layer = BURNED
     if depressions == "breach":
-        distance, depth = asked.max_distance or 50, asked.max_depth
+        distance, depth = tool.max_distance or 50, tool.max_depth
         breach = Breach(distance, max_depth=depth, inner_voids=inner, layer=layer)
         breaching = BreachedHeights.of(store, breach)
-        seconds |= provide_heights(store, breaching, show, **how)
+        seconds |= provide_heights(store, breaching, show, **options)
         layer = BREACHED
     if flats == "tree":
-        return {**seconds, **provide_tree(store, show, layer=layer, **how)}
-    return {**seconds, **provide_filled(store, ends, show, layer=layer, **how)}
+        return {**seconds, **provide_tree(store, show, layer=layer, **options)}
+    return {**seconds, **provide_filled(store, ends, show, layer=layer, **options)}
 
 
-def _refuse_outlets(store: TileStore, asked: Asked) -> None:
+def _refuse_outlets(store: TileStore, outlets: Asked) -> None:
     """Reject outlets that cannot be used, before a spanning tree is computed."""
     if TREE not in store:
-        Outlets.of(heights_in(store), *asked)
+        Outlets.of(heights_in(store), *outlets)
 
 
 def provide_heights(
@@ -101,7 +101,7 @@ def provide_heights(
     show: Show = lambda step: nullcontext(silent),
     *,
     replace: bool = False,
-    **how: Any,
+    **options: Any,
 ) -> dict[str, float]:
     """Run an operation on elevations, unless its layer exists with the same inputs and settings.
 
@@ -109,7 +109,7 @@ def provide_heights(
     ----------
     replace
         Whether to replace a layer made from other inputs or with other settings.
-    how
+    options
         Options of all steps; see `prerequisites.how_of`.
 
     Returns
@@ -129,26 +129,27 @@ def provide_heights(
     if exists and not replace:
         raise StoreError(f"{store.path / name}: made {differs}; --overwrite replaces it")
     for one in ("backend", "device", "gpu_memory_limit"):  # these run on the CPU
-        how.pop(one, None)
+        options.pop(one, None)
     with show(operation.command) as progress:
-        found = run(operation, place=Here(progress), **_replacing(how, replace))
-    return {name: found.report.seconds["total"]}
+        result = run(operation, place=Here(progress), **_replacing(options, replace))
+    return {name: result.report.seconds["total"]}
 
 
-def _replacing(how: dict[str, Any], replace: bool) -> dict[str, Any]:
+def _replacing(options: dict[str, Any], replace: bool) -> dict[str, Any]:
     """Return the options of a step that may replace a finished layer, not only resume a run."""
-    return {**how, "overwrite": True} if replace else how
+    return {**options, "overwrite": True} if replace else options
 
 
 def _differences(store: TileStore, operation: Operation) -> str:
     """Say in which settings the layer of an operation differs; empty if it does not."""
     (output,) = operation.outputs
     recorded = store.layer(output.name).info.get("settings") or {}
-    asked = operation.fingerprint()
-    differs = [name for name in asked if recorded.get(name) != asked[name]]
+    fingerprint = operation.fingerprint()
+    differs = [name for name in fingerprint if recorded.get(name) != fingerprint[name]]
     cells = {"of": "from other elevations", "streams": "with other streams"}
     return ", ".join(
-        cells.get(name, f"with {name} {recorded.get(name)}, not {asked[name]}") for name in differs
+        cells.get(name, f"with {name} {recorded.get(name)}, not {fingerprint[name]}")
+        for name in differs
     )
 
 
@@ -158,7 +159,7 @@ def provide_tree(
     *,
     layer: str | None = None,
     replace: bool = False,
-    **how: Any,
+    **options: Any,
 ) -> dict[str, float]:
     """Compute the spanning forest of weight "flow", unless there is one.
 
@@ -169,7 +170,7 @@ def provide_tree(
         otherwise means `heights_in`.
     replace
         Whether to replace a forest of other elevations.
-    how
+    options
         Options of all steps; see `prerequisites.how_of`.
 
     Returns
@@ -189,8 +190,8 @@ def provide_tree(
         refuse_tree(store, layer)
     tree = MinimumSpanningTree(weight="flow", layer=source.heights_of_tree(store, layer))
     with show(tree.command) as progress:
-        found = compute(tree, store, progress=progress, **_replacing(how, replace))
-    return {TREE: found.report.seconds["total"]}
+        result = compute(tree, store, progress=progress, **_replacing(options, replace))
+    return {TREE: result.report.seconds["total"]}
 
 
 def heights_in(store: TileStore, *, plain: bool = False) -> Layer:
@@ -211,12 +212,12 @@ def heights_in(store: TileStore, *, plain: bool = False) -> Layer:
     return layer
 
 
-def refuse_tree(store: TileStore, layer: str, *, made: bool = False) -> None:
+def refuse_tree(store: TileStore, layer: str, *, intermediate: bool = False) -> None:
     """Reject a spanning forest of other elevations or of another weight, if there is one.
 
     Parameters
     ----------
-    made
+    intermediate
         Whether the elevations are made in a previous step, so that --layer names others.
 
     Raises
@@ -228,7 +229,7 @@ def refuse_tree(store: TileStore, layer: str, *, made: bool = False) -> None:
         forest = open_forest(store)
         theirs, weight = forest.cells.name, forest.weight.name
         is_of = f"the tree of the elevations of layer {theirs}, not of {layer}"
-        follow = "" if made else f", flow-direction --layer {theirs} follows it"
+        follow = "" if intermediate else f", flow-direction --layer {theirs} follows it"
         if weight != "flow":
             is_of, follow = f"of weight {weight}, not flow", ""
         raise StoreError(
@@ -247,18 +248,18 @@ def _is_tree_of(store: TileStore, layer: str) -> bool:
 
 def provide_filled(
     store: TileStore,
-    asked: Asked,
+    requested: Asked,
     show: Show,
     *,
     layer: str,
     replace: bool,
-    **how: Any,
+    **options: Any,
 ) -> dict[str, float]:
     """Fill depressions for the given outlets, unless that was done.
 
     Parameters
     ----------
-    asked
+    requested
         The outlets.
     layer, replace
         As for `provide_tree`.
@@ -273,25 +274,25 @@ def provide_filled(
     StoreError
         If there is a layer filled for others that is not replaced; also as for `provide_tree`.
     """
-    seconds = provide_tree(store, show, layer=layer, replace=replace, **how)
-    if FILLED in store and not (why := _refilled(store, layer, asked)):
+    seconds = provide_tree(store, show, layer=layer, replace=replace, **options)
+    if FILLED in store and not (why := _refilled(store, layer, requested)):
         return seconds
     if FILLED in store and not replace:
         raise StoreError(f"{store.path / FILLED}: {why}; --overwrite replaces it")
-    how = _replacing(how, replace)
+    options = _replacing(options, replace)
     if TREE_DIRECTIONS not in store or replace:
         with show("flow-direction --flats tree") as progress:
-            outlets, added = asked
+            outlets, added = requested
             along_tree = FlowDirection(outlets, add_outlets=added, into=TREE_DIRECTIONS)
-            found = compute(along_tree, store, progress=progress, **how)
-        seconds[TREE_DIRECTIONS] = found.report.seconds["total"]
+            result = compute(along_tree, store, progress=progress, **options)
+        seconds[TREE_DIRECTIONS] = result.report.seconds["total"]
     with show("fill") as progress:
         along = Fill(directions=TREE_DIRECTIONS)
-        found = compute(along, store, progress=progress, **how)
-    return {**seconds, FILLED: found.report.seconds["total"]}
+        result = compute(along, store, progress=progress, **options)
+    return {**seconds, FILLED: result.report.seconds["total"]}
 
 
-def _refilled(store: TileStore, layer: str, asked: Asked) -> str:
+def _refilled(store: TileStore, layer: str, requested: Asked) -> str:
     """Say why the DEM must be filled again; empty if it need not be."""
     changed = f"not filled from the elevations that {layer} holds now"
     try:
@@ -305,6 +306,6 @@ def _refilled(store: TileStore, layer: str, asked: Asked) -> str:
         theirs = codes.get("outlets", str)
     except StoreError:
         return changed
-    if theirs == Outlets.of(heights, *asked).digest:
+    if theirs == Outlets.of(heights, *requested).digest:
         return ""
     return f"filled for {named_outlets(theirs)}, not for those asked for"

@@ -114,21 +114,21 @@ def connected_components(
     diagonal = connectivity == 8
 
     def work(xp: Any, take: Any, give: Any) -> Any:
-        there = take(array)
+        local = take(array)
         if xp is np:
             of_edges, of_mask = edge_components, grid_components
         else:
             from .components_gpu import edge_components as of_edges
             from .components_gpu import grid_components as of_mask
         if mask and method == "rem":
-            return give(of_mask(xp.ascontiguousarray(there), diagonal))
+            return give(of_mask(xp.ascontiguousarray(local), diagonal))
         if mask:
-            labels = of_edges(mask_edges(xp, there, diagonal), there.size, method)
-            return give(xp.where(there, labels.reshape(there.shape), -1))
-        vertices = count_vertices(there, n)
-        if there.dtype not in (np.int32, np.int64):
-            there = there.astype(np.int64)
-        return give(of_edges(xp.ascontiguousarray(there), vertices, method))
+            labels = of_edges(mask_edges(xp, local, diagonal), local.size, method)
+            return give(xp.where(local, labels.reshape(local.shape), -1))
+        vertices = count_vertices(local, n)
+        if local.dtype not in (np.int32, np.int64):
+            local = local.astype(np.int64)
+        return give(of_edges(xp.ascontiguousarray(local), vertices, method))
 
     return placed(backend, device, (array,), work)
 

@@ -104,8 +104,8 @@ def contract_tree(
         values = integers("weights", values)
         if values.shape != (count,):
             raise InputError(f"weights have shape {values.shape}; ({count},) is needed")
-        found = contract(xp, parent, preorder, size, kept, values, reduce, method)
-        return Contraction(*(give(array) for array in found))
+        arrays = contract(xp, parent, preorder, size, kept, values, reduce, method)
+        return Contraction(*(give(array) for array in arrays))
 
     return placed(backend, device, (tour.parent, keep, weights), work)
 

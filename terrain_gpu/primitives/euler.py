@@ -111,12 +111,12 @@ def tour_of(xp: Any, parent: Any, method: str = "auto") -> tuple[Any, Any, Any, 
     return parent.astype(np.int64), 2 * begun - down - 2, begun - 1, (up - down + 1) // 2
 
 
-def _check_range(ids: Any, count: int, what: str, remedy: str) -> None:
+def _check_range(ids: Any, count: int, message: str, remedy: str) -> None:
     wrong = (ids < 0) | (ids >= count)
     if wrong.any():
         k = int(wrong.argmax())
         raise InputError(
-            f"{what.format(k, int(ids[k]))}, but the vertices are 0 to {count - 1}; {remedy}"
+            f"{message.format(k, int(ids[k]))}, but the vertices are 0 to {count - 1}; {remedy}"
         )
 
 

@@ -88,12 +88,12 @@ def spanning_forest(
         )
 
     def work(xp: Any, take: Any, give: Any) -> Any:
-        there = take(edges)
-        vertices = count_vertices(there, n)
-        if there.dtype not in (np.int32, np.int64):
-            there = there.astype(np.int64)
+        local = take(edges)
+        vertices = count_vertices(local, n)
+        if local.dtype not in (np.int32, np.int64):
+            local = local.astype(np.int64)
         keys = _keys(xp, take(weights))
-        return give(forest_of(xp, xp.ascontiguousarray(there), keys, vertices))
+        return give(forest_of(xp, xp.ascontiguousarray(local), keys, vertices))
 
     return placed(backend, device, (edges, weights), work)
 

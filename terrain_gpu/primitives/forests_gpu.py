@@ -89,8 +89,8 @@ class GpuForest:
         count, m = cupy.zeros(1, np.uint64), len(self.edges)
         pairs, ids = self._new_list(m)
         self._launch("start", m, self.edges, m, pairs, ids, count)
-        found = int(count[0])
-        return GpuEdges(pairs[:found], ids[:found])
+        size = int(count[0])
+        return GpuEdges(pairs[:size], ids[:size])
 
     def split(self, edges: GpuEdges, key: Any, last: Any) -> tuple[GpuEdges, GpuEdges]:
         """Split a list after an edge, given by its key and id."""
@@ -109,8 +109,8 @@ class GpuForest:
         count = cupy.zeros(1, np.uint64)
         pairs, ids = self._new_list(len(edges))
         self._over("between_trees", edges, self.parent, self.keys, best, pairs, ids, count)
-        found = int(count[0])
-        return GpuEdges(pairs[:found], ids[:found])
+        size = int(count[0])
+        return GpuEdges(pairs[:size], ids[:size])
 
     def join(self, edges: GpuEdges) -> None:
         """Join the trees across these edges, in rounds."""

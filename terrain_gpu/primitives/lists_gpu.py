@@ -103,10 +103,10 @@ def pack(succ: Any, weights: Any, bits: int) -> Level:
         notes,
     )
     level.launch("count_targets", -(-count // 32), level.marks, count, notes)
-    found = notes.get()
-    if found[BAD] or found[TARGETS] + found[LASTS] != count:
+    counters = notes.get()
+    if counters[BAD] or counters[TARGETS] + counters[LASTS] != count:
         raise NotLists
-    level.lists = int(found[LASTS])
+    level.lists = int(counters[LASTS])
     return level
 
 
@@ -160,17 +160,17 @@ def jump(level: Level) -> Any:
     import cupy
 
     rounds = level.count.bit_length()
-    left = cupy.zeros(rounds, np.int32)
+    unfinished = cupy.zeros(rounds, np.int32)
     words = level.words
     # 128-bit words are not read atomically, so they cannot be updated in place.
     other = cupy.empty_like(words) if level.bits == 128 else words
     if level.count <= ONE_BLOCK and other is words:
-        level.launch("jump", 1, words, words, level.count, left, 0, rounds, threads=1024)
+        level.launch("jump", 1, words, words, level.count, unfinished, 0, rounds, threads=1024)
     else:
         for step in range(rounds):
-            level.launch("jump", level.count, words, other, level.count, left, step, 1)
+            level.launch("jump", level.count, words, other, level.count, unfinished, step, 1)
             words, other = other, words
-    if int(left[-1]):
+    if int(unfinished[-1]):
         raise NotLists
     ranks = _room(level, words)
     level.launch("values", level.count, words, level.count, ranks)

@@ -102,8 +102,8 @@ class MinimumSpanningTree(Tool):
         )
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
+    def proven(totals: dict[str, Any]) -> str:
         return (
-            f"{counted(found['edges'], 'edge')} against {found['checked_edges']:,} of the grid"
-            + (", on the GPU" if found["backend"] == "cuda" else "")
+            f"{counted(totals['edges'], 'edge')} against {totals['checked_edges']:,} of the grid"
+            + (", on the GPU" if totals["backend"] == "cuda" else "")
         )

@@ -66,12 +66,12 @@ class Solver:
 
     def compiled(self) -> bool:
         """Return whether numba's cache has the kernels for these cells, so nothing is compiled."""
-        known = known_types(self.method.kernel)
+        signatures = known_types(self.method.kernel)
         cells = numba.from_dtype(self.weight.operand_dtype)
         slopes = self.weight.slopes
         return any(
             types[0].dtype == cells and isinstance(types[2], numba.types.Array) == slopes
-            for types in known
+            for types in signatures
         )
 
     def solve(self, window: Window, data: np.ndarray, mask: np.ndarray) -> Solved:
@@ -198,9 +198,9 @@ class DiskSpill:
 
         def take(count: int, dtype: Any) -> np.ndarray:
             nonlocal at
-            found = np.frombuffer(data, dtype, count, at)
-            at += found.nbytes
-            return found
+            array = np.frombuffer(data, dtype, count, at)
+            at += array.nbytes
+            return array
 
         def sides(dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
             top, bottom, left, right = (take(size, dtype) for size in sizes)
@@ -277,10 +277,10 @@ def join_levels(
             return solved.region
         half = side // 2
         children = {
-            (a, b): found
+            (a, b): child
             for a in (0, 1)
             for b in (0, 1)
-            if (found := region(i + a * half, j + b * half, half)) is not None
+            if (child := region(i + a * half, j + b * half, half)) is not None
         }
         if len(children) == 1:
             return children[0, 0]

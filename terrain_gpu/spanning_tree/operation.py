@@ -90,11 +90,11 @@ class SpanningTree(Layered):
         cls, report: Report, layer: Layer | None, forward: np.ndarray | None = None
     ) -> SpanningTree:
         """Return the forest that a report tells of."""
-        found = report.result
-        report.valid_cells = found["vertices"]
-        total = found["total_weight"]
+        totals = report.result
+        report.valid_cells = totals["vertices"]
+        total = totals["total_weight"]
         exact = float(total) if isinstance(total, str) else total
-        return cls(layer, found["edges"], found["components"], exact, report, forward)
+        return cls(layer, totals["edges"], totals["components"], exact, report, forward)
 
     @property
     def layers(self) -> dict[str, Layer]:
@@ -111,8 +111,8 @@ class SpanningTree(Layered):
             forward = self._forward
         elif self.layer is not None:
             forward = self.layer.read_window(*self.layer.grid.window)
-        found = symmetric(np.pad(forward, 1))
-        return self._kind.array(found, None) if self._kind else found
+        links = symmetric(np.pad(forward, 1))
+        return self._kind.array(links, None) if self._kind else links
 
 
 @dataclass(frozen=True)
@@ -129,29 +129,29 @@ class SpanningForest(Operation):
     mark = MinimumSpanningTree.mark
 
     @classmethod
-    def of(cls, store: TileStore | None, asked: MinimumSpanningTree) -> SpanningForest:
+    def of(cls, store: TileStore | None, tool: MinimumSpanningTree) -> SpanningForest:
         """Return the operation for an open store; None for a plan."""
-        problem = asked.layer, asked.weight, asked.connectivity, asked.method
+        problem = tool.layer, tool.weight, tool.connectivity, tool.method
         if store is None:
             return cls("", *problem)
-        if asked.layer == LAYER:
+        if tool.layer == LAYER:
             raise InputError(
                 f"{store.path}: {LAYER!r} is the result layer; name a layer of heights"
             )
-        found = cls(str(store.path), *problem)
-        if found.grid.cells > MOST_CELLS:
-            rows, cols = found.grid.shape
+        forest = cls(str(store.path), *problem)
+        if forest.grid.cells > MOST_CELLS:
+            rows, cols = forest.grid.shape
             raise InputError(f"{rows} x {cols} cells exceed the maximum of {MOST_CELLS}")
-        return found
+        return forest
 
-    def backend_for(self, asked: str) -> str:
-        return "cpu" if asked == "auto" and self.method != "frozen" else asked
+    def backend_for(self, requested: str) -> str:
+        return "cpu" if requested == "auto" and self.method != "frozen" else requested
 
-    def result(self, found: Result) -> SpanningTree:
-        report = found.report
+    def result(self, result: Result) -> SpanningTree:
+        report = result.report
         del report.result["layers"]
         report.result = {"patched_edges": 0, **report.result, "layer": LAYER}
-        return SpanningTree.of(report, found.layers[LAYER])
+        return SpanningTree.of(report, result.layers[LAYER])
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -179,14 +179,14 @@ class SpanningForest(Operation):
     def bare(self) -> Weight:
         """The weight without lengths of steps, which are planned before they are computed."""
         try:
-            found = Weight(self.weight, self.source.dtype)
-            if found.slopes:
+            weight = Weight(self.weight, self.source.dtype)
+            if weight.slopes:
                 refuse_without_lengths(self.grid)
         except InputError as error:
             if isinstance(self.source, ArrayLayer):
                 raise
             raise InputError(f"{self.source.path}: {error}") from None
-        return found
+        return weight
 
     @cached_property
     def kind(self) -> Weight:
@@ -245,8 +245,8 @@ class SpanningForest(Operation):
     @cached_property
     def joiner(self) -> Solver:
         """Joins levels on the CPU; its kernel of blocks may not be compiled."""
-        how = self.kind, self.source.nodata, self.connectivity == 8, METHODS[self.solved_by]
-        return Solver(self.grid.shape, self.blocks.block, *how)
+        options = self.kind, self.source.nodata, self.connectivity == 8, METHODS[self.solved_by]
+        return Solver(self.grid.shape, self.blocks.block, *options)
 
     @cached_property
     def solver(self) -> Solver:
@@ -265,7 +265,7 @@ class SpanningForest(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         solved = self.solver.solve(self.blocks.window(*at), cells[0], out[0])
@@ -307,12 +307,12 @@ class SpanningForest(Operation):
         """Return the spill, and delete that of a run whose regions had another size."""
         if run.in_memory:
             return MemorySpill()
-        own = self.solved_in(run.spill, regions.block)
-        for other in run.spill.glob("solved-*"):
-            if other != own:
-                shutil.rmtree(other)
-        own.mkdir(parents=True, exist_ok=True)
-        return DiskSpill(own, self.kind)
+        folder = self.solved_in(run.spill, regions.block)
+        for entry in run.spill.glob("solved-*"):
+            if entry != folder:
+                shutil.rmtree(entry)
+        folder.mkdir(parents=True, exist_ok=True)
+        return DiskSpill(folder, self.kind)
 
     def _join(
         self, run: Run, solver: Any, regions: BlockGrid, spill: Spill, patches: Patches
@@ -324,17 +324,17 @@ class SpanningForest(Operation):
             regions = RegionGrid(*self.grid.shape, leaf * side)
             self.joined_in(run.spill, regions.block).mkdir(exist_ok=True)
             tops = ((i * side, j * side, side, leaf) for i, j in regions.ids())
-            for found, ids in run.engine.each(run, join_below, tops):
-                totals.merge(found)
+            for part, ids in run.engine.each(run, join_below, tops):
+                totals.merge(part)
                 patches.add(ids)
             spill = DiskSpill(self.joined_in(run.spill, regions.block), self.kind)
         join_levels(regions, solver, spill, totals, patches.add)
         return totals
 
-    def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
+    def keep(self, phase: Phase, at: Block, message: Any, folder: Path | None) -> Any:
         if folder is None:
-            return known
-        DiskSpill(self.solved_in(folder), self.kind).save(*at, known)
+            return message
+        DiskSpill(self.solved_in(folder), self.kind).save(*at, message)
         return None
 
     def solved_in(self, folder: Path, side: int | None = None) -> Path:
@@ -372,38 +372,40 @@ class SpanningForest(Operation):
             run.progress((r1 - r0) * (c1 - c0), self.grid.cells)
 
         with run.report.phase(self.phases[0].name):
-            left = missing(regions, there, done)
+            unsolved = missing(regions, there, done)
             if not run.gpu.workers:
-                solve_regions(self.source, solver, run.writers[LAYER], left, spill, run.plan, done)
+                solve_regions(
+                    self.source, solver, run.writers[LAYER], unsolved, spill, run.plan, done
+                )
                 return
             folder = self.solved_in(run.spill, regions.block)
-            tasks = region_tasks(left, regions.count, run.gpu, run.plan, folder)
+            tasks = region_tasks(unsolved, regions.count, run.gpu, run.plan, folder)
             with run.engine.lend(run, [LAYER]) as loan:
                 for solved in loan.each(solve_task, tasks):
                     for at in solved:
                         done(at)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         # The CPU verifies if this GPU cannot hold a block, or is a worker's.
-        here = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
-        how: dict[str, Any] = {"gpu": here}
-        how |= {"memory_limit": run.machine.memory_limit - run.held, "progress": run.progress}
+        gpu = None if run.gpu is None or run.gpu.workers else run.gpu._replace(wanted=False)
+        options: dict[str, Any] = {"gpu": gpu}
+        options |= {"memory_limit": run.machine.memory_limit - run.held, "progress": run.progress}
         kind = self.weight, self.connectivity
         if isinstance(self.source, ArrayLayer):
             forward = run.writers[LAYER].data
             held = forward.size + self.source.copied
             data, nodata = self.source.data, self.source.nodata
-            verify_arrays(data, nodata, forward, *kind, held=held, **how)
+            verify_arrays(data, nodata, forward, *kind, held=held, **options)
             return {}
         checked = verify_forest(
             self.source,
             run.layer(LAYER),
             weight=self.weight,
             connectivity=self.connectivity,
-            expected=found,
+            expected=totals,
             threads=run.machine.threads,
             cluster=run.cluster,
-            **how,
+            **options,
         )
         return {
             "verified_edges": checked["checked_edges"],
@@ -412,7 +414,7 @@ class SpanningForest(Operation):
 
 
 def over_array(
-    asked: MinimumSpanningTree,
+    tool: MinimumSpanningTree,
     data: np.ndarray,
     *,
     memory_limit: int | str | None = None,
@@ -429,9 +431,9 @@ def over_array(
     refuse_for_arrays(compress)
     limit = NO_LIMIT if memory_limit is None else limit_of(memory_limit)
     grid = GridSpec(*data.shape)
-    block = fitting_block(*data.shape) if asked.block_size is None else asked.block_size
-    cells = ArrayLayer(data, BlockGrid(grid.rows, grid.cols, block), grid, asked.nodata)
-    forest = SpanningForest.of(None, asked).over([cells])
+    block = fitting_block(*data.shape) if tool.block_size is None else tool.block_size
+    cells = ArrayLayer(data, BlockGrid(grid.rows, grid.cols, block), grid, tool.nodata)
+    forest = SpanningForest.of(None, tool).over([cells])
     gpu = find_gpu(forest.backend_for(backend), device, gpu_memory_limit, limit, 0)
     arrays, report = run_in_memory(
         forest,
@@ -480,6 +482,6 @@ class _Spilled(State):
     def finished(self, phase: Phase, at: Block, done: bool) -> bool:
         return done and self._spill.has(*at)
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
-        if known is not None:
-            self._spill.save(*at, known)
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
+        if message is not None:
+            self._spill.save(*at, message)

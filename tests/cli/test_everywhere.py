@@ -115,7 +115,7 @@ def test_only_quantities_are_averaged(sample, tmp_path):
         assert is_coded(level) == (name in codes)
         if name in codes:
             assert np.isin(whole(level), whole(opened.layer(name))).all()
-            with pytest.raises(InputError, match="codes or labels, whose averages mean nothing"):
+            with pytest.raises(InputError, match="codes or labels, whose averages are meaningless"):
                 build_overviews(store, layers=[name], resampling="average")
 
 

@@ -352,7 +352,7 @@ def test_levels_that_a_run_writes_are_not_removed(store):
 
 def test_wrong_input(store):
     build_overviews(store)
-    with pytest.raises(StoreError, match=r"a level of .*dem.zarr; build the overviews of that"):
+    with pytest.raises(StoreError, match=r"an overview of .*dem.zarr; build the overviews of that"):
         build_overviews(store / "overviews/2")
     with pytest.raises(StoreError, match="no layer 'nix'; it has: elevation"):
         build_overviews(store, layers=["nix"])

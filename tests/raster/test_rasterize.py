@@ -119,14 +119,14 @@ def test_the_command(store, capfd):
         ("--value 1 --field f", "--value and --field both say"),
         ("--field g", "--features: f.geojson: its features have no field 'g', only cost, f"),
         ("--value nodata", "give --onto, a layer that has a nodata value"),
-        ("--value 0.5 --onto elevation", "is int16 with nodata -1, which does not hold it"),
-        ("--value -1 --onto elevation", "which does not hold it as a value"),
+        ("--value 0.5 --onto elevation", "is int16 with nodata -1, which cannot hold it"),
+        ("--value -1 --onto elevation", "which cannot hold it as a valid value"),
         ("--into elevation", "--layer already names this layer"),
     ):
         code, _, err = call(capfd, f"rasterize s.zarr --features f.geojson {words}")
         assert (code, what in err) == (2, True), err
     assert "--value VALUE|nodata" in call(capfd, "rasterize --help")[1]
-    with pytest.raises(InputError, match="features: there are no cells"):
+    with pytest.raises(InputError, match="features: have no cells"):
         rasterize(store, [])
 
 
@@ -138,8 +138,8 @@ def test_features_that_leave_no_mark_are_told(store, caplog):
     assert not caplog.messages
     rasterize(store, [(1, 1)], overwrite=True)
     assert caplog.messages == [
-        "features: without value, cells become the start costs, and all of these are 0, as other "
-        "cells are; give value=1, or read a field with from_vector(cost_field=...)"
+        "features: without value, cells receive the start costs, which are all 0, like other "
+        "cells; give value=1, or read a field with from_vector(cost_field=...)"
     ]
 
 
@@ -190,7 +190,7 @@ def test_proofs_know_cells_and_values(store, monkeypatch, onto):
     monkeypatch.setattr(FeatureCells, "solve", wrong)
     for pair in (((20, 64), (69, 89)), ((69, 89), (4, 4))):
         swapped = pair
-        with pytest.raises(VerificationError, match="other cells hold features"):
+        with pytest.raises(VerificationError, match="the cells of features, or their values"):
             rasterize(store, places, onto=onto, verify=True, overwrite=True)
 
 

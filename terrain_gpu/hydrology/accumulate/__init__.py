@@ -99,8 +99,8 @@ class TreeAccumulation(Tool):
         )
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
+    def proven(totals: dict[str, Any]) -> str:
         return (
-            f"{counted(found['reached'], 'cell drains', 'cells drain')} to "
-            f"{counted(found['outlets'], 'outlet')}"
+            f"{counted(totals['reached'], 'cell drains', 'cells drain')} to "
+            f"{counted(totals['outlets'], 'outlet')}"
         )

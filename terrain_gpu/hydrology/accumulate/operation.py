@@ -73,8 +73,8 @@ class Accumulation(Layered):
     @property
     def layers(self) -> dict[str, Layer]:
         """The layers by their names, the sums first."""
-        made = [self.layer] if self.directions is None else [self.layer, self.directions]
-        return {layer.path.name: layer for layer in made}
+        written = [self.layer] if self.directions is None else [self.layer, self.directions]
+        return {layer.path.name: layer for layer in written}
 
 
 def plan_accumulation(
@@ -114,10 +114,10 @@ def plan_accumulation(
 
 
 def plan_asked(
-    asked: TreeAccumulation, blocks: BlockGrid, types: list[np.dtype], machine: Machine
+    tool: TreeAccumulation, blocks: BlockGrid, types: list[np.dtype], machine: Machine
 ) -> StreamPlan:
     """Plan a tool on elevations of a data type, without voids."""
-    options = {"areas": asked.areas, "directions": asked.directions is not None}
+    options = {"areas": tool.areas, "directions": tool.directions is not None}
     shape = blocks.rows, blocks.cols
     return plan_accumulation(*shape, types[0], blocks.block, **options, machine=machine)
 
@@ -203,10 +203,10 @@ class Accumulate(Operation):
         work = Work(self.blocks, self.forest.weight)
         return work, np.empty(self.blocks.largest(), np.uint8)
 
-    def result(self, found: Any) -> Any:
+    def result(self, result: Any) -> Any:
         if self.into is None:  # directions alone
-            return found
-        report, layers, totals = found.report, found.layers, found.found
+            return result
+        report, layers, totals = result.report, result.layers, result.found
         reached = report.valid_cells
         report.settings |= {"into": self.into, "directions": self.directions}
         report.valid_cells = totals["cells"]
@@ -225,16 +225,16 @@ class Accumulate(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
-        known, flows = given
+        rims, flows = context
         if phase.name == "voids":
             absent = ~valid_cells(cells[0][1:-1, 1:-1], self.forest.cells.nodata)
             return SolvedBlock(known=BlockRim.of(label_voids(absent)[0]) if absent.any() else None)
         block = read_forest(self.forest, window, cells[0], cells[1], work[0])
-        outer = None if known is None else outside(~block.valid[1:-1, 1:-1], known)
+        outer = None if rims is None else outside(~block.valid[1:-1, 1:-1], rims)
         outlets = Outlets(self.digest, self.places).within(window, block.valid, outer)
         values = None
         if self.into is not None:
@@ -255,20 +255,20 @@ class Accumulate(Operation):
                 "for them: {directions}"
             )
         *sums, codes = self.outputs
-        given = 0 if self.places is None else len(self.places)
+        outlets = 0 if self.places is None else len(self.places)
         limits = Limits(machine)
         total = sums[0] if sums else None
         voids = self.has_voids
-        plan_passes(self.forest, codes, total, limits, outlets=given, voids=voids)
+        plan_passes(self.forest, codes, total, limits, outlets=outlets, voids=voids)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         verify_drainage(
             self.forest,
             run.layer(str(self.directions)),
             None if self.into is None else run.layer(self.into),
             self.digest,
             self.areas,
-            found,
+            totals,
             run.proof_limits,
             Outlets(self.digest, self.places).added(self.grid.cols),
         )
@@ -292,12 +292,12 @@ class _Drainage(State):
         outer = None if self._voids is None else self._voids.of(at)
         return outer, None if self._flows is None else self._flows.of(at)
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if phase.name == "voids":
             assert self._voids is not None
-            self._voids.add(at, known)
-        elif known is not None:
-            outline, outlets, cells = known
+            self._voids.add(at, message)
+        elif message is not None:
+            outline, outlets, cells = message
             self._skeleton.add(outline)
             self._found["cells"] += cells
             self._found["outlets"] += outlets
@@ -315,7 +315,7 @@ class _Drainage(State):
         return self._found
 
 
-def refuse(asked: TreeAccumulation, store: TileStore) -> None:
+def refuse(tool: TreeAccumulation, store: TileStore) -> None:
     """Reject outlets that cannot be used, before a spanning forest is computed.
 
     Raises
@@ -324,22 +324,22 @@ def refuse(asked: TreeAccumulation, store: TileStore) -> None:
         As for `Outlets.of`.
     """
     if TREE not in store:
-        outlets = BORDER if asked.outlets is None else asked.outlets
-        Outlets.of(heights_in(store), outlets, asked.add_outlets)
+        outlets = BORDER if tool.outlets is None else tool.outlets
+        Outlets.of(heights_in(store), outlets, tool.add_outlets)
 
 
-def operation_of(store: TileStore | None, asked: TreeAccumulation) -> Accumulate:
+def operation_of(store: TileStore | None, tool: TreeAccumulation) -> Accumulate:
     """Return the operation after checking the outlets."""
     assert store is not None, "`plan_asked` plans"
-    forest, outlets = open_drained(store, "drainage"), asked.outlets
+    forest, outlets = open_drained(store, "drainage"), tool.outlets
     if outlets is None:  # low outlets need outward edges, which only weights with slopes can order
         outlets = LOW_BORDER if forest.weight.slopes else BORDER
-    ends = Outlets.of(forest.cells, outlets, asked.add_outlets)
+    ends = Outlets.of(forest.cells, outlets, tool.add_outlets)
     if is_low(ends.digest) and not forest.weight.slopes:
         raise StoreError(
             f"{forest.edges.path}: outlets {outlets!r} need a spanning forest of weight flow, but "
             f"this one has weight {forest.weight.name}; give 'edge' or 'border', or compute it "
             "again (compute-mst --weight flow --overwrite)"
         )
-    named = asked.into, asked.directions
-    return Accumulate(str(store.path), ends.digest, asked.areas, *named, ends.places)
+    named = tool.into, tool.directions
+    return Accumulate(str(store.path), ends.digest, tool.areas, *named, ends.places)

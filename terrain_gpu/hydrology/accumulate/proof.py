@@ -153,8 +153,8 @@ def verify_stored_drainage(
 
 def outlets_digest(cells: np.ndarray, cols: int) -> str:
     """Return the digest of outlets, from their ids in a raster of `cols` columns."""
-    places = np.stack(np.divmod(np.sort(cells), cols), axis=1)
-    return hashlib.sha256(np.ascontiguousarray(places).tobytes()).hexdigest()
+    cells_by_row = np.stack(np.divmod(np.sort(cells), cols), axis=1)
+    return hashlib.sha256(np.ascontiguousarray(cells_by_row).tobytes()).hexdigest()
 
 
 class _Ways(NamedTuple):
@@ -273,12 +273,12 @@ class _BlockDrainage(NamedTuple):
         leave = ways_out(target, order, exits)
         heaviest_edges(cells, corner, codes, low, target, order, tops, numbers)
         least = np.full(leave, _MOST[key.kind], key), np.full(leave, np.iinfo(np.int64).max)
-        ways = links, low, order, exits, tops, numbers
-        cell, k = check_divides(cells, corner, codes, *ways, *least)
+        path_arguments = links, low, order, exits, tops, numbers
+        cell, k = check_divides(cells, corner, codes, *path_arguments, *least)
         if cell >= 0:
             other = "outward edge" if k == 8 else f"edge to the {_NAMES[k]}"
-            what = f"drains across the divide: its {other} is lighter"
-            self._wrong(at, codes, cell, what, "minimal")
+            problem = f"drains across the divide: its {other} is lighter"
+            self._wrong(at, codes, cell, problem, "minimal")
         mouths = self._globally(at, np.flatnonzero(codes[1:-1, 1:-1] == 0))
         leaving, over, number = np.empty((3, leave), np.int64)
         crossings(codes, corner, target, exits, leaving, over)
@@ -287,7 +287,7 @@ class _BlockDrainage(NamedTuple):
         into = np.flatnonzero(entered)
         top = np.empty(leave, key)
         crossing_edges(cells, corner, codes, leaving, top, number)
-        known = _Ways(
+        paths = _Ways(
             self._globally(at, leaving),
             over,
             top,
@@ -300,7 +300,7 @@ class _BlockDrainage(NamedTuple):
         )
         # Named outlets need not be listed, since they were checked above.
         listed = mouths[:0] if self.named else mouths
-        return int(valid.sum()), len(mouths), listed, count, known
+        return int(valid.sum()), len(mouths), listed, count, paths
 
     def _outlets(
         self, at: Block, ring: np.ndarray, voids: BlockVoids | None
@@ -336,11 +336,11 @@ class _BlockDrainage(NamedTuple):
         row, col = np.divmod(cells.astype(np.int64), c1 - c0)
         return (r0 + row) * self.codes.grid.cols + c0 + col
 
-    def _wrong(self, at: Block, codes: np.ndarray, cell: int, what: str, check: str) -> NoReturn:
+    def _wrong(self, at: Block, codes: np.ndarray, cell: int, problem: str, check: str) -> NoReturn:
         r0, _, c0, c1 = self.codes.blocks.window(*at)
         row, col = divmod(cell, c1 - c0)
-        what = f"direction {codes[row + 1, col + 1]} {what}"
-        wrong(self.codes, what, check, r0 + row, c0 + col)
+        problem = f"direction {codes[row + 1, col + 1]} {problem}"
+        wrong(self.codes, problem, check, r0 + row, c0 + col)
 
 
 class _DrainageChecker:
@@ -376,19 +376,19 @@ class _DrainageChecker:
         )
         if floods is not None:
 
-            def add(at: Block, found: Any) -> None:
-                floods.add(found)
+            def add(at: Block, rim: Any) -> None:
+                floods.add(rim)
 
             check_blocks(self._plan, blocks, [Read(forest.cells)], of.voids, add, limits)
             floods.join()
-        reads, given = _reads(forest, self.codes), None if floods is None else floods.near
-        check_blocks(self._plan, blocks, reads, of.check, self._add, limits, given=given)
+        reads, voids_around = _reads(forest, self.codes), None if floods is None else floods.near
+        check_blocks(self._plan, blocks, reads, of.check, self._add, limits, given=voids_around)
         if not self.named:
             self._check_outlets()
         self._join()
 
-    def _add(self, at: Block, found: tuple[Any, ...]) -> None:
-        cells, outlets, mouths, reached, ways = found
+    def _add(self, at: Block, summary: tuple[Any, ...]) -> None:
+        cells, outlets, mouths, reached, paths = summary
         self.cells += cells
         self.reached += reached
         self.outlets += outlets
@@ -396,21 +396,27 @@ class _DrainageChecker:
             self._mouths.append(mouths)
             if type(self.expected) is int and self.outlets > self.expected:
                 wrong_totals(self.codes, "outlets or more", self.outlets, self.expected)
-        self._ways.add(ways, len(ways.leaving))
+        self._ways.add(paths, len(paths.leaving))
 
     def _join(self) -> None:
         """Follow the flow paths from block to block."""
         parts = self._ways.take()
-        bases = np.cumsum([0, *(len(ways.leaving) for ways in parts[:-1])])
+        bases = np.cumsum([0, *(len(block.leaving) for block in parts[:-1])])
         based = zip(parts, bases, strict=True)
-        way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in based])
+        exit_of = np.concatenate(
+            [np.where(block.way < 0, -1, block.way + base) for block, base in based]
+        )
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         del parts, based
         joined = _Ways(*columns)
         entered = np.argsort(joined.entered)
         # Each target is among `entered`, since its block read the same codes around itself.
         at = entered[np.searchsorted(joined.entered, joined.target, sorter=entered)]
-        following, between, between_number = way[at], joined.between[at], joined.between_number[at]
+        following, between, between_number = (
+            exit_of[at],
+            joined.between[at],
+            joined.between_number[at],
+        )
         top, number = joined.top, joined.number
         heavier = _heavier(between, between_number, top, number)
         top[heavier], number[heavier] = between[heavier], between_number[heavier]
@@ -426,15 +432,15 @@ class _DrainageChecker:
         for x in np.flatnonzero(less)[:1].tolist():
             least = int(joined.least_number[x])
             row, col = divmod(least + OUTWARDS if least < 0 else least >> 2, cols)
-            what = (
+            problem = (
                 "an edge here is a divide, but a flow path from it to an outlet has a heavier one"
             )
-            wrong(self.codes, what, "minimal", row, col)
+            wrong(self.codes, problem, "minimal", row, col)
 
     def _check_outlets(self) -> None:
-        found = np.concatenate(self._mouths)
+        outlets = np.concatenate(self._mouths)
         self._mouths.clear()
-        if outlets_digest(found, self.grid.cols) != self.digest:
+        if outlets_digest(outlets, self.grid.cols) != self.digest:
             raise VerificationError(
                 f"{self.codes.path}: the cells of code 0 are not the outlets of the run; compute "
                 "it again with --overwrite",

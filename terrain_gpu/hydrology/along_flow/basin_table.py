@@ -55,11 +55,11 @@ class BasinRows:
         raw = os.pread(self._file, count * _ROW_BYTES, first * _ROW_BYTES)
         return np.frombuffer(raw, np.int64).reshape(count, 5)
 
-    def _write(self, found: np.ndarray, offset: int) -> None:
-        left = found.data.cast("B")
-        while left:
-            done = os.pwrite(self._file, left, offset)
-            left, offset = left[done:], offset + done
+    def _write(self, figures: np.ndarray, offset: int) -> None:
+        unwritten = figures.data.cast("B")
+        while unwritten:
+            done = os.pwrite(self._file, unwritten, offset)
+            unwritten, offset = unwritten[done:], offset + done
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[dict[str, np.ndarray]]:
         """Yield the table in parts, at least one even if it has no rows.
@@ -67,19 +67,19 @@ class BasinRows:
         Raises StoreError if the file is incomplete.
         """
         for start in range(0, max(self.count, 1), _ROWS):
-            found = self._read(start, min(_ROWS, self.count - start))
-            if not found[:, CELLS].all():
+            figures = self._read(start, min(_ROWS, self.count - start))
+            if not figures[:, CELLS].all():
                 raise StoreError(f"{self.path}: rows of the table are missing; run again")
-            x, y = cell_centres(grid, found[:, :2]).T
+            x, y = cell_centres(grid, figures[:, :2]).T
             yield {
-                "basin": np.arange(start + 1, start + len(found) + 1),
-                "row": found[:, ROW],
-                "col": found[:, COL],
+                "basin": np.arange(start + 1, start + len(figures) + 1),
+                "row": figures[:, ROW],
+                "col": figures[:, COL],
                 "x": x,
                 "y": y,
-                "cells": found[:, CELLS],
-                "area": found[:, UNITS] * unit,
-                "edge_cells": found[:, EDGE],
+                "cells": figures[:, CELLS],
+                "area": figures[:, UNITS] * unit,
+                "edge_cells": figures[:, EDGE],
             }
 
 
@@ -101,9 +101,9 @@ def joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, 
     """Return the figures of a block from those of its bands."""
     several, counts = map(np.concatenate, zip(*parts, strict=True))
     labels, which = np.unique(several, return_inverse=True)
-    found = np.zeros((len(labels), 5), np.int64)
-    np.add.at(found, which, counts)
-    return labels.astype(np.int64), found
+    totals = np.zeros((len(labels), 5), np.int64)
+    np.add.at(totals, which, counts)
+    return labels.astype(np.int64), totals
 
 
 def figures(
@@ -134,13 +134,13 @@ def figures(
     starts = np.flatnonzero(new)  # starts of runs along rows: fewer than cells
     lengths = np.diff(starts, append=len(flat))
     ids, which = np.unique(flat[starts], return_inverse=True)
-    found = np.zeros((len(ids), 5), np.int64)
-    np.add.at(found[:, CELLS], which, lengths)
-    np.add.at(found[:, UNITS], which, lengths * units[starts // cols])
-    np.add.at(found[:, EDGE], np.searchsorted(ids, labels[edge]), 1)
+    counts = np.zeros((len(ids), 5), np.int64)
+    np.add.at(counts[:, CELLS], which, lengths)
+    np.add.at(counts[:, UNITS], which, lengths * units[starts // cols])
+    np.add.at(counts[:, EDGE], np.searchsorted(ids, labels[edge]), 1)
     if outlets is not None:
         row, col = np.nonzero(outlets)
         at = np.searchsorted(ids, labels[row, col])
-        found[at, ROW], found[at, COL] = row + corner[0], col + corner[1]
-    some = int(ids[0] == 0)
-    return ids[some:], found[some:]
+        counts[at, ROW], counts[at, COL] = row + corner[0], col + corner[1]
+    first_basin = int(ids[0] == 0)
+    return ids[first_basin:], counts[first_basin:]

@@ -135,11 +135,11 @@ class FlowBlock:
         """Pass sums downstream; see `kernels.pass_on`."""
         pass_on(self.codes, self._order, sums, adds)
 
-    def follow_all(self, how: int, values: np.ndarray) -> None:
+    def follow_all(self, rule: int, values: np.ndarray) -> None:
         """Follow the flow from all cells; see `kernels.follow_all`."""
-        follow_all(self.codes, self._order, how, values)
+        follow_all(self.codes, self._order, rule, values)
 
-    def follow(self, cells: np.ndarray, how: int, values: np.ndarray) -> np.ndarray:
+    def follow(self, cells: np.ndarray, rule: int, values: np.ndarray) -> np.ndarray:
         """Follow the flow from some cells, and return their exits; see `kernels.follow`.
 
         Overwrites the order of the cells.
@@ -147,7 +147,7 @@ class FlowBlock:
         exits, ring = self.work.exits[: self.size], self.ring
         exits[:] = UNKNOWN
         exits[ring] = ring
-        at = follow(self.codes, cells, how, exits, values, self.work.order)
+        at = follow(self.codes, cells, rule, exits, values, self.work.order)
         self._check_cycle(at)
         return exits[cells]
 

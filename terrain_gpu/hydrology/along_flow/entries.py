@@ -36,12 +36,12 @@ def most_entries(blocks: BlockGrid) -> int:
     return blocks.line_cells
 
 
-def entry_bytes(count: int, more: int) -> tuple[int, int]:
+def entry_bytes(count: int, extra: int) -> tuple[int, int]:
     """Return the bytes that entries need while blocks stream, and while all are joined.
 
-    `more` is the number of bytes per entry needed at all times in addition to `ENTRY_BYTES`.
+    `extra` is the number of bytes per entry needed at all times in addition to `ENTRY_BYTES`.
     """
-    return count * (ENTRY_BYTES // 3 + more), count * (ENTRY_BYTES + more)
+    return count * (ENTRY_BYTES // 3 + extra), count * (ENTRY_BYTES + extra)
 
 
 class FlowEntries(State):
@@ -57,12 +57,12 @@ class FlowEntries(State):
         self._ids = NONE
         self._values = [NONE]
 
-    def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
+    def add(self, phase: Phase, at: Block, message: tuple[np.ndarray, ...] | None) -> None:
         """Add a block: the ids of its entries, of the next entries (-1 for none), and columns."""
-        if phase.writes or known is None:
+        if phase.writes or message is None:
             return
-        self._parts.append(known)
-        self._count += len(known[0])
+        self._parts.append(message)
+        self._count += len(message[0])
         if not self._fits:
             self._parts.clear()
 
@@ -124,10 +124,10 @@ class Inflows(FlowEntries):
         self._rule, self._counts = rule, np.zeros(3, np.int64)
         self._left: list[tuple[np.ndarray, ...]] = []
 
-    def add(self, phase: Phase, at: Block, known: tuple[Any, ...] | None) -> None:
-        if phase.writes or known is None:
+    def add(self, phase: Phase, at: Block, message: tuple[Any, ...] | None) -> None:
+        if phase.writes or message is None:
             return
-        ids, following, leaving, amounts, *counts = known
+        ids, following, leaving, amounts, *counts = message
         super().add(phase, at, (ids, following))
         self._left.append((leaving, *np.atleast_2d(amounts)))
         if not self._fits:
@@ -186,8 +186,8 @@ class Beyond(FlowEntries):
         """Combine the values of flow paths against the flow, in place."""
         order, waiting = np.empty((2, len(following)), np.int64)
         self._values = columns
-        for how, values in zip(self._hows, columns, strict=True):
-            self._check_cycle(join_downstream(following, order, waiting, values, how))
+        for rule, values in zip(self._hows, columns, strict=True):
+            self._check_cycle(join_downstream(following, order, waiting, values, rule))
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:
         """Return the entries around the block, and their values."""

@@ -89,8 +89,8 @@ def accumulate(operation: FlowSums, run: Run) -> dict[str, Any]:
                 on_cycle = (waiting > 0) & (waiting < HEAD) & (steps != NOWHERE)
                 raise _cycle(operation, raster, cupy.flatnonzero(on_cycle))
             floats, without = rule.dtype.kind == "f", rule.exclude_self
-            how = np.int32(floats), np.float64(rule.unit), np.int32(without)
-            raster.launch("write_sums", steps, units, *how, sums)
+            output = np.int32(floats), np.float64(rule.unit), np.int32(without)
+            raster.launch("write_sums", steps, units, *output, sums)
         raster.write(operation.into, sums.view(rule.dtype))
     return {}
 
@@ -109,11 +109,11 @@ def raise_levels(operation: PlainFill, run: Run) -> dict[str, Any]:
             _read_codes(operation, raster, steps)
             words = cupy.arange(raster.size, dtype=np.uint64)
             raster.launch("start_ways", steps, words)
-            left = cupy.zeros(1, np.int32)
+            unfinished = cupy.zeros(1, np.int32)
             for _ in range(raster.size.bit_length() + 1):
-                left[...] = 0
-                raster.launch("jump", cells, steps, words, left)
-                if not int(left[0]):
+                unfinished[...] = 0
+                raster.launch("jump", cells, steps, words, unfinished)
+                if not int(unfinished[0]):
                     break
             else:  # paths longer than the raster has cells are on a cycle
                 after = (words & np.uint64(0xFFFFFFFF)).astype(np.int64)

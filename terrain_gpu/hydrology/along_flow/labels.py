@@ -21,8 +21,8 @@ class FlowLabels(AlongFlow):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        ways, cells = super().phases
-        return ways, cells._replace(joined="table" if self.table else "")
+        first, cells = super().phases
+        return first, cells._replace(joined="table" if self.table else "")
 
     @property
     def worker_bytes(self) -> int:

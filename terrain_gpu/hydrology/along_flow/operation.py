@@ -81,21 +81,21 @@ class AlongFlow(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         codes = self.layers[0]
         block = read_flow(codes, self.grid, self.blocks.window(*at), cells[0], work)
         if not phase.writes:
             return SolvedBlock(known=self.ways(block, cells[1:]))
-        return SolvedBlock(tuple(out), self.finish(block, cells[1:], given, out))
+        return SolvedBlock(tuple(out), self.finish(block, cells[1:], context, out))
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return what `FlowEntries.add` receives from a block in the first pass."""
         raise NotImplementedError
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
     ) -> Any:
         """Write the outputs of a block into `out`; return what the state receives."""
         raise NotImplementedError

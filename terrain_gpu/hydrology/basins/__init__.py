@@ -68,5 +68,5 @@ class Basins(Tool):
         return f"{counted(basins, 'basin')} of {counted(cells, 'cell')} in all"
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return f"{counted(found['basins'], 'basin')} of {counted(found['cells'], 'cell')} in all"
+    def proven(totals: dict[str, Any]) -> str:
+        return f"{counted(totals['basins'], 'basin')} of {counted(totals['cells'], 'cell')} in all"

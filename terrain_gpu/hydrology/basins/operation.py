@@ -64,18 +64,18 @@ class BasinLabels(ToolOperation, FlowLabels):
         slots = np.arange(r0, r1) * self.blocks.shape[1] + c0 // self.blocks.block
         labels = _numbered(block, outlets, slots * self.blocks.block, np.int64)
         exits = block.follow(into, TAKE, labels)
-        own = labels.ravel()[into]
-        return block.globally(into), block.globally(exits), own, outlets.sum(axis=1)
+        labels_of_entries = labels.ravel()[into]
+        return block.globally(into), block.globally(exits), labels_of_entries, outlets.sum(axis=1)
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
     ) -> list[tuple[np.ndarray, np.ndarray]] | None:
-        firsts, ids, around = given
+        firsts, ids, around = context
         outlets = block.outlets
-        found = _numbered(block, outlets, firsts, out[0].dtype)
-        found.ravel()[block.locally(ids)] = around
-        block.follow_all(TAKE, found)
-        out[0][...] = found[1:-1, 1:-1]
+        numbers = _numbered(block, outlets, firsts, out[0].dtype)
+        numbers.ravel()[block.locally(ids)] = around
+        block.follow_all(TAKE, numbers)
+        out[0][...] = numbers[1:-1, 1:-1]
         if self.table is None:
             return None
         (r0, _, c0, _), edge, areas = block.window, block.edge, self.units[0]
@@ -89,8 +89,8 @@ class BasinLabels(ToolOperation, FlowLabels):
     def plan_verify(self, machine: Machine) -> None:
         plan_basins(self.layers[0], self.outputs[0], Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        verify_basins(self.layers[0], run.layer(self.asked.into), found, run.proof_limits)
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+        verify_basins(self.layers[0], run.layer(self.asked.into), totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
 
@@ -111,10 +111,10 @@ def _numbered(
     numbers = block.array(dtype)
     numbers[...] = 0
     for rows in bands(outlets.shape):
-        here, inner = outlets[rows], numbers[1:-1, 1:-1][rows]
-        counts = here.sum(axis=1)
+        outlets_of_rows, inner = outlets[rows], numbers[1:-1, 1:-1][rows]
+        counts = outlets_of_rows.sum(axis=1)
         before = firsts[rows] - (np.cumsum(counts) - counts)
-        inner[here] = np.arange(counts.sum()) + np.repeat(before, counts)
+        inner[outlets_of_rows] = np.arange(counts.sum()) + np.repeat(before, counts)
     return numbers
 
 
@@ -138,21 +138,21 @@ class _Numbers(Beyond):
         self._firsts = np.zeros((blocks.rows, blocks.shape[1]), np.int64)
         self.basins = 0
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
-        if known is None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
+        if message is None:
             return
         if phase.writes:
             assert self._rows is not None
-            for figures_of_rows in known:
+            for figures_of_rows in message:
                 self._rows.add(*figures_of_rows)
             return
         r0, r1, _, _ = self._blocks.window(*at)
-        self._firsts[r0:r1, at[1]] = known[-1]
+        self._firsts[r0:r1, at[1]] = message[-1]
         if self._operation.table is not None:
-            outlets, planned = int(known[-1].sum()), self._blocks.largest(1) // _SOME
-            more = max(outlets - planned, 0) * _FIGURES
-            self._beyond.has_room(more, f"for a table of {counted(outlets, 'basin')} in a block")
-        super().add(phase, at, known[:-1])
+            outlets, planned = int(message[-1].sum()), self._blocks.largest(1) // _SOME
+            extra = max(outlets - planned, 0) * _FIGURES
+            self._beyond.has_room(extra, f"for a table of {counted(outlets, 'basin')} in a block")
+        super().add(phase, at, message[:-1])
 
     def join(self, phase: Phase) -> None:
         operation = self._operation

@@ -52,58 +52,58 @@ def verify_basins(
     """
     blocks: BlockGrid = codes.blocks
     plans = plan_basins(codes, labels, limits)
-    ways = FlowWays(codes, blocks, plans[0])
+    paths = FlowWays(codes, blocks, plans[0])
     counts = np.zeros((blocks.rows, blocks.shape[1]), np.int64)
     cells = 0
 
-    def add(at: Block, found: tuple[int, np.ndarray, BlockFlow]) -> None:
+    def add(at: Block, summary: tuple[int, np.ndarray, BlockFlow]) -> None:
         nonlocal cells
-        cells += found[0]
+        cells += summary[0]
         r0, r1, _, _ = blocks.window(*at)
-        counts[r0:r1, at[1]] = found[1]
-        ways.add(found[2])
+        counts[r0:r1, at[1]] = summary[1]
+        paths.add(summary[2])
 
     def given(at: Block) -> np.ndarray:
         r0, r1, _, _ = blocks.window(*at)
         return firsts[r0:r1, at[1], None]
 
-    def nothing(at: Block, found: None) -> None:
+    def nothing(at: Block, _summary: None) -> None:
         """Blocks return nothing."""
 
     first, second = _reads(codes, labels)
-    check_blocks(plans[0], blocks, first, partial(_look, ways.of), add, limits)
-    ways.join()
+    check_blocks(plans[0], blocks, first, partial(_look, paths.of), add, limits)
+    paths.join()
     firsts = 1 + (np.cumsum(counts) - counts.ravel()).reshape(counts.shape)
-    check = partial(_check, ways.of, labels)
+    check = partial(_check, paths.of, labels)
     check_blocks(plans[1], blocks, second, check, nothing, limits, given=given)
     basins = int(counts.sum())
     wrong_totals(labels, "basins", basins, result.get("basins"))
     return {"basins": basins, "cells": cells}
 
 
-def _look(ways: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, np.ndarray, BlockFlow]:
+def _look(paths: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, np.ndarray, BlockFlow]:
     """Return the number of cells of a block that drain, its outlets per row, and its flow paths."""
-    target, order = ways.within(at, data[0])
-    r0, r1, _, _ = ways.blocks.window(*at)
+    target, order = paths.within(at, data[0])
+    r0, r1, _, _ = paths.blocks.window(*at)
     ends = (target == -1).reshape(r1 - r0, -1).sum(axis=1)
-    return len(order), ends, ways.look(at, data[0], target, order)[1]
+    return len(order), ends, paths.look(at, data[0], target, order)[1]
 
 
 def _check(
-    ways: BlockWays, labels: Any, at: Block, data: list[np.ndarray], firsts: np.ndarray
+    paths: BlockWays, labels: Any, at: Block, data: list[np.ndarray], firsts: np.ndarray
 ) -> None:
     """Check the labels of a block, given the number of the first outlet of each row."""
-    codes, found = data
-    target, _ = ways.within(at, codes)
-    r0, r1, c0, c1 = ways.blocks.window(*at)
+    codes, stored = data
+    target, _ = paths.within(at, codes)
+    r0, r1, c0, c1 = paths.blocks.window(*at)
     ends = (target == -1).reshape(r1 - r0, -1)
     numbers = np.cumsum(ends, axis=1)
     numbers += firsts - 1
-    cell = check_labels(codes, target, found, numbers.ravel())
+    cell = check_labels(codes, target, stored, numbers.ravel())
     if cell >= 0:
         row, col = divmod(cell, c1 - c0)
-        what = f"label {found[row + 1, col + 1]!s} is not that of the outlet"
-        wrong(labels, what, "label", r0 + row, c0 + col)
+        problem = f"label {stored[row + 1, col + 1]!s} is not that of the outlet"
+        wrong(labels, problem, "label", r0 + row, c0 + col)
 
 
 def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:

@@ -98,20 +98,20 @@ class Breach(Tool):
         return (InputLayer(self.layer),)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> Breach:
-        lines = "cuts.gpkg" if asked["lines"] else None
-        return cls(max_distance=asked["max_distance"] or 50, lines=lines)
+    def planned(cls, options: dict[str, Any]) -> Breach:
+        lines = "cuts.gpkg" if options["lines"] else None
+        return cls(max_distance=options["max_distance"] or 50, lines=lines)
 
     @staticmethod
     def summary(result: Any) -> str:
-        found = result.found
-        left = found["pits"] - found["breached"]
+        totals = result.found
+        remaining = totals["pits"] - totals["breached"]
         return (
-            f"{found['breached']:,} of {found['pits']:,} pits breached, {left:,} left; "
-            f"{counted(found['lowered'], 'cell')} lowered, by at most "
-            f"{float(found['deepest_cut']):.10g}"
+            f"{totals['breached']:,} of {totals['pits']:,} pits breached, {remaining:,} left; "
+            f"{counted(totals['lowered'], 'cell')} lowered, by at most "
+            f"{float(totals['deepest_cut']):.10g}"
         )
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return f"{counted(found['breached'], 'pit')} breached"
+    def proven(totals: dict[str, Any]) -> str:
+        return f"{counted(totals['breached'], 'pit')} breached"

@@ -124,7 +124,7 @@ class PitSearch(ToolOperation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         heights = cells[0]
@@ -136,7 +136,7 @@ class PitSearch(ToolOperation):
         if phase.name == "voids":
             return SolvedBlock(known=None if inner.all() else BlockRim.of(label_voids(~inner)[0]))
         window = self.blocks.window(*at)
-        outer = None if given is None else outside(~inner, given)
+        outer = None if context is None else outside(~inner, context)
         outlets = Outlets(self.outlets).within(window, valid, outer).cells
         cols = self.grid.cols
         pits, rim = find_pits(heights, valid, outlets, window[0] * cols + window[2], cols)
@@ -151,9 +151,9 @@ class PitSearch(ToolOperation):
         valid[:, valid.shape[1] - max(c1 + ring - self.grid.cols, 0) :] = False
         return valid
 
-    def kinds(self, at: Block, heights: np.ndarray, given: Any) -> np.ndarray:
+    def kinds(self, at: Block, heights: np.ndarray, context: Any) -> np.ndarray:
         """Kinds of the cells of a block and its rings; pits not in the outer rings."""
-        files, over_blocks = given
+        files, over_blocks = context
         r0, _, c0, _ = self.blocks.window(*at)
         corner = r0 - self.halo, c0 - self.halo
         valid = self._valid(at, heights, self.halo)
@@ -183,20 +183,20 @@ class BreachState(State):
             r0, r1, c0, c1 = self._operation.blocks.window(*at)
             around = max(r0 - reach, 0), r1 + reach, c0 - reach, c1 + reach
             return self._files, self._low.within(around)
-        known = phase.name == "pits" and self._voids is not None
-        return self._voids.of(at) if known and self._voids is not None else None
+        has_voids = phase.name == "pits" and self._voids is not None
+        return self._voids.of(at) if has_voids and self._voids is not None else None
 
     def finished(self, phase: Phase, at: Block, done: bool) -> bool:
         return done and (phase.name != "pits" or self._files.has_marks(at))
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if phase.name == "voids" and self._voids is not None:
-            self._voids.add(at, known)
+            self._voids.add(at, message)
         elif phase.name == "pits":
-            self._low.add(at, known)
+            self._low.add(at, message)
         else:
-            self._cut = max(self._cut, known.pop("cut"))
-            for name, count in known.items():
+            self._cut = max(self._cut, message.pop("cut"))
+            for name, count in message.items():
                 self._totals[name] += count
 
     def join(self, phase: Phase) -> None:

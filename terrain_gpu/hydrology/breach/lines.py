@@ -118,15 +118,15 @@ class BreachLines(PitSearch):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         if phase != _WAYS:
-            return super().solve(phase, at, cells, out, given, work)
-        (heights,), (search, steps), files = cells, work, given[0]
+            return super().solve(phase, at, cells, out, context, work)
+        (heights,), (search, steps), files = cells, work, context[0]
         ring, rule, cols = self.halo, self.rule, self.grid.cols
         r0, r1, c0, _ = self.blocks.window(*at)
-        kinds = self.kinds(at, heights, given)
+        kinds = self.kinds(at, heights, context)
         row, col = np.nonzero(kinds[ring:-ring, ring:-ring] == PIT)
         channels = np.zeros(len(row), _WAY)
         limits = rule.reach, rule.per_unit, rule.deepest
@@ -163,14 +163,14 @@ class WayState(BreachState):
         self._lines, self._plan, self.length = operation, plan, 0
         self._counts: dict[Block, tuple[np.ndarray, np.ndarray]] = {}
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if phase == _WAYS:
-            self._counts[at] = known
+            self._counts[at] = message
             return
         if phase.name == "pits":
-            pits, outlets, known = known  # the rest is for the base class
+            pits, outlets, message = message  # the rest is for the base class
             self._files.save_marks(at, pits, outlets)
-        super().add(phase, at, known)
+        super().add(phase, at, message)
 
     def _refuse_long_rows(self) -> None:
         """Refuse a limit that has no room for the lines that begin in some row."""
@@ -179,8 +179,8 @@ class WayState(BreachState):
             int(np.sum([self._counts[i, j][1] for j in range(across)], axis=0).max())
             for i in range(down)
         )
-        excess, more = Excess.of(self._plan), max(size - _STEPS, 0) * _STEP_BYTES
-        excess.has_room(more, f"for a row of lines of {counted(size, 'cell')}")
+        excess, extra = Excess.of(self._plan), max(size - _STEPS, 0) * _STEP_BYTES
+        excess.has_room(extra, f"for a row of lines of {counted(size, 'cell')}")
         excess.refuse()
 
     def batches(self) -> Iterator[list[Feature]]:
@@ -240,32 +240,32 @@ class WayState(BreachState):
 
     def _batch(self, parts: list[tuple[np.ndarray, np.ndarray]]) -> list[Feature]:
         operation = self._lines
-        ways, steps = (np.concatenate(several) for several in zip(*parts, strict=True))
-        count = ways["steps"]
-        self.length += int(ways["length"].sum())
+        channels, steps = (np.concatenate(several) for several in zip(*parts, strict=True))
+        count = channels["steps"]
+        self.length += int(channels["length"].sum())
         start = np.cumsum(count) - count
         # A line has one more cell than steps.
-        line = np.repeat(np.arange(len(ways)), count + 1)
-        along = np.arange(len(steps) + len(ways)) - line
+        line = np.repeat(np.arange(len(channels)), count + 1)
+        along = np.arange(len(steps) + len(channels)) - line
         positions = []
-        corners = np.divmod(ways["pit"], operation.grid.cols)
+        corners = np.divmod(channels["pit"], operation.grid.cols)
         for corner, step in zip(corners, (ROW_STEP, COL_STEP), strict=True):
             path = np.concatenate(([0], np.cumsum(step[steps])))
             positions.append(path[along] + (corner - path[start])[line])
         xy = cell_centres(operation.grid, np.stack(positions, axis=1))
         values = (
-            ways["pit"],
-            ways["end"],
+            channels["pit"],
+            channels["end"],
             count + 1,
-            ways["length"] * operation.lengths[1],
-            ways["cost"] / operation.rule.per_unit,
-            ways["cut"],
-            ways["height"] + 0.0,  # turns -0.0 into 0.0
-            ways["end_height"] + 0.0,
+            channels["length"] * operation.lengths[1],
+            channels["cost"] / operation.rule.per_unit,
+            channels["cut"],
+            channels["height"] + 0.0,  # turns -0.0 into 0.0
+            channels["end_height"] + 0.0,
         )
         rows = zip(*(value.tolist() for value in values), strict=True)
         pieces = zip(
-            np.split(xy, (start + np.arange(len(ways)))[1:]), ways["pit"], rows, strict=True
+            np.split(xy, (start + np.arange(len(channels)))[1:]), channels["pit"], rows, strict=True
         )
         ordered = sorted(pieces, key=lambda one: int(one[1]))
         return [(line, dict(zip(FIELDS, row, strict=True))) for line, _, row in ordered]

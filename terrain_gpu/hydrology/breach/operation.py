@@ -79,22 +79,22 @@ class BreachedHeights(PitSearch):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         if phase.writes:
-            return self._breached(at, cells[0], out[0], given, work)
-        return super().solve(phase, at, cells, out, given, work)
+            return self._breached(at, cells[0], out[0], context, work)
+        return super().solve(phase, at, cells, out, context, work)
 
     def _breached(
-        self, at: Block, heights: np.ndarray, out: np.ndarray, given: Any, work: Any
+        self, at: Block, heights: np.ndarray, out: np.ndarray, context: Any, work: Any
     ) -> SolvedBlock:
         ring, rule, r0 = self.halo, self.rule, self.blocks.window(*at)[0]
-        kinds = self.kinds(at, heights, given)
+        kinds = self.kinds(at, heights, context)
         before = heights[ring:-ring, ring:-ring]
         out[...] = before
-        how = rule.reach, rule.per_unit, rule.deepest
-        pits, breached = breach_all(heights, kinds, *how, work, out)
+        limits = rule.reach, rule.per_unit, rule.deepest
+        pits, breached = breach_all(heights, kinds, *limits, work, out)
         lowered = np.flatnonzero((out < before).any(axis=1))
         cells, cut, volume = 0, 0.0, 0
         for row in lowered.tolist():
@@ -107,19 +107,19 @@ class BreachedHeights(PitSearch):
         counts = {"pits": pits, "breached": breached, "lowered": cells, "cut": cut}
         return SolvedBlock((out,), {**counts, "volume": volume})
 
-    def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
+    def keep(self, phase: Phase, at: Block, message: Any, folder: Path | None) -> Any:
         assert folder is not None
         if phase.name == "pits":
-            pits, outlets, rim = known
+            pits, outlets, rim = message
             self.files(folder).save_marks(at, pits, outlets)
             return rim
-        return known
+        return message
 
     def plan_verify(self, machine: Machine) -> None:
         limits = Limits(machine)
         plan_breach_proof(self.layers[0], self.outputs[0], self.rule, limits, voids=self.has_voids)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         layers = self.layers[0], run.layer(self.asked.into)
-        verify_breach(*layers, self.rule, self.outlets, found, run.proof_limits)
+        verify_breach(*layers, self.rule, self.outlets, totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}

@@ -95,15 +95,15 @@ class LowRims:
         self._first, self._drains = [np.zeros(1, np.int64)], [np.zeros(1, bool)]
         self._count, self._cols = 0, blocks.cols
 
-    def add(self, at: Block, known: LowRim) -> None:
+    def add(self, at: Block, rim: LowRim) -> None:
         """Add the rim of a block."""
         base = self._count
-        names = (np.where(side > 0, side + np.int64(base), side) for side in known.names)
+        names = (np.where(side > 0, side + np.int64(base), side) for side in rim.names)
         self._names.put(at, BlockRim(*names))
-        self._heights.put(at, known.heights)
-        self._first.append(known.first)
-        self._drains.append(known.drains)
-        self._count += len(known.first)
+        self._heights.put(at, rim.heights)
+        self._first.append(rim.first)
+        self._drains.append(rim.drains)
+        self._count += len(rim.first)
 
     def join(self) -> None:
         """Join components across the borders between blocks."""

@@ -146,8 +146,8 @@ class _BlockBreach(NamedTuple):
 
     @property
     def blocks(self) -> BlockGrid:
-        found: BlockGrid = self.heights.blocks
-        return found
+        blocks: BlockGrid = self.heights.blocks
+        return blocks
 
     def voids(self, at: Block, data: list[np.ndarray]) -> Any:
         """Find the voids of a block."""
@@ -160,8 +160,8 @@ class _BlockBreach(NamedTuple):
         inside = ((rows >= 0) & (rows < self.blocks.rows))[:, None] & (
             (cols >= 0) & (cols < self.blocks.cols)
         )
-        found: np.ndarray = inside & ~is_nodata(cells, self.heights.nodata)
-        return found
+        valid: np.ndarray = inside & ~is_nodata(cells, self.heights.nodata)
+        return valid
 
     def look(
         self, at: Block, data: list[np.ndarray], voids: BlockVoids | None = None
@@ -169,15 +169,15 @@ class _BlockBreach(NamedTuple):
         """Find the pits and outlets of a block, and low cells at its rim, given voids around."""
         z, valid = data[0], self._valid(at, data[0], 1)
         outer = ~valid if voids is None else voids.outside(at, ~valid)
-        inner, own = valid[1:-1, 1:-1], z[1:-1, 1:-1]
+        inner, z_inside = valid[1:-1, 1:-1], z[1:-1, 1:-1]
         outlets = inner & around(outer)
         low = inner & ~outlets
         for other, is_valid in zip(_shifted(z), _shifted(valid), strict=True):
-            low &= ~(is_valid & (other < own))
+            low &= ~(is_valid & (other < z_inside))
         draining = np.pad(inner & ~low, 1)
         leaks = np.zeros(low.shape, bool)
         for other, drains in zip(_shifted(z), _shifted(draining), strict=True):
-            leaks |= low & drains & (other == own)
+            leaks |= low & drains & (other == z_inside)
         labels = flooded(low)
         count = int(labels.max()) + 1
         drained = np.zeros(count, bool)
@@ -193,16 +193,16 @@ class _BlockBreach(NamedTuple):
         at_rim[0] = False
         names = np.cumsum(at_rim) * at_rim
         ids = ids_of(self.blocks, at, where), ids_of(self.blocks, at, first[at_rim])
-        low_at_rim = _Low(ids[0], own.reshape(-1)[where], names[labels[where]], ids[1],
+        low_at_rim = _Low(ids[0], z_inside.reshape(-1)[where], names[labels[where]], ids[1],
                           drained[at_rim])  # fmt: skip
         within = ~drained & ~at_rim
         return first[1:][within[1:]], np.flatnonzero(outlets), low_at_rim
 
     def check(
-        self, at: Block, data: list[np.ndarray], given: tuple[np.ndarray, np.ndarray]
+        self, at: Block, data: list[np.ndarray], pits_and_outlets: tuple[np.ndarray, np.ndarray]
     ) -> tuple[int, int, int]:
         """Check a block, given its pits and outlets; return its counts."""
-        heights, found = data
+        heights, stored = data
         rule, ring = self.rule, 2 * self.rule.reach
         size = (ring + 1) ** 2
         numbers, cells = np.empty((2, size), np.int64), np.empty((2, size), np.int32)
@@ -210,16 +210,16 @@ class _BlockBreach(NamedTuple):
         right = before.copy()
         limits = rule.reach, rule.per_unit, rule.deepest
         kinds = np.where(self._valid(at, heights, ring), np.uint8(PLAIN), np.uint8(NO_VALUE))
-        kinds.reshape(-1)[given[0]] = PIT
-        kinds.reshape(-1)[given[1]] = OUTLET
+        kinds.reshape(-1)[pits_and_outlets[0]] = PIT
+        kinds.reshape(-1)[pits_and_outlets[1]] = OUTLET
         pits, breached = lower_again(heights, kinds, *limits, (*numbers, *cells), right)
         bits = f"u{right.itemsize}"
-        differs = np.flatnonzero(right.view(bits) != found.view(bits))
+        differs = np.flatnonzero(right.view(bits) != stored.view(bits))
         if len(differs):
             r0, _, c0, _ = self.blocks.window(*at)
             row, col = divmod(int(differs[0]), right.shape[1])
-            what = f"elevation {found[row, col]!s} where {right[row, col]!s} is right"
-            wrong(self.lowered, what, "height", r0 + row, c0 + col)
+            problem = f"elevation {stored[row, col]!s} where {right[row, col]!s} is right"
+            wrong(self.lowered, problem, "height", r0 + row, c0 + col)
         return pits, breached, int((right < before).sum())
 
 
@@ -247,8 +247,8 @@ class _BreachProof:
             add = floods.add
             check_blocks(plans[0], blocks, near, of.voids, lambda _, voids: add(voids), limits)
             floods.join()
-        given = None if floods is None else floods.near
-        check_blocks(plans[0], blocks, near, of.look, self._add, limits, given=given)
+        voids_around = None if floods is None else floods.near
+        check_blocks(plans[0], blocks, near, of.look, self._add, limits, given=voids_around)
         self._over_blocks = self._rims.pits()
         far = [Read(heights, 2 * self._rule.reach), Read(self._lowered)]
         check_blocks(plans[1], blocks, far, of.check, self._count, limits, given=self._given)
@@ -256,8 +256,8 @@ class _BreachProof:
             wrong_totals(self._lowered, key, self._counts[key], recorded.get(key))
         return self._counts
 
-    def _add(self, at: Block, found: tuple[np.ndarray, np.ndarray, _Low]) -> None:
-        pits, outlets, low = found
+    def _add(self, at: Block, summary: tuple[np.ndarray, np.ndarray, _Low]) -> None:
+        pits, outlets, low = summary
         self._rims.add(low)
         with output_errors(scratch_folder()):
             self._file.write(np.concatenate((pits, outlets)).astype(np.int32).tobytes())
@@ -290,8 +290,8 @@ class _BreachProof:
         all_pits, all_outlets = (np.concatenate(one).astype(np.int32) for one in marks)
         return all_pits, all_outlets
 
-    def _count(self, at: Block, found: tuple[int, int, int]) -> None:
-        for key, number in zip(COUNTS, found, strict=True):
+    def _count(self, at: Block, counts: tuple[int, int, int]) -> None:
+        for key, number in zip(COUNTS, counts, strict=True):
             self._counts[key] += number
 
 
@@ -332,10 +332,10 @@ class LowCells:
         self._rims: list[_Low] = []
         self._count = 0
 
-    def add(self, found: _Low) -> None:
-        names = np.where(found.names > 0, found.names + self._count, 0)
-        self._rims.append(found._replace(names=names))
-        self._count += len(found.first)
+    def add(self, low: _Low) -> None:
+        names = np.where(low.names > 0, low.names + self._count, 0)
+        self._rims.append(low._replace(names=names))
+        self._count += len(low.first)
 
     def pits(self) -> np.ndarray:
         """Return the first cells of flats that drain nowhere, sorted."""
@@ -351,9 +351,9 @@ class LowCells:
         arcs = [np.empty((2, 0), np.int64)]
         for down, right in ((0, 1), (1, -1), (1, 0), (1, 1)):
             inside = (row + down < rows) & (col + right >= 0) & (col + right < cols)
-            there = ids[inside] + down * cols + right
-            at = np.minimum(np.searchsorted(ids, there), len(ids) - 1)
-            met = (ids[at] == there) & (heights[at] == heights[inside])
+            neighbours = ids[inside] + down * cols + right
+            at = np.minimum(np.searchsorted(ids, neighbours), len(ids) - 1)
+            met = (ids[at] == neighbours) & (heights[at] == heights[inside])
             one, other = names[inside][met], names[at[met]]
             drains[one[other == 0]] = drains[other[one == 0]] = True
             arcs.append(np.stack((one, other))[:, (one > 0) & (other > 0)])

@@ -74,7 +74,7 @@ class Burn(Tool):
         return (InputLayer(self.layer),)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> Burn:
+    def planned(cls, options: dict[str, Any]) -> Burn:
         return cls((), 1.0)
 
     @staticmethod
@@ -82,5 +82,5 @@ class Burn(Tool):
         return f"{counted(result.found['burned'], 'cell')} lowered"
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return f"{counted(found['burned'], 'cell')} lowered"
+    def proven(totals: dict[str, Any]) -> str:
+        return f"{counted(totals['burned'], 'cell')} lowered"

@@ -97,7 +97,7 @@ class Burned(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         window, cols = self.blocks.window(*at), self.grid.cols
@@ -121,9 +121,9 @@ class Burned(Operation):
         limits = Limits(machine)
         plan_burn_proof(self.layers[0], self.outputs[0], len(self.cells), limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         layers = self.layers[0], run.layer(self.into)
-        verify_burn(*layers, self.depth, self.digest, found, run.proof_limits)
+        verify_burn(*layers, self.depth, self.digest, totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
 
@@ -162,15 +162,15 @@ def digest_of(cells: np.ndarray) -> str:
 
 
 def burned(
-    store: TileStore | None, asked: Burn, streams: str = "streams", called: str = "depth"
+    store: TileStore | None, tool: Burn, streams: str = "streams", called: str = "depth"
 ) -> Burned:
     """Return the operation after checking the streams; `store` is None when only planning.
 
     `streams` and `called` are the names of the arguments for streams and depth in messages.
     """
     if store is None:
-        return Burned("", asked.depth, "", asked.layer, asked.into)
-    heights, depth = store.layer(asked.layer), asked.depth
+        return Burned("", tool.depth, "", tool.layer, tool.into)
+    heights, depth = store.layer(tool.layer), tool.depth
     if heights.dtype.kind != "f" and depth % 1:
         raise refused(
             called,
@@ -178,11 +178,11 @@ def burned(
             depth=depth,
             dtype=heights.dtype.name,
         )
-    places = as_places(store.grid, asked.streams, streams).one_per_cell()
-    if not len(places):
+    stream_cells = as_places(store.grid, tool.streams, streams).one_per_cell()
+    if not len(stream_cells):
         raise refused(streams, ": has no cells; give at least one")
-    absent = is_nodata(values_at(heights, places.rows, places.cols), heights.nodata)
-    cells = (places.rows * store.grid.cols + places.cols)[~absent]
+    absent = is_nodata(values_at(heights, stream_cells.rows, stream_cells.cols), heights.nodata)
+    cells = (stream_cells.rows * store.grid.cols + stream_cells.cols)[~absent]
     if not len(cells):
         heights.refuse_if_empty()
         raise InputError(
@@ -191,4 +191,4 @@ def burned(
     if absent.any():
         log.info("%d of %d cells of the streams are nodata", absent.sum(), len(absent))
     whole = float(depth) if heights.dtype.kind == "f" else int(depth)
-    return Burned(str(store.path), whole, digest_of(cells), asked.layer, asked.into, cells)
+    return Burned(str(store.path), whole, digest_of(cells), tool.layer, tool.into, cells)

@@ -104,8 +104,8 @@ def _check(
         good &= np.subtract(high.view(word), low.view(word)) == depth
     if not good.all():
         k = int(np.argmin(good))
-        what = f"elevation {low[k]!s}; it was {high[k]!s}, and may be lowered by {depth} only"
-        wrong(burned, what, "height", r0 + int(row[k]), c0 + int(col[k]))
+        problem = f"elevation {low[k]!s}; it was {high[k]!s}, and may be lowered by {depth} only"
+        wrong(burned, problem, "height", r0 + int(row[k]), c0 + int(col[k]))
     return (r0 + row.astype(np.int64)) * heights.grid.cols + c0 + col
 
 

@@ -38,10 +38,10 @@ def loop_error(layer: Layer, row: int, col: int) -> StoreError:
         cells = cells[first:] + cells[:first]
         row, col = cells[0]
         named = ", ".join(f"({r}, {c})" for r, c in cells[:LISTED])
-        more = f" and {len(cells) - LISTED:,} more" if len(cells) > LISTED else ""
+        others = f" and {len(cells) - LISTED:,} more" if len(cells) > LISTED else ""
         text = (
             f"{layer.path}: row {row}, column {col}: directions form a loop of "
-            f"{counted(len(cells), 'cell')}: {named}{more}"
+            f"{counted(len(cells), 'cell')}: {named}{others}"
         )
     return StoreError(
         f"{text}; correct them there, or compute them again (flow-direction). If the codes are not "

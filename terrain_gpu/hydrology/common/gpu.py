@@ -84,14 +84,14 @@ def plan_resident(
 
 
 @contextmanager
-def resident(run: Run, *how: Any) -> Iterator[ResidentRaster]:
+def resident(run: Run, *arguments: Any) -> Iterator[ResidentRaster]:
     """Hold a raster on the run's GPU, within its limit; arguments as for `ResidentRaster`."""
     import cupy
 
     gpu = run.gpu
     try:
         with memory_bound(gpu.memory, gpu.device), cupy.cuda.Device(gpu.device):
-            yield ResidentRaster(run, *how)
+            yield ResidentRaster(run, *arguments)
     finally:
         free_staging()  # a proof on the CPU that may follow does not plan for it
 
@@ -137,8 +137,8 @@ class ResidentRaster:
         self._grid = ceil_div(blocks.rows, TILE) * across
         shift = (blocks.block // TILE).bit_length() - 1
         described = (blocks.rows, blocks.cols, shift, blocks.shape[1], across, 0)
-        rest = nodata is not None, True, self._per_length.data.ptr
-        self.region = cupy.asarray(np.array([(*described, *rest)], REGION).view(np.uint8))
+        flags = nodata is not None, True, self._per_length.data.ptr
+        self.region = cupy.asarray(np.array([(*described, *flags)], REGION).view(np.uint8))
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

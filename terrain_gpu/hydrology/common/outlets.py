@@ -67,7 +67,9 @@ class Outlets:
     places: Places | None = None
 
     @classmethod
-    def of(cls, cells: Layer, given: PlacesLike | str, added: PlacesLike | None = None) -> Outlets:
+    def of(
+        cls, cells: Layer, outlets: PlacesLike | str, added: PlacesLike | None = None
+    ) -> Outlets:
         """Check outlets over an elevation layer.
 
         Raises
@@ -75,16 +77,16 @@ class Outlets:
         InputError
             If there are none, one is nodata, or outlets are added to given cells.
         """
-        if isinstance(given, str):
-            if given not in NAMED:
-                raise wrong("outlets", given, f"cells, or one of {', '.join(NAMED)}")
+        if isinstance(outlets, str):
+            if outlets not in NAMED:
+                raise wrong("outlets", outlets, f"cells, or one of {', '.join(NAMED)}")
             if added is None:
-                return cls(given)
+                return cls(outlets)
             extra = cls.of(cells, added)
-            return cls(f"{given}+{extra.digest}", extra.places)
+            return cls(f"{outlets}+{extra.digest}", extra.places)
         if added is not None:
             raise refused("add_outlets", f": these are added to one of {', '.join(NAMED)}")
-        places = as_places(cells.grid, given, "outlets")
+        places = as_places(cells.grid, outlets, "outlets")
         if not len(places):
             raise refused(
                 "outlets", f": has no cells; give at least one, or one of {', '.join(NAMED)}"
@@ -113,15 +115,15 @@ class Outlets:
             bool, those in voids that reach the raster's edge, or outside the raster; needed for
             "edge" and "low_edge".
         """
-        given = np.empty(0, np.int32) if self.places is None else cells_in(window, self.places)
+        cells = np.empty(0, np.int32) if self.places is None else cells_in(window, self.places)
         name, beyond = name_of(self.digest), ~valid if outside is None else outside
         if name is None or not beyond.any():
-            return BlockOutlets(given, np.zeros(len(given), bool))
+            return BlockOutlets(cells, np.zeros(len(cells), bool))
         border = np.flatnonzero(valid[1:-1, 1:-1] & around(beyond)).astype(np.int32)
-        if len(given):
-            border = np.setdiff1d(border, given)
-        low = np.arange(len(border) + len(given)) < len(border) * is_low(name)
-        return BlockOutlets(np.concatenate((border, given)), low)
+        if len(cells):
+            border = np.setdiff1d(border, cells)
+        low = np.arange(len(border) + len(cells)) < len(border) * is_low(name)
+        return BlockOutlets(np.concatenate((border, cells)), low)
 
 
 def name_of(digest: str) -> str | None:
@@ -165,7 +167,7 @@ def is_full(cells: Layer) -> bool:
     return cells.statistics()["valid_cells"] == cells.grid.cells
 
 
-def refuse_missing(cells: Layer, found: int) -> None:
+def refuse_missing(cells: Layer, valid: int) -> None:
     """Check the statistics of a layer that says that all its cells are valid.
 
     Raises
@@ -173,9 +175,9 @@ def refuse_missing(cells: Layer, found: int) -> None:
     StoreError
         If fewer valid cells were found.
     """
-    if is_full(cells) and found != cells.grid.cells:
+    if is_full(cells) and valid != cells.grid.cells:
         raise StoreError(
-            f"{cells.path}: recorded as having no nodata, but only {found:,} of "
+            f"{cells.path}: recorded as having no nodata, but only {valid:,} of "
             f"{cells.grid.cells:,} cells are valid; convert the raster again"
         )
 

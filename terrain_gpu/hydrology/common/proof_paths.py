@@ -100,8 +100,8 @@ class BlockWays(NamedTuple):
             code = int(codes[row + 1, col + 1])
             if target[cell] == -4:
                 raise no_code(self.codes, r0 + row, c0 + col, code)
-            what = f"direction {code} leads into a loop"
-            wrong(self.codes, what, "acyclic", r0 + row, c0 + col)
+            problem = f"direction {code} leads into a loop"
+            wrong(self.codes, problem, "acyclic", r0 + row, c0 + col)
         return target, order[:count]
 
     def look(
@@ -155,9 +155,9 @@ class FlowWays:
         )
         self.target = self.following = self.order = np.empty(0, np.int64)
 
-    def add(self, ways: BlockFlow) -> None:
+    def add(self, flow: BlockFlow) -> None:
         """Add the flow paths of a block."""
-        self._parts.add(ways, max(len(ways.target), len(ways.entered)))
+        self._parts.add(flow, max(len(flow.target), len(flow.entered)))
 
     def join(self) -> None:
         """Follow the paths from block to block.
@@ -170,14 +170,16 @@ class FlowWays:
             If the paths do not fit the memory limit.
         """
         parts = self._parts.take()
-        bases = np.cumsum([0, *(len(ways.target) for ways in parts[:-1])])
+        bases = np.cumsum([0, *(len(flow.target) for flow in parts[:-1])])
         based = zip(parts, bases, strict=True)
-        way = np.concatenate([np.where(ways.way < 0, -1, ways.way + base) for ways, base in based])
+        exit_of = np.concatenate(
+            [np.where(flow.way < 0, -1, flow.way + base) for flow, base in based]
+        )
         self.target, entered, _ = (np.concatenate(one) for one in zip(*parts, strict=True))
         del parts, based
         order = np.argsort(entered)
         # Each target is among `entered`, since its block read the same codes around itself.
-        self.following = way[order[np.searchsorted(entered, self.target, sorter=order)]]
+        self.following = exit_of[order[np.searchsorted(entered, self.target, sorter=order)]]
         waiting, order = np.empty((2, len(self.target)), np.int64)
         count, x = order_ways(self.following, waiting, order)
         if x >= 0:

@@ -102,11 +102,11 @@ class Floods:
         self._count = 0
         self._ids, self._outer = np.empty(0, np.int64), np.empty(0, bool)
 
-    def add(self, found: _Rim | None) -> None:
-        if found is None or not len(found.ids):
+    def add(self, rim: _Rim | None) -> None:
+        if rim is None or not len(rim.ids):
             return
-        names, which = np.unique(found.voids, return_inverse=True)
-        self._rims.append(_Rim(found.ids, which.reshape(-1) + self._count))
+        names, which = np.unique(rim.voids, return_inverse=True)
+        self._rims.append(_Rim(rim.ids, which.reshape(-1) + self._count))
         self._count += len(names)
 
     def join(self) -> None:
@@ -123,9 +123,9 @@ class Floods:
         arcs = []
         for down, right in ((0, 1), (1, -1), (1, 0), (1, 1)):
             inside = (row + down < rows) & (col + right >= 0) & (col + right < cols)
-            there = ids[inside] + down * cols + right
-            at = np.minimum(np.searchsorted(ids, there), len(ids) - 1)
-            met = ids[at] == there
+            neighbours = ids[inside] + down * cols + right
+            at = np.minimum(np.searchsorted(ids, neighbours), len(ids) - 1)
+            met = ids[at] == neighbours
             arcs.append(np.stack((voids[inside][met], voids[at[met]])))
         outer = np.zeros(self._count, bool)
         outer[voids[edge]] = True

@@ -102,13 +102,13 @@ class WeightRule:
         exponent = max(exponent - self._bits, SMALLEST)
         return areas * 2.0**-exponent, 2.0**exponent
 
-    def few_units(self, weights: np.ndarray, known: np.ndarray, units: np.ndarray) -> np.ndarray:
+    def few_units(self, weights: np.ndarray, weighted: np.ndarray, units: np.ndarray) -> np.ndarray:
         """Count the weights of only a few units, and those between these and the largest."""
         scale, _ = self.units
         if scale is None:
             return np.zeros(2, np.int64)
         few, most = self._few, largest_weight(self.weights) * scale.max() / NEAR_LARGEST
-        sizes, counts = np.abs(units), known & (weights != 0)
+        sizes, counts = np.abs(units), weighted & (weights != 0)
         low, between = counts & (sizes < few), counts & (sizes >= few) & (sizes < most)
         return np.array([np.count_nonzero(low), np.count_nonzero(between)])
 
@@ -145,9 +145,9 @@ class WeightRule:
         self, window: Window, codes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return the mask of cells with a weight, their units, and for means counts of 1."""
-        known = with_weight(self.weights, window, codes, weights)
+        weighted = with_weight(self.weights, window, codes, weights)
         scale, _ = self.units
-        counted_weights = np.where(known, weights, weights.dtype.type(0))
+        counted_weights = np.where(weighted, weights, weights.dtype.type(0))
         if scale is None:
             units = counted_weights.astype(np.int64)
         else:
@@ -158,7 +158,7 @@ class WeightRule:
                 f"{self.weights.path}: has values beyond its recorded range; another program "
                 f"changed it (terrain-gpu verify --accept-changes {self.weights.name})"
             )
-        return known, [units, known.astype(np.int64)][: self.columns]
+        return weighted, [units, weighted.astype(np.int64)][: self.columns]
 
     def write(
         self,
@@ -170,8 +170,11 @@ class WeightRule:
     ) -> None:
         """Write the results of a window's cells to `out`."""
         if self.exclude_self:
-            _, own = self.own(window, codes, weights)
-            values = [one - two for one, two in zip(values, own, strict=True)]
+            _, contributions = self.own(window, codes, weights)
+            values = [
+                total - contribution
+                for total, contribution in zip(values, contributions, strict=True)
+            ]
         np.multiply(values[0], self.units[1], out=out)
         if self.mean:
             with np.errstate(invalid="ignore"):  # 0 / 0 if there is no weight
@@ -206,19 +209,19 @@ class ExtremeRule:
 
     @property
     def nodata(self) -> float | int | None:
-        found: float | int | None = self.weights.nodata
-        return math.nan if found is None and self.dtype.kind == "f" else found
+        nodata: float | int | None = self.weights.nodata
+        return math.nan if nodata is None and self.dtype.kind == "f" else nodata
 
     def own(
         self, window: Window, codes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return the mask of cells with a weight, and their ranks."""
-        known = with_weight(self.weights, window, codes, weights)
+        weighted = with_weight(self.weights, window, codes, weights)
         ranks = self._ranks(weights)
         if (gap := self._gap) is not None:
             ranks[ranks < gap] += 1
-        ranks[~known] = NONE
-        return known, [ranks]
+        ranks[~weighted] = NONE
+        return weighted, [ranks]
 
     def write(
         self,
@@ -295,9 +298,9 @@ class BelowRule:
         self, window: Window, codes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return the mask of cells whose mark is valid, their contributions, and 1 for a mark."""
-        known = with_weight(self.weights, window, codes, weights)
+        weighted = with_weight(self.weights, window, codes, weights)
         _, columns = self.sums.own(window, codes)
-        return known, [*columns, (known & (weights != 0)).astype(np.int64)]
+        return weighted, [*columns, (weighted & (weights != 0)).astype(np.int64)]
 
     def write(
         self,

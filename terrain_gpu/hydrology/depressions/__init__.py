@@ -122,5 +122,5 @@ class Depressions(Tool):
         return text + over_heights(result)
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return counted(found["depressions"], "depression")
+    def proven(totals: dict[str, Any]) -> str:
+        return counted(totals["depressions"], "depression")

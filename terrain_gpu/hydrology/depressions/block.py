@@ -148,8 +148,8 @@ class BlockSets:
         )
         if self.nodes < 0:
             raise self.block.no_forest()
-        both = met[:, 1] >= 0
-        self._met = levels[both], keys[both], met[both, 0], met[both, 1]
+        joining = met[:, 1] >= 0
+        self._met = levels[joining], keys[joining], met[joining, 0], met[joining, 1]
         self._across = across, across_keys, met[len(ends) - len(across) :, 0]
         deep = self.dead[0] - self.pit[0] >= self.least
         self.closed = np.flatnonzero((self.dead[1] >= 0) & (self.dead[0] > self.pit[0]) & deep)
@@ -158,11 +158,11 @@ class BlockSets:
         """Elevations and keys of the edges to other blocks."""
         block, step = self.block, self.block.out_step
         row, col = block.out_cell // block.width + 1, block.out_cell % block.width + 1
-        here = self.heights[row, col]
-        there = self.heights[row + ROW_STEP[step], col + COL_STEP[step]]
-        first, second = np.where(step < 4, here, there), np.where(step < 4, there, here)
+        z_here = self.heights[row, col]
+        z_there = self.heights[row + ROW_STEP[step], col + COL_STEP[step]]
+        first, second = np.where(step < 4, z_here, z_there), np.where(step < 4, z_there, z_here)
         keys = 2 * edge_ids(block.cols, block.globally(block.out_cell), step)
-        return np.maximum(here, there), keys + (second > first)
+        return np.maximum(z_here, z_there), keys + (second > first)
 
     def known(self) -> Known:
         heights, cells = self.pit
@@ -190,7 +190,7 @@ class BlockSets:
             ),
         )
 
-    def regions(self, given: Branches) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def regions(self, outside: Branches) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Find the smallest depression that contains each cell.
 
         Returns
@@ -198,10 +198,10 @@ class BlockSets:
         branches
             int32, the branch of each cell, flat; -1 for none.
         dead, up, numbers
-            Of the branches, as in `Branches`: first those of this block, then those of `given`.
+            Of the branches, as in `Branches`: first those of this block, then those of `outside`.
         """
         count = len(self.up)
-        beyond = np.where(given.nodes >= 0, given.nodes + count, -1)  # the branch of each node
+        beyond = np.where(outside.nodes >= 0, outside.nodes + count, -1)  # the branch of each node
         branch = np.arange(count)
         is_node = self.node >= 0
         branch[is_node] = beyond[self.node[is_node]]
@@ -211,14 +211,14 @@ class BlockSets:
         up[out] = beyond[-2 - up[out]]
         up[inside] = branch[up[inside]]
         numbers = np.zeros(count, np.int64)
-        numbers[self.closed] = given.closed
-        dead = np.append(self.dead[0], given.dead)
-        up = np.append(up, np.where(given.up >= 0, given.up + count, -1))
-        found = self.block.work.two[: self.block.size]
+        numbers[self.closed] = outside.closed
+        dead = np.append(self.dead[0], outside.dead)
+        up = np.append(up, np.where(outside.up >= 0, outside.up + count, -1))
+        branches = self.block.work.two[: self.block.size]
         kernels.regions(
-            self.heights, self.down, self.root, branch, dead, up, found, self.block.work.one
+            self.heights, self.down, self.root, branch, dead, up, branches, self.block.work.one
         )
-        return found, dead, up, np.append(numbers, given.numbers)
+        return branches, dead, up, np.append(numbers, outside.numbers)
 
     @property
     def window(self) -> Window:

@@ -77,16 +77,16 @@ class DepressionLabels(Operation):
 
     @property
     def outputs(self) -> tuple[OutputLayer, ...]:
-        heights, kind, found = self.layers[0], "conditioned heights", []
+        heights, kind, layers = self.layers[0], "conditioned heights", []
         if self.into is not None:
-            found.append(OutputLayer(self.into, label_dtype(self.grid), 0, "depressions"))
+            layers.append(OutputLayer(self.into, label_dtype(self.grid), 0, "depressions"))
         if self.conditioned is not None:
             like = heights.dtype, heights.nodata
             described = units.same_quantity(heights)
-            found.append(
+            layers.append(
                 OutputLayer(self.conditioned, *like, kind, {"holds": kind}, described=described)
             )
-        return tuple(found)
+        return tuple(layers)
 
     @property
     def measures(self) -> tuple[Measured, ...]:
@@ -155,26 +155,26 @@ class DepressionLabels(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
         block = read_forest(self.forest, window, cells[0], cells[1], work)
         leave_out_undrained(block, cells[2])
         sets = BlockSets(block, cells[2][1:-1, 1:-1], self.min_depth)
-        if given is None:
+        if context is None:
             return SolvedBlock(known=sets.known())
-        found, dead, up, numbers = sets.regions(given)
+        branches, dead, up, numbers = sets.regions(context)
         if not phase.writes:
-            pits = np.append(sets.pit[0], given.pits)
-            return SolvedBlock(known=self._measured(sets, found, pits, dead, up, numbers))
-        kept = Kept.of(dead, up, numbers)
+            pits = np.append(sets.pit[0], context.pits)
+            return SolvedBlock(known=self._measured(sets, branches, pits, dead, up, numbers))
+        smallest_kept = Kept.of(dead, up, numbers)
         shape = block.heights.shape[0] - 2, block.width
         if self.into is not None:
-            out[0][...] = kept.labels(found).reshape(shape)
+            out[0][...] = smallest_kept.labels(branches).reshape(shape)
         if self.conditioned is not None:
             out[-1][...] = block.heights[1:-1, 1:-1]
-            levels = kept.levels(found).reshape(shape)
+            levels = smallest_kept.levels(branches).reshape(shape)
             higher = np.isfinite(levels)
             out[-1][higher] = restored(levels[higher], self.base, out[-1].dtype)
         return SolvedBlock(tuple(out))
@@ -182,7 +182,7 @@ class DepressionLabels(Operation):
     def _measured(
         self,
         sets: BlockSets,
-        found: np.ndarray,
+        branches: np.ndarray,
         pits: np.ndarray,
         dead: np.ndarray,
         up: np.ndarray,
@@ -192,11 +192,11 @@ class DepressionLabels(Operation):
         into = np.arange(len(dead))
         kernels.climb_to(into, numbers, dead, up, np.empty_like(into))
         sums = np.zeros((len(dead), 4), np.int64)
-        cells = sets.heights, found, into, dead, sets.window[0]
+        cells = sets.heights, branches, into, dead, sets.window[0]
         scales = kernels.volume_scales(dead - pits, self.areas.max())
         kernels.measure(*cells, self.units[0], self.areas, scales, sums)
-        some = np.flatnonzero(sums[:, 0])
-        return numbers[some] - 1, sums[some]
+        counted = np.flatnonzero(sums[:, 0])
+        return numbers[counted] - 1, sums[counted]
 
     # -- the proof ------------------------------------------------------------------------------
 
@@ -211,10 +211,10 @@ class DepressionLabels(Operation):
     def plan_verify(self, machine: Machine) -> None:
         plan_depressions_proof(self.rule, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         named = self.into, self.conditioned
         numbers, heights = (None if name is None else run.layer(name) for name in named)
-        verify_depressions(self.rule, numbers, heights, found, run.proof_limits)
+        verify_depressions(self.rule, numbers, heights, totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
 
@@ -251,13 +251,13 @@ def planned_nodes(blocks: BlockGrid) -> int:
     return 2 * blocks.line_cells * NODE_BYTES
 
 
-def operation_of(store: TileStore | None, asked: Depressions) -> DepressionLabels:
+def operation_of(store: TileStore | None, tool: Depressions) -> DepressionLabels:
     """Return the operation after checking the layers; `store` is None when only planning."""
     if store is not None:
-        _check(store, asked.directions)
+        _check(store, tool.directions)
     return DepressionLabels(
         "" if store is None else str(store.path),
-        *(getattr(asked, one.name) for one in fields(DepressionLabels) if one.name != "store"),
+        *(getattr(tool, field.name) for field in fields(DepressionLabels) if field.name != "store"),
     )
 
 

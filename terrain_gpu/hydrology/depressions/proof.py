@@ -122,12 +122,12 @@ class _Like(NamedTuple):
 def verify_stored_depressions(store: TileStore, layer: Layer, limits: Limits) -> dict[str, Any]:
     """Check one layer with `verify_depressions` and the settings recorded with it."""
     recorded = RunRecord(store, layer)
-    kept = "keep_depth" in recorded.settings  # written by `fill`
-    heights = recorded.input(recorded.get("fill_of" if kept else "depressions_of", str))
+    by_fill = "keep_depth" in recorded.settings  # written by `fill`
+    heights = recorded.input(recorded.get("fill_of" if by_fill else "depressions_of", str))
     codes = recorded.input(recorded.get("directions", str))
     open_directions(store, codes.name)
-    keys = ("keep_depth", "keep_area") if kept else ("min_depth", "min_area", "min_volume")
-    least = [recorded.get(key, float) for key in keys] + [0.0] * kept
+    keys = ("keep_depth", "keep_area") if by_fill else ("min_depth", "min_area", "min_volume")
+    least = [recorded.get(key, float) for key in keys] + [0.0] * by_fill
     for value, key in zip(least, keys, strict=False):
         if not 0 <= value < math.inf:
             raise recorded.damaged(key, value)
@@ -203,11 +203,11 @@ class _Checker:
             self._keep(self._deep)
         also = layers if at_once else []
         check_blocks(plan, blocks, reads + also, self._measure, self._sum, limits)
-        kept, totals = self._add_up()
+        keep, totals = self._add_up()
         for key, value in totals.items():
             wrong_totals(layers[0].layer, key, value, recorded.get(key))
         if not at_once:
-            self._keep(kept)
+            self._keep(keep)
             check_blocks(plan, blocks, reads + layers, self._compare, lambda at, _: None, limits)
         return totals
 
@@ -272,20 +272,20 @@ class _Checker:
             (self._globally(at, closed), z[closed], dead[closed], self._globally(at, into)),
         )
 
-    def _add(self, at: Block, known: _BlockSummary) -> None:
-        self._known.add(known, len(known.closed[0]) + len(known.pits[0]))
+    def _add(self, at: Block, summary: _BlockSummary) -> None:
+        self._known.add(summary, len(summary.closed[0]) + len(summary.pits[0]))
 
     def _join(self) -> None:
         """Join the sets of all blocks: ids, elevations, levels, and the sets they merge into."""
         summaries = self._known.take()
         doors, door_heights, ends, levels = (
-            np.concatenate([known[k] for known in summaries]) for k in range(4)
+            np.concatenate([summary[k] for summary in summaries]) for k in range(4)
         )
         pits, pit_heights = (
-            np.concatenate([known.pits[k] for known in summaries]) for k in range(2)
+            np.concatenate([summary.pits[k] for summary in summaries]) for k in range(2)
         )
         closed, closed_heights, closed_dead, closed_into = (
-            np.concatenate([known.closed[k] for known in summaries]) for k in range(4)
+            np.concatenate([summary.closed[k] for summary in summaries]) for k in range(4)
         )
         del summaries
         trim()  # they were many small arrays
@@ -303,9 +303,9 @@ class _Checker:
         order = np.argsort(levels, kind="stable")
         join_sets(order, ends, levels, self._heights, self._dead, self._up)
         del order, ends, levels
-        own = self._at(closed)
-        self._dead[own], self._up[own] = closed_dead, self._at(closed_into)
-        del own, closed, closed_dead, closed_into
+        indices = self._at(closed)
+        self._dead[indices], self._up[indices] = closed_dead, self._at(closed_into)
+        del indices, closed, closed_dead, closed_into
         self._nest_all()
 
     def _nest_all(self) -> None:
@@ -326,8 +326,8 @@ class _Checker:
     def _at(self, ids: np.ndarray) -> np.ndarray:
         """Return indices of sets; unknown ids never spill and get the index of the sea."""
         at = np.minimum(np.searchsorted(self._ids, ids), max(len(self._ids) - 1, 0))
-        known = self._ids[at] == ids if len(self._ids) else np.zeros(len(ids), bool)
-        return np.where(known, at, len(self._ids))
+        exists = self._ids[at] == ids if len(self._ids) else np.zeros(len(ids), bool)
+        return np.where(exists, at, len(self._ids))
 
     def _across(self, doors: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Edges between cells of different blocks, and their elevations."""
@@ -340,19 +340,19 @@ class _Checker:
         for down, right in steps:
             r, c = row + down, col + right
             other = (r // side != row // side) | (c // side != col // side)
-            here = np.flatnonzero(other & (r < rows) & (c >= 0) & (c < cols))
-            ids = r[here] * cols + c[here]
+            cells_here = np.flatnonzero(other & (r < rows) & (c >= 0) & (c < cols))
+            ids = r[cells_here] * cols + c[cells_here]
             at = np.minimum(np.searchsorted(doors, ids), len(doors) - 1)
-            there = doors[at] == ids
-            here, at = here[there], at[there]
-            ends.append(np.stack((doors[here], doors[at]), axis=1))
-            levels.append(np.maximum(heights[here], heights[at]))
+            meets = doors[at] == ids
+            cells_here, at = cells_here[meets], at[meets]
+            ends.append(np.stack((doors[cells_here], doors[at]), axis=1))
+            levels.append(np.maximum(heights[cells_here], heights[at]))
         return np.concatenate(ends), np.concatenate(levels)
 
-    def _nested(self, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        count = len(kept)
+    def _nested(self, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        count = len(keep)
         into, level, parent = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
-        nest(self._order, self._dead, self._up, kept, into, level, parent)
+        nest(self._order, self._dead, self._up, keep, into, level, parent)
         return into, level, parent
 
     # -------------------------------------------------------------------------------------------
@@ -365,28 +365,28 @@ class _Checker:
         for cells in (self._closed(flooded), np.flatnonzero(flooded.rim), ends[ends >= 0]):
             number[cells] = self._at(self._globally(at, cells))
         within = flooded.dead, flooded.up, number
-        found, lifted = np.empty(len(number), np.int64), np.empty(len(number))
+        sets, lifted = np.empty(len(number), np.int64), np.empty(len(number))
         outside = self._dead, self._up
-        smallest(flooded.z, flooded.first, within, outside, found, lifted)
-        return flooded.z, found, lifted
+        smallest(flooded.z, flooded.first, within, outside, sets, lifted)
+        return flooded.z, sets, lifted
 
     def _measure(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        z, found, lifted = self._smallest(at, data)
+        z, sets, lifted = self._smallest(at, data)
         if len(data) > 2:
-            self._check(at, data, found, lifted)
+            self._check(at, data, sets, lifted)
         r0, r1, _, _ = self._blocks.window(*at)
-        which, own = np.unique(found, return_inverse=True)
+        which, inverse = np.unique(sets, return_inverse=True)
         which[which < 0] = len(self._dead) - 1  # the sea, which is in no depression
         into = self._within[which]
         sizes = self._units[r0:r1], self._areas[r0:r1]
         sums = np.zeros((len(which), 4), np.int64)
         level = np.where(into >= 0, self._dead[into], np.nan)
-        here = np.where(into >= 0, np.arange(len(which)), -1)
-        add_cells(z, own.reshape(-1), here, level, sizes, self._scales[into], sums)
+        indices = np.where(into >= 0, np.arange(len(which)), -1)
+        add_cells(z, inverse.reshape(-1), indices, level, sizes, self._scales[into], sums)
         return into[into >= 0], sums[into >= 0]
 
-    def _sum(self, at: Block, found: tuple[np.ndarray, np.ndarray]) -> None:
-        which, sums = found
+    def _sum(self, at: Block, sums_of_block: tuple[np.ndarray, np.ndarray]) -> None:
+        which, sums = sums_of_block
         np.add.at(self._sums, which, sums)
         which = np.unique(which)
         self._sums[which, 2] += self._sums[which, 3] >> HALF
@@ -401,11 +401,11 @@ class _Checker:
         rising = rows[np.argsort(self._dead[rows], kind="stable")]
         add_within(rising, self._parents, self._dead, self._unit, units, volumes)
         areas = units * self._unit
-        kept = self._deep & (areas >= self._rule.area) & (volumes >= self._rule.volume)
-        outer = kept & (self._parents < 0)
-        depths = (self._dead - self._heights)[kept]
-        return kept, {
-            "depressions": int(kept.sum()),
+        keep = self._deep & (areas >= self._rule.area) & (volumes >= self._rule.volume)
+        outer = keep & (self._parents < 0)
+        depths = (self._dead - self._heights)[keep]
+        return keep, {
+            "depressions": int(keep.sum()),
             "deepest": float(depths.max(initial=0)),
             "area": float(areas[outer].sum()),
             "volume": float(volumes[outer].sum()),
@@ -413,34 +413,34 @@ class _Checker:
 
     # -------------------------------------------------------------------------------------------
 
-    def _keep(self, kept: np.ndarray) -> None:
-        into, self._level, _ = self._nested(kept)
-        numbers = np.append(np.where(kept, np.cumsum(kept), 0), 0)
+    def _keep(self, keep: np.ndarray) -> None:
+        into, self._level, _ = self._nested(keep)
+        numbers = np.append(np.where(keep, np.cumsum(keep), 0), 0)
         self._label = numbers[into]
 
     def _compare(self, at: Block, data: list[np.ndarray]) -> None:
-        _, found, lifted = self._smallest(at, data)
-        self._check(at, data, found, lifted)
+        _, sets, lifted = self._smallest(at, data)
+        self._check(at, data, sets, lifted)
 
     def _check(
-        self, at: Block, data: list[np.ndarray], found: np.ndarray, lifted: np.ndarray
+        self, at: Block, data: list[np.ndarray], sets: np.ndarray, lifted: np.ndarray
     ) -> None:
-        given = iter(data[2:])
-        inside = found >= 0
+        stored = iter(data[2:])
+        inside = sets >= 0
         if self._numbers is not None:
-            right = np.where(inside, self._label[found], 0)
-            self._same(at, self._numbers, next(given), right, "number")
+            right = np.where(inside, self._label[sets], 0)
+            self._same(at, self._numbers, next(stored), right, "number")
         if self._conditioned is not None:
-            levels = np.where(inside, np.maximum(self._level[found], lifted), lifted)
+            levels = np.where(inside, np.maximum(self._level[sets], lifted), lifted)
             right = data[1].reshape(-1).copy()
             raised = levels > -np.inf
             right[raised] = restored(levels[raised], self._base, right.dtype)
-            self._same(at, self._conditioned, next(given), right, "height")
+            self._same(at, self._conditioned, next(stored), right, "height")
 
-    def _same(self, at: Block, layer: Any, cells: np.ndarray, right: np.ndarray, what: str) -> None:
+    def _same(self, at: Block, layer: Any, cells: np.ndarray, right: np.ndarray, kind: str) -> None:
         right = right.astype(cells.dtype).reshape(cells.shape)
         bits = f"u{right.itemsize}"
         for row, col in np.argwhere(right.view(bits) != cells.view(bits))[:1].tolist():
             r0, _, c0, _ = self._blocks.window(*at)
-            text = f"{what} {cells[row, col]!s} where {right[row, col]!s} is right"
-            wrong(layer, text, what, r0 + row, c0 + col)
+            text = f"{kind} {cells[row, col]!s} where {right[row, col]!s} is right"
+            wrong(layer, text, kind, r0 + row, c0 + col)

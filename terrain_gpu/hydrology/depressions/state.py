@@ -39,18 +39,18 @@ class Hierarchy(State):
         self._rows = self._count = 0
         self.number: np.ndarray | None = None
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
-        if known is None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
+        if message is None:
             return
         if phase.joined == "totals":
-            which, sums = known
+            which, sums = message
             self.sums[which] += sums
             self.sums[which, 2] += self.sums[which, 3] >> kernels.LOW_BITS
             self.sums[which, 3] &= (1 << kernels.LOW_BITS) - 1
             return
-        self._count += len(known.nodes[0]) + len(known.crossing[0]) // 2
-        self._rows += len(known.closed[0])
-        self._known[at] = known
+        self._count += len(message.nodes[0]) + len(message.crossing[0]) // 2
+        self._rows += len(message.closed[0])
+        self._known[at] = message
         if not self._room.fits(*self._size):  # from now on only count, for the error message
             self._known.clear()
 

@@ -39,20 +39,20 @@ class DepressionTotals:
         self._grid, self._unit, self._area, self._least = grid, unit, area, least
         self._kept = np.empty(0, np.int64)
 
-    def number(self, found: Hierarchy) -> np.ndarray:
+    def number(self, hierarchy: Hierarchy) -> np.ndarray:
         """Add nested depressions to their parents.
 
         Returns int64, the number of each depression that is kept, and 0 for the others.
         """
-        cells, units, high, low = found.sums.T.copy()
-        scales = kernels.volume_scales(found.dead - found.pit_heights, self._area)
+        cells, units, high, low = hierarchy.sums.T.copy()
+        scales = kernels.volume_scales(hierarchy.dead - hierarchy.pit_heights, self._area)
         volumes = (high * 2.0**kernels.LOW_BITS + low) / scales
-        order = np.argsort(found.dead, kind="stable")  # the order fixes how float sums round
-        kernels.add_up(order, found.parent, found.dead, self._unit, cells, units, volumes)
+        order = np.argsort(hierarchy.dead, kind="stable")  # the order fixes how float sums round
+        kernels.add_up(order, hierarchy.parent, hierarchy.dead, self._unit, cells, units, volumes)
         self._cells, self._areas, self._volumes = cells, units * self._unit, volumes
-        kept = (self._areas >= self._least[0]) & (volumes >= self._least[1])
-        self._kept = np.flatnonzero(kept)
-        return np.where(kept, np.cumsum(kept), 0)
+        keep = (self._areas >= self._least[0]) & (volumes >= self._least[1])
+        self._kept = np.flatnonzero(keep)
+        return np.where(keep, np.cumsum(keep), 0)
 
     def found(self, all_of: Hierarchy) -> dict[str, Any]:
         kept = self._kept
@@ -66,27 +66,27 @@ class DepressionTotals:
         }
 
     def columns(
-        self, found: Hierarchy, base: int, *, integers: bool
+        self, hierarchy: Hierarchy, base: int, *, integers: bool
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield the table in parts, at least one even if it has no rows.
 
         `base` is added to the elevations.
         """
-        assert found.number is not None
-        numbers, cols = np.append(found.number, 0), self._grid.cols
+        assert hierarchy.number is not None
+        numbers, cols = np.append(hierarchy.number, 0), self._grid.cols
         heights = np.dtype(np.int64 if integers else np.float64)
         if base > np.iinfo(np.int64).max // 2:
             heights = np.dtype(np.uint64)
         for start in range(0, max(len(self._kept), 1), _ROWS):
             which = self._kept[start : start + _ROWS]
-            pit = np.stack(np.divmod(found.pit[which], cols), axis=1)
-            spill = spill_cells(found.keys[which], cols)
+            pit = np.stack(np.divmod(hierarchy.pit[which], cols), axis=1)
+            spill = spill_cells(hierarchy.keys[which], cols)
             x, y = cell_centres(self._grid, pit).T
             spill_x, spill_y = cell_centres(self._grid, spill).T
-            bottom, top = found.pit_heights[which], found.dead[which]
+            bottom, top = hierarchy.pit_heights[which], hierarchy.dead[which]
             yield {
                 "id": numbers[which],
-                "parent": numbers[found.parent[which]],
+                "parent": numbers[hierarchy.parent[which]],
                 "row": pit[:, 0],
                 "col": pit[:, 1],
                 "x": x,
@@ -134,8 +134,8 @@ class Kept:
         level = np.where(below >= 0, dead[below], -np.inf)
         return cls(np.append(np.where(at >= 0, numbers[at], 0), 0), np.append(level, -np.inf))
 
-    def labels(self, found: np.ndarray) -> np.ndarray:
-        return self.label[found]
+    def labels(self, branches: np.ndarray) -> np.ndarray:
+        return self.label[branches]
 
-    def levels(self, found: np.ndarray) -> np.ndarray:
-        return self.level[found]
+    def levels(self, branches: np.ndarray) -> np.ndarray:
+        return self.level[branches]

@@ -63,12 +63,12 @@ class DividedFlow(Operation):
         """Bytes per cell that a worker needs in addition to `DivisionWork`."""
 
     @abstractmethod
-    def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, np.ndarray]:
+    def start(self, at: Block, flow: Flow, unheld: list[np.ndarray]) -> tuple[int, np.ndarray]:
         """Initialise the flow of a block before its first visit.
 
         Parameters
         ----------
-        more
+        unheld
             Cells of the inputs that are not held, with a margin of `RINGS` cells.
 
         Returns
@@ -85,7 +85,9 @@ class DividedFlow(Operation):
         """Pass flow on in a block as far as possible; return the number of cells completed."""
 
     @abstractmethod
-    def finish(self, at: Block, flow: Flow, more: list[np.ndarray], out: list[np.ndarray]) -> None:
+    def finish(
+        self, at: Block, flow: Flow, unheld: list[np.ndarray], out: list[np.ndarray]
+    ) -> None:
         """Write the outputs of a complete block into `out`."""
 
     def hold(self, cells: list[np.ndarray]) -> list[np.ndarray]:
@@ -204,24 +206,24 @@ class DividedFlow(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
-        more = cells[self.held :]
+        unheld = cells[self.held :]
         flow = Flow.of(self.hold(cells[: self.held]), self.kept, work.kept)
-        self.start(at, flow, more)
-        flow.enter(given)
+        self.start(at, flow, unheld)
+        flow.enter(context)
         self.advance(at, flow, True, work)
-        self.finish(at, flow, more, out)
+        self.finish(at, flow, unheld, out)
         return SolvedBlock(tuple(out))
 
 
 class DivisionWork:
     """Work space of one thread: memory for `Flow.kept` and for kernels."""
 
-    def __init__(self, blocks: BlockGrid, kept: KeptCells) -> None:
+    def __init__(self, blocks: BlockGrid, cell: KeptCells) -> None:
         rows, cols = (min(blocks.block, side) + 2 * RINGS for side in (blocks.rows, blocks.cols))
-        self.kept = np.empty(kept.size * rows * cols, np.uint8)
+        self.kept = np.empty(cell.size * rows * cols, np.uint8)
         self.stack = np.empty(rows * cols, np.int32)
         self.crossed = np.empty((3, 3), np.int64)
 
@@ -235,9 +237,9 @@ class FlowRims(State):
         int64, shape (block rows, block columns, 3): the counts that `DividedFlow.start` returns.
     """
 
-    def __init__(self, blocks: BlockGrid, kept: KeptCells) -> None:
-        self.unknown = kept.unknown
-        self.rims = RimLines(blocks, kept.dtype, kept.unknown)
+    def __init__(self, blocks: BlockGrid, cell: KeptCells) -> None:
+        self.unknown = cell.unknown
+        self.rims = RimLines(blocks, cell.dtype, cell.unknown)
         self.counts = np.zeros((*blocks.shape, 3), np.int64)
 
     def given(self, phase: Phase, at: Block) -> BlockRim:
@@ -278,7 +280,7 @@ def plan_divided(
     command: str,
     read: list[np.dtype],
     written: int,
-    kept: KeptCells,
+    cell: KeptCells,
     *,
     held: int = 2,
     working: int = 26,
@@ -303,8 +305,8 @@ def plan_divided(
     rows, cols, ring = blocks.rows, blocks.cols, blocks.largest(RINGS)
     down, across = blocks.shape
     sizes = [dtype.itemsize for dtype in read]
-    worker = ring * (kept.size + 4 + working)
-    rims = 2 * kept.dtype.itemsize * (down * cols + across * rows)
+    worker = ring * (cell.size + 4 + working)
+    rims = 2 * cell.dtype.itemsize * (down * cols + across * rows)
     return fit_blocks(
         blocks,
         read[0].name,
@@ -314,7 +316,7 @@ def plan_divided(
         scratch=blocks.largest(RINGS, tiled=True) * (max(sizes) + 16 * written),
         common=256 * rows,
         held=rims,
-        joined=rims + worker + ring * (sum(sizes) + kept.size),
+        joined=rims + worker + ring * (sum(sizes) + cell.size),
         passes=2,
         bytes_read=2 * sum(layer_bytes(rows, cols, size, blocks.block) for size in sizes),
         bytes_written=written * layer_bytes(rows, cols, 8, blocks.block),

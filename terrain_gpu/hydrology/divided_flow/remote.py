@@ -181,9 +181,9 @@ class FlowDispatch:
             self._present = present
             self._deal()
         mine = {at for at in self._pending if self._home(at) == home}
-        kept = self._kept.get(home, set())
-        chosen = self._most(at for at in mine & kept if self._news[at])
-        beside = [*self._beside(home, chosen, kept)]
+        cached = self._kept.get(home, set())
+        chosen = self._most(at for at in mine & cached if self._news[at])
+        beside = [*self._beside(home, chosen, cached)]
         new = self._first_new(home) if len(chosen) < MOST else []
         if not chosen and not new:
             chosen = self._last(mine) or self._last(
@@ -199,29 +199,30 @@ class FlowDispatch:
         """Divide the unvisited blocks among the workers, and forget workers that have left."""
         for gone in self._kept.keys() - {*self._present}:
             del self._kept[gone]
-        left = [at for part in self._new.values() for at in part]
-        share = ceil_div(len(left), max(len(self._present), 1))
+        unvisited = [at for part in self._new.values() for at in part]
+        share = ceil_div(len(unvisited), max(len(self._present), 1))
         self._new = {
-            home: deque(left[k * share : (k + 1) * share]) for k, home in enumerate(self._present)
+            home: deque(unvisited[k * share : (k + 1) * share])
+            for k, home in enumerate(self._present)
         }
 
-    def _most(self, some: Iterable[Block], count: int = MOST) -> list[Block]:
-        return nlargest(count, some, key=self._news.__getitem__)
+    def _most(self, candidates: Iterable[Block], count: int = MOST) -> list[Block]:
+        return nlargest(count, candidates, key=self._news.__getitem__)
 
-    def _last(self, some: Iterable[Block]) -> list[Block]:
+    def _last(self, candidates: Iterable[Block]) -> list[Block]:
         """Return the block that flow has reached most often.
 
         A block that no flow has reached is returned only if no block is being visited.
         """
-        return self._most((at for at in some if self._news[at] or not self._busy), 1)
+        return self._most((at for at in candidates if self._news[at] or not self._busy), 1)
 
-    def _beside(self, home: str, chosen: list[Block], kept: set[Block]) -> list[Block]:
+    def _beside(self, home: str, chosen: list[Block], cached: set[Block]) -> list[Block]:
         """Return neighbours of the chosen blocks that flow may reach in the same call."""
         near = dict.fromkeys(to for at in chosen for _, to in around(self.blocks, at))
         return [
             at
             for at in near
-            if at in kept
+            if at in cached
             and self._homes.get(at) == home
             and self.left[at] > 0
             and at not in self._busy
@@ -254,18 +255,18 @@ class FlowDispatch:
         self._kept[home] = set(visited.kept)
         self.visits += visited.visits
         self.loads += visited.begun
-        for at, found in visited.left.items():
-            if self.left[at] and not found.left:
+        for at, result in visited.left.items():
+            if self.left[at] and not result.left:
                 self.host.tick(at)
-            self.state.counts[at] = found.counts
-            self.left[at], self._homes[at] = found.left, home
+            self.state.counts[at] = result.counts
+            self.left[at], self._homes[at] = result.left, home
         for at in visited.news.keys() - visited.left.keys():  # not visited: its ring was not used
             self._changed[at] = True
             if self.left[at] < 0:
                 self._new[home if home in self._new else self._present[0]].appendleft(at)
-        for at, found in visited.left.items():
-            self._learn(at, found.rim)
-            crossed = np.maximum(found.crossed - self._told[at], 0)
+        for at, result in visited.left.items():
+            self._learn(at, result.rim)
+            crossed = np.maximum(result.crossed - self._told[at], 0)
             self._told[at] += crossed
             for step, to in around(self.blocks, at):
                 if to not in visited.news:  # otherwise the worker has counted it
@@ -336,9 +337,9 @@ def visit_flows(operation: DividedFlow, writers: list[Any], call: FlowCall) -> F
     """Visit blocks for about `SECONDS`, those that flow has reached most often first."""
     visits = {one.at: one for one in call.visits}
     news = {one.at: one.news for one in call.visits}
-    told = {one.at: one.told for one in call.visits}
+    known_crossings = {one.at: one.told for one in call.visits}
     new = deque(one.at for one in call.visits if one.new)
-    left: dict[Block, FlowLeft] = {}
+    results: dict[Block, FlowLeft] = {}
     work, end = operation.new_work(), time.perf_counter() + SECONDS
     count = begun = 0
     while count == 0 or time.perf_counter() < end:
@@ -347,29 +348,29 @@ def visit_flows(operation: DividedFlow, writers: list[Any], call: FlowCall) -> F
             if not new:
                 break
             at = new.popleft()
-        kept = FLOWS.take(call.run, at)
-        if first := kept is None:
+        cached = FLOWS.take(call.run, at)
+        if first := cached is None:
             flow, cells, counts = operation.begin_flow(at)
             flow.enter(BlockRim(*[flow.unknown] * 4))
-            kept = KeptFlow(flow, cells, counts, np.zeros((3, 3), np.int64))
-        assert kept is not None
-        kept.flow.learn(visits[at].ring)
+            cached = KeptFlow(flow, cells, counts, np.zeros((3, 3), np.int64))
+        assert cached is not None
+        cached.flow.learn(visits[at].ring)
         for step, other in around(operation.blocks, at):
-            if other in left:
-                kept.flow.learn_rim((step[0] - 1, step[1] - 1), left[other].rim)
-        kept.left -= operation.advance(at, kept.flow, first, work)
-        kept.crossed = kept.crossed + work.crossed
+            if other in results:
+                cached.flow.learn_rim((step[0] - 1, step[1] - 1), results[other].rim)
+        cached.left -= operation.advance(at, cached.flow, first, work)
+        cached.crossed = cached.crossed + work.crossed
         count, begun, news[at] = count + 1, begun + first, 0
-        left[at] = FlowLeft(kept.flow.rim(), kept.left, kept.counts, kept.crossed)
+        results[at] = FlowLeft(cached.flow.rim(), cached.left, cached.counts, cached.crossed)
         for other in news:
             step = other[0] - at[0] + 1, other[1] - at[1] + 1
             if (
                 other != at
                 and {*step} <= {0, 1, 2}
-                and not (other in left and not left[other].left)
+                and not (other in results and not results[other].left)
             ):
-                news[other] += max(int(kept.crossed[step] - told[at][step]), 0)
-        told[at] = np.maximum(told[at], kept.crossed)
-        if kept.left:
-            FLOWS.keep(call.run, at, kept, call.capacity)
-    return FlowsVisited(news, left, FLOWS.blocks(), count, begun)
+                news[other] += max(int(cached.crossed[step] - known_crossings[at][step]), 0)
+        known_crossings[at] = np.maximum(known_crossings[at], cached.crossed)
+        if cached.left:
+            FLOWS.keep(call.run, at, cached, call.capacity)
+    return FlowsVisited(news, results, FLOWS.blocks(), count, begun)

@@ -74,12 +74,12 @@ class Flow(NamedTuple):
     unknown: Any
 
     @classmethod
-    def of(cls, cells: list[np.ndarray], of: KeptCells, kept: np.ndarray | None = None) -> Flow:
-        """Return the flow of a block, not initialised; `kept` may be longer than needed."""
-        n, wide = cells[0].size, of.dtype.itemsize
-        kept = np.empty(of.size * n, np.uint8) if kept is None else kept[: of.size * n]
-        values = kept[: wide * n].view(of.dtype.base).reshape(n, *of.dtype.shape)
-        return cls(cells, kept, values, kept[wide * n :].reshape(of.marks, n), of.unknown)
+    def of(cls, cells: list[np.ndarray], cell: KeptCells, memory: np.ndarray | None = None) -> Flow:
+        """Return the flow of a block, not initialised; `memory` may be longer than needed."""
+        n, wide = cells[0].size, cell.dtype.itemsize
+        memory = np.empty(cell.size * n, np.uint8) if memory is None else memory[: cell.size * n]
+        values = memory[: wide * n].view(cell.dtype.base).reshape(n, *cell.dtype.shape)
+        return cls(cells, memory, values, memory[wide * n :].reshape(cell.marks, n), cell.unknown)
 
     @property
     def codes(self) -> np.ndarray:
@@ -120,8 +120,8 @@ class Flow(NamedTuple):
             side = side[-1 if right < 0 else 0]
         self.ring[row, col] = self._with(self.ring[row, col], side)
 
-    def _with(self, before: np.ndarray, found: np.ndarray) -> np.ndarray:
-        return np.where(is_unknown(found, self.unknown), before, found)
+    def _with(self, before: np.ndarray, values: np.ndarray) -> np.ndarray:
+        return np.where(is_unknown(values, self.unknown), before, values)
 
     def rim(self) -> BlockRim:
         """Return the values of the cells at the rim of the block, as far as they are known."""
@@ -190,14 +190,14 @@ class FlowVisits:
         Number of visits, and number of times that blocks were read.
     """
 
-    def __init__(self, rims: RimLines, spill: Path, capacity: int, kept: KeptCells) -> None:
+    def __init__(self, rims: RimLines, spill: Path, capacity: int, cell: KeptCells) -> None:
         self.blocks: BlockGrid = rims.blocks
-        self.rims, self.capacity, self.unknown = rims, capacity, kept.unknown
+        self.rims, self.capacity, self.unknown = rims, capacity, cell.unknown
         self.left = np.full(self.blocks.shape, -1, np.int64)
         self.visits = self.loads = 0
         self._news = np.zeros(self.blocks.shape, np.int64)
         self._flows: dict[Block, Any] = {}
-        size = kept.size * (self.blocks.block + 2 * RINGS) ** 2
+        size = cell.size * (self.blocks.block + 2 * RINGS) ** 2
         self._slots = Slots(spill, self.blocks.count, size)
 
     def run(self, of: FlowSteps, threads: int) -> None:
@@ -212,35 +212,35 @@ class FlowVisits:
                         self._make_room(len(busy))
                         self.loads += 1
                     self._news[at] = 0  # the ring contains it all
-                    ring, left = self.rims.around(at, self.unknown), int(self.left[at])
-                    busy[pool.submit(self._visit, of, at, flow, ring, left)] = at
+                    ring, waiting = self.rims.around(at, self.unknown), int(self.left[at])
+                    busy[pool.submit(self._visit, of, at, flow, ring, waiting)] = at
                 if not busy:
                     return
                 for one in wait(busy, return_when=FIRST_COMPLETED).done:
                     self._take(busy.pop(one), one.result(), of)
 
     def _visit(
-        self, of: FlowSteps, at: Block, flow: Flow | None, ring: BlockRim, left: int
+        self, of: FlowSteps, at: Block, flow: Flow | None, ring: BlockRim, waiting: int
     ) -> _VisitedFlow:
         """Visit a block, from any thread."""
-        first = left < 0
+        first = waiting < 0
         if first:
-            flow, left = of.begin(at)
+            flow, waiting = of.begin(at)
         elif flow is None:
             flow = self.load(of, at)
         assert flow is not None
         flow.enter(ring)
         done, crossed = of.pass_on(at, flow, first)
-        return _VisitedFlow(flow, left - done, flow.rim(), crossed)
+        return _VisitedFlow(flow, waiting - done, flow.rim(), crossed)
 
-    def _take(self, at: Block, found: _VisitedFlow, of: FlowSteps) -> None:
+    def _take(self, at: Block, visited: _VisitedFlow, of: FlowSteps) -> None:
         """Record the result of a visit."""
         self.visits += 1
-        self.rims.put(at, found.rim)
-        self._tell(at, found.crossed)
-        self.left[at] = found.cells
-        if found.cells:
-            self._flows[at] = found.flow  # as the most recently used
+        self.rims.put(at, visited.rim)
+        self._tell(at, visited.crossed)
+        self.left[at] = visited.cells
+        if visited.cells:
+            self._flows[at] = visited.flow  # as the most recently used
         else:
             of.done(at)
 

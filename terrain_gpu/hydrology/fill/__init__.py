@@ -113,8 +113,8 @@ class Fill(Tool):
     @property
     def ends(self) -> dict[str, Any]:
         """The outlets that are given."""
-        given = {"outlets": self.outlets, "add_outlets": self.add_outlets}
-        return {name: one for name, one in given.items() if one is not None}
+        arguments = {"outlets": self.outlets, "add_outlets": self.add_outlets}
+        return {name: one for name, one in arguments.items() if one is not None}
 
     def inputs(self) -> tuple[InputLayer, ...]:
         to_these = {"into": self.directions, **self.ends} if self.ends else {}
@@ -123,25 +123,25 @@ class Fill(Tool):
         return (heights, InputLayer("mst", "uint8"), codes) if self.keeps else (codes, heights)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> Fill:
-        return cls(epsilon=asked["epsilon"], keep_deeper_than=0.0 if asked["keep"] else None)
+    def planned(cls, options: dict[str, Any]) -> Fill:
+        return cls(epsilon=options["epsilon"], keep_deeper_than=0.0 if options["keep"] else None)
 
     @staticmethod
     def summary(result: Any) -> str:
         from ..forest.source import over_heights
 
-        found, text = result.found, Tool.summary(result)
-        if "depressions" in found:
-            count = found["depressions"]
+        totals, text = result.found, Tool.summary(result)
+        if "depressions" in totals:
+            count = totals["depressions"]
             text += f", {counted(count, 'depression')} kept"
-            text += f", depth up to {found['deepest']:g}" * (count > 0)
-        if "raised_above_fill" in found:
-            count, most = found["raised_above_fill"], found["largest_rise"]
+            text += f", depth up to {totals['deepest']:g}" * (count > 0)
+        if "raised_above_fill" in totals:
+            count, most = totals["raised_above_fill"], totals["largest_rise"]
             text += f", {count:,} above plain fill" + f" by up to {most:.3g}" * (count > 0)
         return text + over_heights(result)
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        if "cells" in found:
-            return counted(found["cells"], "cell that drains", "cells that drain")
-        return f"{counted(found['depressions'], 'depression')} kept"
+    def proven(totals: dict[str, Any]) -> str:
+        if "cells" in totals:
+            return counted(totals["cells"], "cell that drains", "cells that drain")
+        return f"{counted(totals['depressions'], 'depression')} kept"

@@ -106,56 +106,56 @@ class EpsilonFill(AlongFlow):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         if phase.name != _RIMS.name:
-            return super().solve(phase, at, cells, out, given, work)
+            return super().solve(phase, at, cells, out, context, work)
         codes = self.layers[0]
         block = read_flow(codes, self.grid, self.blocks.window(*at), cells[0], work)
-        return SolvedBlock(known=self._look(block, cells[1], given))
+        return SolvedBlock(known=self._look(block, cells[1], context))
 
     def _own(self, block: FlowBlock, heights: np.ndarray) -> np.ndarray:
         """Return the ordinals of the elevations of cells that drain, `UNKNOWN` elsewhere."""
-        own = ordinals(heights, self.layers[1].nodata)
-        own[block.codes == NOWHERE] = UNKNOWN
-        return own
+        values = ordinals(heights, self.layers[1].nodata)
+        values[block.codes == NOWHERE] = UNKNOWN
+        return values
 
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        own, into, values = self._own(block, cells[0]), block.entries, block.array(np.int64)
+        ground, into, values = self._own(block, cells[0]), block.entries, block.array(np.int64)
         columns = []
-        for how, beyond in ((MAX, LOWEST), (STEP, LOWEST), (ADD, 0)):
-            values[...] = 1 if how == ADD else own
+        for rule, beyond in ((MAX, LOWEST), (STEP, LOWEST), (ADD, 0)):
+            values[...] = 1 if rule == ADD else ground
             values.ravel()[block.ring] = beyond
-            exits = block.follow(into, how, values)
+            exits = block.follow(into, rule, values)
             columns.append(values.ravel()[into])
         return block.globally(into), block.globally(exits), *columns
 
-    def _levels(self, block: FlowBlock, own: np.ndarray, ring: BlockRim) -> np.ndarray:
+    def _levels(self, block: FlowBlock, ground: np.ndarray, ring: BlockRim) -> np.ndarray:
         """Return the lowest levels of a block that follow from those around it.
 
-        The levels around it, `ring`, are written into the margin of `own`.
+        The levels around it, `ring`, are written into the margin of `ground`.
         """
         levels, work, shape = block.array(np.int64), block.work, block.codes.shape
-        own[0], own[-1], own[:, 0], own[:, -1] = ring
-        levels[...] = own
+        ground[0], ground[-1], ground[:, 0], ground[:, -1] = ring
+        levels[...] = ground
         block.follow_all(STEP, levels)
-        by, flat = 8 // self.connectivity, (own.ravel(), levels.ravel())
+        by, flat = 8 // self.connectivity, (ground.ravel(), levels.ravel())
         count = shores(shape, *flat, by, work.inflow, work.exits)
         listed = work.exits[:count]
         order = listed[np.argsort(flat[0][listed])]
         rise(shape[1], order, *flat, by, work.inflow, work.order)
         return levels
 
-    def _look(self, block: FlowBlock, heights: np.ndarray, given: Any) -> tuple[Any, ...]:
+    def _look(self, block: FlowBlock, heights: np.ndarray, context: Any) -> tuple[Any, ...]:
         """Return the levels at the rim of a block, and by how much they exceed plain levels."""
-        ids, around, ring = given
-        own = self._own(block, heights)
-        filled = own.copy()
+        ids, around, ring = context
+        ground = self._own(block, heights)
+        filled = ground.copy()
         filled.ravel()[block.locally(ids)] = around
         block.follow_all(MAX, filled)
-        levels = self._levels(block, own, ring)
-        inner, ground, plain = (one[1:-1, 1:-1] for one in (levels, own, filled))
+        levels = self._levels(block, ground, ring)
+        inner, ground_inside, plain = (one[1:-1, 1:-1] for one in (levels, ground, filled))
         higher = inner > plain
         kind = self.layers[1].dtype, self.layers[1].nodata
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported later
@@ -163,17 +163,17 @@ class EpsilonFill(AlongFlow):
                 heights_of(one[higher], *kind).astype(np.float64) for one in (inner, plain)
             )
             most = float((above - below).max(initial=0))
-        rims = BlockRim.of(inner), BlockRim.of(inner > ground)
+        rims = BlockRim.of(inner), BlockRim.of(inner > ground_inside)
         return *rims, np.count_nonzero(higher), most
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
     ) -> None:
         heights, nodata = cells[0], self.layers[1].nodata
-        own = self._own(block, heights)
-        levels = self._levels(block, own, given[2])
-        inner, ground = levels[1:-1, 1:-1], own[1:-1, 1:-1]
-        raised = inner > ground
+        ground = self._own(block, heights)
+        levels = self._levels(block, ground, context[2])
+        inner, ground_inside = levels[1:-1, 1:-1], ground[1:-1, 1:-1]
+        raised = inner > ground_inside
         filled = heights_of(inner[raised], heights.dtype, nodata)
         if not np.isfinite(filled).all():
             self._refuse(block, raised, filled)
@@ -208,7 +208,7 @@ class EpsilonFill(AlongFlow):
         codes, heights = self.layers
         plan_epsilon(codes, heights, self.outputs[0], Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         codes, heights = self.layers
         verify_epsilon(codes, heights, run.layer(self.into), self.connectivity, run.proof_limits)
         return {"verified_cells": self.grid.cells}
@@ -244,11 +244,11 @@ class _Levels(Beyond):
         entries = self.among(ring_ids(self._blocks, at, inside=False))
         return *entries, self._levels.around(at, UNKNOWN)
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if phase.name != _RIMS.name:
-            super().add(phase, at, known)
+            super().add(phase, at, message)
             return
-        levels, raised, self._above[at], self._most[at] = known
+        levels, raised, self._above[at], self._most[at] = message
         self._levels.put(at, levels)
         self._raised.put(at, raised)
         self.visits += 1
@@ -283,13 +283,13 @@ class _Levels(Beyond):
             (levels.cols, raised.cols, self.waiting.T),
         ):
             for k in range(len(waiting) - 1):
-                for own, other, at in ((1, 0, k), (0, 1, k + 1)):
-                    across = lines[other, 2 * k + 1 - at]
+                for near, far, at in ((1, 0, k), (0, 1, k + 1)):
+                    across = lines[far, 2 * k + 1 - at]
                     least = across.copy()
                     if self._eight:
                         np.minimum(least[1:], across[:-1], out=least[1:])
                         np.minimum(least[:-1], across[1:], out=least[:-1])
-                    less = ups[own, at] & (least < lines[own, at] - 1)
+                    less = ups[near, at] & (least < lines[near, at] - 1)
                     waiting[at, np.unique(np.flatnonzero(less) // side)] = True
 
     def found(self) -> dict[str, Any]:

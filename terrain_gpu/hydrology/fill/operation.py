@@ -85,9 +85,9 @@ class PlainFill(AlongFlow):
         return block.globally(into), block.globally(exits), levels.ravel()[into]
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
     ) -> None:
-        levels, (ids, around) = cells[0], given
+        levels, (ids, around) = cells[0], context
         levels.ravel()[block.locally(ids)] = around
         block.follow_all(MAX, levels)
         out[0][...] = levels[1:-1, 1:-1]
@@ -97,7 +97,7 @@ class PlainFill(AlongFlow):
         codes, heights = self.layers
         plan_fill(self.blocks, codes, heights, self.outputs[0], limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         codes, heights = self.layers
         connectivity = open_forest(self.store).connectivity
         verify_fill(codes, heights, run.layer(self.into), connectivity, run.proof_limits)
@@ -113,30 +113,30 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
         If `epsilon` is combined with keeping depressions, or either with a GPU.
     """
     names = "keep_deeper_than", "keep_larger_than"
-    kept = [name for name in names if settings[name] is not None]
-    if settings["epsilon"] and kept:
+    keeping = [name for name in names if settings[name] is not None]
+    if settings["epsilon"] and keeping:
         raise ArgumentError(
-            f"{{epsilon}} fills every depression; it cannot be combined with {{{kept[0]}}}"
+            f"{{epsilon}} fills every depression; it cannot be combined with {{{keeping[0]}}}"
         )
-    kind = EpsilonFill if settings["epsilon"] else FillAround if kept else None
+    kind = EpsilonFill if settings["epsilon"] else FillAround if keeping else None
     refuse_cuda(settings.get("backend"), kind and kind.only_on_cpu)
 
 
-def refuse(asked: Fill, store: TileStore) -> None:
+def refuse(tool: Fill, store: TileStore) -> None:
     """Reject what cannot be filled, before missing directions are computed."""
-    has_directions = asked.directions in store
-    if asked.epsilon and not has_directions:
+    has_directions = tool.directions in store
+    if tool.epsilon and not has_directions:
         refuse_epsilon(heights_in(store))
-    refuse_wide(asked, store)
-    if asked.ends:
-        ends = Asked.of(asked.outlets, asked.add_outlets)
+    refuse_wide(tool, store)
+    if tool.ends:
+        ends = Asked.of(tool.outlets, tool.add_outlets)
         if TREE not in store:
             Outlets.of(heights_in(store), *ends)
         if has_directions:
-            refuse_other_outlets(store, asked.directions, ends)
+            refuse_other_outlets(store, tool.directions, ends)
 
 
-def refuse_other_outlets(store: TileStore, name: str, asked: Asked) -> None:
+def refuse_other_outlets(store: TileStore, name: str, requested: Asked) -> None:
     """Reject a layer of flow directions with other outlets than those asked for.
 
     Raises
@@ -146,7 +146,7 @@ def refuse_other_outlets(store: TileStore, name: str, asked: Asked) -> None:
     """
     codes = open_directions(store, name)
     theirs = (codes.info.get("settings") or {}).get("outlets")
-    if theirs != Outlets.of(open_forest(store).cells, *asked).digest:
+    if theirs != Outlets.of(open_forest(store).cells, *requested).digest:
         raise InputError(
             f"{codes.path}: these directions have {named_outlets(theirs)}, not those asked for; "
             "give another name (--directions), and directions to the outlets asked for are "
@@ -154,21 +154,21 @@ def refuse_other_outlets(store: TileStore, name: str, asked: Asked) -> None:
         )
 
 
-def operation_of(store: TileStore | None, asked: Fill) -> Operation:
+def operation_of(store: TileStore | None, tool: Fill) -> Operation:
     """Return the operation after checking the layers; `store` is None when only planning."""
-    heights = None if store is None else _checked_heights(store, asked.directions)
+    heights = None if store is None else _checked_heights(store, tool.directions)
     path = "" if store is None else str(store.path)
-    if asked.keeps:
+    if tool.keeps:
         area = None
         if heights is not None:
             base_of(heights)  # raises an error if the integers span too wide a range
-            if asked.keep_larger_than is not None:
-                area = area_of(asked.keep_larger_than, heights, "keep_larger_than")
-        return FillAround.keeping(path, asked.directions, asked.into, asked.keep_deeper_than, area)
-    if asked.epsilon and heights is not None:
+            if tool.keep_larger_than is not None:
+                area = area_of(tool.keep_larger_than, heights, "keep_larger_than")
+        return FillAround.keeping(path, tool.directions, tool.into, tool.keep_deeper_than, area)
+    if tool.epsilon and heights is not None:
         refuse_epsilon(heights)
-    kind = EpsilonFill if asked.epsilon else PlainFill
-    return kind(path, heights.name if heights else "elevation", asked.directions, asked.into)
+    kind = EpsilonFill if tool.epsilon else PlainFill
+    return kind(path, heights.name if heights else "elevation", tool.directions, tool.into)
 
 
 def _checked_heights(store: TileStore, directions: str) -> Layer:

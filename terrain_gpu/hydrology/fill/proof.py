@@ -73,40 +73,40 @@ def verify_fill(
     """
     blocks: BlockGrid = codes.blocks
     plans = plan_fill(blocks, codes, heights, levels, limits)
-    ways = FlowWays(codes, blocks, plans[0])
+    paths = FlowWays(codes, blocks, plans[0])
     cells = 0
 
-    def add(at: Block, found: tuple[int, BlockFlow]) -> None:
+    def add(at: Block, summary: tuple[int, BlockFlow]) -> None:
         nonlocal cells
-        cells += found[0]
-        ways.add(found[1])
+        cells += summary[0]
+        paths.add(summary[1])
 
     first, second = _reads(codes, heights, levels)
-    check_blocks(plans[0], blocks, first, partial(_look, ways.of), add, limits)
-    ways.join()
-    check = partial(_check, ways.of, levels, connectivity)
+    check_blocks(plans[0], blocks, first, partial(_look, paths.of), add, limits)
+    paths.join()
+    check = partial(_check, paths.of, levels, connectivity)
     check_blocks(plans[1], blocks, second, check, lambda at, _: None, limits)
     return {"cells": cells}
 
 
-def _look(ways: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, BlockFlow]:
+def _look(paths: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, BlockFlow]:
     """Return the number of cells of a block that drain, and its flow paths."""
-    target, order = ways.within(at, data[0])
-    return len(order), ways.look(at, data[0], target, order)[1]
+    target, order = paths.within(at, data[0])
+    return len(order), paths.look(at, data[0], target, order)[1]
 
 
 def _check(
-    ways: BlockWays, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
+    paths: BlockWays, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
 ) -> None:
     """Check the levels of a block."""
-    codes, z, found = data
-    ways.within(at, codes)  # ends flow paths, in place, as in the first pass
-    fault, cell = check_levels(codes, z, found, connectivity)
+    codes, z, stored = data
+    paths.within(at, codes)  # ends flow paths, in place, as in the first pass
+    fault, cell = check_levels(codes, z, stored, connectivity)
     if fault:
-        r0, _, c0, c1 = ways.blocks.window(*at)
+        r0, _, c0, c1 = paths.blocks.window(*at)
         row, col = divmod(cell, c1 - c0)
-        what = f"level {found[row + 1, col + 1]!s}: {_WHAT[fault]}"
-        wrong(levels, what, "level", r0 + row, c0 + col)
+        problem = f"level {stored[row + 1, col + 1]!s}: {_WHAT[fault]}"
+        wrong(levels, problem, "level", r0 + row, c0 + col)
 
 
 def plan_fill(
@@ -126,9 +126,9 @@ def verify_epsilon(
     """Check the level of every cell of a DEM filled with epsilon; see `verify_fill`."""
     cells = 0
 
-    def add(at: Block, found: int) -> None:
+    def add(at: Block, count: int) -> None:
         nonlocal cells
-        cells += found
+        cells += count
 
     reads = [Read(codes, 1), Read(heights), Read(levels, 1)]
     plan = plan_epsilon(codes, heights, levels, limits)
@@ -141,16 +141,16 @@ def _check_rising(
     codes: Any, nodata: Any, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
 ) -> int:
     """Check the levels of a block; return the number of cells that drain."""
-    directions, z, found = data
+    directions, z, stored = data
     r0, _, c0, _ = window = codes.blocks.window(*at)
     end_ways(codes, codes.grid, window, directions)
     drains = directions != NOWHERE
-    right = _rising(directions, z, np.where(drains, found, np.inf), nodata, connectivity)
-    inner = found[1:-1, 1:-1]
+    right = _rising(directions, z, np.where(drains, stored, np.inf), nodata, connectivity)
+    inner = stored[1:-1, 1:-1]
     differ = (inner != right) & ~(np.isnan(inner) & np.isnan(right))
     for row, col in np.argwhere(differ)[:1].tolist():
-        what = f"level {inner[row, col]!s} where {right[row, col]!s} is right"
-        wrong(levels, what, "level", r0 + row, c0 + col)
+        problem = f"level {inner[row, col]!s} where {right[row, col]!s} is right"
+        wrong(levels, problem, "level", r0 + row, c0 + col)
     return int(drains[1:-1, 1:-1].sum())
 
 

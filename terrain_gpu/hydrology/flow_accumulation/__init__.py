@@ -140,9 +140,9 @@ class FlowAccumulation(Tool):
     @staticmethod
     def summary(result: Any) -> str:
         without = result.found.get("without_weight")
-        more = f", {without:,} that drain without a weight" if without else ""
-        return Tool.summary(result) + more
+        note = f", {without:,} that drain without a weight" if without else ""
+        return Tool.summary(result) + note
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return counted(found["cells"], "cell that drains", "cells that drain")
+    def proven(totals: dict[str, Any]) -> str:
+        return counted(totals["cells"], "cell that drains", "cells that drain")

@@ -94,16 +94,18 @@ class MultipleFlow(DividedFlow):
 
     # -- a block --------------------------------------------------------------------------------
 
-    def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, np.ndarray]:
-        weights: Any = more[0][INNER] if more else None
-        known, (own,) = self.rule.own(self.blocks.window(*at), flow.codes[INNER], weights)
+    def start(self, at: Block, flow: Flow, unheld: list[np.ndarray]) -> tuple[int, np.ndarray]:
+        weights: Any = unheld[0][INNER] if unheld else None
+        weighted, (contributions,) = self.rule.own(
+            self.blocks.window(*at), flow.codes[INNER], weights
+        )
         flow.values[:] = 0
-        flow.inner(flow.values)[...] = own
+        flow.inner(flow.values)[...] = contributions
         row0 = self.blocks.window(*at)[0]
         cells = count_inflows(*flow.cells, *self.geometry, row0, self.how, flow.waiting)
-        counts = np.array([cells - np.count_nonzero(known), 0, 0])
+        counts = np.array([cells - np.count_nonzero(weighted), 0, 0])
         if isinstance(self.rule, WeightRule):
-            counts[1:] = self.rule.few_units(weights, known, own)
+            counts[1:] = self.rule.few_units(weights, weighted, contributions)
         return cells, counts
 
     def advance(self, at: Block, flow: Flow, first: bool, work: DivisionWork) -> int:
@@ -114,8 +116,10 @@ class MultipleFlow(DividedFlow):
         )  # fmt: skip
         return done
 
-    def finish(self, at: Block, flow: Flow, more: list[np.ndarray], out: list[np.ndarray]) -> None:
-        weights: Any = more[0][INNER] if more else None
+    def finish(
+        self, at: Block, flow: Flow, unheld: list[np.ndarray], out: list[np.ndarray]
+    ) -> None:
+        weights: Any = unheld[0][INNER] if unheld else None
         window, codes = self.blocks.window(*at), flow.codes[INNER]
         self.rule.write(window, codes, weights, [flow.inner(flow.values)], out[0])
 
@@ -124,9 +128,9 @@ class MultipleFlow(DividedFlow):
     def plan_verify(self, machine: Machine) -> None:
         plan_division(self.layers, self.outputs[0], self.blocks, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         result, limits = run.layer(self.into), run.proof_limits
-        verify_division(self.layers, result, self.blocks, self.rule, self.how, limits, found)
+        verify_division(self.layers, result, self.blocks, self.rule, self.how, limits, totals)
         return {"verified_cells": self.grid.cells}
 
 

@@ -122,16 +122,16 @@ class FlowSums(AlongFlow):
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[Any, ...]:
         without, drained = self._drained(block, cells)
         into, ring = block.entries, block.ring
-        left = np.array([sums.ravel()[ring] for sums in drained], np.int64)
-        leaving = (left != self.rule.empty).any(axis=0)
+        outflow = np.array([sums.ravel()[ring] for sums in drained], np.int64)
+        leaving = (outflow != self.rule.empty).any(axis=0)
         exits = block.follow(into, TAKE, drained[0])
-        ways = block.globally(into), block.globally(exits)
-        return *ways, block.globally(ring[leaving]), left[:, leaving], without
+        ids = block.globally(into), block.globally(exits)
+        return *ids, block.globally(ring[leaving]), outflow[:, leaving], without
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
     ) -> None:
-        _, drained = self._drained(block, cells, given)
+        _, drained = self._drained(block, cells, context)
         values = [one[1:-1, 1:-1] for one in drained]
         self.rule.write(block.window, *self._inner(block, cells), values, out[0])
 
@@ -144,13 +144,13 @@ class FlowSums(AlongFlow):
         `inflow` is what enters the block from others.
         """
         rule, (codes, weights) = self.rule, self._inner(block, cells)
-        known, columns = rule.own(block.window, codes, weights)
+        weighted, columns = rule.own(block.window, codes, weights)
         join = np.add if rule.adds else np.maximum
         drained = []
-        for k, own in enumerate(columns):
+        for k, contributions in enumerate(columns):
             sums = np.empty(block.codes.shape, np.int64) if k else block.array(rule.sums_dtype)
             sums[[0, -1]] = sums[:, [0, -1]] = rule.empty
-            sums[1:-1, 1:-1] = own
+            sums[1:-1, 1:-1] = contributions
             if inflow is not None:
                 flat, at = sums.ravel(), block.locally(inflow[0])
                 flat[at] = join(flat[at], inflow[1 + k])
@@ -158,9 +158,9 @@ class FlowSums(AlongFlow):
             drained.append(sums)
         counts = np.zeros(3, np.int64)
         if rule.weights is not None and inflow is None:
-            counts[0] = np.count_nonzero(codes != NOWHERE) - np.count_nonzero(known)
+            counts[0] = np.count_nonzero(codes != NOWHERE) - np.count_nonzero(weighted)
             if isinstance(rule, WeightRule):
-                counts[1:] = rule.few_units(weights, known, columns[0])
+                counts[1:] = rule.few_units(weights, weighted, columns[0])
         return counts, drained
 
     def _inner(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, Any]:
@@ -172,21 +172,21 @@ class FlowSums(AlongFlow):
         limits = Limits(machine)
         plan_sums(self.blocks, self.layers[0], self.outputs[0], limits, self.rule)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         result = run.layer(self.into)
-        verify_sums(self.layers[0], result, self.rule, run.proof_limits, found)
+        verify_sums(self.layers[0], result, self.rule, run.proof_limits, totals)
         return {"verified_cells": self.grid.cells}
 
 
 def plan_sums_of(
-    asked: FlowAccumulation, blocks: BlockGrid, types: list[np.dtype], machine: Machine
+    tool: FlowAccumulation, blocks: BlockGrid, types: list[np.dtype], machine: Machine
 ) -> StreamPlan:
     """Plan a tool whose sums have a data type that depends on the weights."""
-    weights = types[-1] if asked.weights is not None else None
-    if asked.method != "d8":
+    weights = types[-1] if tool.weights is not None else None
+    if tool.method != "d8":
         return plan_for(blocks, types[0], weights=weights, machine=machine)
-    areas, exclude_self, statistic = asked.areas, asked.exclude_self, asked.statistic
-    edge_cells = asked.edge_cells
+    areas, exclude_self, statistic = tool.areas, tool.exclude_self, tool.statistic
+    edge_cells = tool.edge_cells
     written, cells = count_dtype(blocks.rows * blocks.cols), blocks.rows * blocks.cols
     if edge_cells:
         written = edge_dtype(cells)
@@ -223,8 +223,8 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
             value=exponent,
             method=method,
         )
-    others = weights is not None or settings["areas"] or settings["exclude_self"]
-    if edge_cells and (method != "d8" or statistic != "sum" or others):
+    combined = weights is not None or settings["areas"] or settings["exclude_self"]
+    if edge_cells and (method != "d8" or statistic != "sum" or combined):
         raise ArgumentError(
             "{edge_cells} counts cells along D8 directions; it cannot be combined with another "
             "{method}, {weights}, a {statistic}, {areas} or {exclude_self}"
@@ -246,21 +246,21 @@ def _only_on_cpu(method: str, weights: str | None, edge_cells: bool) -> str | No
     return None if weights is None else "sums of weights run"
 
 
-def accumulation(store: TileStore | None, asked: FlowAccumulation) -> FlowSums | MultipleFlow:
+def accumulation(store: TileStore | None, tool: FlowAccumulation) -> FlowSums | MultipleFlow:
     """Return the operation of a tool, along D8 directions or over divided flow."""
-    path, into = "" if store is None else str(store.path), asked.into
+    path, into = "" if store is None else str(store.path), tool.into
     if into is None:
-        into = LAYER if asked.weights is None else f"upstream_{asked.statistic}"
-        into = EDGE_LAYER if asked.edge_cells else into
-    if asked.method == "d8":
+        into = LAYER if tool.weights is None else f"upstream_{tool.statistic}"
+        into = EDGE_LAYER if tool.edge_cells else into
+    if tool.method == "d8":
         if store is not None:
-            open_directions(store, asked.directions)
-        counted = asked.areas, asked.exclude_self, into, asked.weights, asked.statistic
-        return FlowSums(path, asked.directions, *counted, asked.edge_cells)
+            open_directions(store, tool.directions)
+        counted = tool.areas, tool.exclude_self, into, tool.weights, tool.statistic
+        return FlowSums(path, tool.directions, *counted, tool.edge_cells)
     if store is not None:
-        open_surface(store, asked.filled, asked.directions)
-    exponent = asked.exponent
+        open_surface(store, tool.filled, tool.directions)
+    exponent = tool.exponent
     if exponent is None:
-        exponent = EXPONENTS.get(asked.method, 1.0)
-    along = asked.method, exponent, asked.filled, asked.directions
-    return MultipleFlow(path, *along, asked.areas, asked.exclude_self, into, asked.weights)
+        exponent = EXPONENTS.get(tool.method, 1.0)
+    along = tool.method, exponent, tool.filled, tool.directions
+    return MultipleFlow(path, *along, tool.areas, tool.exclude_self, into, tool.weights)

@@ -141,46 +141,50 @@ class _BlockSums(NamedTuple):
         return add_up if self.rule.adds else carry_down
 
     def own(
-        self, at: Block, codes: np.ndarray, target: np.ndarray, more: list[np.ndarray]
+        self, at: Block, codes: np.ndarray, target: np.ndarray, weight_cells: list[np.ndarray]
     ) -> tuple[Any, ...]:
         """Return the weights of a block, the mask of cells that count, and their contributions."""
-        weights: Any = None if self.rule.weights is None else more[0]
+        weights: Any = None if self.rule.weights is None else weight_cells[0]
         if isinstance(self.rule, EdgeRule):  # next to what does not drain, and the path continues
             at_edge = around(codes == NOWHERE)
             weights = at_edge & ((target >= 0) | (target == -2)).reshape(at_edge.shape)
-        known, columns = self.rule.own(self.ways.blocks.window(*at), codes[1:-1, 1:-1], weights)
-        return weights, known, [np.require(own.ravel(), requirements="W") for own in columns]
+        weighted, columns = self.rule.own(self.ways.blocks.window(*at), codes[1:-1, 1:-1], weights)
+        return (
+            weights,
+            weighted,
+            [np.require(contributions.ravel(), requirements="W") for contributions in columns],
+        )
 
     def look(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, Any, BlockFlow]:
         """Return the numbers of cells that drain and without weight, outflows, and flow paths."""
-        codes, *more = data
+        codes, *weight_cells = data
         target, order = self.ways.within(at, codes)
-        _, known, columns = self.own(at, codes, target, more)
+        _, weighted, columns = self.own(at, codes, target, weight_cells)
         for sums in columns:
             self.add_up(target, order, sums)
-        leaving, ways = self.ways.look(at, codes, target, order)
-        without = len(order) - int(np.count_nonzero(known))
-        return len(order), without, [sums[leaving] for sums in columns], ways
+        leaving, flow = self.ways.look(at, codes, target, order)
+        without = len(order) - int(np.count_nonzero(weighted))
+        return len(order), without, [sums[leaving] for sums in columns], flow
 
-    def check(self, at: Block, data: list[np.ndarray], given: tuple[Any, ...]) -> None:
+    def check(self, at: Block, data: list[np.ndarray], inflow: tuple[Any, ...]) -> None:
         """Check a block, given the cells where flow enters, and the amounts."""
-        codes, *more, found = data
-        into, amounts = given
+        codes, *weight_cells, stored = data
+        into, amounts = inflow
         window = self.ways.blocks.window(*at)
         target, order = self.ways.within(at, codes)
-        weights, _, columns = self.own(at, codes, target, more)
+        weights, _, columns = self.own(at, codes, target, weight_cells)
         join = np.add if self.rule.adds else np.maximum
         for sums, brought in zip(columns, amounts, strict=True):
             join.at(sums, into, brought)
             self.add_up(target, order, sums)
-        right = np.empty_like(found)
-        values = [sums.reshape(found.shape) for sums in columns]
+        right = np.empty_like(stored)
+        values = [sums.reshape(stored.shape) for sums in columns]
         self.rule.write(window, codes[1:-1, 1:-1], weights, values, right)
         bits = f"u{right.itemsize}"
-        faults = np.argwhere(right.view(bits) != found.view(bits))
+        faults = np.argwhere(right.view(bits) != stored.view(bits))
         for row, col in faults[:1].tolist():
-            what = f"sum {found[row, col]} where {right[row, col]} drains through the cell"
-            wrong(self.sums, what, "sum", window[0] + row, window[2] + col)
+            problem = f"sum {stored[row, col]} where {right[row, col]} drains through the cell"
+            wrong(self.sums, problem, "sum", window[0] + row, window[2] + col)
 
 
 class _SumsChecker:
@@ -202,12 +206,12 @@ class _SumsChecker:
             self.plans[1], self.blocks, second, self.of.check, _nothing, limits, given=self._given
         )
 
-    def _add(self, at: Block, found: tuple[int, int, Any, BlockFlow]) -> None:
-        cells, without, sums, ways = found
+    def _add(self, at: Block, summary: tuple[int, int, Any, BlockFlow]) -> None:
+        cells, without, sums, flow = summary
         self.cells += cells
         self.without += without
         self._sums.append(sums)
-        self.ways.add(ways)
+        self.ways.add(flow)
 
     def _join(self) -> None:
         self.ways.join()
@@ -223,5 +227,5 @@ class _SumsChecker:
         return into, [amounts[which] for amounts in self._amounts]
 
 
-def _nothing(at: Block, found: None) -> None:
+def _nothing(at: Block, _summary: None) -> None:
     """Blocks return nothing."""

@@ -36,7 +36,7 @@ def verify_division(
     sums: Any,
     blocks: BlockGrid,
     rule: Rule,
-    how: tuple[int, float],
+    method: tuple[int, float],
     limits: Limits,
     recorded: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def verify_division(
         The blocks of the layers.
     rule
         The rule of the sums.
-    how
+    method
         The method and the exponent.
     recorded
         The recorded totals; with weights, the number of cells "without_weight".
@@ -73,17 +73,17 @@ def verify_division(
     """
     cells = without = 0
 
-    def add(at: Block, found: tuple[int, int]) -> None:
+    def add(at: Block, counts: tuple[int, int]) -> None:
         nonlocal cells, without
-        cells, without = cells + found[0], without + found[1]
+        cells, without = cells + counts[0], without + counts[1]
 
-    checker = _DivisionChecker(layers[0].grid, sums, blocks, rule, how)
+    checker = _DivisionChecker(layers[0].grid, sums, blocks, rule, method)
     plan = plan_division(layers, sums, blocks, limits)
     reads = _reads(layers, sums)
     check_blocks(plan, blocks, reads, checker.check, add, limits)
     if rule.weights is not None:
-        what = "cells without a weight"
-        wrong_totals(sums, what, without, recorded.get("without_weight"))
+        problem = "cells without a weight"
+        wrong_totals(sums, problem, without, recorded.get("without_weight"))
     return {"cells": cells}
 
 
@@ -148,29 +148,29 @@ class _DivisionChecker:
 
     def check(self, at: Block, data: list[np.ndarray]) -> tuple[int, int]:
         """Check a block; return the number of cells that drain, and of those without a weight."""
-        found, heights, codes, *weights = data
+        stored, heights, codes, *weights = data
         r0, _r1, c0, _c1 = window = self.blocks.window(*at)
-        known, own = self._own(window, codes[1:-1, 1:-1], weights)
+        weighted, contributions = self._own(window, codes[1:-1, 1:-1], weights)
         with np.errstate(invalid="ignore", over="ignore"):
-            units = np.rint(found / self.unit)
+            units = np.rint(stored / self.unit)
             units[~(np.abs(units) < _MOST)] = 0  # the comparison below reports it
         through = units.astype(np.int64)
         if self.rule.exclude_self:
-            through += own
+            through += contributions
         through[codes[1:-1, 1:-1] == NOWHERE] = 0
         inflow = np.empty_like(through)
         receive(heights, codes, through, *self.geometry, r0 - 1, self.how, inflow)
         inner, cells = np.s_[1:-1, 1:-1], codes[2:-2, 2:-2]
         right = np.empty(cells.shape)
         one: Any = weights[0][inner] if weights else None
-        self.rule.write(window, cells, one, [(inflow + own)[inner]], right)
-        faults = np.argwhere(right.view(np.int64) != found[inner].view(np.int64))
+        self.rule.write(window, cells, one, [(inflow + contributions)[inner]], right)
+        faults = np.argwhere(right.view(np.int64) != stored[inner].view(np.int64))
         for row, col in faults[:1].tolist():
-            value = found[row + 1, col + 1]
-            what = f"sum {value} where {right[row, col]} drains through the cell"
-            wrong(self.sums, what, "sum", r0 + row, c0 + col)
+            value = stored[row + 1, col + 1]
+            problem = f"sum {value} where {right[row, col]} drains through the cell"
+            wrong(self.sums, problem, "sum", r0 + row, c0 + col)
         count = int(np.count_nonzero(cells != NOWHERE))
-        return count, count - int(np.count_nonzero(known[inner]))
+        return count, count - int(np.count_nonzero(weighted[inner]))
 
     def _own(
         self, window: Window, codes: np.ndarray, weights: list[np.ndarray]
@@ -182,7 +182,7 @@ class _DivisionChecker:
         part = np.s_[
             inside[0] - r0 + 1 : inside[1] - r0 + 1, inside[2] - c0 + 1 : inside[3] - c0 + 1
         ]
-        known, own = np.zeros(codes.shape, bool), np.zeros(codes.shape, np.int64)
-        given: Any = weights[0][part] if weights else None
-        known[part], (own[part],) = self.rule.own(inside, codes[part], given)
-        return known, own
+        weighted, contributions = np.zeros(codes.shape, bool), np.zeros(codes.shape, np.int64)
+        weights_inside: Any = weights[0][part] if weights else None
+        weighted[part], (contributions[part],) = self.rule.own(inside, codes[part], weights_inside)
+        return weighted, contributions

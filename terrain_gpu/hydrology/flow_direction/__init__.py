@@ -158,21 +158,21 @@ class FlowDirection(Tool):
         return InputLayer("elevation"), InputLayer("mst", "uint8")
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> FlowDirection:
-        return cls(flats=asked["flats"])
+    def planned(cls, options: dict[str, Any]) -> FlowDirection:
+        return cls(flats=options["flats"])
 
     @staticmethod
     def summary(result: Any) -> str:
         from ..forest.source import over_heights
 
-        found, reached = result.found, result.report.valid_cells
+        totals, reached = result.found, result.report.valid_cells
         text = f"{counted(reached, 'cell drains', 'cells drain')} to "
-        text += counted(found["outlets"], "outlet")
-        if (cells := found["cells"]) > reached:
+        text += counted(totals["outlets"], "outlet")
+        if (cells := totals["cells"]) > reached:
             text += f", {counted(cells - reached, 'reaches none', 'reach none')}"
         return text + over_heights(result)
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        reached, ends = found["reached"], found["outlets"]
+    def proven(totals: dict[str, Any]) -> str:
+        reached, ends = totals["reached"], totals["outlets"]
         return f"{counted(reached, 'cell drains', 'cells drain')} to {counted(ends, 'outlet')}"

@@ -130,7 +130,7 @@ def _find_outlets(
     parent: Any,
     notes: Any,
 ) -> None:
-    cupy, places = raster.cupy, operation.places
+    cupy, added = raster.cupy, operation.places
     nodata = heights.dtype.type(operation.layers[0].nodata or 0)
     outside = np.uint32(raster.size)
     voids = parent if operation.has_voids else NULL
@@ -139,17 +139,17 @@ def _find_outlets(
     digest = operation.digest
     mark = np.int32(LOW if is_low(digest) else OUTLET if name_of(digest) else NOWHERE)
     raster.launch("find_outlets", heights, nodata, mark, outside, voids, steps, notes)
-    if places is not None:
-        at = [cupy.asarray(a.astype(np.int64)) for a in (places.rows, places.cols)]
-        raster.launch_list("place_outlets", len(places), *at, np.int64(len(places)), steps)
+    if added is not None:
+        at = [cupy.asarray(a.astype(np.int64)) for a in (added.rows, added.cols)]
+        raster.launch_list("place_outlets", len(added), *at, np.int64(len(added)), steps)
 
 
-def _check(operation: TreeDirections, found: list[int]) -> None:
+def _check(operation: TreeDirections, counters: list[int]) -> None:
     """Raise an error if the counters show that the edges are not a forest of these cells."""
-    refuse_missing(operation.forest.cells, found[VALID])
+    refuse_missing(operation.forest.cells, counters[VALID])
     forest = operation.forest
-    recorded = forest.edges.info["result"].get("edges", found[EDGES])
-    if found[BAD] or found[EDGES] != recorded:
+    recorded = forest.edges.info["result"].get("edges", counters[EDGES])
+    if counters[BAD] or counters[EDGES] != recorded:
         raise StoreError(
             f"{forest.edges.path}: not a forest of these cells; compute it again (compute-mst "
             "--overwrite)"

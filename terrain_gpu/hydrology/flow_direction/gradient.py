@@ -97,14 +97,14 @@ class GradientDirection(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         heights, codes = cells
         r0, _, c0, _ = window = self.blocks.window(*at)
         end_ways(self.layers[1], self.grid, window, codes)
         low, high = (hops[: codes.size].reshape(codes.shape) for hops in (work.low, work.high))
-        for hops, ring in zip((low, high), given, strict=True):
+        for hops, ring in zip((low, high), context, strict=True):
             hops[0], hops[-1], hops[:, 0], hops[:, -1] = ring
         flat = low.ravel(), high.ravel()
         if phase.writes:
@@ -130,9 +130,9 @@ class GradientDirection(Operation):
         heights, along = self.layers
         plan_gradient(heights, along, self.outputs[0], Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         heights, along = self.layers
-        verify_gradient(heights, along, run.layer(self.into), found, run.proof_limits)
+        verify_gradient(heights, along, run.layer(self.into), totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
 
@@ -175,10 +175,10 @@ class _FlatRims(State):
     def given(self, phase: Phase, at: Block) -> tuple[BlockRim, ...]:
         return tuple(rims.around(at, self._unknown) for rims in self._rims[1:])
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if phase.writes:
             return
-        of_block, self._outlets[at] = known
+        of_block, self._outlets[at] = message
         for rims, rim in zip(self._rims, of_block, strict=True):
             rims.put(at, rim)
         self.visits += 1

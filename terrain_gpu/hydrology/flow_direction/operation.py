@@ -98,27 +98,27 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
 
 
 def operation_of(
-    store: TileStore | None, asked: FlowDirection
+    store: TileStore | None, tool: FlowDirection
 ) -> TreeDirections | GradientDirection:
     """Return the operation after checking the layers; `store` is None when only planning."""
-    _, flats = ways_of(asked.depressions, asked.flats)
+    _, flats = ways_of(tool.depressions, tool.flats)
     if store is None:
         if flats == "gradient":
-            return GradientDirection("", asked.filled, into=asked.into)
-        return TreeDirections("", directions=asked.into)
-    path, ends = str(store.path), Asked.of(asked.outlets, asked.add_outlets)
+            return GradientDirection("", tool.filled, into=tool.into)
+        return TreeDirections("", directions=tool.into)
+    path, ends = str(store.path), Asked.of(tool.outlets, tool.add_outlets)
     if flats == "gradient":
-        along = _along(store, asked, ends)
-        if asked.into == along:
+        along = _along(store, tool, ends)
+        if tool.into == along:
             raise InputError(
-                f"{store.path}: {asked.filled} was filled along {along}, which must stay; give "
+                f"{store.path}: {tool.filled} was filled along {along}, which must stay; give "
                 "these directions another name (--into)"
             )
-        return GradientDirection(path, asked.filled, along, asked.into)
-    heights = open_drained(store, asked.command, ("flow",)).cells
-    _refuse_heights(heights, asked.depressions)
-    found = Outlets.of(heights, *ends)
-    return TreeDirections(path, found.digest, directions=asked.into, places=found.places)
+        return GradientDirection(path, tool.filled, along, tool.into)
+    heights = open_drained(store, tool.command, ("flow",)).cells
+    _refuse_heights(heights, tool.depressions)
+    outlets = Outlets.of(heights, *ends)
+    return TreeDirections(path, outlets.digest, directions=tool.into, places=outlets.places)
 
 
 def _refuse_heights(heights: Layer, depressions: DepressionsMethod | None) -> None:
@@ -138,19 +138,19 @@ def _refuse_heights(heights: Layer, depressions: DepressionsMethod | None) -> No
         )
 
 
-def _along(store: TileStore, asked: FlowDirection, outlets: Asked) -> str:
+def _along(store: TileStore, tool: FlowDirection, outlets: Asked) -> str:
     """Return the directions along which elevations were filled, after checking the outlets."""
-    layer = open_filled(store, asked.filled)
+    layer = open_filled(store, tool.filled)
     recorded = RunRecord(store, layer)
     heights = recorded.input(recorded.get("fill_of", str))
-    _refuse_heights(heights, asked.depressions)
-    if asked.filled != FILLED and asked.layer not in (None, heights.name):
+    _refuse_heights(heights, tool.depressions)
+    if tool.filled != FILLED and tool.layer not in (None, heights.name):
         raise ArgumentError(
             "{filled} {filled_layer} was filled from {own}, not from {layer} {asked}: leave out "
             "one of them",
-            filled_layer=asked.filled,
+            filled_layer=tool.filled,
             own=heights.name,
-            asked=asked.layer,
+            asked=tool.layer,
         )
     ends = Outlets.of(heights, *outlets)
     codes = recorded.input(recorded.get("directions", str))

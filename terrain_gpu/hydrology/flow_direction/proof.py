@@ -138,7 +138,9 @@ class _BlockFlats:
         reciprocals: np.ndarray = 1 / step_lengths(self.heights.grid)
         return reciprocals
 
-    def _settled(self, at: Block, data: list[np.ndarray], given: _Hops) -> tuple[np.ndarray, ...]:
+    def _settled(
+        self, at: Block, data: list[np.ndarray], hops_around: _Hops
+    ) -> tuple[np.ndarray, ...]:
         """Return, for a block and its ring, the mask of cells that drain, and t and a."""
         heights, along = data[:2]
         end_ways(self.along, self.heights.grid, self.heights.blocks.window(*at), along)
@@ -147,11 +149,11 @@ class _BlockFlats:
         ring = np.ones(heights.shape, bool)
         ring[1:-1, 1:-1] = False
         where = np.flatnonzero(ring & (along != NOWHERE))
-        known, hops_known = given
+        known_ids, hops_known = hops_around
         ids = self._globally(at, where, heights.shape[1], 1)
-        if len(known):
-            at_known = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-            met = known[at_known] == ids
+        if len(known_ids):
+            at_known = np.minimum(np.searchsorted(known_ids, ids), len(known_ids) - 1)
+            met = known_ids[at_known] == ids
             hops.reshape(2, -1)[:, where[met]] = hops_known[:, at_known[met]]
         flats = np.empty(heights.size, np.int32)
         flats = flats[: classify(heights, along, drains, flats, *hops)]
@@ -164,18 +166,18 @@ class _BlockFlats:
         row, col = np.divmod(cells.astype(np.int64), cols)
         return (r0 + row - halo) * self.heights.blocks.cols + c0 + col - halo
 
-    def look(self, at: Block, data: list[np.ndarray], given: _Hops) -> tuple[np.ndarray, ...]:
+    def look(self, at: Block, data: list[np.ndarray], hops_around: _Hops) -> tuple[np.ndarray, ...]:
         """Return the rim cells next to cells of the same elevation, and their hop distances."""
-        _, low, high = self._settled(at, data, given)
+        _, low, high = self._settled(at, data, hops_around)
         cells = np.empty(2 * sum(low.shape), np.int32)
         cells = np.unique(cells[: touching(data[0], data[1], cells)])
         ids = self._globally(at, cells, low.shape[1], 1)
         return ids, low.ravel()[cells], high.ravel()[cells]
 
-    def check(self, at: Block, data: list[np.ndarray], given: _Hops) -> tuple[int, int]:
+    def check(self, at: Block, data: list[np.ndarray], hops_around: _Hops) -> tuple[int, int]:
         """Check a block; return the numbers of cells that drain, and of outlets."""
         heights, along, codes = data
-        drains, low, high = self._settled(at, data, given)
+        drains, low, high = self._settled(at, data, hops_around)
         r0, _, c0, _ = self.heights.blocks.window(*at)
         fault, cell = check_directions(
             heights, along, codes, self.per_length[:, max(r0 - 1, 0) :], int(r0 > 0),
@@ -183,8 +185,8 @@ class _BlockFlats:
         )  # fmt: skip
         if fault:
             row, col = divmod(cell, codes.shape[1])
-            what = f"direction {codes[row, col]}: {_WHAT[fault]}"
-            wrong(self.codes, what, "direction", r0 + row, c0 + col)
+            problem = f"direction {codes[row, col]}: {_WHAT[fault]}"
+            wrong(self.codes, problem, "direction", r0 + row, c0 + col)
         return int((codes != NOWHERE).sum()), int((codes == OUTLET).sum())
 
 
@@ -225,12 +227,12 @@ class _GradientChecker:
         ids, where = known_of(border_ids(self.blocks, at, inside=False), self._ids)
         return ids, self._hops[:, where]
 
-    def _add(self, at: Block, found: tuple[np.ndarray, ...]) -> None:
-        if len(found[0]):
-            self._parts.append(found)
+    def _add(self, at: Block, rim_hops: tuple[np.ndarray, ...]) -> None:
+        if len(rim_hops[0]):
+            self._parts.append(rim_hops)
 
-    def _update(self, at: Block, found: tuple[np.ndarray, ...]) -> None:
-        ids, *hops = found
+    def _update(self, at: Block, rim_hops: tuple[np.ndarray, ...]) -> None:
+        ids, *hops = rim_hops
         where = np.searchsorted(self._ids, ids)
         self._changed[where] |= (self._hops[:, where] != hops).any(axis=0)
         self._hops[:, where] = hops
@@ -248,6 +250,6 @@ class _GradientChecker:
                 marked[i[other], j[other]] = True
         return [(i, j) for i, j in np.argwhere(marked).tolist()]
 
-    def _count(self, at: Block, found: tuple[int, int]) -> None:
-        self.reached += found[0]
-        self.outlets += found[1]
+    def _count(self, at: Block, counts: tuple[int, int]) -> None:
+        self.reached += counts[0]
+        self.outlets += counts[1]

@@ -120,12 +120,12 @@ class BlockForest:
         """`Weight.operands` of the elevations, in the same shape."""
         return self.forest.weight.operands(self.heights)
 
-    def root(self, kept: np.ndarray | None) -> None:
+    def root(self, keep_cells: np.ndarray | None) -> None:
         """Order the cells, and find the parents of those of the trunk.
 
         Parameters
         ----------
-        kept
+        keep_cells
             int32, cells to keep in the trunk, possibly repeated. None keeps all cells.
 
         Raises
@@ -134,12 +134,12 @@ class BlockForest:
             If the edges form a cycle.
         """
         work, valid = self.work, self.valid[1:-1, 1:-1].reshape(-1)
-        keep = np.empty(0, np.int32) if kept is None else kept
+        keep = np.empty(0, np.int32) if keep_cells is None else keep_cells
         branches, count = root_trees(work.links, valid, keep, self.width, work.code, work.order)
         if count != np.count_nonzero(valid):
             raise self.no_forest()
         self.order = work.order[:count]
-        first = 0 if kept is None else branches
+        first = 0 if keep_cells is None else branches
         self.branches, self.trunk = self.order[:first], self.order[first:]
         find_parents(self.trunk, self.width, work.code, work.parent)
         work.cut[: self.size] = False
@@ -167,8 +167,10 @@ class BlockForest:
         edges of given outlets come before all other edges.
         """
         row, col = outlets.cells // self.width, outlets.cells % self.width
-        here = self.operands[row + 1, col + 1]
-        keys = edge_key(here, here, rule_at(self.forest.weight.rule(), 0, self.window[0] + row))
+        operands = self.operands[row + 1, col + 1]
+        keys = edge_key(
+            operands, operands, rule_at(self.forest.weight.rule(), 0, self.window[0] + row)
+        )
         ids = self.globally(outlets.cells) - self.forest.cells.grid.cells
         low, first = outlets.low, np.iinfo(np.int64).min
         return np.where(low, keys, 0).astype(self.work.keys.dtype), np.where(low, ids, first)
@@ -176,12 +178,12 @@ class BlockForest:
     def crossing_keys(self) -> np.ndarray:
         """Return the keys of the edges to other blocks, in the type of `Work.keys`."""
         row, col = self.out_cell // self.width + 1, self.out_cell % self.width + 1
-        there = row + ROW_STEP[self.out_step], col + COL_STEP[self.out_step]
+        neighbours = row + ROW_STEP[self.out_step], col + COL_STEP[self.out_step]
         forward = DIRECTION[self.out_step]
-        lower = np.where(forward < 0, there[0], row) - 1 + self.window[0]
+        lower = np.where(forward < 0, neighbours[0], row) - 1 + self.window[0]
         direction = np.maximum(forward, DIRECTION[(self.out_step + 4) & 7])
         of_step = rule_at(self.forest.weight.rule(), direction, lower)
-        keys = edge_key(self.operands[row, col], self.operands[there], of_step)
+        keys = edge_key(self.operands[row, col], self.operands[neighbours], of_step)
         return keys.astype(self.work.keys.dtype)
 
 
@@ -234,5 +236,5 @@ def read_forest(
 
 def edge_ids(cols: int, cells: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """Return the ids of the edges from cells to neighbours."""
-    there = cells + ROW_STEP[steps] * cols + COL_STEP[steps]
-    return 4 * np.where(steps < 4, cells, there) + EDGE_OF[steps & 3]
+    neighbours = cells + ROW_STEP[steps] * cols + COL_STEP[steps]
+    return 4 * np.where(steps < 4, cells, neighbours) + EDGE_OF[steps & 3]

@@ -27,13 +27,13 @@ VERTEX_BYTES = 110
 
 
 def outline(
-    block: BlockForest, found: BlockOutlets, values: np.ndarray | None
+    block: BlockForest, block_outlets: BlockOutlets, values: np.ndarray | None
 ) -> tuple[Outline, int]:
     """Contract the forest of a block.
 
     Parameters
     ----------
-    found
+    block_outlets
         The outlets of the block.
     values
         int64, shape (rows, cols): the value of each cell. None if no sums are needed.
@@ -46,12 +46,12 @@ def outline(
         The number of outlets that are open within the block.
     """
     work = block.work
-    block.root(np.concatenate((block.out_cell, found.cells)))
+    block.root(np.concatenate((block.out_cell, block_outlets.cells)))
     block.weigh()
     tree = block.trunk, work.parent, work.keys, work.ids
-    outward = block.outward(found)
-    opened = _separate(block, found, outward)
-    outlets = found.cells[opened]
+    outward = block.outward(block_outlets)
+    opened = _separate(block, block_outlets, outward)
+    outlets = block_outlets.cells[opened]
     terminals = np.unique(block.out_cell)
     number = work.one[: block.size]
     number[block.trunk] = -1
@@ -67,25 +67,25 @@ def outline(
     )
     ends, heaviest = ends[:count], heaviest[:count]
     # Other blocks do not need the outlets of trees that lie entirely within this one.
-    kept = np.zeros(size, bool)
-    kept[: len(terminals)] = True
-    kept[ends] = True
-    renumbered = np.cumsum(kept, dtype=np.int32) - 1
+    keep = np.zeros(size, bool)
+    keep[: len(terminals)] = True
+    keep[ends] = True
+    renumbered = np.cumsum(keep, dtype=np.int32) - 1
     vertices = block.trunk[number[block.trunk] >= 0]
     sums = np.empty(size, np.int64)
     sums[number[vertices]] = work.sums[vertices]
     mouths = number[outlets]
-    wanted = kept[mouths]
+    keep_outlet = keep[mouths]
     crossing = Crossing.of(block)
     found_outline = Outline(
         block.globally(terminals),
-        sums[kept],
-        renumbered[mouths[wanted]],
+        sums[keep],
+        renumbered[mouths[keep_outlet]],
         renumbered[ends],
         (work.keys[heaviest], work.ids[heaviest]),
         crossing.cells,
         (block.crossing_keys()[crossing.own], crossing.ids),
-        (outward[0][opened][wanted], outward[1][opened][wanted]),
+        (outward[0][opened][keep_outlet], outward[1][opened][keep_outlet]),
     )
     return found_outline, len(outlets)
 
@@ -167,7 +167,7 @@ def solve(graph: Graph | None, blocks: BlockGrid) -> Flows:
 
 def drain(
     block: BlockForest,
-    found: BlockOutlets,
+    block_outlets: BlockOutlets,
     values: np.ndarray | None,
     flows: BlockFlows,
     codes: np.ndarray,
@@ -176,7 +176,7 @@ def drain(
 
     Parameters
     ----------
-    found, values
+    block_outlets, values
         As for `outline`.
     flows
         The block's rows of `Flows`.
@@ -191,12 +191,12 @@ def drain(
         space, valid until the next block.
     """
     work = block.work
-    block.root(np.concatenate((block.out_cell, found.cells)))
+    block.root(np.concatenate((block.out_cell, block_outlets.cells)))
     trunk = block.trunk
-    if len(found.cells) > 1:
+    if len(block_outlets.cells) > 1:
         block.weigh()
-    (cells, cuts), (left, steps), (entered, amounts), (closed,) = flows
-    outlets = found.cells[_separate(block, found, block.outward(found))]
+    (cells, cuts), (leaving_cells, steps), (entered, amounts), (closed,) = flows
+    outlets = block_outlets.cells[_separate(block, block_outlets, block.outward(block_outlets))]
     outlets = outlets[~np.isin(outlets, block.locally(closed))]
     if len(cuts):
         across = np.array([down * block.width + right for down, right in DIRECTIONS])
@@ -206,7 +206,7 @@ def drain(
     sums = work.sums[: block.size]
     _fold(block, values)
     np.add.at(sums, block.locally(entered), amounts)
-    leaving = block.locally(left)
+    leaving = block.locally(leaving_cells)
     gather(trunk, work.parent, work.cut, np.concatenate((outlets, leaving)), sums, work.one)
     d8_codes(block.branches, trunk, block.width, work.code, work.parent, work.one, codes)
     codes[leaving] = 1 << steps

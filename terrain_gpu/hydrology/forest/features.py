@@ -101,8 +101,8 @@ def _diagonals(cells: np.ndarray, cols: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the diagonal steps between consecutive cells, and the upper left cells of squares."""
     row, col = np.divmod(cells, cols)
     diagonal = np.flatnonzero((np.diff(row) != 0) & (np.diff(col) != 0))
-    upper, left = np.minimum(row[1:], row[:-1]), np.minimum(col[1:], col[:-1])
-    return diagonal, (upper * cols + left)[diagonal]
+    upper, leftmost = np.minimum(row[1:], row[:-1]), np.minimum(col[1:], col[:-1])
+    return diagonal, (upper * cols + leftmost)[diagonal]
 
 
 def _crossings(line: np.ndarray, cols: int) -> list[int]:

@@ -60,7 +60,7 @@ class Pieces:
 
 
 def trace_pieces(
-    block: BlockForest, bits: np.ndarray, condition: np.ndarray, kept: np.ndarray
+    block: BlockForest, bits: np.ndarray, condition: np.ndarray, keep_points: np.ndarray
 ) -> Pieces:
     """Trace the pieces of polylines in a block.
 
@@ -68,12 +68,12 @@ def trace_pieces(
     ----------
     bits, condition
         See `prune.keep`.
-    kept
+    keep_points
         int32, the kept points in the block, where polylines end.
     """
     marked = block.work.cut[: block.size]
     marked[:] = False
-    marked[kept] = True
+    marked[keep_points] = True
     width = block.width
     lines = bits, marked, width, np.flatnonzero(bits != 0).astype(np.int32)
     count, total = trace(*lines, np.empty(0, np.int32), np.empty((0, 3), np.int32))
@@ -159,8 +159,8 @@ class PieceFile:
         self._needed += sign * (sure * PIECE_BYTES + (len(table[-1]) - sure) * POSSIBLE_BYTES)
 
     def _has_room(self) -> bool:
-        what = f"for a network of {counted(self._count, 'line')}"
-        return self._excess.has_room(self._needed, what)
+        purpose = f"for a network of {counted(self._count, 'line')}"
+        return self._excess.has_room(self._needed, purpose)
 
     def lines(self) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
         """Yield the cells and elevations of polylines, in batches.
@@ -189,8 +189,8 @@ class PieceFile:
         order = np.lexsort((np.maximum(first, last), np.minimum(first, last)))
         lengths = np.add.reduceat(count[slots >> 1], starts[:-1])
         longest = int(lengths.max())
-        more = max(longest - BATCH, 0) * CELL_BYTES
-        self._excess.has_room(more, f"for a line of {counted(longest, 'cell')}")
+        extra = max(longest - BATCH, 0) * CELL_BYTES
+        self._excess.has_room(extra, f"for a line of {counted(longest, 'cell')}")
         self._excess.refuse()
         cells: list[np.ndarray] = []
         heights: list[np.ndarray] = []

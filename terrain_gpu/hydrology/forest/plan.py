@@ -22,8 +22,8 @@ def most_vertices(blocks: BlockGrid) -> int:
 
 def vertex_bytes(dtype: np.dtype, vertex: int) -> tuple[int, int]:
     """Return the bytes of a vertex while blocks stream, and while the skeleton is solved."""
-    more = Weight("flow", dtype).key_dtype.itemsize - 8
-    return OUTLINE_BYTES + more, vertex + 3 * more
+    extra = Weight("flow", dtype).key_dtype.itemsize - 8
+    return OUTLINE_BYTES + extra, vertex + 3 * extra
 
 
 def planned_skeleton(
@@ -38,7 +38,7 @@ def planned_skeleton(
 def plan_blocks(
     blocks: BlockGrid,
     dtype: np.dtype,
-    what: str,
+    verb: str,
     *,
     vertex: int,
     work: int = 0,
@@ -55,7 +55,7 @@ def plan_blocks(
     ----------
     blocks, dtype
         The blocks and the dtype of the elevation layer.
-    what
+    verb
         The verb for messages: "accumulate".
     vertex
         Bytes per vertex of the skeleton while it is solved.
@@ -82,7 +82,7 @@ def plan_blocks(
     return fit_blocks(
         blocks,
         dtype.name,
-        f"to {what}",
+        f"to {verb}",
         buffer=ring * (item + 1 + results),
         worker=work_bytes(blocks, dtype, key) + ring * work,
         scratch=blocks.largest(tiled=True) * (item + 2 * results),

@@ -159,11 +159,11 @@ class Skeleton:
         PlanError
             If there are more vertices than the memory limit allows.
         """
-        what = counted(self.vertices, "cell between blocks", "cells between blocks")
+        vertices = counted(self.vertices, "cell between blocks", "cells between blocks")
         remedy = "convert with a larger --block-size"
-        self._room.require(*self._size, f"for {what}", advice=f", or {remedy}")
+        self._room.require(*self._size, f"for {vertices}", advice=f", or {remedy}")
         if self.vertices >= 2**31:
-            raise PlanError(f"{what} are too many; {remedy}")
+            raise PlanError(f"{vertices} are too many; {remedy}")
         parts, self._outlines = self._outlines, []
         if not parts:
             return None
@@ -199,10 +199,10 @@ def _vertices_of(cell: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Return the vertices of the `wanted` cells, int32."""
     order = np.argsort(cell).astype(np.int32)
     at = np.searchsorted(cell, wanted, sorter=order)
-    found = order[np.minimum(at, len(order) - 1)]
-    if (cell[found] != wanted).any():
+    vertices = order[np.minimum(at, len(order) - 1)]
+    if (cell[vertices] != wanted).any():
         raise StoreError("the layer mst changed while it was read; run this again")
-    return found
+    return vertices
 
 
 class ByBlock:
@@ -238,6 +238,6 @@ class ByBlock:
         return [divmod(block, self._across) for block in np.unique(self._block).tolist()]
 
 
-def neighbour(cols: int, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Return the number, uint8, of cell `there` among the neighbours of cell `here`; 0 is E."""
-    return NEIGHBOUR[there // cols - here // cols + 1, there % cols - here % cols + 1]
+def neighbour(cols: int, cells: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the number, uint8, of cell `others` among the neighbours of cell `cells`; 0 is E."""
+    return NEIGHBOUR[others // cols - cells // cols + 1, others % cols - cells % cols + 1]

@@ -121,12 +121,12 @@ def heights_of_tree(store: TileStore, name: str | None = None) -> str:
     return heights.name
 
 
-def refuse_wide(asked: Any, store: TileStore) -> None:
+def refuse_wide(tool: Any, store: TileStore) -> None:
     """Reject integer elevations that span too wide a range, if directions must be computed.
 
     Parameters
     ----------
-    asked
+    tool
         A tool that reads `directions`.
 
     Raises
@@ -134,24 +134,26 @@ def refuse_wide(asked: Any, store: TileStore) -> None:
     InputError
         If the elevations span too wide a range for float64.
     """
-    if asked.directions not in store:
+    if tool.directions not in store:
         base_of(heights_in(store))
 
 
 def open_drained(
-    store: str | os.PathLike[str] | TileStore, what: str, weights: tuple[str, ...] = ("flow", "max")
+    store: str | os.PathLike[str] | TileStore,
+    purpose: str,
+    weights: tuple[str, ...] = ("flow", "max"),
 ) -> Forest:
     """Open the spanning forest of a store for drainage along it.
 
     Raises
     ------
     StoreError
-        As for `open_forest`, and if its weight is not one of `weights`, which `what` needs.
+        As for `open_forest`, and if its weight is not one of `weights`, which `purpose` needs.
     """
     forest = open_forest(store)
     if forest.weight.name not in weights:
         raise StoreError(
-            f"{forest.edges.path}: computed with weight {forest.weight.name}, but {what} needs "
+            f"{forest.edges.path}: computed with weight {forest.weight.name}, but {purpose} needs "
             f"weight {' or '.join(weights)}; compute it again (compute-mst --weight flow "
             "--overwrite)"
         )
@@ -169,9 +171,9 @@ def heights_of(layer: Layer) -> str:
     return str(names[0]) if len(names) == 1 else HEIGHTS
 
 
-def over_heights(found: Any) -> str:
+def over_heights(result: Any) -> str:
     """Return text for a summary that names the elevation layer; empty if it is `HEIGHTS`."""
-    name = heights_of(next(iter(found.layers.values())))
+    name = heights_of(next(iter(result.layers.values())))
     return "" if name == HEIGHTS else f", over the heights of layer {name}"
 
 

@@ -111,22 +111,22 @@ class Hand(Tool):
 
     def inputs(self) -> tuple[InputLayer, ...]:
         codes = InputLayer(self.directions, "uint8", made_by=made_by("flow-direction"))
-        given: tuple[InputLayer, ...] = codes, InputLayer(self.layer)
+        layers: tuple[InputLayer, ...] = codes, InputLayer(self.layer)
         if self.threshold is not None:
             areas = is_area(self.threshold)
             sums = made_by("flow-accumulation", directions=self.directions, areas=areas)
-            given = *given, InputLayer(self.accumulation, COUNTS, made_by=sums)
+            layers = *layers, InputLayer(self.accumulation, COUNTS, made_by=sums)
         elif self.streams is not None:
-            given = *given, InputLayer(self.streams, COUNTS)
+            layers = *layers, InputLayer(self.streams, COUNTS)
         if self.method == "d8":
-            return given
+            return layers
         filled = InputLayer(self.filled, made_by=made_by("fill", directions=self.directions))
-        return filled, *given
+        return filled, *layers
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> Hand:
-        return cls(threshold=1000, distance="distance", method=asked["method"] or "d8")
+    def planned(cls, options: dict[str, Any]) -> Hand:
+        return cls(threshold=1000, distance="distance", method=options["method"] or "d8")
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return counted(found["cells"], "cell above a stream")
+    def proven(totals: dict[str, Any]) -> str:
+        return counted(totals["cells"], "cell above a stream")

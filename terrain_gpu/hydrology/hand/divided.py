@@ -84,13 +84,13 @@ class DinfHand(DividedFlow):
 
     # -- a block --------------------------------------------------------------------------------
 
-    def start(self, at: Block, flow: Flow, more: list[np.ndarray]) -> tuple[int, np.ndarray]:
+    def start(self, at: Block, flow: Flow, unheld: list[np.ndarray]) -> tuple[int, np.ndarray]:
         stops = np.zeros(flow.codes.shape, bool)
-        if more:
-            stops = self.rule.is_stream(more[0]) & (flow.codes != NOWHERE)
+        if unheld:
+            stops = self.rule.is_stream(unheld[0]) & (flow.codes != NOWHERE)
         row0 = self.blocks.window(*at)[0]
         cells: int = find_donors(
-            *flow.cells, *self.geometry, row0, self.how, stops, not more, *flow.marks, flow.values
+            *flow.cells, *self.geometry, row0, self.how, stops, not unheld, *flow.marks, flow.values
         )
         return cells, np.zeros(3, np.int64)
 
@@ -102,7 +102,9 @@ class DinfHand(DividedFlow):
         )  # fmt: skip
         return done
 
-    def finish(self, at: Block, flow: Flow, more: list[np.ndarray], out: list[np.ndarray]) -> None:
+    def finish(
+        self, at: Block, flow: Flow, unheld: list[np.ndarray], out: list[np.ndarray]
+    ) -> None:
         values = flow.inner(flow.values)
         for column, cells in enumerate(out):
             cells[...] = values[..., column]
@@ -113,9 +115,9 @@ class DinfHand(DividedFlow):
         limits = Limits(machine)
         plan_averages(self.layers, self.outputs, self.blocks, limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        made = dict(zip(KINDS, (run.layer(one.name) for one in self.outputs), strict=False))
-        verify_averages(self.layers, self.rule, made, self.blocks, run.proof_limits)
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+        results = dict(zip(KINDS, (run.layer(one.name) for one in self.outputs), strict=False))
+        verify_averages(self.layers, self.rule, results, self.blocks, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
 

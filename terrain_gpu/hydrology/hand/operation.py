@@ -32,7 +32,7 @@ from .divided import DinfHand
 from .proof import plan_above, verify_above
 
 
-def refuse(asked: Hand, store: TileStore) -> None:
+def refuse(tool: Hand, store: TileStore) -> None:
     """Reject elevations or streams that cannot be used, before missing layers are computed.
 
     Raises
@@ -42,10 +42,10 @@ def refuse(asked: Hand, store: TileStore) -> None:
     StoreError
         If the layer of sums holds something else.
     """
-    if asked.layer in store:
-        base_of(store.layer(asked.layer))
-    if asked.threshold is not None:
-        refuse_channels(asked, store)
+    if tool.layer in store:
+        base_of(store.layer(tool.layer))
+    if tool.threshold is not None:
+        refuse_channels(tool, store)
 
 
 @dataclass(frozen=True)
@@ -109,20 +109,20 @@ class StreamsAbove(AlongFlow):
     def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         block, columns = self._own(block, self.rule.height(cells[0]), cells[1:])
         into = block.entries
-        for how, values in columns:
-            exits = block.follow(into, how, values)
-        ways = block.globally(into), block.globally(exits)
-        return *ways, *(values.ravel()[into] for _, values in columns)
+        for rule, values in columns:
+            exits = block.follow(into, rule, values)
+        ids = block.globally(into), block.globally(exits)
+        return *ids, *(values.ravel()[into] for _, values in columns)
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
     ) -> None:
         heights = self.rule.height(cells[0])
         block, columns = self._own(block, heights, cells[1:])
-        ring = block.locally(given[0])
-        for (how, values), around in zip(columns, given[1:], strict=True):
+        ring = block.locally(context[0])
+        for (rule, values), around in zip(columns, context[1:], strict=True):
             values.ravel()[ring] = around
-            block.follow_all(how, values)
+            block.follow_all(rule, values)
         streams, *lengths = (values[1:-1, 1:-1] for _, values in columns)
         self.rule.write_heights(heights[1:-1, 1:-1], streams, out[0])
         if lengths:
@@ -154,26 +154,26 @@ class StreamsAbove(AlongFlow):
     def plan_verify(self, machine: Machine) -> None:
         plan_above(self.layers[0], self.rule, self.outputs, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        made = dict(zip(KINDS, (run.layer(one.name) for one in self.outputs), strict=False))
-        verify_above(self.layers[0], self.rule, made, run.proof_limits)
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+        results = dict(zip(KINDS, (run.layer(one.name) for one in self.outputs), strict=False))
+        verify_above(self.layers[0], self.rule, results, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
 
-def operation_of(store: TileStore | None, asked: Hand) -> StreamsAbove | DinfHand:
+def operation_of(store: TileStore | None, tool: Hand) -> StreamsAbove | DinfHand:
     """Return the operation after checking the layers; `store` is None when only planning."""
-    streams = asked.streams if asked.threshold is None else asked.accumulation
+    streams = tool.streams if tool.threshold is None else tool.accumulation
     least = None
     if store is not None:
-        if asked.threshold is not None:
-            named = asked.directions, asked.accumulation, asked.threshold
+        if tool.threshold is not None:
+            named = tool.directions, tool.accumulation, tool.threshold
             *_, least = open_channels(store, *named)
-        open_directions(store, asked.directions)
-        if asked.method != "d8":
-            open_surface(store, asked.filled, asked.directions)
+        open_directions(store, tool.directions)
+        if tool.method != "d8":
+            open_surface(store, tool.filled, tool.directions)
     path, threshold = (
         "" if store is None else str(store.path),
         None if least is None else float(least),
     )
-    options = path, threshold, streams, asked.layer, asked.directions, asked.into, asked.distance
-    return StreamsAbove(*options) if asked.method == "d8" else DinfHand(*options, asked.filled)
+    options = path, threshold, streams, tool.layer, tool.directions, tool.into, tool.distance
+    return StreamsAbove(*options) if tool.method == "d8" else DinfHand(*options, tool.filled)

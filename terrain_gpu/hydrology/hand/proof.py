@@ -129,12 +129,12 @@ class _BlockAbove(NamedTuple):
     def look(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
         """Return the flow paths of a block, and the values of the cells where they enter it."""
         target, order, met, lengths = self.block(at, data)
-        _, ways = self.ways.look(at, data[0], target, order)
+        _, flow = self.ways.look(at, data[0], target, order)
         carry_up(target, order, met, lengths)
         r0, _, c0, c1 = self.ways.blocks.window(*at)
-        row, col = np.divmod(ways.entered, self.ways.blocks.cols)
+        row, col = np.divmod(flow.entered, self.ways.blocks.cols)
         into = (row - r0) * (c1 - c0) + col - c0
-        return ways, ways.entered, met[into], lengths[into]
+        return flow, flow.entered, met[into], lengths[into]
 
     def block(self, at: Block, data: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return where cells drain to, their order, the elevations of streams, and step lengths."""
@@ -151,31 +151,33 @@ class _BlockAbove(NamedTuple):
         lengths[~ended & ((target == -1) | (target == -3))] = NEVER
         return target, order, met, lengths
 
-    def check(self, at: Block, data: list[np.ndarray], given: tuple[np.ndarray, ...]) -> int:
+    def check(
+        self, at: Block, data: list[np.ndarray], streams_around: tuple[np.ndarray, ...]
+    ) -> int:
         """Check a block; return the number of cells whose path reaches a stream.
 
-        `given` are the cells around the block that it drains to, with their values.
+        `streams_around` are the cells around the block that it drains to, with their values.
         """
-        around, met_there, lengths_there = given
+        around, met_there, lengths_there = streams_around
         r0, _, c0, _ = self.ways.blocks.window(*at)
         target, order, met, lengths = self.block(at, data)
-        leaving, ways = self.ways.look(at, data[0], target, order)
-        beyond = np.searchsorted(around, ways.target)
+        leaving, flow = self.ways.look(at, data[0], target, order)
+        beyond = np.searchsorted(around, flow.target)
         met[leaving] = met_there[beyond]
         lengths[leaving] += lengths_there[beyond]
         carry_up(target, order, met, lengths)
         heights = data[1]
-        for (kind, layer), found in zip(self.results.items(), data[2:], strict=False):
-            right = np.empty_like(found)
+        for (kind, layer), stored in zip(self.results.items(), data[2:], strict=False):
+            right = np.empty_like(stored)
             if kind == "height":
                 self.rule.write_heights(self.rule.height(heights), met.reshape(right.shape), right)
             else:
                 self.rule.write_distances(lengths.reshape(right.shape), right)
             bits = f"u{right.itemsize}"
-            faults = np.argwhere(right.view(bits) != found.view(bits))
+            faults = np.argwhere(right.view(bits) != stored.view(bits))
             for row, col in faults[:1].tolist():
-                what = f"{kind} {found[row, col]!s} where {right[row, col]!s} is right"
-                wrong(layer, what, kind, r0 + row, c0 + col)
+                problem = f"{kind} {stored[row, col]!s} where {right[row, col]!s} is right"
+                wrong(layer, problem, kind, r0 + row, c0 + col)
         return int(np.count_nonzero(lengths >= 0))
 
 
@@ -199,10 +201,10 @@ class _AboveChecker:
             self.plans[1], self.blocks, second, of.check, self._count, limits, given=self._given
         )
 
-    def _add(self, at: Block, found: tuple[Any, ...]) -> None:
-        ways, *entered = found
+    def _add(self, at: Block, summary: tuple[Any, ...]) -> None:
+        flow, *entered = summary
         self._parts.append(tuple(entered))
-        self.ways.add(ways)
+        self.ways.add(flow)
 
     def _join(self) -> None:
         self.ways.join()
@@ -219,5 +221,5 @@ class _AboveChecker:
         around, where = known_of(border_ids(self.blocks, at, inside=False), self._into)
         return around, self._met[where], self._lengths[where]
 
-    def _count(self, at: Block, found: int) -> None:
-        self.cells += found
+    def _count(self, at: Block, cells: int) -> None:
+        self.cells += cells

@@ -63,9 +63,9 @@ def verify_averages(
     """
     cells = 0
 
-    def add(at: Block, found: int) -> None:
+    def add(at: Block, count: int) -> None:
         nonlocal cells
-        cells += found
+        cells += count
 
     checker = _AverageChecker(rule, dict(results), blocks, layers[0].grid, len(layers))
     plan = plan_averages(layers, results.values(), blocks, limits)
@@ -130,14 +130,14 @@ class _AverageChecker:
         if streams:
             stops = self.rule.is_stream(streams[0]) & (codes != NOWHERE)
         right = np.empty((codes.shape[0] - 2, codes.shape[1] - 2))
-        for (kind, layer), found in zip(self.results.items(), data[self.given :], strict=True):
+        for (kind, layer), stored in zip(self.results.items(), data[self.given :], strict=True):
             average(
-                filled, codes, levels, stops, not streams, found, kind == "height",
+                filled, codes, levels, stops, not streams, stored, kind == "height",
                 self.lengths[:, r0:r1], right
             )  # fmt: skip
-            inner = found[1:-1, 1:-1]
+            inner = stored[1:-1, 1:-1]
             faults = np.argwhere(right.view(np.int64) != inner.view(np.int64))
             for row, col in faults[:1].tolist():
-                what = f"{kind} {inner[row, col]!s} where {right[row, col]!s} is right"
-                wrong(layer, what, kind, r0 + row, c0 + col)
+                problem = f"{kind} {inner[row, col]!s} where {right[row, col]!s} is right"
+                wrong(layer, problem, kind, r0 + row, c0 + col)
         return int(np.count_nonzero(right != NODATA))

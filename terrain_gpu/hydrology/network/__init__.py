@@ -83,7 +83,7 @@ class ExtractNetwork(Tool):
         return InputLayer("elevation"), TREE
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> ExtractNetwork:
+    def planned(cls, options: dict[str, Any]) -> ExtractNetwork:
         return cls("network.gpkg", min_length=0.0)
 
     @staticmethod

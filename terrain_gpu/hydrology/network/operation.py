@@ -76,7 +76,7 @@ class Network(FeatureResult):
     report: Report
 
 
-def network_of(store: TileStore | None, asked: ExtractNetwork) -> NetworkLines:
+def network_of(store: TileStore | None, tool: ExtractNetwork) -> NetworkLines:
     """Return the operation; `store` is None when only planning.
 
     Raises
@@ -86,18 +86,18 @@ def network_of(store: TileStore | None, asked: ExtractNetwork) -> NetworkLines:
     StoreError
         If the spanning forest is out of date or damaged.
     """
-    path = str(asked.path)
+    path = str(tool.path)
     if store is None:
-        return NetworkLines("", path, asked.min_length)
+        return NetworkLines("", path, tool.min_length)
     cells = open_forest(store).cells
-    kept = NO_PLACES if asked.keep is None else kept_places(cells, asked.keep)
-    return NetworkLines(str(store.path), path, asked.min_length, kept)
+    points = NO_PLACES if tool.keep is None else kept_places(cells, tool.keep)
+    return NetworkLines(str(store.path), path, tool.min_length, points)
 
 
-def refuse(asked: ExtractNetwork, store: TileStore) -> None:
+def refuse(tool: ExtractNetwork, store: TileStore) -> None:
     """Reject points to keep that cannot be used, before a spanning tree is computed."""
-    if asked.keep is not None and TREE not in store:
-        kept_places(heights_in(store), asked.keep)
+    if tool.keep is not None and TREE not in store:
+        kept_places(heights_in(store), tool.keep)
 
 
 def kept_places(cells: Layer, keep: PlacesLike) -> Places:
@@ -108,11 +108,11 @@ def kept_places(cells: Layer, keep: PlacesLike) -> Places:
     InputError
         If a point is nodata.
     """
-    kept = as_places(cells.grid, keep, "keep")
-    if not len(kept):
-        return kept
-    refuse_unusable(kept, Ground([cells]))
-    return kept.one_per_cell("points to keep")
+    points = as_places(cells.grid, keep, "keep")
+    if not len(points):
+        return points
+    refuse_unusable(points, Ground([cells]))
+    return points.one_per_cell("points to keep")
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class NetworkLines(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         units, least = self.lengths
@@ -193,7 +193,7 @@ class NetworkLines(Operation):
         points = cells_in(block.window, self.kept)
         if phase == OUTLINES:
             return SolvedBlock(known=prune.outline(block, points, units))
-        bits, condition, arcs = prune.keep(block, points, units, given, least)
+        bits, condition, arcs = prune.keep(block, points, units, context, least)
         return SolvedBlock(known=(trace_pieces(block, bits, condition, points), arcs))
 
     proven_by_workers = False
@@ -201,15 +201,15 @@ class NetworkLines(Operation):
     def plan_verify(self, machine: Machine) -> None:
         plan_network_proof(self.forest, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         (writer,) = run.writers.values()
         files = writer.part, writer.path
         with writer.errors():
-            verify_network(self.forest, files, self.min_length, self.kept, found, run.proof_limits)
-        return {"verified_lines": found["lines"]}
+            verify_network(self.forest, files, self.min_length, self.kept, totals, run.proof_limits)
+        return {"verified_lines": totals["lines"]}
 
-    def result(self, found: Result) -> Network:
-        report, totals = found.report, found.found
+    def result(self, result: Result) -> Network:
+        report, totals = result.report, result.found
         report.valid_cells = self.forest.edges.info["result"]["vertices"]
         report.result["length_unit"] = length_unit(self.grid)
         path = Path(self.path).absolute()
@@ -251,11 +251,11 @@ class _NetworkState(State):
     def given(self, phase: Phase, at: Block) -> Any:
         return None if self._beyond is None else self._beyond.of(at)
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if phase == OUTLINES:
-            self._skeleton.add(known)
+            self._skeleton.add(message)
             return
-        pieces, arcs = known
+        pieces, arcs = message
         with self._writer.errors():
             self.pieces.put(at, pieces)
         self._arcs.append(arcs)

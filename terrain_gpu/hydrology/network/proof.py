@@ -111,7 +111,7 @@ def verify_network(
     forest: Forest,
     files: tuple[Path, Path],
     min_length: float | None,
-    kept: Places,
+    keep: Places,
     expected: Mapping[str, Any],
     limits: Limits,
 ) -> None:
@@ -123,7 +123,7 @@ def verify_network(
         The spanning forest and its cells.
     files
         The present path of the file, and its final path.
-    min_length, kept
+    min_length, keep
         See `extract_network`.
     expected
         The reported "lines", "cells" and "length".
@@ -141,7 +141,7 @@ def verify_network(
     with ExitStack() as stack:
         folder = files[1].parent
         scratch = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(3)]
-        checker = _NetworkChecker(forest, files, min_length, kept, plan, scratch)
+        checker = _NetworkChecker(forest, files, min_length, keep, plan, scratch)
         checker.sort_cells()
         blocks, reads = forest.cells.blocks, _reads(forest)
         check_blocks(plan, blocks, reads[:1], checker.reduce, checker.add, limits)
@@ -170,14 +170,14 @@ class _NetworkChecker:
         forest: Forest,
         files: tuple[Path, Path],
         min_length: float | None,
-        kept: Places,
+        keep: Places,
         plan: StreamPlan,
         scratch: list[Any],
     ) -> None:
         self.forest, self.grid, self.blocks = forest, forest.cells.grid, forest.cells.blocks
         self.path = files[1]
         self.lines = LineFile(*files, self.grid, "network", _FIELDS)
-        self.kept = np.sort(kept.rows * self.grid.cols + kept.cols)
+        self.kept = np.sort(keep.rows * self.grid.cols + keep.cols)
         self.room = FileRoom(Excess.of(plan), "to verify a line", _FILE_BYTES)
         self.lengths = step_lengths(self.grid)
         # A power of two, so small that no path through all cells overflows.
@@ -197,9 +197,9 @@ class _NetworkChecker:
     def sort_cells(self) -> None:
         """Write the cells of lines with their edges by blocks, and check that they are lines."""
         for batch in read_lines(self.lines, self.room):
-            found = np.empty(len(batch.cells), _RECORD)
-            found["cell"], found["edges"] = batch.cells, self._edges(batch)
-            self.records.put(found)
+            records = np.empty(len(batch.cells), _RECORD)
+            records["cell"], records["edges"] = batch.cells, self._edges(batch)
+            self.records.put(records)
 
     def _edges(self, batch: Batch) -> np.ndarray:
         """Return the edges of each cell along its line, as D8 bits."""
@@ -225,9 +225,9 @@ class _NetworkChecker:
         links = symmetric(data[0]).ravel()
         ends = np.zeros(len(links), np.int64)
         first, last = np.searchsorted(self.kept, [r0 * self.grid.cols, r1 * self.grid.cols])
-        kept = self.kept[first:last]
-        kept = kept[(kept % self.grid.cols >= c0) & (kept % self.grid.cols < c1)]
-        ends[self._local(at, kept)] = _ENDLESS
+        points = self.kept[first:last]
+        points = points[(points % self.grid.cols >= c0) & (points % self.grid.cols < c1)]
+        ends[self._local(at, points)] = _ENDLESS
         units = np.ascontiguousarray(self.units[:, r0 : r1 + 1])
         return links, units, ends, np.full((len(links), 8), -1)
 
@@ -236,23 +236,28 @@ class _NetworkChecker:
         links, units, ends, reach = self._graph(at, data)
         r0, r1, c0, c1 = self.blocks.window(*at)
         width = c1 - c0
-        left, space = np.empty(len(links), np.uint8), np.empty(2 * len(links), np.int32)
-        reach_inside(links, units, width, ends, reach, left, space)
+        unknown, space = np.empty(len(links), np.uint8), np.empty(2 * len(links), np.int32)
+        reach_inside(links, units, width, ends, reach, unknown, space)
         count = paths = 0
         for _ in range(2):  # the first time, to count
             nodes, chains = np.empty(count, np.int32), np.empty((paths, 2), np.int32)
             hang, spans = np.empty(count, np.int64), np.empty((paths, 3), np.int64)
-            found = nodes, hang, chains, spans
-            count, paths = outline(links, units, width, ends, reach, left, space, found)
+            arrays = nodes, hang, chains, spans
+            count, paths = outline(links, units, width, ends, reach, unknown, space, arrays)
         row, col = np.divmod(nodes.astype(np.int64), width)
-        there = row[:, None] + ROW_STEP, col[:, None] + COL_STEP
-        outside = (there[0] < 0) | (there[0] >= r1 - r0) | (there[1] < 0) | (there[1] >= width)
-        own, steps = np.nonzero(outside & (links[nodes][:, None] >> np.arange(8) & 1 == 1))
+        neighbours = row[:, None] + ROW_STEP, col[:, None] + COL_STEP
+        outside = (
+            (neighbours[0] < 0)
+            | (neighbours[0] >= r1 - r0)
+            | (neighbours[1] < 0)
+            | (neighbours[1] >= width)
+        )
+        crossing, steps = np.nonzero(outside & (links[nodes][:, None] >> np.arange(8) & 1 == 1))
         ids = (r0 + row) * self.grid.cols + c0 + col
-        return _Paths(ids, hang, chains, spans, ids[own], steps)
+        return _Paths(ids, hang, chains, spans, ids[crossing], steps)
 
-    def add(self, at: Block, known: _Paths) -> None:
-        self.known[at] = known
+    def add(self, at: Block, paths: _Paths) -> None:
+        self.known[at] = paths
 
     def join(self) -> None:
         """Find the reach of all edges between blocks."""
@@ -267,17 +272,17 @@ class _NetworkChecker:
         order = np.argsort(nodes)
 
         def number(ids: np.ndarray) -> np.ndarray:
-            place = np.minimum(np.searchsorted(nodes, ids, sorter=order), len(nodes) - 1)
-            found = order[place]
-            if (nodes[found] != ids).any():
+            position = np.minimum(np.searchsorted(nodes, ids, sorter=order), len(nodes) - 1)
+            vertices = order[position]
+            if (nodes[vertices] != ids).any():
                 self._no_forest()
-            return found
+            return vertices
 
         if not len(cells):
             return
-        there = cells + ROW_STEP[steps] * cols + COL_STEP[steps]
+        neighbours = cells + ROW_STEP[steps] * cols + COL_STEP[steps]
         lower = np.flatnonzero(steps < 4)
-        pairs = np.stack((number(cells[lower]), number(there[lower])), axis=1)
+        pairs = np.stack((number(cells[lower]), number(neighbours[lower])), axis=1)
         length = self.units[np.array([0, 3, 2, 1])[steps[lower]], cells[lower] // cols + 1]
         crossing = np.zeros((len(lower), 3), np.int64)
         crossing[:, 0] = length
@@ -291,16 +296,16 @@ class _NetworkChecker:
             self._no_forest()
         # The edges from their lower ends, then from their other ends, named as blocks name them.
         forward = cells[lower] * 8 + steps[lower]
-        names = np.concatenate((forward, there[lower] * 8 + steps[lower] + 4))
+        names = np.concatenate((forward, neighbours[lower] * 8 + steps[lower] + 4))
         mine = 2 * (len(chains) + np.arange(len(lower)))
         reach = reach[np.concatenate((mine, mine + 1))]
         order = np.argsort(names)
-        wanted = cells * 8 + steps
-        place = np.minimum(np.searchsorted(names, wanted, sorter=order), len(names) - 1)
-        if len(names) != len(wanted) or (names[order[place]] != wanted).any():
+        crossings = cells * 8 + steps
+        position = np.minimum(np.searchsorted(names, crossings, sorter=order), len(names) - 1)
+        if len(names) != len(crossings) or (names[order[position]] != crossings).any():
             self._no_forest()
         cuts = np.cumsum([len(block.cells) for block in blocks])[:-1]
-        columns = (np.split(column, cuts) for column in (cells, steps, reach[order[place]]))
+        columns = (np.split(column, cuts) for column in (cells, steps, reach[order[position]]))
         self.reaches = dict(zip(ats, zip(*columns, strict=True), strict=True))
 
     def _no_forest(self) -> NoReturn:
@@ -317,9 +322,9 @@ class _NetworkChecker:
         if at in self.reaches:
             cells, steps, far = self.reaches[at]
             reach[self._local(at, cells), steps] = far
-        left, space = np.empty(len(links), np.uint8), np.empty(2 * len(links), np.int32)
-        reach_inside(links, units, width, ends, reach, left, space)
-        if left.any():
+        unknown, space = np.empty(len(links), np.uint8), np.empty(2 * len(links), np.int32)
+        reach_inside(links, units, width, ends, reach, unknown, space)
+        if unknown.any():
             self._no_forest()
         records = self.records.of(at)
         local = self._local(at, records["cell"])
@@ -339,10 +344,10 @@ class _NetworkChecker:
             write_records(self.results, results[done : done + count], first)
             done += count
 
-    def _wrong(self, cell: int, what: str) -> NoReturn:
+    def _wrong(self, cell: int, problem: str) -> NoReturn:
         row, col = divmod(cell, self.grid.cols)
         raise VerificationError(
-            f"{self.path}: row {row}, column {col}: {what}; write it again with --overwrite",
+            f"{self.path}: row {row}, column {col}: {problem}; write it again with --overwrite",
             "network",
             row,
             col,

@@ -53,7 +53,7 @@ class LengthWork(Work):
         self.bits = np.empty(n, np.uint8)
 
 
-def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
+def outline(block: BlockForest, keep_points: np.ndarray, units: np.ndarray) -> Outline:
     """Contract the forest of a block to the cells with edges to other blocks.
 
     In the result, `values` holds the longest path contracted into each vertex. `paths` holds the
@@ -62,12 +62,12 @@ def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
 
     Parameters
     ----------
-    kept
+    keep_points
         int32, kept points of the block.
     units
         See `grid.lengths.whole_lengths`.
     """
-    work, trunk = _folded(block, kept, units, np.iinfo(np.int64).max)
+    work, trunk = _folded(block, keep_points, units, np.iinfo(np.int64).max)
     terminals = np.unique(block.out_cell)
     number = work.one[: block.size]
     number[trunk] = -1
@@ -86,9 +86,9 @@ def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
         ends,
         paths,
     )
-    here = trunk[number[trunk] >= 0]
+    numbered = trunk[number[trunk] >= 0]
     hang = np.empty(size, np.int64)
-    hang[number[here]] = work.hang[here]
+    hang[number[numbered]] = work.hang[numbered]
     crossing = Crossing.of(block)
     steps = units[crossing.ids & 3, (crossing.ids >> 2) // block.cols]
     none = np.zeros(len(steps), np.int64)
@@ -104,7 +104,7 @@ def outline(block: BlockForest, kept: np.ndarray, units: np.ndarray) -> Outline:
 
 
 def _folded(
-    block: BlockForest, kept: np.ndarray, units: np.ndarray, least: int
+    block: BlockForest, keep_points: np.ndarray, units: np.ndarray, least: int
 ) -> tuple[LengthWork, np.ndarray]:
     """Fold dead ends shorter than `least` into `hang`.
 
@@ -114,10 +114,10 @@ def _folded(
     assert isinstance(work, LengthWork)
     block.root(block.out_cell)
     work.hang[: block.size] = 0
-    work.hang[kept] = ENDLESS
-    metric, rest = (block.window[0], block.width, units), work.three
-    count = fold_lengths(metric, block.branches, work.code, least, work.hang, work.cut, rest)
-    order = rest[: count + len(block.trunk)]
+    work.hang[keep_points] = ENDLESS
+    metric, unfolded = (block.window[0], block.width, units), work.three
+    count = fold_lengths(metric, block.branches, work.code, least, work.hang, work.cut, unfolded)
+    order = unfolded[: count + len(block.trunk)]
     order[count:] = block.trunk
     find_parents(order, block.width, work.code, work.parent)
     parent_lengths(metric, order, work.code, work.along)
@@ -146,14 +146,16 @@ def solve(graph: Graph | None, blocks: BlockGrid, least: int) -> ByBlock:
     best, second, down, up = (np.empty(len(order), np.int64) for _ in range(4))
     reach(order, parent, along, graph.values, back, into, best, second, down, up)
     child = np.flatnonzero(graph.crossing)
-    here, there = graph.cell[child], graph.cell[parent[child]]
-    kept = np.minimum(down[child], up[child]) >= least
+    cells, others = graph.cell[child], graph.cell[parent[child]]
+    in_network = np.minimum(down[child], up[child]) >= least
     return ByBlock(
         blocks,
-        np.concatenate((here, there)),
-        np.concatenate((neighbour(blocks.cols, here, there), neighbour(blocks.cols, there, here))),
+        np.concatenate((cells, others)),
+        np.concatenate(
+            (neighbour(blocks.cols, cells, others), neighbour(blocks.cols, others, cells))
+        ),
         np.concatenate((up[child], down[child])),
-        np.concatenate((kept, kept)),
+        np.concatenate((in_network, in_network)),
     )
 
 
@@ -174,7 +176,7 @@ def entered(arcs: np.ndarray) -> np.ndarray:
 
 
 def keep(
-    block: BlockForest, kept: np.ndarray, units: np.ndarray, beyond: Columns, least: int
+    block: BlockForest, keep_points: np.ndarray, units: np.ndarray, beyond: Columns, least: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Find the edges of a block that belong to the network, or would if a line end enters it.
 
@@ -182,7 +184,7 @@ def keep(
 
     Parameters
     ----------
-    kept, units
+    keep_points, units
         As for `outline`.
     beyond
         The block's rows of the result of `solve`.
@@ -199,7 +201,7 @@ def keep(
     arcs
         See `entered`.
     """
-    work, order = _folded(block, kept, units, least)
+    work, order = _folded(block, keep_points, units, least)
     cells, steps, far, chosen = beyond
     local = block.locally(cells)
     np.maximum.at(work.hang, local, far)
@@ -216,7 +218,7 @@ def keep(
     end[order] = -2
     edges = bits[order]
     end[order[(edges != 0) & (edges & (edges - np.uint8(1)) == 0)]] = -1
-    end[kept] = -2
+    end[keep_points] = -2
     coming = (far >= least) & ~chosen
     end[local[coming]] = ids[coming]
     bits[local[coming]] = _codes(steps[coming])

@@ -158,20 +158,20 @@ class FindStreams(Tool):
         sums = made_by(
             "flow-accumulation", directions=self.directions, areas=is_area(self.threshold)
         )
-        own = codes, InputLayer(self.accumulation, COUNTS, made_by=sums)
+        layers = codes, InputLayer(self.accumulation, COUNTS, made_by=sums)
         if self.lines is None:
-            return own
+            return layers
         edge = made_by("flow-accumulation", directions=self.directions, edge_cells=True)
         counts = InputLayer("upstream_edge_cells", SIGNED_COUNTS, made_by=edge)
-        return (*own, InputLayer(self.layer), *([counts] if self.edge_cells else []))
+        return (*layers, InputLayer(self.layer), *([counts] if self.edge_cells else []))
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> FindStreams:
+    def planned(cls, options: dict[str, Any]) -> FindStreams:
         return cls(
-            asked["threshold"] or 1000,
-            order=asked["order"] or "strahler",
-            lines="streams.gpkg" if asked["lines"] else None,
-            edge_cells=asked["edge_cells"],
+            options["threshold"] or 1000,
+            order=options["order"] or "strahler",
+            lines="streams.gpkg" if options["lines"] else None,
+            edge_cells=options["edge_cells"],
         )
 
     @staticmethod
@@ -186,5 +186,5 @@ class FindStreams(Tool):
         )
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return counted(found["links"], "link")
+    def proven(totals: dict[str, Any]) -> str:
+        return counted(totals["links"], "link")

@@ -106,16 +106,16 @@ class OnChannels(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         end_ways(self.layers[0], self.grid, self.blocks.window(*at), cells[0])
         if phase == TRACE:
-            return SolvedBlock(known=self.traced(at, cells, given, work))
-        return self.finish(at, cells, out, given)
+            return SolvedBlock(known=self.traced(at, cells, context, work))
+        return self.finish(at, cells, out, context)
 
     def finish(
-        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
+        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], context: Any
     ) -> SolvedBlock:
         """Write the outputs of a block into `out`."""
         raise NotImplementedError
@@ -130,8 +130,8 @@ class OnChannels(Operation):
         codes, sums = cells[:2]
         r0, r1, c0, c1 = self.blocks.window(*at)
         state = work[: (r1 - r0) * (c1 - c0)]
-        found = survey(codes, sums, sums.dtype.type(self.least), state)
-        fault, row, col, channels, count, largest = found
+        channel_survey = survey(codes, sums, sums.dtype.type(self.least), state)
+        fault, row, col, channels, count, largest = channel_survey
         if fault == NO_CODE:
             raise no_code(self.layers[0], r0 + row, c0 + col, int(codes[row + 1, col + 1]))
         if fault == LESS:
@@ -150,13 +150,13 @@ class OnChannels(Operation):
             row, col = divmod(int(on_loop(codes, state)), c1 - c0)
             raise loop_error(self.layers[0], r0 + row, c0 + col)
         for k in range(0, count, _CHUNK):
-            some = pieces[k : k + _CHUNK]
-            ends = [self._index(at, some[name]) for name in ("first", "last")]
-            some["sums"] = as_whole(sums[ends[1]])
+            chunk = pieces[k : k + _CHUNK]
+            ends = [self._index(at, chunk[name]) for name in ("first", "last")]
+            chunk["sums"] = as_whole(sums[ends[1]])
             if self.steps:
                 for name, end in zip(("top", "bottom"), ends, strict=True):
-                    some[name] = self.heights(at, cells, *end)
-                some["edge"] = cells[3][ends[1]] if len(cells) > 3 else 0
+                    chunk[name] = self.heights(at, cells, *end)
+                chunk["edge"] = cells[3][ends[1]] if len(cells) > 3 else 0
         return pieces, steps, largest
 
     def _index(self, at: Block, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -245,14 +245,14 @@ class ChannelState(State):
         each = self._operation.piece.itemsize * self._plan.buffers
         return self._operation.most + free // each
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if phase != TRACE:
             return
-        if isinstance(known, int):
-            more = (known - self._operation.most) * self._operation.piece.itemsize
-            self._excess.has_room(more, f"for {counted(known, 'piece')} of channels in a block")
+        if isinstance(message, int):
+            extra = (message - self._operation.most) * self._operation.piece.itemsize
+            self._excess.has_room(extra, f"for {counted(message, 'piece')} of channels in a block")
             return
-        pieces, steps, largest = known
+        pieces, steps, largest = message
         self._largest = max(self._largest, largest)
         self.keep(pieces, steps)
         self.links.add(at, pieces)
@@ -271,8 +271,8 @@ class ChannelState(State):
         self.links.join(codes)
 
     def found(self) -> dict[str, Any]:
-        found = self.links.totals
-        return {**found, "length": found["length"] * self._operation.units[1]}
+        totals = self.links.totals
+        return {**totals, "length": totals["length"] * self._operation.units[1]}
 
     def close(self) -> None:
         self.paged.close()

@@ -87,12 +87,12 @@ def refuse_other_sums(layer: Layer) -> None:
         )
 
 
-def refuse_channels(asked: Any, store: TileStore) -> None:
+def refuse_channels(tool: Any, store: TileStore) -> None:
     """Reject inputs that cannot have channels, before missing layers are computed.
 
     Parameters
     ----------
-    asked
+    tool
         A tool with a threshold of flow accumulation.
 
     Raises
@@ -102,11 +102,11 @@ def refuse_channels(asked: Any, store: TileStore) -> None:
     StoreError
         If the layer of sums holds something else.
     """
-    if asked.accumulation in store:
-        refuse_other_sums(store.layer(asked.accumulation))
+    if tool.accumulation in store:
+        refuse_other_sums(store.layer(tool.accumulation))
         return
-    refuse_beyond_raster(asked.threshold, store.grid)
-    if asked.directions not in store and HEIGHTS in store:
+    refuse_beyond_raster(tool.threshold, store.grid)
+    if tool.directions not in store and HEIGHTS in store:
         store.layer(HEIGHTS).refuse_if_empty()
 
 
@@ -155,43 +155,43 @@ def no_channel(sums: Layer, least: int | float, largest: int | float) -> InputEr
     )
 
 
-def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
+def least_sum(threshold: Any, sums: Layer, name: str = "threshold") -> int | float:
     """Return a threshold in the unit of the sums.
 
-    `given` is a number or a text such as "5km2"; see `parse_amount`.
+    `threshold` is a number or a text such as "5km2"; see `parse_amount`.
 
     Raises
     ------
     InputError
         As for `parse_amount`, and if it cannot be converted.
     """
-    number, unit = parse_amount(name, given)
-    what, settings = f"{field(name)} {plain(described(given))}", _settings(sums)
+    number, unit = parse_amount(name, threshold)
+    argument, settings = f"{field(name)} {plain(described(threshold))}", _settings(sums)
     counts = sums.dtype.kind != "f"
     weighted = settings.get("statistic", "below") != "below"
     areas = settings.get("areas") is True and not weighted
     if counts or areas:
         if unit is not None:
-            number *= _SQUARE_METRES[unit] / _map_unit(sums.grid, what) ** 2
+            number *= _SQUARE_METRES[unit] / _map_unit(sums.grid, argument) ** 2
         if counts and unit is not None:
             number /= _cell_area(
-                sums, what, "give a number of cells, or sum areas (flow-accumulation --areas)"
+                sums, argument, "give a number of cells, or sum areas (flow-accumulation --areas)"
             )
         elif areas and unit is None:
-            number *= _cell_area(sums, what, "give an area such as 5km2")
+            number *= _cell_area(sums, argument, "give an area such as 5km2")
     elif unit is not None:
         raise refused(
-            what,
+            argument,
             ": {sums} is not recorded as holding areas; give a number in its own unit",
             sums=sums.path,
         )
     least = math.ceil(number) if counts else float(number)
     # It must fit the data type of the layer, since kernels compare equal types.
     if counts and least > np.iinfo(sums.dtype).max:
-        raise refused(what, ": is more than any sum of cells")
+        raise refused(argument, ": is more than any sum of cells")
     if sums.nodata is not None and sums.nodata >= least:
         raise refused(
-            what,
+            argument,
             ": the nodata value of {sums}, {nodata}, reaches it; give a larger one",
             sums=sums.path,
             nodata=sums.nodata,
@@ -199,51 +199,51 @@ def least_sum(given: Any, sums: Layer, name: str = "threshold") -> int | float:
     return least
 
 
-def refuse_beyond_raster(given: Any, grid: GridSpec, name: str = "threshold") -> None:
+def refuse_beyond_raster(amount: Any, grid: GridSpec, name: str = "threshold") -> None:
     """Reject an amount larger than the whole raster, before sums are known.
 
-    `given` is a number or a text such as "5km2"; see `parse_amount`.
+    `amount` is a number or a text such as "5km2"; see `parse_amount`.
 
     Raises
     ------
     InputError
         If it is larger; as for `parse_amount`; and if an area cannot be converted.
     """
-    number, unit = parse_amount(name, given)
-    what, most = f"{field(name)} {plain(described(given))}", float(grid.cells)
+    number, unit = parse_amount(name, amount)
+    argument, most = f"{field(name)} {plain(described(amount))}", float(grid.cells)
     if unit is not None:
         most = float(cell_areas(grid).sum()) * grid.cols
-        most *= _map_unit(grid, what) ** 2 / _SQUARE_METRES[unit]
+        most *= _map_unit(grid, argument) ** 2 / _SQUARE_METRES[unit]
     if number > most * (1 + 1e-9):  # allows for rounding of `most`
         whole = f"{most:,.10g} {unit or 'cells'}"
-        raise refused(what, ": is more than the whole raster, {whole}; give less", whole=whole)
+        raise refused(argument, ": is more than the whole raster, {whole}; give less", whole=whole)
 
 
-def area_of(given: Any, layer: Layer, name: str) -> float:
+def area_of(amount: Any, layer: Layer, name: str) -> float:
     """Return an area in square map units, or square metres in a geographic CRS.
 
-    `given` is a number of cells or a text such as "5km2"; see `parse_amount`.
+    `amount` is a number of cells or a text such as "5km2"; see `parse_amount`.
 
     Raises
     ------
     InputError
         As for `parse_amount`, and if it cannot be converted.
     """
-    number, unit = parse_amount(name, given)
-    what = f"{field(name)} {plain(described(given))}"
+    number, unit = parse_amount(name, amount)
+    argument = f"{field(name)} {plain(described(amount))}"
     if number > sys.float_info.max:
-        raise refused(what, ": is more than any area")
+        raise refused(argument, ": is more than any area")
     if unit is None:
-        return number * _cell_area(layer, what, "give an area such as 5km2")
+        return number * _cell_area(layer, argument, "give an area such as 5km2")
     warn_of_mercator(layer.grid, ("areas",))
-    return number * _SQUARE_METRES[unit] / _map_unit(layer.grid, what) ** 2
+    return number * _SQUARE_METRES[unit] / _map_unit(layer.grid, argument) ** 2
 
 
-def _map_unit(grid: GridSpec, what: str) -> float:
+def _map_unit(grid: GridSpec, argument: str) -> float:
     """Return the unit of length that areas are in, in metres."""
     if not grid.crs_wkt:
         raise refused(
-            what,
+            argument,
             ": the raster has no coordinate system, so its unit of length is unknown; give a "
             "number of cells",
         )
@@ -251,14 +251,14 @@ def _map_unit(grid: GridSpec, what: str) -> float:
     return 1.0 if crs.is_geographic else float(crs.units_factor[1])
 
 
-def _cell_area(sums: Layer, what: str, remedy: str) -> float:
+def _cell_area(sums: Layer, argument: str, remedy: str) -> float:
     """Return the area of a cell; raise InputError if cells differ in area."""
     areas = cell_areas(sums.grid)
     if (areas != areas[0]).any():
-        raise refused(what, ": cells of this raster differ in area; {remedy}", remedy=remedy)
+        raise refused(argument, ": cells of this raster differ in area; {remedy}", remedy=remedy)
     return float(areas[0])
 
 
 def _settings(layer: Layer) -> dict[str, Any]:
-    found = layer.info.get("settings")
-    return found if isinstance(found, dict) else {}
+    settings = layer.info.get("settings")
+    return settings if isinstance(settings, dict) else {}

@@ -105,18 +105,18 @@ class StreamLines(OnChannels):
         self, at: Block, cells: list[np.ndarray], row: np.ndarray, col: np.ndarray
     ) -> np.ndarray:
         layer = self.layers[2]
-        found = cells[2][row, col]
-        if len(lost := np.flatnonzero(is_nodata(found, layer.nodata))):
+        elevations = cells[2][row, col]
+        if len(lost := np.flatnonzero(is_nodata(elevations, layer.nodata))):
             r0, _, c0, _ = self.blocks.window(*at)
             raise InputError(
                 f"{layer.path}: row {r0 + row[lost[0]] - 1}, column {c0 + col[lost[0]] - 1} is on "
                 "a channel but is nodata; name the layer that the directions were computed from "
                 "(--layer)"
             )
-        return as_floats(found, base_of(layer)) + 0.0  # SQLite has no -0.0
+        return as_floats(elevations, base_of(layer)) + 0.0  # SQLite has no -0.0
 
     def finish(
-        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
+        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], context: Any
     ) -> SolvedBlock:
         raise AssertionError("there is one phase")
 
@@ -130,11 +130,11 @@ class StreamLines(OnChannels):
     def plan_verify(self, machine: Machine) -> None:
         plan_lines_proof(self._channels, self.path, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         (writer,) = run.writers.values()
         with writer.errors():
-            verify_lines(self._channels, (writer.part, writer.path), found, run.proof_limits)
-        return {"verified_lines": found["links"]}
+            verify_lines(self._channels, (writer.part, writer.path), totals, run.proof_limits)
+        return {"verified_lines": totals["links"]}
 
     def execute(self, run: Run) -> dict[str, Any]:
         (writer,) = run.writers.values()
@@ -145,8 +145,8 @@ class StreamLines(OnChannels):
                 write_lines(writer.part, state.features(), self.grid, LINES, self.fields)
                 if is_geopackage(writer.part):
                     ends = state.junctions()
-                    what = JUNCTIONS, JUNCTION_FIELDS, POINTS
-                    write_features(writer.part, ends, self.grid, *what)
+                    layer = JUNCTIONS, JUNCTION_FIELDS, POINTS
+                    write_features(writer.part, ends, self.grid, *layer)
             return state.found()
 
     @property
@@ -174,9 +174,9 @@ class LineState(ChannelState):
         self._file = self.paged.file()
         self._written = 0
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         with self._writer.errors():
-            super().add(phase, at, known)
+            super().add(phase, at, message)
 
     def keep(self, pieces: np.ndarray, steps: np.ndarray) -> None:
         ends = np.cumsum(pieces["cells"], dtype=np.int64)
@@ -199,62 +199,62 @@ class LineState(ChannelState):
         for chunk in self._listed.chunks():
             for k in range(0, len(chunk), _LINKS):
                 which = chunk[k : k + _LINKS]
-                found = np.empty(len(which), DRAWN)
-                columns = Drawn(*(found[name] for name in Drawn._fields))
+                values = np.empty(len(which), DRAWN)
+                columns = Drawn(*(values[name] for name in Drawn._fields))
                 tables = links.pieces, links.links, self._ends
                 self.paged.run(gather, *tables, which, columns, np.zeros(1, np.int64))
-                yield which, found
+                yield which, values
 
     def features(self) -> Iterator[list[Feature]]:
         """Yield batches of links, each with coordinates and attributes."""
         excess = Excess.of(self._plan)
-        for which, found in self._drawn():
-            first, ends = 0, np.cumsum(found["cells"])
+        for which, links in self._drawn():
+            first, ends = 0, np.cumsum(links["cells"])
             while first < len(which):
-                before = ends[first] - found["cells"][first]
+                before = ends[first] - links["cells"][first]
                 last = max(int(np.searchsorted(ends, before + _BATCH, side="right")), first + 1)
                 size = int(ends[last - 1] - before)
-                more, what = max(size - _BATCH, 0) * CELL_BYTES, counted(size, "cell")
-                if excess.has_room(more, f"for a link of {what}"):
-                    yield self._batch(which[first:last], found[first:last])
+                extra, cells = max(size - _BATCH, 0) * CELL_BYTES, counted(size, "cell")
+                if excess.has_room(extra, f"for a link of {cells}"):
+                    yield self._batch(which[first:last], links[first:last])
                 first = last
         excess.refuse()
 
     def junctions(self) -> Iterator[list[Feature]]:
         """Yield batches of junctions: the first cells of links by their numbers, then outlets."""
         count, base = 0, base_of(self._operation.layers[2])
-        for _, found in self._drawn():
-            kinds = np.where(found["inflows"] > 0, "junction", "head")
-            columns = found["start"], kinds, found["inflows"], found["id"], found["top"] + base
+        for _, links in self._drawn():
+            kinds = np.where(links["inflows"] > 0, "junction", "head")
+            columns = links["start"], kinds, links["inflows"], links["id"], links["top"] + base
             yield from self._points(count, *columns)
-            count += len(found)
+            count += len(links)
         for _, drawn in self._drawn():
-            found = drawn[drawn["downstream"] == 0]
-            ones, none = np.ones(len(found), np.int64), np.zeros(len(found), np.int64)
-            same = np.full(len(found), "outlet"), ones, none
-            yield from self._points(count, found["end"], *same, found["low"] + base)
-            count += len(found)
+            links = drawn[drawn["downstream"] == 0]
+            ones, none = np.ones(len(links), np.int64), np.zeros(len(links), np.int64)
+            same = np.full(len(links), "outlet"), ones, none
+            yield from self._points(count, links["end"], *same, links["low"] + base)
+            count += len(links)
 
     def _points(
         self, count: int, cells: np.ndarray, *columns: np.ndarray
     ) -> Iterator[list[Feature]]:
         grid = self._operation.grid
         for k in range(0, len(cells), _JUNCTIONS):
-            some = slice(k, k + _JUNCTIONS)
-            xy = cell_centres(grid, np.stack(np.divmod(cells[some], grid.cols), axis=1))
+            chunk = slice(k, k + _JUNCTIONS)
+            xy = cell_centres(grid, np.stack(np.divmod(cells[chunk], grid.cols), axis=1))
             ids = count + k + 1 + np.arange(len(xy))
-            rows = zip(*(column[some].tolist() for column in columns), strict=True)
+            rows = zip(*(column[chunk].tolist() for column in columns), strict=True)
             yield [
                 (at, dict(zip(JUNCTION_FIELDS, (number, *row), strict=True)))
                 for at, number, row in zip(xy, ids.tolist(), rows, strict=True)
             ]
 
-    def _batch(self, which: np.ndarray, found: np.ndarray) -> list[Feature]:
+    def _batch(self, which: np.ndarray, links: np.ndarray) -> list[Feature]:
         operation = self._operation
-        row, col, starts = self._cells(which, found)
+        row, col, starts = self._cells(which, links)
         xy = cell_centres(operation.grid, np.stack((row, col), axis=1))
         tip = starts[1:] - 1
-        columns = self._columns(found)
+        columns = self._columns(links)
         straight = _straight(operation.grid, row[starts[:-1]], row[tip], col[starts[:-1]], col[tip])
         length = columns["length"]
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -268,55 +268,55 @@ class LineState(ChannelState):
             for a, b, values in zip(starts[:-1].tolist(), starts[1:].tolist(), rows, strict=True)
         ]
 
-    def _columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
+    def _columns(self, links: np.ndarray) -> dict[str, np.ndarray]:
         """Return the attributes of links; slope and sinuosity remain to be filled in."""
         dtype = self._operation.layers[1].dtype
-        sums = found["sums"].copy()
+        sums = links["sums"].copy()
         same = "id", "downstream", "outlet", "start", "end", "cells"
         return {
-            **{name: found[name] for name in same},
-            "length": found["lengths"] * self._operation.units[1],
-            "drop": found["top"] - found["low"],
+            **{name: links[name] for name in same},
+            "length": links["lengths"] * self._operation.units[1],
+            "drop": links["top"] - links["low"],
             "slope": np.empty(0),
             "sinuosity": np.empty(0),
             "accumulation": sums.view(dtype) if dtype.kind == "f" else sums.astype(dtype),
-            **dict.fromkeys([EDGE_CELLS] * self._operation.edge_cells, found["edge"]),
-            **{name: found[name] for name in ORDERS},
+            **dict.fromkeys([EDGE_CELLS] * self._operation.edge_cells, links["edge"]),
+            **{name: links[name] for name in ORDERS},
         }
 
     def _cells(
-        self, which: np.ndarray, found: np.ndarray
+        self, which: np.ndarray, links: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return rows and columns of the cells of links' lines, and where each line starts."""
-        count, outlet = found["cells"], found["downstream"] == 0
+        count, outlet = links["cells"], links["downstream"] == 0
         steps = self._steps(which, int(count.sum()))
         # A line has one cell more than its link, except at an outlet, whose step is 8.
         line = np.repeat(np.arange(len(which)), count + 1)
         along = np.arange(len(steps) + len(count)) - line
         start = np.cumsum(count) - count
         paths = []
-        corners = np.divmod(found["start"], self._operation.grid.cols)
+        corners = np.divmod(links["start"], self._operation.grid.cols)
         for corner, step in zip(corners, (ROW_STEP, COL_STEP), strict=True):
             path = np.concatenate(([0], np.cumsum(np.append(step, 0)[steps])))
             paths.append(path[along] + (corner - path[start])[line])
-        kept = np.ones(len(line), bool)
-        kept[np.cumsum(count + 1)[outlet] - 1] = False
+        on_line = np.ones(len(line), bool)
+        on_line[np.cumsum(count + 1)[outlet] - 1] = False
         starts = np.concatenate(([0], np.cumsum(count + ~outlet)))
-        return paths[0][kept], paths[1][kept], starts
+        return paths[0][on_line], paths[1][on_line], starts
 
     def _steps(self, which: np.ndarray, cells: int) -> np.ndarray:
         """Return the steps between the cells of links, concatenated."""
-        places, counts = np.empty((2, cells), np.int64)
+        positions, counts = np.empty((2, cells), np.int64)
         state = np.array([0, -1, 0])
         pieces = self.links.pieces, self._places
-        self.paged.run(list_pieces, *pieces, which, places, counts, state)
-        places, counts = places[: state[2]], counts[: state[2]]
+        self.paged.run(list_pieces, *pieces, which, positions, counts, state)
+        positions, counts = positions[: state[2]], counts[: state[2]]
         # Read adjacent parts of the file at once.
-        new = np.flatnonzero(np.append(True, places[1:] != (places + counts)[:-1]))
+        new = np.flatnonzero(np.append(True, positions[1:] != (positions + counts)[:-1]))
         sizes = np.add.reduceat(counts, new)
         parts = [
             os.pread(self._file.fileno(), size, at)
-            for at, size in zip(places[new].tolist(), sizes.tolist(), strict=True)
+            for at, size in zip(positions[new].tolist(), sizes.tolist(), strict=True)
         ]
         return np.frombuffer(b"".join(parts), np.uint8)
 

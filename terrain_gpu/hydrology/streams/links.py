@@ -169,17 +169,17 @@ class Links:
         self.pieces = columns_of(PieceColumns, self.piece_table)
         self.links = columns_of(LinkColumns, self.link_table)
         tables, blocks = (self.pieces, self.links), self._blocks
-        place = np.array([blocks.cols, blocks.block, blocks.shape[1]])
+        layout = np.array([blocks.cols, blocks.block, blocks.shape[1]])
         state = np.array([0, -1, 0, 0, 0])
-        self.paged.run(join_pieces, *tables, self._spans, place, state)
+        self.paged.run(join_pieces, *tables, self._spans, layout, state)
         if state[3]:
             raise StoreError(f"{codes.path}: changed while it was read; run this again")
         self._check_loop(codes, self.count - int(state[2]), waiting=False)
         links = int(state[4])
         order, state = self.paged.numbers(), np.zeros(9, np.int64)
         state[1] = -1
-        for found in self.paged.filled(order_up, self.links, state=state):
-            order.append(found)
+        for part in self.paged.filled(order_up, self.links, state=state):
+            order.append(part)
         kinds = "links", "cells", "heads", "outlets", "length", "strahler"
         of = state[[LINKS, CELLS, HEADS, OUTLETS, LENGTH, HIGHEST]]
         self.totals = dict(zip(kinds, of.tolist(), strict=True))

@@ -72,8 +72,8 @@ class Streams(Layered, FeatureResult):
         return {self.layer.name: self.layer}
 
     def _drawn(self) -> Path | None:
-        found = self.report.result.get("lines")
-        return None if found is None else Path(found)
+        path = self.report.result.get("lines")
+        return None if path is None else Path(path)
 
 
 @dataclass(frozen=True)
@@ -119,22 +119,22 @@ class StreamOrders(OnChannels):
             "order": self.kind,
         }
 
-    def result(self, found: Any) -> Streams:
-        report = found.report
+    def result(self, result: Any) -> Streams:
+        report = result.report
         if self.after is not None:
             report.settings |= {"layer": self.after.layer, "edge_cells": self.after.edge_cells}
         names = "links", "heads", "outlets", "cells", "length"
-        totals = {name: found.found[name] for name in names}
-        return Streams(found.layers[self.into], **totals, report=report)
+        totals = {name: result.found[name] for name in names}
+        return Streams(result.layers[self.into], **totals, report=report)
 
     def begin(self, plan: StreamPlan, spill: Path) -> OrderState:
         return OrderState(self, plan, spill)
 
     def finish(
-        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], given: Any
+        self, at: Block, cells: list[np.ndarray], out: list[np.ndarray], context: Any
     ) -> SolvedBlock:
         r0, _, c0, c1 = self.blocks.window(*at)
-        ids, values = given
+        ids, values = context
         starts = (ids // self.grid.cols - r0) * (c1 - c0) + ids % self.grid.cols - c0
         paint(cells[0], starts, values, out[0])
         return SolvedBlock(tuple(out))
@@ -143,10 +143,10 @@ class StreamOrders(OnChannels):
         codes, sums = self.layers
         plan_orders(codes, sums, self.outputs[0], self.kind, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         codes, sums = self.layers
         streams, settings = run.layer(self.into), (self.least, self.kind)
-        verify_orders(codes, sums, streams, settings, found, run.proof_limits, run.folder)
+        verify_orders(codes, sums, streams, settings, totals, run.proof_limits, run.folder)
         return {"verified_cells": self.grid.cells}
 
 
@@ -188,18 +188,18 @@ class OrderState(ChannelState):
             )
 
 
-def operation_of(store: TileStore | None, asked: FindStreams) -> StreamOrders:
+def operation_of(store: TileStore | None, tool: FindStreams) -> StreamOrders:
     """Return the operation after checking the layers; `store` is None when only planning."""
-    least: Any = asked.threshold
+    least: Any = tool.threshold
     if store is not None:
-        layers = asked.directions, asked.accumulation
-        codes, _, least = open_channels(store, *layers, asked.threshold)
-        if asked.edge_cells:
+        layers = tool.directions, tool.accumulation
+        codes, _, least = open_channels(store, *layers, tool.threshold)
+        if tool.edge_cells:
             open_edge_cells(store, EDGE_LAYER, codes)
-        if asked.lines is not None:
-            store.layer(asked.layer)
-    named = "" if store is None else str(store.path), asked.directions, asked.accumulation, least
+        if tool.lines is not None:
+            store.layer(tool.layer)
+    named = "" if store is None else str(store.path), tool.directions, tool.accumulation, least
     drawn = None
-    if asked.lines is not None:
-        drawn = StreamLines(*named, os.fspath(asked.lines), asked.layer, asked.edge_cells)
-    return StreamOrders(*named, asked.order, asked.into, drawn)
+    if tool.lines is not None:
+        drawn = StreamLines(*named, os.fspath(tool.lines), tool.layer, tool.edge_cells)
+    return StreamOrders(*named, tool.order, tool.into, drawn)

@@ -106,11 +106,11 @@ def verify_orders(
     numbers = _LinkNumbers(codes, streams) if order == "link" else None
     graphs = [graph for graph in (reaches, numbers) if graph is not None]
 
-    def add(at: Block, found: tuple[np.ndarray, Any]) -> None:
-        counts, more = found
+    def add(at: Block, summary: tuple[np.ndarray, Any]) -> None:
+        counts, reaches = summary
         totals[:] += counts
         for graph in graphs:
-            graph.add(at, more)
+            graph.add(at, reaches)
 
     layers = codes, sums, streams
     check, reads = partial(_check, layers, settings, of), [Read(layer, 1) for layer in layers]
@@ -118,10 +118,10 @@ def verify_orders(
         check_blocks(plan, codes.blocks, reads, check, add, limits)
         for graph in graphs:
             graph.check()
-    found = dict(zip(("cells", "links", "heads", "outlets"), totals.tolist(), strict=True))
-    for name, value in found.items():
+    totals_by_name = dict(zip(("cells", "links", "heads", "outlets"), totals.tolist(), strict=True))
+    for name, value in totals_by_name.items():
         wrong_totals(streams, name, value, expected.get(name))
-    return found
+    return totals_by_name
 
 
 def _check(
@@ -144,15 +144,15 @@ def _check(
         code = data[0][row + 1, col + 1]
         wrong(codes, f"direction {code} {FAULTS[fault]}", "direction", r0 + row, c0 + col)
     if fault:
-        what = f"order {data[2][row + 1, col + 1]} {FAULTS[fault]}"
-        wrong(streams, what, order, r0 + row, c0 + col)
+        problem = f"order {data[2][row + 1, col + 1]} {FAULTS[fault]}"
+        wrong(streams, problem, order, r0 + row, c0 + col)
     if reaches is not None:
         return counts, reaches.of(window, data, bound)
     runs = _runs_of(begins, data[2], (r0, c0, codes.grid.cols)) if order == "link" else None
     return counts, runs
 
 
-def _runs_of(begins: np.ndarray, found: np.ndarray, corner: tuple[int, int, int]) -> np.ndarray:
+def _runs_of(begins: np.ndarray, stored: np.ndarray, corner: tuple[int, int, int]) -> np.ndarray:
     """Summarise the numbers of the links that begin in a block, row by row.
 
     Returns
@@ -166,7 +166,7 @@ def _runs_of(begins: np.ndarray, found: np.ndarray, corner: tuple[int, int, int]
     rows = []
     for row in np.flatnonzero(begins.any(axis=1)).tolist():
         col = np.flatnonzero(begins[row])
-        numbers = found[row + 1, col + 1].astype(np.int64)
+        numbers = stored[row + 1, col + 1].astype(np.int64)
         cell = (r0 + row) * cols + c0 + col
         bad = np.append(np.flatnonzero(numbers - numbers[0] != np.arange(len(col))), -1)[0]
         rows.append((cell[0], numbers[0], len(col), bad, cell[bad], numbers[bad]))
@@ -193,13 +193,13 @@ class _LinkNumbers:
         These are its first link, and the first one whose number does not follow from that: position
         in the row of blocks, cell and number of each.
         """
-        first, number, count, bad, cell, found = runs[:, np.argsort(runs[0])]
-        places = np.cumsum(count) - count
-        links = list(zip(places.tolist(), first.tolist(), number.tolist(), strict=True))[:1]
-        away = number != number[:1] + places
+        first, number, count, bad, cell, bad_number = runs[:, np.argsort(runs[0])]
+        positions = np.cumsum(count) - count
+        links = list(zip(positions.tolist(), first.tolist(), number.tolist(), strict=True))[:1]
+        away = number != number[:1] + positions
         for k in np.flatnonzero(away | (bad >= 0))[:1].tolist():
-            right = int(places[k]), int(first[k]), int(number[k])
-            within = int(places[k] + bad[k]), int(cell[k]), int(found[k])
+            right = int(positions[k]), int(first[k]), int(number[k])
+            within = int(positions[k] + bad[k]), int(cell[k]), int(bad_number[k])
             links.append(right if away[k] else within)
         return int(count.sum()), links
 
@@ -208,11 +208,11 @@ class _LinkNumbers:
         before = 0
         for i in sorted(self._rows):
             count, links = self._rows[i]
-            for place, cell, number in links:
-                if number != before + place + 1:
+            for position, cell, number in links:
+                if number != before + position + 1:
                     row, col = divmod(cell, self._codes.grid.cols)
-                    what = f"number {number} of link {before + place + 1}"
-                    wrong(self._streams, what, "link", row, col)
+                    problem = f"number {number} of link {before + position + 1}"
+                    wrong(self._streams, problem, "link", row, col)
             before += count
 
 

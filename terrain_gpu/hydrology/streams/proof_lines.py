@@ -156,7 +156,7 @@ def verify_lines(
         records, chains = (file.fileno() for file in scratch)
         checker = _LinesChecker(channels, files, plan, graph, (records, chains))
         checker.sort_cells()
-        reads, add = channels.reads, lambda at, known: None
+        reads, add = channels.reads, lambda at, paths: None
         check_blocks(plan, channels.blocks, reads, checker.check, add, limits)
         return checker.check_links(expected)
 
@@ -236,8 +236,8 @@ class _LinesChecker:
                 self.records.put(records)
             rows = np.zeros(len(begin), LINK)
             rows["cells"], rows["span"] = np.diff(batch.starts), self._spans(batch, step)
-            for name, place in (("first", begin), ("end", end), ("last", last)):
-                rows[name] = batch.cells[place]
+            for name, index in (("first", begin), ("end", end), ("last", last)):
+                rows[name] = batch.cells[index]
             self._refuse_order(batch.number, np.append(before, rows["first"]))
             before = rows["first"][-1]
             self.graph.add(rows)
@@ -245,10 +245,10 @@ class _LinesChecker:
 
     def _refuse_order(self, number: int, first: np.ndarray) -> None:
         for k in np.flatnonzero(np.diff(first) <= 0)[:1].tolist():
-            what = "is not in row-major order of first cells"
+            problem = "is not in row-major order of first cells"
             if first[k] == first[k + 1]:
-                what = "begins where the one before it does"
-            wrong_line(self.path, number + k, what, "order")
+                problem = "begins where the one before it does"
+            wrong_line(self.path, number + k, problem, "order")
 
     def _with_alone(self, batch: Batch, cells: int) -> tuple[Batch, np.ndarray]:
         """Add its cell to each line without vertices; also return the mask of these lines."""
@@ -257,8 +257,8 @@ class _LinesChecker:
         for k in np.flatnonzero(alone).tolist():
             start = batch.attributes[k].get("start")
             if type(start) is not int or not 0 <= start < cells:
-                what = f"start is {start!r}, which is not a cell"
-                wrong_line(self.path, batch.number + k, what, "attribute")
+                problem = f"start is {start!r}, which is not a cell"
+                wrong_line(self.path, batch.number + k, problem, "attribute")
             starts.append(start)
         cells_of_all = np.insert(batch.cells, batch.starts[:-1][alone], np.array(starts, np.int64))
         shifted = batch.starts + np.concatenate(([0], np.cumsum(alone)))
@@ -281,30 +281,30 @@ class _LinesChecker:
         r0, r1, c0, c1 = window = self.blocks.window(*at)
         end_ways(self.channels.codes, self.grid, window, codes)
         shape = r1 - r0, c1 - c0
-        state, taken = np.empty(shape, np.uint8), np.zeros(shape, bool)
+        state, on_line = np.empty(shape, np.uint8), np.zeros(shape, bool)
         find_reaches(codes, sums, sums.dtype.type(self.channels.least), state)
         for records in self.records.some(at, _CELLS):
             row, col = np.divmod(records["cell"], self.grid.cols)
             row, col = row - r0, col - c0
-            step, own = np.ascontiguousarray(records["step"]), np.empty(len(records), bool)
-            fault, k = check_steps(codes, state, row * shape[1] + col, step, own, taken)
+            step, on_own_link = np.ascontiguousarray(records["step"]), np.empty(len(records), bool)
+            fault, k = check_steps(codes, state, row * shape[1] + col, step, on_own_link, on_line)
             if fault:
-                what = f"{LINE_FAULTS[fault]} at row {r0 + row[k]}, column {c0 + col[k]}"
-                wrong_line(self.path, int(records["line"][k]) + 1, what, "channel")
-            marks = step & (FIRST | BEFORE) | np.where(own & (step & 15 == 8), LAST, 0)
-            some = np.flatnonzero(marks)
-            row, col = row[some], col[some]
+                problem = f"{LINE_FAULTS[fault]} at row {r0 + row[k]}, column {c0 + col[k]}"
+                wrong_line(self.path, int(records["line"][k]) + 1, problem, "channel")
+            marks = step & (FIRST | BEFORE) | np.where(on_own_link & (step & 15 == 8), LAST, 0)
+            marked = np.flatnonzero(marks)
+            row, col = row[marked], col[marked]
             through = sums[row + 1, col + 1]
             # The bits of positive floats have the same order as the floats.
             real = through.dtype.kind == "f"
             through = through.astype(np.float64).view(np.int64) if real else through
             # + 0.0 turns -0.0 into 0.0; SQLite has no -0.0.
             height = as_floats(heights[row, col], self.base) + 0.0
-            lines = records["line"][some]
-            edge = counts[0][row, col] if counts else np.zeros(len(some))
+            lines = records["line"][marked]
+            edge = counts[0][row, col] if counts else np.zeros(len(marked))
             through, edge = through.astype(np.int64), edge.astype(np.int64)
-            self.graph.mark(lines, marks[some], through, edge, height)
-        for row, col in np.argwhere((state != NO_CHANNEL) & ~taken)[:1].tolist():
+            self.graph.mark(lines, marks[marked], through, edge, height)
+        for row, col in np.argwhere((state != NO_CHANNEL) & ~on_line)[:1].tolist():
             raise VerificationError(
                 f"{self.path}: row {r0 + row}, column {c0 + col}: is on a channel but on no line; "
                 "write it again with --overwrite",
@@ -325,8 +325,8 @@ class _LinesChecker:
         )
         for batch in read_lines(self.lines, self.room):
             first, count = batch.number - 1, len(batch.attributes)
-            found = self.graph.rows(first, count)
-            columns = self._columns(first, found)
+            links = self.graph.rows(first, count)
+            columns = self._columns(first, links)
             columns["pfafstetter"] = self.graph.codes(first, count)
             rows = zip(*columns.values(), strict=True)
             for k, (attributes, row) in enumerate(zip(batch.attributes, rows, strict=True)):
@@ -334,10 +334,10 @@ class _LinesChecker:
                 check_attributes(self.path, batch.number + k, attributes, right)
             totals["links"] += count
             totals["cells"] += sum(columns["cells"])
-            totals["heads"] += int((found["inflows"] == 0).sum())
-            totals["outlets"] += int(found["ends"].sum())
-            totals["length"] += int(found["span"].sum())
-            totals["strahler"] = max(totals["strahler"], int(found["strahler"].max(initial=0)))
+            totals["heads"] += int((links["inflows"] == 0).sum())
+            totals["outlets"] += int(links["ends"].sum())
+            totals["length"] += int(links["span"].sum())
+            totals["strahler"] = max(totals["strahler"], int(links["strahler"].max(initial=0)))
         if is_geopackage(self.path):
             self._check_junctions(totals["links"], totals["outlets"])
         totals["length"] *= self.unit
@@ -345,37 +345,37 @@ class _LinesChecker:
             wrong_totals(self, name, value, expected.get(name))
         return totals
 
-    def _columns(self, first: int, found: np.ndarray) -> dict[str, list[Any]]:
+    def _columns(self, first: int, links: np.ndarray) -> dict[str, list[Any]]:
         """Return the attributes of links by name, except Pfafstetter codes."""
-        length, dtype = found["span"] * self.unit, self.channels.sums.dtype
-        sums = found["sums"].copy()
+        length, dtype = links["span"] * self.unit, self.channels.sums.dtype
+        sums = links["sums"].copy()
         with np.errstate(invalid="ignore", divide="ignore"):
-            drop = found["top"] - found["low"]
+            drop = links["top"] - links["low"]
             slope = np.where(length > 0, drop * self.rise / length, 0.0)
-            bends = np.where(length > 0, np.maximum(length / self._straight(found), 1.0), 1.0)
+            bends = np.where(length > 0, np.maximum(length / self._straight(links), 1.0), 1.0)
         columns = {
-            "id": np.arange(first + 1, first + 1 + len(found)),
-            "downstream": found["down"] + 1,
-            "start": found["first"],
-            "end": found["end"],
-            "cells": found["cells"] - ~found["ends"],
+            "id": np.arange(first + 1, first + 1 + len(links)),
+            "downstream": links["down"] + 1,
+            "start": links["first"],
+            "end": links["end"],
+            "cells": links["cells"] - ~links["ends"],
             "length": length,
             "drop": drop,
             "slope": slope,
             "sinuosity": bends,
             "accumulation": sums.view(np.float64) if dtype.kind == "f" else sums,
-            "outlet": found["outlet"] + 1,
+            "outlet": links["outlet"] + 1,
         }
         if self.channels.counts is not None:
-            columns[EDGE_CELLS] = found["edge"]
+            columns[EDGE_CELLS] = links["edge"]
         orders = ("strahler", "shreve", "horton", "hack", "topological")
-        columns |= {name: found[name] for name in orders}
+        columns |= {name: links[name] for name in orders}
         return {name: column.tolist() for name, column in columns.items()}
 
-    def _straight(self, found: np.ndarray) -> np.ndarray:
+    def _straight(self, links: np.ndarray) -> np.ndarray:
         """Return the distances between the ends of lines, from meridian and middle parallel."""
         (row, col), (to_row, to_col) = (
-            np.divmod(found[name], self.grid.cols) for name in ("first", "end")
+            np.divmod(links[name], self.grid.cols) for name in ("first", "end")
         )
         east = self.lengths[0]
         across = (east[(row + to_row) // 2] + east[(row + to_row + 1) // 2]) / 2
@@ -385,29 +385,29 @@ class _LinesChecker:
 
     def _check_junctions(self, links: int, outlets: int) -> None:
         names = LAYERS[1], JUNCTION_FIELDS
-        found = read_geopackage(self.lines.file, self.path, *names)
+        stored = read_geopackage(self.lines.file, self.path, *names)
         for number, right in enumerate(self._junctions(links), 1):
-            blob, *own = next(found, (None,))
+            blob, *attributes = next(stored, (None,))
             if blob is None:
                 wrong_junction(self.path, number, f"is missing; there must be {links + outlets:,}")
             point, *values = right
             if well_known(blob) != struct.pack("<BIdd", 1, 1, *point):
                 wrong_junction(self.path, number, "is not at the centre of its cell")
-            for name, one, value in zip(JUNCTION_FIELDS, own, values, strict=True):
+            for name, one, value in zip(JUNCTION_FIELDS, attributes, values, strict=True):
                 if not same_value(one, value):
                     wrong_junction(self.path, number, f"{name} is {one!r} where {value!r} is right")
-        if next(found, None) is not None:
+        if next(stored, None) is not None:
             wrong_junction(self.path, links + outlets + 1, "is one too many")
 
     def _junctions(self, links: int) -> Iterator[tuple[Any, ...]]:
         """Yield the point and attributes of each junction: first cells of links, then outlets."""
-        for first, found in self.graph.chunks(_POINTS):
-            ids = np.arange(first + 1, first + 1 + len(found))
-            heads = np.where(found["inflows"] > 0, "junction", "head")
-            top = found["top"] + self.base
-            yield from self._placed(found["first"], ids, heads, found["inflows"], ids, top)
-        for _, found in self.graph.chunks(_POINTS):
-            ends = found[found["ends"]]
+        for first, rows in self.graph.chunks(_POINTS):
+            ids = np.arange(first + 1, first + 1 + len(rows))
+            heads = np.where(rows["inflows"] > 0, "junction", "head")
+            top = rows["top"] + self.base
+            yield from self._placed(rows["first"], ids, heads, rows["inflows"], ids, top)
+        for _, rows in self.graph.chunks(_POINTS):
+            ends = rows[rows["ends"]]
             ids = np.arange(links + 1, links + 1 + len(ends))
             same = np.full(len(ends), "outlet"), np.ones_like(ids), np.zeros_like(ids)
             yield from self._placed(ends["end"], ids, *same, ends["low"] + self.base)
@@ -418,8 +418,8 @@ class _LinesChecker:
         return zip(points, *(column.tolist() for column in columns), strict=True)
 
 
-def wrong_junction(path: Path, number: int, what: str) -> NoReturn:
+def wrong_junction(path: Path, number: int, problem: str) -> NoReturn:
     """Raise `VerificationError` for a junction of a file."""
     raise VerificationError(
-        f"{path}: junction {number:,}: {what}; write it again with --overwrite", "junction"
+        f"{path}: junction {number:,}: {problem}; write it again with --overwrite", "junction"
     )

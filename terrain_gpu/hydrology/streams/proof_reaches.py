@@ -70,8 +70,8 @@ class BlockReaches(NamedTuple):
         state = np.empty((r1 - r0, c1 - c0), np.uint8)
         find_reaches(codes, sums, least, state)
         count = int(np.count_nonzero(state >= ENTERED))
-        more = self.excess(count) * self.plan.buffers
-        if self.plan.memory + more > self.plan.memory_limit:
+        extra = self.excess(count) * self.plan.buffers
+        if self.plan.memory + extra > self.plan.memory_limit:
             return count
         rows = np.zeros(count, REACH)
         first, last, after = np.empty((3, count), np.int64)
@@ -109,15 +109,15 @@ class Reaches:
         self._spans = np.zeros((self._blocks.count, 2), np.int64)
         self._excess = Excess.of(of.plan, per="buffers")
 
-    def add(self, at: Block, found: np.ndarray | int) -> None:
+    def add(self, at: Block, rows: np.ndarray | int) -> None:
         """Add the reaches of a block."""
-        if isinstance(found, int):
-            what = f"to verify orders of {counted(found, 'reach', 'reaches')} in a block"
-            self._excess.has_room(self._of.excess(found), what)
+        if isinstance(rows, int):
+            purpose = f"to verify orders of {counted(rows, 'reach', 'reaches')} in a block"
+            self._excess.has_room(self._of.excess(rows), purpose)
             return
         block, count = at[0] * self._blocks.shape[1] + at[1], self._rows.count
-        self._spans[block] = count, count + len(found)
-        self._rows.append(found)
+        self._spans[block] = count, count + len(rows)
+        self._rows.append(rows)
 
     def check(self) -> None:
         """Compare the orders of all links.
@@ -139,9 +139,9 @@ class Reaches:
         table, blocks, paged = self._rows.table(), self._blocks, self._paged
         columns: dict[str, Any] = {name: table.rows[name] for name in ReachColumns._fields[:-1]}
         reaches = ReachColumns(**columns, pages=table.pages)
-        place = np.array([blocks.cols, blocks.block, blocks.shape[1]])
+        layout = np.array([blocks.cols, blocks.block, blocks.shape[1]])
         state = np.zeros(2, np.int64)
-        paged.run(join_reaches, reaches, self._spans, place, state)
+        paged.run(join_reaches, reaches, self._spans, layout, state)
         if state[1]:
             raise StoreError(f"{self._of.codes.path}: changed while it was read; run this again")
         order, ordered, beyond = paged.numbers(), 0, self._of.codes.grid.cells
@@ -159,8 +159,8 @@ class Reaches:
         _, cell, recorded, right = state.tolist()
         if cell < beyond:
             row, col = divmod(cell, blocks.cols)
-            what = f"order {recorded} where {right} is right"
-            wrong(self._of.streams, what, "horton", row, col)
+            problem = f"order {recorded} where {right} is right"
+            wrong(self._of.streams, problem, "horton", row, col)
 
     def close(self) -> None:
         """Remove the files."""

@@ -9,9 +9,9 @@ from ...tool import InputLayer, Tool, made_by, option, reads, tool, writes
 
 
 def _steepness(name: str, value: Any) -> float:
-    if not 0 < (found := float(real(name, value))) < 90:
+    if not 0 < (degrees := float(real(name, value))) < 90:
         raise wrong(name, value, "degrees between 0 and 90")
-    return found
+    return degrees
 
 
 @tool
@@ -91,5 +91,5 @@ class TerrainIndices(Tool):
         )
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> TerrainIndices:
+    def planned(cls, options: dict[str, Any]) -> TerrainIndices:
         return cls("twi", "spi", "ls")

@@ -106,22 +106,22 @@ class Indices(ToolOperation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         slopes, sums = cells
         window = self.blocks.window(*at)
         absent = self.rule.absent(window, slopes, sums)
         per_width = self.rule.per_width[window[0] : window[1]]
-        asked = dict(zip(self.names, out, strict=True))
-        wanted = [asked.get(kind, np.empty((0, 0), DTYPE)) for kind in KINDS]
-        indices(slopes, absent, sums, per_width, self.rule.least_tangent, *wanted)
+        arrays = dict(zip(self.names, out, strict=True))
+        results = [arrays.get(kind, np.empty((0, 0), DTYPE)) for kind in KINDS]
+        indices(slopes, absent, sums, per_width, self.rule.least_tangent, *results)
         return SolvedBlock(tuple(out))
 
     def plan_verify(self, machine: Machine) -> None:
         plan_indices_proof(self.rule, self.outputs, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         results = {kind: run.layer(name) for kind, name in self.names.items()}
         verify_indices(self.rule, results, run.proof_limits)
         return {"verified_cells": self.grid.cells}

@@ -49,9 +49,9 @@ def verify_indices(rule: IndexRule, results: dict[str, Any], limits: Limits) -> 
     plan, reads = plan_indices_proof(rule, results.values(), limits)
     cells = 0
 
-    def add(at: Block, found: int) -> None:
+    def add(at: Block, count: int) -> None:
         nonlocal cells
-        cells += found
+        cells += count
 
     check_blocks(plan, rule.blocks, reads, partial(_check, rule, results), add, limits)
     return {"cells": cells}
@@ -62,20 +62,20 @@ def _check(rule: IndexRule, results: dict[str, Any], at: Block, data: list[np.nd
     r0, r1, c0, c1 = rule.blocks.window(*at)
     step, count = max(_STRIP // (c1 - c0), 1), 0
     for top in range(0, r1 - r0, step):
-        slopes, sums, *found = (one[top : top + step] for one in data)
+        slopes, sums, *stored = (one[top : top + step] for one in data)
         first = r0 + top
         absent = rule.absent((first, first + len(slopes), c0, c1), slopes, sums)
         count += absent.size - int(np.count_nonzero(absent))
         areas = sums * rule.per_width[first : first + len(slopes), None]
-        for (kind, layer), values in zip(results.items(), found, strict=True):
+        for (kind, layer), values in zip(results.items(), stored, strict=True):
             right = _indices(kind, areas, slopes, rule.least_tangent, absent)
             differs = right.view(np.uint32) != values.view(np.uint32)
             for row, col in np.argwhere(differs).tolist():
                 one = areas[row, col], float(slopes[row, col]), rule.least_tangent
                 again = right[row, col] if absent[row, col] else _by_library(kind, *one)
                 if again.view(np.uint32) != values[row, col].view(np.uint32):
-                    what = f"{kind} {values[row, col]!s} where {again!s} is right"
-                    wrong(layer, what, kind, first + row, c0 + col)
+                    problem = f"{kind} {values[row, col]!s} where {again!s} is right"
+                    wrong(layer, problem, kind, first + row, c0 + col)
     return count
 
 

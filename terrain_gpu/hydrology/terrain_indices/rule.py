@@ -103,7 +103,7 @@ def check_inputs(slopes: Any, sums: Any) -> None:
     refuse_other_areas(sums)
 
 
-def refuse_others(asked: TerrainIndices, store: TileStore) -> None:
+def refuse_others(tool: TerrainIndices, store: TileStore) -> None:
     """Reject layers from which indices would be wrong, before missing layers are computed.
 
     Raises
@@ -111,10 +111,10 @@ def refuse_others(asked: TerrainIndices, store: TileStore) -> None:
     InputError, StoreError
         As for `check_inputs`.
     """
-    if asked.slope in store:
-        refuse_other_slopes(store.layer(asked.slope))
-    if asked.accumulation in store:
-        refuse_other_areas(store.layer(asked.accumulation))
+    if tool.slope in store:
+        refuse_other_slopes(store.layer(tool.slope))
+    if tool.accumulation in store:
+        refuse_other_areas(store.layer(tool.accumulation))
 
 
 def refuse_other_slopes(slopes: Any) -> None:
@@ -144,8 +144,8 @@ def refuse_other_areas(sums: Any) -> None:
     """
     settings = sums.info.get("settings")
     settings = settings if isinstance(settings, dict) else {}
-    others = "weights" in settings or ("of" in settings and "areas" not in settings)
-    if sums.dtype.name not in ("uint32", "int64", "float64") or others:
+    unsuitable = "weights" in settings or ("of" in settings and "areas" not in settings)
+    if sums.dtype.name not in ("uint32", "int64", "float64") or unsuitable:
         raise StoreError(
             f"{sums.path}: does not hold uint32 or int64 cells, or float64 areas; terrain-gpu "
             "flow-accumulation makes them"

@@ -142,15 +142,15 @@ class Watershed(Tool):
         if self.snap is None:
             return (codes,)
         area = self.snap_area
-        given = list(area.values()) if isinstance(area, Mapping) else [area]
-        areas = any(one is not None and is_area(one) for one in given)
+        amounts = list(area.values()) if isinstance(area, Mapping) else [area]
+        areas = any(one is not None and is_area(one) for one in amounts)
         sums = made_by("flow-accumulation", directions=self.directions, areas=areas)
         return codes, InputLayer(self.accumulation, COUNTS, made_by=sums)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> Watershed:
-        points: Any = None if asked["links"] else range(asked["points"] or 0)
-        return cls(points, asked["links"], table="table" if asked["table"] else None)
+    def planned(cls, options: dict[str, Any]) -> Watershed:
+        points: Any = None if options["links"] else range(options["points"] or 0)
+        return cls(points, options["links"], table="table" if options["table"] else None)
 
     @staticmethod
     def summary(result: Any) -> str:
@@ -159,5 +159,5 @@ class Watershed(Tool):
         return f"{counted(cells, 'cell drains', 'cells drain')} to {ends}"
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return f"{counted(found['cells'], 'cell')} in watersheds"
+    def proven(totals: dict[str, Any]) -> str:
+        return f"{counted(totals['cells'], 'cell')} in watersheds"

@@ -129,32 +129,32 @@ class WatershedLabels(FlowLabels):
         return block.globally(into), block.globally(exits), labels.ravel()[into].astype(np.int64)
 
     def finish(
-        self, block: FlowBlock, cells: list[np.ndarray], given: Any, out: list[np.ndarray]
+        self, block: FlowBlock, cells: list[np.ndarray], context: Any, out: list[np.ndarray]
     ) -> tuple[np.ndarray, ...] | None:
-        found = self._own(block, cells)
-        stops, inner = found != 0, found[1:-1, 1:-1]
+        labels = self._own(block, cells)
+        stops, inner = labels != 0, labels[1:-1, 1:-1]
         ends = np.flatnonzero(stops).astype(np.int32)
-        own = found.ravel()[ends].astype(np.int64)
-        around, names = given[1], None if self.points is None else self.points.named
+        labels_at_ends = labels.ravel()[ends].astype(np.int64)
+        around, names = context[1], None if self.points is None else self.points.named
         if names is not None:
             row, col = np.divmod(ends, block.codes.shape[1])
             out[1][...] = 0
-            out[1][row - 1, col - 1] = names[own]
+            out[1][row - 1, col - 1] = names[labels_at_ends]
             if self.table is None:  # a table needs the numbers
-                found.ravel()[ends], around, names = names[own], names[around], None
-        found.ravel()[block.locally(given[0])] = around
-        block.stopped(stops).follow_all(TAKE, found)
+                labels.ravel()[ends], around, names = names[labels_at_ends], names[around], None
+        labels.ravel()[block.locally(context[0])] = around
+        block.stopped(stops).follow_all(TAKE, labels)
         out[0][...] = inner if names is None else names[inner]
         if self.table is None:
             return None
         after = block.after(ends)
-        beyond = np.where(after < 0, 0, found.ravel()[np.maximum(after, 0)].astype(np.int64))
+        beyond = np.where(after < 0, 0, labels.ravel()[np.maximum(after, 0)].astype(np.int64))
         (r0, _, c0, _), edge, areas = block.window, block.edge, self.units[0]
         rows = [
             figures(inner[band], edge[band], None, areas[r0:][band], (r0 + band.start, c0))
             for band in bands(inner.shape)
         ]
-        return *joined(rows), own, block.globally(ends), beyond
+        return *joined(rows), labels_at_ends, block.globally(ends), beyond
 
     def _own(self, block: FlowBlock, cells: list[np.ndarray]) -> np.ndarray:
         """Return the labels of links, int64, or numbers of pour points, uint32; see `labelled`."""
@@ -171,15 +171,15 @@ class WatershedLabels(FlowLabels):
         marks, limits = self._marks(self.outputs), Limits(machine)
         plan_watershed(self.layers[0], *marks, limits, points=self._count)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        made = [run.layer(output.name) for output in self.outputs]
-        how: dict[str, Any] = {"limits": run.proof_limits, "points": self._count}
-        proof = verify_watershed(self.layers[0], *self._marks(made), self.digest, **how)
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+        layers = [run.layer(output.name) for output in self.outputs]
+        options: dict[str, Any] = {"limits": run.proof_limits, "points": self._count}
+        proof = verify_watershed(self.layers[0], *self._marks(layers), self.digest, **options)
         return {"verified_cells": self.grid.cells, "labelled": proof["cells"]}
 
-    def _marks(self, made: Any) -> tuple[Any, Any]:
+    def _marks(self, layers: Any) -> tuple[Any, Any]:
         """Return the layers of labels where flow paths end, and of watersheds."""
-        return self.layers[1] if self.links is not None else made[1], made[0]
+        return self.layers[1] if self.links is not None else layers[1], layers[0]
 
 
 class _Watersheds(Beyond):
@@ -196,11 +196,11 @@ class _Watersheds(Beyond):
         else:
             self._rows = PointRows(codes, operation.points)
 
-    def add(self, phase: Phase, at: Block, known: tuple[np.ndarray, ...] | None) -> None:
+    def add(self, phase: Phase, at: Block, message: tuple[np.ndarray, ...] | None) -> None:
         if not phase.writes:
-            super().add(phase, at, known)
-        elif known is not None:
-            self._rows.add(*known)
+            super().add(phase, at, message)
+        elif message is not None:
+            self._rows.add(*message)
 
     def join(self, phase: Phase) -> None:
         operation = self._operation
@@ -221,8 +221,8 @@ class _Watersheds(Beyond):
 def _holds_points(store: TileStore, name: str) -> bool | None:
     """Whether a layer holds pour points; None if there is none, or it is damaged."""
     with suppress(StoreError):
-        if (found := store.find(name)) is not None:
-            return bool(found.info.get("holds") == HOLDS)
+        if (layer := store.find(name)) is not None:
+            return bool(layer.info.get("holds") == HOLDS)
     return None
 
 
@@ -256,7 +256,7 @@ def _expected(snap_area: Any, sums: Layer, points: PourPoints) -> np.ndarray | N
     return np.array([expected[key] for key in ids])
 
 
-def refuse(asked: Watershed, store: TileStore) -> None:
+def refuse(tool: Watershed, store: TileStore) -> None:
     """Reject pour points or sums that cannot be used, before missing layers are computed.
 
     Raises
@@ -266,53 +266,53 @@ def refuse(asked: Watershed, store: TileStore) -> None:
     StoreError
         If a layer does not exist or holds something else.
     """
-    if asked.pour_points is None:
-        open_links(store, str(asked.links))
+    if tool.pour_points is None:
+        open_links(store, str(tool.links))
         return
-    if asked.snap_area is not None and not isinstance(asked.snap_area, Mapping):
-        refuse_beyond_raster(asked.snap_area, store.grid, "snap_area")
-    if asked.snap is not None and asked.accumulation in store:
-        refuse_other_sums(store.layer(asked.accumulation))
-    if asked.directions not in store:
+    if tool.snap_area is not None and not isinstance(tool.snap_area, Mapping):
+        refuse_beyond_raster(tool.snap_area, store.grid, "snap_area")
+    if tool.snap is not None and tool.accumulation in store:
+        refuse_other_sums(store.layer(tool.accumulation))
+    if tool.directions not in store:
         layer = heights_in(store)
         layer.refuse_if_empty()
-    elif asked.snap is not None and asked.accumulation not in store:
-        layer = open_directions(store, asked.directions)
+    elif tool.snap is not None and tool.accumulation not in store:
+        layer = open_directions(store, tool.directions)
     else:
         return
-    with naming_nearest(store, asked.directions):
-        points = PourPoints.of(layer, asked.pour_points)
-    if isinstance(asked.snap_area, Mapping):
-        refuse_missing_areas(asked.snap_area, points)
-    points.refuse_nodata(layer, asked.snap)
+    with naming_nearest(store, tool.directions):
+        points = PourPoints.of(layer, tool.pour_points)
+    if isinstance(tool.snap_area, Mapping):
+        refuse_missing_areas(tool.snap_area, points)
+    points.refuse_nodata(layer, tool.snap)
 
 
-def operation_of(store: TileStore | None, asked: Watershed) -> WatershedLabels:
+def operation_of(store: TileStore | None, tool: Watershed) -> WatershedLabels:
     """Return the operation after checking the layers.
 
     When only planning, `store` is None and the number of pour points is enough.
     """
-    path, points = "", cast("Any", asked.pour_points)
+    path, points = "", cast("Any", tool.pour_points)
     if store is not None:
-        path, codes = str(store.path), open_directions(store, asked.directions)
+        path, codes = str(store.path), open_directions(store, tool.directions)
         if points is None:
-            open_links(store, str(asked.links))
+            open_links(store, str(tool.links))
         else:
-            points = _points(store, codes, points, asked)
+            points = _points(store, codes, points, tool)
     digest = getattr(points, "digest", None)
-    table = None if asked.table is None else os.fspath(asked.table)
-    return WatershedLabels(path, digest, asked.links, asked.directions, asked.into, table, points)
+    table = None if tool.table is None else os.fspath(tool.table)
+    return WatershedLabels(path, digest, tool.links, tool.directions, tool.into, table, points)
 
 
-def _points(store: TileStore, codes: Layer, given: PlacesLike, asked: Watershed) -> PourPoints:
+def _points(store: TileStore, codes: Layer, pour_points: PlacesLike, tool: Watershed) -> PourPoints:
     """Return the pour points, snapped if asked for."""
-    with naming_nearest(store, asked.directions):
-        points = PourPoints.of(codes, given)
-    if asked.snap is not None:
-        sums = open_sums(store, asked.accumulation, codes)
-        expected = _expected(asked.snap_area, sums, points)
-        points = points.snapped(store, codes, sums, asked.snap, expected)
+    with naming_nearest(store, tool.directions):
+        points = PourPoints.of(codes, pour_points)
+    if tool.snap is not None:
+        sums = open_sums(store, tool.accumulation, codes)
+        expected = _expected(tool.snap_area, sums, points)
+        points = points.snapped(store, codes, sums, tool.snap, expected)
     points.refuse_undrained(store, codes)
     points.tell_shared()
-    points.tell_small(codes, snapped=asked.snap is not None)
+    points.tell_small(codes, snapped=tool.snap is not None)
     return points

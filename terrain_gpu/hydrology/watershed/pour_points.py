@@ -70,7 +70,7 @@ class PourPoints:
     cells: np.ndarray
 
     @classmethod
-    def of(cls, codes: Layer, given: PlacesLike) -> PourPoints:
+    def of(cls, codes: Layer, pour_points: PlacesLike) -> PourPoints:
         """Read pour points in any form that callers may give.
 
         Raises
@@ -78,12 +78,12 @@ class PourPoints:
         InputError
             If there are none, or one is outside the raster.
         """
-        places = as_places(codes.grid, given, "pour_points")
-        if not len(places):
+        points = as_places(codes.grid, pour_points, "pour_points")
+        if not len(points):
             raise ArgumentError("there are no {pour_points}; give one or more")
-        order = np.lexsort((places.cols, places.rows, places.ids))
-        cells = places.places[order]
-        return cls(places.ids[order], cells, cells)
+        order = np.lexsort((points.cols, points.rows, points.ids))
+        cells = points.places[order]
+        return cls(points.ids[order], cells, cells)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -219,10 +219,10 @@ class PourPoints:
             names = ", ".join(
                 f"{self.ids[k]} (label {self.labels[self.which[k]]})" for k in shared[:NAMED]
             )
-            more = f" and {len(shared) - NAMED} more" if len(shared) > NAMED else ""
+            others = f" and {len(shared) - NAMED} more" if len(shared) > NAMED else ""
             log.warning(
                 "%d of %d pour points share the cell of one with a lower id and have its label: "
-                "%s%s", len(shared), len(self), names, more,
+                "%s%s", len(shared), len(self), names, others,
             )  # fmt: skip
 
     def tell_small(self, codes: Layer, *, snapped: bool) -> None:
@@ -371,7 +371,7 @@ def _nearest_in(
     layer: Layer, row: int, col: int, void: float | None
 ) -> tuple[float, int, int] | None:
     """Return distance, row and column of the nearest cell that is not `void`, if it is near."""
-    grid, found = layer.grid, None
+    grid, nearest = layer.grid, None
     across, _, down, _ = step_lengths(grid)
     for reach in _REACH:
         r0, r1 = max(row - reach, 0), min(row + reach + 1, grid.rows)
@@ -381,9 +381,9 @@ def _nearest_in(
         if len(near):
             far = distances(grid, row, col, near)
             first = int(np.argmin(far))
-            found = float(far[first]), int(near[first, 0]), int(near[first, 1])
+            nearest = float(far[first]), int(near[first, 0]), int(near[first, 1])
             # A cell beyond the window may be nearer than one in its corner.
             beyond = min((across[r0:r1].min() + across[row]) / 2, down.min()) * (reach + 1)
-            if found[0] <= beyond:
+            if nearest[0] <= beyond:
                 break
-    return found
+    return nearest

@@ -62,22 +62,22 @@ def verify_watershed(
     """
     blocks = _blocks(codes, marks)
     plans = plan_watershed(codes, marks, labels, limits, points=points)
-    ways = FlowWays(codes, blocks, plans[0])
+    paths = FlowWays(codes, blocks, plans[0])
     parts = [_NO_POINTS]
     cells = ends = 0
 
-    def add(at: Block, found: tuple[np.ndarray, BlockFlow]) -> None:
-        parts.append(found[0])
-        ways.add(found[1])
+    def add(at: Block, summary: tuple[np.ndarray, BlockFlow]) -> None:
+        parts.append(summary[0])
+        paths.add(summary[1])
 
-    def count(at: Block, found: tuple[int, int]) -> None:
+    def count(at: Block, counts: tuple[int, int]) -> None:
         nonlocal cells, ends
-        cells, ends = cells + found[0], ends + found[1]
+        cells, ends = cells + counts[0], ends + counts[1]
 
     first, second = _reads(codes, marks, labels)
-    look = partial(_look, ways.of, marks, expected is not None)
+    look = partial(_look, paths.of, marks, expected is not None)
     check_blocks(plans[0], blocks, first, look, add, limits)
-    ways.join()
+    paths.join()
     if expected is not None:
         rows, cols, ids = _sorted(parts)
         if digest(ids, np.column_stack((rows, cols))) != expected:
@@ -86,39 +86,39 @@ def verify_watershed(
                 "--overwrite",
                 "points",
             )
-    check = partial(_check, ways.of, marks, labels)
+    check = partial(_check, paths.of, marks, labels)
     check_blocks(plans[1], blocks, second, check, count, limits)
     return {"cells": cells, "points": ends}
 
 
 def _look(
-    ways: BlockWays, marks: Any, given: bool, at: Block, data: list[np.ndarray]
+    paths: BlockWays, marks: Any, has_points: bool, at: Block, data: list[np.ndarray]
 ) -> tuple[np.ndarray, BlockFlow]:
-    """Return the pour points of a block, if points were `given`, and its flow paths."""
-    r0, _, c0, _ = ways.blocks.window(*at)
+    """Return the pour points of a block, if points were `has_points`, and its flow paths."""
+    r0, _, c0, _ = paths.blocks.window(*at)
     stops, points = _ends(data[1], marks), _NO_POINTS
-    if given:
+    if has_points:
         cells = np.argwhere(stops[1:-1, 1:-1])
         points = np.column_stack((cells + np.array((r0, c0)), data[1][tuple(cells.T + 1)]))
-    target, order = ways.within(at, data[0], stops)
-    return points, ways.look(at, data[0], target, order)[1]
+    target, order = paths.within(at, data[0], stops)
+    return points, paths.look(at, data[0], target, order)[1]
 
 
 def _check(
-    ways: BlockWays, marks: Any, labels: Any, at: Block, data: list[np.ndarray]
+    paths: BlockWays, marks: Any, labels: Any, at: Block, data: list[np.ndarray]
 ) -> tuple[int, int]:
     """Check the labels of a block; return the number of labelled cells, and of those at marks."""
-    r0, _, c0, c1 = ways.blocks.window(*at)
+    r0, _, c0, c1 = paths.blocks.window(*at)
     stops = _ends(data[1], marks)
-    target, _ = ways.within(at, data[0], stops)
+    target, _ = paths.within(at, data[0], stops)
     right = np.where(stops, data[1], 0)[1:-1, 1:-1].astype(np.int64).ravel()
     cell = check_labels(data[0], target, data[2], right)
     if cell >= 0:
         row, col = divmod(cell, c1 - c0)
-        what = f"label {data[2][row + 1, col + 1]!s} is not the first one on its flow path"
-        wrong(labels, what, "label", r0 + row, c0 + col)
-    found = data[2][1:-1, 1:-1]
-    return int(np.count_nonzero(found)), int(np.count_nonzero(right[target == -1]))
+        problem = f"label {data[2][row + 1, col + 1]!s} is not the first one on its flow path"
+        wrong(labels, problem, "label", r0 + row, c0 + col)
+    stored = data[2][1:-1, 1:-1]
+    return int(np.count_nonzero(stored)), int(np.count_nonzero(right[target == -1]))
 
 
 def plan_watershed(
@@ -156,8 +156,8 @@ def verify_stored_watershed(store: TileStore, layer: Layer, limits: Limits) -> d
             raise RunRecord(store, marks).damaged("data_type", marks.dtype.name)
     if layer.dtype != marks.dtype or layer.blocks != _blocks(codes, marks):
         raise recorded.damaged("data_type", layer.dtype.name)
-    found = verify_watershed(codes, marks, layer, expected, limits, points=points)
-    return {"layers": names, **found}
+    result = verify_watershed(codes, marks, layer, expected, limits, points=points)
+    return {"layers": names, **result}
 
 
 def _blocks(codes: Any, marks: Any) -> Any:

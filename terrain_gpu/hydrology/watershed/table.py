@@ -44,7 +44,7 @@ class PointRows:
     def add(
         self,
         numbers: np.ndarray,
-        found: np.ndarray,
+        figures: np.ndarray,
         ends: np.ndarray,
         cells: np.ndarray,
         beyond: np.ndarray,
@@ -53,12 +53,12 @@ class PointRows:
 
         Parameters
         ----------
-        numbers, found
+        numbers, figures
             From `basin_table.figures`.
         ends, cells, beyond
             Numbers of the pour points in the block, their ids, and the numbers of the next ones.
         """
-        self._sums[:, numbers - 1] += found[:, [CELLS, UNITS, EDGE]].T
+        self._sums[:, numbers - 1] += figures[:, [CELLS, UNITS, EDGE]].T
         self._following[ends - 1] = beyond - 1
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
@@ -78,20 +78,20 @@ class PointRows:
         for start in range(0, max(len(points), 1), _ROWS):
             rows = slice(start, start + _ROWS)
             which, cells = points.which[rows], points.cells[rows]
-            own, whole = self._sums[:, which], total[:, which]
-            given, at = cell_centres(grid, points.given[rows]).T, cell_centres(grid, cells).T
+            own_sums, whole = self._sums[:, which], total[:, which]
+            original, at = cell_centres(grid, points.given[rows]).T, cell_centres(grid, cells).T
             yield {
                 "id": points.ids[rows].astype(np.int64),
                 "label": labels[which],
-                "given_x": given[0],
-                "given_y": given[1],
+                "given_x": original[0],
+                "given_y": original[1],
                 "row": cells[:, 0],
                 "col": cells[:, 1],
                 "x": at[0],
                 "y": at[1],
-                "cells": own[0],
-                "area": own[1] * unit,
-                "edge_cells": own[2],
+                "cells": own_sums[0],
+                "area": own_sums[1] * unit,
+                "edge_cells": own_sums[2],
                 "total_cells": whole[0],
                 "total_area": whole[1] * unit,
                 "total_edge_cells": whole[2],
@@ -119,7 +119,7 @@ class LinkRows:
     def add(
         self,
         labels: np.ndarray,
-        found: np.ndarray,
+        figures: np.ndarray,
         ends: np.ndarray,
         cells: np.ndarray,
         beyond: np.ndarray,
@@ -128,23 +128,23 @@ class LinkRows:
 
         Parameters
         ----------
-        labels, found
+        labels, figures
             From `basin_table.figures`.
         ends, cells, beyond
             Labels of cells of links in the block, their ids, and the labels of the next cells.
         """
-        some, last = labels != 0, beyond != ends
-        self._count += int(some.sum()) + int(last.sum())
+        labelled, last = labels != 0, beyond != ends
+        self._count += int(labelled.sum()) + int(last.sum())
         if self._room.fits(*self._size):
-            self._parts.append((labels[some], *found[some][:, [CELLS, UNITS, EDGE]].T))
+            self._parts.append((labels[labelled], *figures[labelled][:, [CELLS, UNITS, EDGE]].T))
             self._ends.append((ends[last], cells[last], beyond[last]))
         else:
             del self._parts[1:], self._ends[1:]
 
     @property
     def _size(self) -> tuple[int, int]:
-        more = max(self._count - PLANNED_LINKS, 0)
-        return self._room.held + more * _HELD_BYTES, self._room.joined + more * LINK_BYTES
+        extra = max(self._count - PLANNED_LINKS, 0)
+        return self._room.held + extra * _HELD_BYTES, self._room.joined + extra * LINK_BYTES
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
         """Yield the table, some rows at a time; at least once, even without rows."""

@@ -14,7 +14,7 @@ LAYER = "calc"
 
 
 def _refuse_default(settings: Mapping[str, Any]) -> None:
-    """Refuse a value for classes without a table of them."""
+    """Reject `default` without a table of classes."""
     if settings["default"] is not None and settings["reclass"] is None:
         raise ArgumentError("{default} is for classes that a table lacks: give {reclass}, too")
 
@@ -23,9 +23,9 @@ def _refuse_default(settings: Mapping[str, Any]) -> None:
 class Calc(Tool):
     """Compute a layer from others, cell by cell.
 
-    An expression has layers, numbers, + - * /, comparisons, and, or, not, abs(a), sqrt(a),
-    min(a, b), max(a, b), where(condition, a, b), nodata(a) and coalesce(a, b), the first with a
-    value. Names with a minus sign are in double quotes. The result is nodata where an input is.
+    An expression has layers, numbers, + - * /, comparisons, and, or, not, abs(a), sqrt(a), min(a,
+    b), max(a, b), where(condition, a, b), nodata(a) and coalesce(a, b), the first that is not
+    nodata. Names with a minus sign are in double quotes. The result is nodata where an input is.
 
     Returns
     -------
@@ -41,7 +41,8 @@ class Calc(Tool):
     Notes
     -----
     Integers are computed in 64 bits and never wrap around, real numbers in float64 by operations
-    that IEEE 754 defines, so that the bits are the same on all machines. Unknown truth as in SQL.
+    that IEEE 754 defines, so that the bits are the same on all machines. Unknown truth values are
+    treated as in SQL.
 
     Examples
     --------
@@ -91,9 +92,9 @@ class Calc(Tool):
     proof = ".proof:verify_stored_calc"
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        """Those of a sum, as `plan` takes it; of all others, the operation finds them out."""
+        """The layers of a sum, for `plan`; the operation itself parses the expression."""
         return tuple(InputLayer(name) for name in self.expression.split(" + "))
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> Calc:
-        return cls(" + ".join((asked.get("layers") or 1) * ["elevation"]), dtype="float64")
+    def planned(cls, options: dict[str, Any]) -> Calc:
+        return cls(" + ".join((options.get("layers") or 1) * ["elevation"]), dtype="float64")

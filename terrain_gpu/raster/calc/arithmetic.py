@@ -11,10 +11,10 @@
 
 Names of layers that contain a minus sign or are words of this language are given in double quotes.
 There are two types of numbers: int64, of integer layers and whole numbers, and float64. Cells of a
-uint64 layer stay what they are until they are computed with. A quotient is a float64, a condition
-is 0 or 1. A cell without a value makes what is computed from it a cell
-without a value, with three exceptions: `nodata`, `coalesce`, and the branch that `where` does not
-take. `and` and `or` are those of SQL, where an unknown operand may not matter.
+uint64 layer keep their type until they enter a computation. A quotient is a float64, a condition is
+0 or 1. A result is nodata where an operand is, with three exceptions: `nodata`, `coalesce`, and the
+branch that `where` does not take. `and` and `or` are those of SQL, where an unknown operand may not
+matter.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Arithmetic:
     Raises
     ------
     InputError
-        for a syntax error, an unknown layer, or a number that is no int64 or float64; the message
-        names the position, counted from 1.
+        for a syntax error, an unknown layer, or a number that fits neither int64 nor float64; the
+        message names the position, counted from 1.
     """
 
     def __init__(self, text: str, dtypes: Mapping[str, np.dtype]) -> None:
@@ -156,7 +156,7 @@ def _common(nodes: Sequence[_Term]) -> np.dtype:
 
 
 def _real(values: np.ndarray, void: np.ndarray) -> Cells:
-    """Real numbers; infinities and NaN are no values."""
+    """Return real numbers; infinities and NaN become nodata."""
     return Cells(values, void | ~np.isfinite(values))
 
 
@@ -164,10 +164,10 @@ def _joined(first: _Term, rest: Sequence[tuple[Join, _Term]], kind: np.dtype) ->
     """A term and others, joined one after another: by a loop, as there may be thousands."""
 
     def compute(layers: Layers) -> Cells:
-        found = first.compute(layers)
+        result = first.compute(layers)
         for join, term in rest:
-            found = join(found, term.compute(layers))
-        return found
+            result = join(result, term.compute(layers))
+        return result
 
     return _Term(compute, kind) if rest else first
 
@@ -186,9 +186,9 @@ def _calculate(sign: str, kind: np.dtype, one: Cells, other: Cells) -> Cells:
     void = a_void | b_void
     if sign == "/":
         return _real(a / b, void)
-    found = {"+": np.add, "-": np.subtract, "*": np.multiply}[sign](a, b)
+    result = {"+": np.add, "-": np.subtract, "*": np.multiply}[sign](a, b)
     if kind == REAL:
-        return _real(found, void)
+        return _real(result, void)
     # Integers wrap around; a sum has then a sign that none of its terms has.
     if sign == "*":
         large = ~void & (np.abs(a.astype(REAL) * b.astype(REAL)) > 2.0**62)
@@ -198,8 +198,8 @@ def _calculate(sign: str, kind: np.dtype, one: Cells, other: Cells) -> Cells:
             _refuse(large & ((product >= 2.0**63) | (product < -(2.0**63))))
     else:
         addend = b if sign == "+" else ~b
-        _refuse(~void & (((a ^ found) & (addend ^ found)) < 0))
-    return Cells(found, void)
+        _refuse(~void & (((a ^ result) & (addend ^ result)) < 0))
+    return Cells(result, void)
 
 
 def _compared(sign: str, one: _Term, other: _Term) -> _Term:
@@ -229,10 +229,10 @@ def _decide(every: bool, a: Cells, b: Cells) -> Cells:
 _all, _any = partial(_decide, True), partial(_decide, False)
 
 
-def _negated(one: _Term) -> _Term:
+def _negated(term: _Term) -> _Term:
     def compute(layers: Layers) -> Cells:
-        found = one.compute(layers)
-        return Cells(~_truth(found), found.void)
+        cells = term.compute(layers)
+        return Cells(~_truth(cells), cells.void)
 
     return _Term(compute, CONDITION)
 
@@ -247,46 +247,46 @@ def _constant(number: float | int) -> _Term:
     return _Term(compute, kind)
 
 
-def _called(name: str, given: list[_Term]) -> _Term:
+def _called(name: str, arguments: list[_Term]) -> _Term:
     """A function of its arguments."""
     if name == "nodata":
 
         def missing(layers: Layers) -> Cells:
-            void = given[0].compute(layers).void
+            void = arguments[0].compute(layers).void
             return Cells(void, np.zeros(void.shape, bool))
 
         return _Term(missing, CONDITION)
     if name == "sqrt":
 
         def root(layers: Layers) -> Cells:
-            found = _as(given[0].compute(layers), REAL)
-            return _real(np.sqrt(found.values), found.void)
+            result = _as(arguments[0].compute(layers), REAL)
+            return _real(np.sqrt(result.values), result.void)
 
         return _Term(root, REAL)
-    kind = _common(given[1:] if name == "where" else given)
+    kind = _common(arguments[1:] if name == "where" else arguments)
 
     def compute(layers: Layers) -> Cells:
         if name == "where":
-            test = given[0].compute(layers)
-            yes, no = (_as(node.compute(layers), kind) for node in given[1:])
+            test = arguments[0].compute(layers)
+            yes, no = (_as(node.compute(layers), kind) for node in arguments[1:])
             chosen = _truth(test)
             void = test.void | np.where(chosen, yes.void, no.void)
             return Cells(np.where(chosen, yes.values, no.values), void)
-        found = _as(given[0].compute(layers), kind)
+        result = _as(arguments[0].compute(layers), kind)
         if name == "abs":
             if kind == INTEGER:
-                _refuse(~found.void & (found.values == np.iinfo(INTEGER).min))
-            return Cells(np.abs(found.values), found.void)
-        for node in given[1:]:
-            more = _as(node.compute(layers), kind)
+                _refuse(~result.void & (result.values == np.iinfo(INTEGER).min))
+            return Cells(np.abs(result.values), result.void)
+        for node in arguments[1:]:
+            operand = _as(node.compute(layers), kind)
             if name == "coalesce":
-                values = np.where(found.void, more.values, found.values)
-                found = Cells(values, found.void & more.void)
+                values = np.where(result.void, operand.values, result.values)
+                result = Cells(values, result.void & operand.void)
             else:
-                better = COMPARE["<" if name == "min" else ">"](more.values, found.values)
-                values = np.where(better, more.values, found.values)
-                found = Cells(values, found.void | more.void)
-        return found
+                better = COMPARE["<" if name == "min" else ">"](operand.values, result.values)
+                values = np.where(better, operand.values, result.values)
+                result = Cells(values, result.void | operand.void)
+        return result
 
     return _Term(compute, kind)
 
@@ -322,8 +322,8 @@ class _Sums(Tokens):
         negated = False
         while self.take("not"):
             negated = not negated
-        found = self.comparison()
-        return self.made(_negated(found)) if negated else found
+        term = self.comparison()
+        return self.made(_negated(term)) if negated else term
 
     def comparison(self) -> _Term:
         left, parts = self.sum(), list[_Term]()
@@ -354,8 +354,8 @@ class _Sums(Tokens):
         if minus and self.kind == "number":
             number = self.number()
             return self.made(_constant(-number))
-        found = self.atom()
-        return self.made(_calculated(_constant(0), [("-", found)])) if minus else found
+        term = self.atom()
+        return self.made(_calculated(_constant(0), [("-", term)])) if minus else term
 
     def atom(self) -> _Term:
         if self.kind == "number":
@@ -378,20 +378,20 @@ class _Sums(Tokens):
         name, start = self.token, self.start
         least, most = _FUNCTIONS[name]
         self.next()
-        given: list[_Term] = []
+        arguments: list[_Term] = []
 
-        def arguments() -> _Term:
-            given.append(self.either())
+        def parse_arguments() -> _Term:
+            arguments.append(self.either())
             while self.take(","):
-                given.append(self.either())
-            return given[0]
+                arguments.append(self.either())
+            return arguments[0]
 
-        self.inside(arguments)
-        if not least <= len(given) <= most:
+        self.inside(parse_arguments)
+        if not least <= len(arguments) <= most:
             self.start = start
             count = counted(least, "argument") if least == most else f"{least} to {most} arguments"
-            self.refuse(f"{name} takes {count}, not {len(given)}")
-        return self.made(_called(name, given))
+            self.refuse(f"{name} takes {count}, not {len(arguments)}")
+        return self.made(_called(name, arguments))
 
     def number(self) -> float | int:
         token = self.token

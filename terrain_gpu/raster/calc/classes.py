@@ -25,7 +25,7 @@ def read_classes(path: str | os.PathLike[str]) -> Classes:
         If the file cannot be read, a field is not a number, or a class is repeated. The message
         names the line.
     """
-    found: dict[int, float | None] = {}
+    classes: dict[int, float | None] = {}
     columns = 0
     for k, (number, fields) in enumerate(read_rows(path, "classes")):
         columns = columns or len(fields)
@@ -45,11 +45,11 @@ def read_classes(path: str | os.PathLike[str]) -> Classes:
                 f"its value; correct it ({ADVICE}; an empty value is no value)"
             )
         key = int(key)
-        if key in found:
+        if key in classes:
             raise InputError(f"{path}: line {number}: class {key} is there twice; delete one")
-        if len(found) == MOST_CLASSES:
+        if len(classes) == MOST_CLASSES:
             raise InputError(f"{path}: more than {MOST_CLASSES:,} classes")
-        found[key] = value
-    if not found:
+        classes[key] = value
+    if not classes:
         raise InputError(f"{path}: holds no class; give lines of class and value")
-    return tuple(sorted(found.items()))
+    return tuple(sorted(classes.items()))

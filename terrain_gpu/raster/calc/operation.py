@@ -72,8 +72,8 @@ class Calculation(ToolOperation):
             return layer_dtype(self.asked.dtype)
         kind = self.arithmetic.kind
         if self.classes is not None:
-            given = self.asked.default, *(value for _, value in self.classes)
-            kind = REAL if any(isinstance(one, float) for one in given) else INTEGER
+            values = self.asked.default, *(value for _, value in self.classes)
+            kind = REAL if any(isinstance(one, float) for one in values) else INTEGER
         return layer_dtype({CONDITION: "uint8", REAL: "float64"}.get(kind, "int64"))
 
     @property
@@ -117,7 +117,7 @@ class Calculation(ToolOperation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
@@ -150,13 +150,13 @@ class Calculation(ToolOperation):
             )
 
         try:
-            found = self.arithmetic.over(layers)
+            result = self.arithmetic.over(layers)
         except TooLarge as error:
             remedy = "; multiply an integer by 1.0 to compute with real numbers"
             raise refuse(error.args[0], "an integer beyond int64", remedy) from None
         if self.classes is not None:
-            found = self._reclassed(found, missing)
-        self._convert(found, out, refuse)
+            result = self._reclassed(result, missing)
+        self._convert(result, out, refuse)
 
     @cached_property
     def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -170,17 +170,17 @@ class Calculation(ToolOperation):
             values[k] = as_scalar(able[k][1] or 0, values.dtype)
         return np.array([key for key, _ in able], kind), values, void
 
-    def _reclassed(self, found: Cells, missing: set[float]) -> Cells:
+    def _reclassed(self, cells: Cells, missing: set[float]) -> Cells:
         keys, values, void = self.table
-        classes = found.values.astype(keys.dtype, copy=False)
+        classes = cells.values.astype(keys.dtype, copy=False)
         at = np.searchsorted(keys[1:], classes, side="right")
-        lacks = ~found.void & (keys[at] != classes)
-        result, gone = values[at], found.void | void[at]
+        lacks = ~cells.void & (keys[at] != classes)
+        result, gone = values[at], cells.void | void[at]
         if lacks.any():
             default = self.asked.default
             if default is None:
-                left = MOST_MISSING + 1 - len(missing)
-                missing.update(np.unique(classes[lacks])[: max(left, 0)].tolist())
+                room = MOST_MISSING + 1 - len(missing)
+                missing.update(np.unique(classes[lacks])[: max(room, 0)].tolist())
             elif isinstance(default, str):
                 gone |= lacks
             else:
@@ -189,10 +189,10 @@ class Calculation(ToolOperation):
         return Cells(result, gone)
 
     def _convert(
-        self, found: Cells, out: np.ndarray, refuse: Callable[[int, str, str], InputError]
+        self, cells: Cells, out: np.ndarray, refuse: Callable[[int, str, str], InputError]
     ) -> None:
         """Write values in the data type of the layer; reject those that it cannot hold."""
-        values, void = found
+        values, void = cells
         name = self.target.name
         if self.target.kind == "f":
             with np.errstate(over="ignore"):
@@ -207,15 +207,15 @@ class Calculation(ToolOperation):
             elif values.dtype == CONDITION:
                 fine = np.ones(values.shape, bool)
             else:
-                own = np.iinfo(values.dtype)
-                fine = (values >= max(low, own.min)) & (values <= min(high, own.max))
+                limits = np.iinfo(values.dtype)
+                fine = (values >= max(low, limits.min)) & (values <= min(high, limits.max))
             bad = ~void & ~fine
             with np.errstate(invalid="ignore"):
                 np.copyto(out, np.where(fine & ~void, values, 0), casting="unsafe")
             bad |= ~void & (out == self.nodata)
         if bad.any():
             k = int(np.argmax(bad))
-            remedy = f", which {name} does not hold as a value; choose another type (--dtype)"
+            remedy = f", which {name} cannot hold as a valid value; choose another type (--dtype)"
             raise refuse(k, str(values.flat[k]), remedy)
         out[void] = self.nodata
 
@@ -223,7 +223,7 @@ class Calculation(ToolOperation):
         limits, parts = Limits(machine), self.arithmetic.parts
         plan_calc_proof(self.blocks, self.layers, self.outputs[0], parts, limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         classes: Any = None if self.classes is None else dict(self.classes)
         sought = Sought(self.asked.expression, self.arithmetic.parts, classes, self.asked.default)
         sources = dict(zip(self.inputs, self.layers, strict=True))
@@ -296,25 +296,25 @@ class _Lacking(State):
         self._operation = operation
         self._missing: set[float] = set()
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if len(self._missing) <= MOST_MISSING:
-            self._missing.update(known)
+            self._missing.update(message)
 
     def found(self) -> dict[str, Any]:
         if not self._missing:
             return {}
         names = ", ".join(str(one).removesuffix(".0") for one in sorted(self._missing)[:20])
         count = len(self._missing)
-        more = f" and {count - 20} more" if count > 20 else ""
-        more += ", or even more" if count > MOST_MISSING else ""
+        others = f" and {count - 20} more" if count > 20 else ""
+        others += ", or even more" if count > MOST_MISSING else ""
         expression = self._operation.asked.expression
         raise _Missing(
             f"{self._operation.store}: the table lacks classes of {expression!r}: "
-            f"{names}{more}; add them, or set a value for them with --default"
+            f"{names}{others}; add them, or set a value for them with --default"
         )
 
 
-def calculation(store: TileStore | None, asked: Calc) -> Calculation:
+def calculation(store: TileStore | None, tool: Calc) -> Calculation:
     """Return the operation, after checking that its layer can hold the values of the table.
 
     Raises
@@ -322,19 +322,19 @@ def calculation(store: TileStore | None, asked: Calc) -> Calculation:
     InputError
     """
     if store is None:
-        return Calculation("", asked)
-    reclass, default = asked.reclass, asked.default
+        return Calculation("", tool)
+    reclass, default = tool.reclass, tool.default
     classes = None if reclass is None else read_classes(reclass)
-    operation = Calculation(str(store.path), asked, classes)
-    its = plain(f"{reclass}: its value")
-    given = [(its, value) for _, value in classes or () if value is not None]
+    operation = Calculation(str(store.path), tool, classes)
+    source = plain(f"{reclass}: its value")
+    named_values = [(source, value) for _, value in classes or () if value is not None]
     if default is not None and not isinstance(default, str):
-        given.append(("{default}", default))
-    for what, one in given:
+        named_values.append(("{default}", default))
+    for name, one in named_values:
         if not exact(one, operation.target):
             raise ArgumentError(
-                f"{what} {one} does not fit {operation.target.name}; choose another {{dtype}}"
+                f"{name} {one} does not fit {operation.target.name}; choose another {{dtype}}"
             )
     if classes and not len(operation.table[0]):
-        raise InputError(f"{reclass}: results of {asked.expression!r} cannot be one of its classes")
+        raise InputError(f"{reclass}: results of {tool.expression!r} cannot be one of its classes")
     return operation

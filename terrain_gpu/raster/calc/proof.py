@@ -50,15 +50,15 @@ class Sought(NamedTuple):
 
     def over(self, cells: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the right results, NaN for nodata."""
-        found = evaluate(self.expression, cells)
+        results = evaluate(self.expression, cells)
         if self.classes is None:
-            return found
-        keys, place = np.unique(found, return_inverse=True)
-        number = float if found.dtype == REAL else int
+            return results
+        keys, index = np.unique(results, return_inverse=True)
+        number = float if results.dtype == REAL else int
         other = None if isinstance(self.default, str) else self.default
         values = [None if np.isnan(key) else self.classes.get(number(key), other) for key in keys]
         right = np.array([math.nan if v is None else v for v in values], WHOLE)
-        return right[place].reshape(found.shape)
+        return right[index].reshape(results.shape)
 
 
 def verify_calc(
@@ -107,18 +107,18 @@ def _check(
     step, valid = max(_STRIP // (c1 - c0), 1), 0
     for top in range(0, r1 - r0, step):
         rows = slice(top, top + step)
-        given = {
+        layers = {
             name: _with_nan(one[rows], layer.nodata)
             for (name, layer), one in zip(sources.items(), data[1:], strict=True)
         }
-        right, here = sought.over(given), data[0][rows]
+        right, stored = sought.over(layers), data[0][rows]
         valid += int(np.count_nonzero(~np.isnan(right)))
-        faults = np.argwhere(_differ(right, here, results.nodata))
+        faults = np.argwhere(_differ(right, stored, results.nodata))
         if len(faults):
             row, col = faults[0].tolist()
             value = "no value" if np.isnan(right[row, col]) else f"{right[row, col]!s}"
-            what = f"{here[row, col]!s} where {sought.expression!r} gives {value}"
-            wrong(results, what, "cells", r0 + top + row, c0 + col)
+            problem = f"{stored[row, col]!s} where {sought.expression!r} gives {value}"
+            wrong(results, problem, "cells", r0 + top + row, c0 + col)
     return valid
 
 
@@ -153,29 +153,29 @@ def _recorded_classes(recorded: RunRecord) -> dict[float, float | None] | None:
     classes = recorded.settings.get("classes")
     if classes is None:
         return None
-    found: dict[float, float | None] = {}
+    values: dict[float, float | None] = {}
     pair: Any
     for pair in classes if isinstance(classes, list) else [None]:
         kinds = [type(one) for one in pair] if isinstance(pair, list) else []
         if len(kinds) != 2 or kinds[0] not in (int, float) or kinds[1] not in _CLASS_VALUES:
             raise recorded.damaged("classes", pair)
-        found[pair[0]] = pair[1]
-    return found
+        values[pair[0]] = pair[1]
+    return values
 
 
 def _with_nan(cells: np.ndarray, nodata: float | int | None) -> np.ndarray:
     """Convert cells to the types of `proof_evaluation`."""
-    found = cells.astype(REAL if cells.dtype.kind == "f" else WHOLE)
-    found[is_nodata(cells, nodata)] = np.nan
-    return found
+    values = cells.astype(REAL if cells.dtype.kind == "f" else WHOLE)
+    values[is_nodata(cells, nodata)] = np.nan
+    return values
 
 
-def _differ(right: np.ndarray, here: np.ndarray, nodata: float | int | None) -> np.ndarray:
+def _differ(right: np.ndarray, stored: np.ndarray, nodata: float | int | None) -> np.ndarray:
     """Return the mask of cells that do not hold the right results."""
     void = np.isnan(right)
-    if here.dtype.kind != "f":
-        return here.astype(WHOLE) != np.where(void, WHOLE.type(nodata or 0), right)
-    word = f"u{here.dtype.itemsize}"
+    if stored.dtype.kind != "f":
+        return stored.astype(WHOLE) != np.where(void, WHOLE.type(nodata or 0), right)
+    word = f"u{stored.dtype.itemsize}"
     with np.errstate(over="ignore", invalid="ignore"):
-        same = right.astype(here.dtype).view(word) == here.view(word)
-    return ~np.where(void, np.isnan(here), same)
+        same = right.astype(stored.dtype).view(word) == stored.view(word)
+    return ~np.where(void, np.isnan(stored), same)

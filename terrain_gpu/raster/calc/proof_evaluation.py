@@ -1,9 +1,9 @@
 """Arithmetic over cells once more, for proofs: `evaluate`.
 
-The language is that of `calc.arithmetic`, the way another one. An expression is computed while
-it is read, by the precedence of its operators. Every value is one array, in which NaN stands for no
-value: float64 for real numbers, and extended precision, with a mantissa of at least 64 bits, for
-integers, which it holds exactly.
+The language is that of `calc.arithmetic`, the algorithm a different one: an expression is evaluated
+while it is read, by the precedence of its operators. Every value is one array, in which NaN stands
+for nodata: float64 for real numbers, and extended precision, with a mantissa of at least 64 bits,
+for integers, which it holds exactly.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def evaluate(text: str, layers: Mapping[str, np.ndarray]) -> np.ndarray:
         float64 for a real result, else extended precision; NaN where there is no value.
     """
     with np.errstate(all="ignore"):
-        found = _Evaluator(text, layers).operation(0)
-    return np.broadcast_to(found, next(iter(layers.values())).shape)
+        result = _Evaluator(text, layers).operation(0)
+    return np.broadcast_to(result, next(iter(layers.values())).shape)
 
 
 class _Evaluator:
@@ -64,39 +64,39 @@ class _Evaluator:
             return token.lower()
         return token if kind == _SIGN else ""
 
-    def _odd(self, sign: str, others: str = "") -> tuple[bool, bool]:
+    def _odd(self, sign: str, other: str = "") -> tuple[bool, bool]:
         """Consume signs; returns whether there were any, and an odd number of `sign`."""
-        some = odd = False
-        while (token := self._sign()) and token in (sign, others):
+        seen = odd = False
+        while (token := self._sign()) and token in (sign, other):
             self._tokens.pop()
-            some, odd = True, odd ^ (token == sign)
-        return some, odd
+            seen, odd = True, odd ^ (token == sign)
+        return seen, odd
 
     def operation(self, least: int) -> np.ndarray:
         """Compute operators that bind more strongly than `least`."""
-        some, inverted = self._odd("not")
-        if some:
-            found = self.operation(_NOT)
-            found = _known(1 - (found != 0), found) if inverted else found
+        has_not, inverted = self._odd("not")
+        if has_not:
+            result = self.operation(_NOT)
+            result = _known(1 - (result != 0), result) if inverted else result
         else:
-            found = self._operand()
+            result = self._operand()
         while (strength := _STRENGTH.get(sign := self._sign(), 0)) > least:
             if strength == _COMPARISON:
-                found = self._comparisons(found)
+                result = self._comparisons(result)
                 continue
             self._tokens.pop()
-            found = _OPERATORS[sign](found, self.operation(strength))
-        return found
+            result = _OPERATORS[sign](result, self.operation(strength))
+        return result
 
     def _comparisons(self, left: np.ndarray) -> np.ndarray:
         """Compute a < b < c, which means a < b and b < c."""
-        found = np.ones((), WHOLE)
+        result = np.ones((), WHOLE)
         while (sign := self._sign()) in COMPARE:
             self._tokens.pop()
             right = self.operation(_COMPARISON)
-            found = _both(found, _compared(sign, left, right))
+            result = _both(result, _compared(sign, left, right))
             left = right
-        return found
+        return result
 
     def _operand(self) -> np.ndarray:
         _, negated = self._odd("-", "+")
@@ -106,22 +106,22 @@ class _Evaluator:
             number = -number if negated else number
             return np.asarray(number + 0 if kind == _INTEGER else number)  # no negative 0
         if token == "(":
-            found = self.operation(0)
+            value = self.operation(0)
             self._tokens.pop()
         elif kind == _WORD and token in _FUNCTIONS and self._sign() == "(":
-            given = []
+            arguments = []
             while self._tokens.pop()[1] != ")":  # a parenthesis or a comma
-                given.append(self.operation(0))
-            found = _FUNCTIONS[token](*given)
+                arguments.append(self.operation(0))
+            value = _FUNCTIONS[token](*arguments)
         else:
-            found = self._layers[token.strip('"')]
-        return _OPERATORS["-"](np.zeros((), WHOLE), found) if negated else found
+            value = self._layers[token.strip('"')]
+        return _OPERATORS["-"](np.zeros((), WHOLE), value) if negated else value
 
 
-def _alike(*given: np.ndarray) -> tuple[np.ndarray, ...]:
+def _alike(*operands: np.ndarray) -> tuple[np.ndarray, ...]:
     """As real numbers, if one of them is."""
-    real = any(one.dtype == REAL for one in given)
-    return tuple(one.astype(REAL if real else WHOLE) for one in given)
+    real = any(one.dtype == REAL for one in operands)
+    return tuple(one.astype(REAL if real else WHOLE) for one in operands)
 
 
 def _known(values: np.ndarray, *of: np.ndarray) -> np.ndarray:
@@ -130,15 +130,15 @@ def _known(values: np.ndarray, *of: np.ndarray) -> np.ndarray:
     return np.where(void, np.nan, values.astype(WHOLE))
 
 
-def _calculated(how: Callable[..., np.ndarray], *given: np.ndarray) -> np.ndarray:
-    values = how(*_alike(*given))
+def _calculated(function: Callable[..., np.ndarray], *operands: np.ndarray) -> np.ndarray:
+    values = function(*_alike(*operands))
     if values.dtype == REAL:
         return np.where(np.isfinite(values), values, np.nan)
     return values + 0  # integers have no negative 0
 
 
-def _real(how: Callable[..., np.ndarray], *given: np.ndarray) -> np.ndarray:
-    return _calculated(how, *(one.astype(REAL) for one in given))
+def _real(function: Callable[..., np.ndarray], *operands: np.ndarray) -> np.ndarray:
+    return _calculated(function, *(one.astype(REAL) for one in operands))
 
 
 def _compared(sign: str, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -157,19 +157,19 @@ def _either(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(true, 1, _known(true, one, other))
 
 
-def _where(test: np.ndarray, *given: np.ndarray) -> np.ndarray:
-    yes, no = _alike(*given)
+def _where(test: np.ndarray, *branches: np.ndarray) -> np.ndarray:
+    yes, no = _alike(*branches)
     return np.where(np.isnan(test), np.nan, np.where(test != 0, yes, no))
 
 
-def _best(sign: str, *given: np.ndarray) -> np.ndarray:
-    values = _alike(*given)
-    found = reduce(lambda one, other: np.where(COMPARE[sign](other, one), other, one), values)
-    return np.where(reduce(operator.or_, map(np.isnan, values)), np.nan, found)
+def _best(sign: str, *operands: np.ndarray) -> np.ndarray:
+    values = _alike(*operands)
+    result = reduce(lambda one, other: np.where(COMPARE[sign](other, one), other, one), values)
+    return np.where(reduce(operator.or_, map(np.isnan, values)), np.nan, result)
 
 
-def _coalesce(*given: np.ndarray) -> np.ndarray:
-    return reduce(lambda one, other: np.where(np.isnan(one), other, one), _alike(*given))
+def _coalesce(*operands: np.ndarray) -> np.ndarray:
+    return reduce(lambda one, other: np.where(np.isnan(one), other, one), _alike(*operands))
 
 
 _OPERATORS: dict[str, Callable[..., np.ndarray]] = {

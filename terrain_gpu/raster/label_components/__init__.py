@@ -77,11 +77,11 @@ class LabelComponents(Tool):
     proof = ".proof:verify_stored_labels"
 
     def inputs(self) -> tuple[InputLayer, ...]:
-        """One, as `plan` takes it; which layers the condition has, the operation finds out."""
+        """One layer, for `plan`; the operation itself parses the condition."""
         return (InputLayer("elevation"),)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> LabelComponents:
+    def planned(cls, options: dict[str, Any]) -> LabelComponents:
         return cls("elevation > 0", table="table")
 
     @staticmethod
@@ -89,8 +89,8 @@ class LabelComponents(Tool):
         return _counts(result.count, result.cells)
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return _counts(found["components"], found["cells"])
+    def proven(totals: dict[str, Any]) -> str:
+        return _counts(totals["components"], totals["cells"])
 
 
 def _counts(components: int, cells: int) -> str:

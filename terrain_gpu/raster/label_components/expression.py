@@ -7,8 +7,8 @@
     operand     layer | number
 
 There are three truth values, as in SQL: a comparison with a nodata cell is neither true nor false,
-and so is its negation. The parser is our own, because names of layers may contain a minus sign or
-be Python keywords.
+and so is its negation. Python's parser cannot be used, because names of layers may contain a minus
+sign or be keywords.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class _Compare:
     def holds(self, cells: Cells) -> np.ndarray:
         data, nodata = cells[self.layer]
         if not isinstance(self.other, str):
-            found = _compare_number(data, self.sign, self.other)
+            mask = _compare_number(data, self.sign, self.other)
         else:
             other, other_nodata = cells[self.other]
-            found = _compare_cells(data, self.sign, other)
-            found &= ~is_nodata(other, other_nodata)
+            mask = _compare_cells(data, self.sign, other)
+            mask &= ~is_nodata(other, other_nodata)
         if nodata is not None or data.dtype.kind == "f":
-            found &= ~is_nodata(data, nodata)
-        return found
+            mask &= ~is_nodata(data, nodata)
+        return mask
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class _Void:
     void: bool
 
     def holds(self, cells: Cells) -> np.ndarray:
-        found = is_nodata(*cells[self.layer])
-        return found if self.void else ~found
+        mask = is_nodata(*cells[self.layer])
+        return mask if self.void else ~mask
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class _Joined:
     parts: tuple[_Compare | _Void | _Joined, ...]
 
     def holds(self, cells: Cells) -> np.ndarray:
-        found = self.parts[0].holds(cells)
+        mask = self.parts[0].holds(cells)
         for part in self.parts[1:]:
-            (np.logical_and if self.every else np.logical_or)(found, part.holds(cells), out=found)
-        return found
+            (np.logical_and if self.every else np.logical_or)(mask, part.holds(cells), out=mask)
+        return mask
 
 
 _Node = _Compare | _Void | _Joined
@@ -170,7 +170,7 @@ class _Parser(Tokens):
         start, parts = self.start, list[_Node]()
         left = self.operand()
         while sign := self.take(*COMPARE):
-            then, right = self.start, self.operand()
+            next_start, right = self.start, self.operand()
             if negated:
                 sign = _OPPOSITE[sign]
             if isinstance(left, str):
@@ -180,7 +180,7 @@ class _Parser(Tokens):
             else:
                 self.start = start
                 self.refuse("two numbers are compared; name a layer on one side")
-            left, start = right, then
+            left, start = right, next_start
         if not parts:
             self.fail("one of " + " ".join(COMPARE))
         return _joined(not negated, parts)
@@ -199,8 +199,8 @@ class _Parser(Tokens):
         return token
 
     def number(self, token: str) -> Number:
-        found = self.real()
-        return int(token) if token.isdigit() else found
+        value = self.real()
+        return int(token) if token.isdigit() else value
 
 
 def _joined(every: bool, parts: list[_Node]) -> _Node:

@@ -108,13 +108,14 @@ def number_roots(parent, firsts, labels, starts, cols, block):
 
 
 def most_at_rims(blocks: BlockGrid) -> int:
-    """Return the most components that can touch the rims of all blocks: every second rim cell."""
+    """Return the largest possible number of components at the rims of all blocks: every second rim
+    cell."""
     down, across = blocks.shape
     return blocks.rows * across + blocks.cols * down
 
 
 def joins_bytes(blocks: BlockGrid, *, measured: bool) -> int:
-    """Return the most bytes that `Joins` holds."""
+    """Return an upper bound on the bytes that `Joins` holds."""
     # Per component: two cells on the lines, first cell, label, root, and the measures.
     rims = most_at_rims(blocks) * (5 + (FIRST if measured else 0))
     return 8 * (rims + blocks.rows * blocks.shape[1] + 2 * blocks.count)
@@ -123,7 +124,8 @@ def joins_bytes(blocks: BlockGrid, *, measured: bool) -> int:
 class Joins:
     """The components of a raster between its two passes.
 
-    Memory is reserved for the most components at rims; the unused part is never touched.
+    Memory is reserved for the largest possible number of components at rims; the unused part is
+    never touched.
 
     Parameters
     ----------
@@ -156,7 +158,7 @@ class Joins:
         sides: list[np.ndarray],
         starts: np.ndarray,
         left: np.ndarray,
-        found: np.ndarray,
+        measures: np.ndarray,
     ) -> None:
         """Add a block.
 
@@ -166,17 +168,17 @@ class Joins:
             First and last row, first and last column: slot of each cell, -1 outside.
         starts, left
             From `block.count_firsts`.
-        found
+        measures
             int64, shape (components at the rim, MEASURES): their measures.
         """
         i, j = at
         r0, r1, c0, c1 = self.blocks.window(*at)
-        base, self._used = self._used, self._used + len(found)
+        base, self._used = self._used, self._used + len(measures)
         self._parts[at] = base, self._used
         part = slice(base, self._used)
-        self._firsts[part], self._labels[part] = found[:, FIRST], left
+        self._firsts[part], self._labels[part] = measures[:, FIRST], left
         if len(self._measures):
-            self._measures[part] = found[:, :FIRST]
+            self._measures[part] = measures[:, :FIRST]
         lines = (
             self._rows[0, i, c0:c1],
             self._rows[1, i, c0:c1],
@@ -211,7 +213,7 @@ class Joins:
             int64, shape (rows,): label of the first component that begins in each row.
         labels
             int64: labels of the components at its rim.
-        own
+        begins
             bool: whether they begin in this block.
         measures
             int64, shape (components at the rim, 6): measures of the whole components, if kept.
@@ -220,6 +222,11 @@ class Joins:
         start, stop = self._parts[at]
         part = slice(start, stop)
         roots = self._parent[part]
-        own = roots == np.arange(start, stop)
+        begins = roots == np.arange(start, stop)
         measures = self._measures[roots] if len(self._measures) else self._measures
-        return np.ascontiguousarray(self._starts[r0:r1, at[1]]), self._labels[part], own, measures
+        return (
+            np.ascontiguousarray(self._starts[r0:r1, at[1]]),
+            self._labels[part],
+            begins,
+            measures,
+        )

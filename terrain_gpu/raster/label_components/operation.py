@@ -122,7 +122,7 @@ class _Labelled:
     """A block labelled on its own, with the measures and rim slots of its components."""
 
     labels: np.ndarray
-    found: np.ndarray
+    measures: np.ndarray
     slots: np.ndarray
     at_rim: int
 
@@ -137,10 +137,10 @@ def _labelled(
 ) -> _Labelled:
     """Label the block of `window` into `labels` and measure it; the raster has `width` columns."""
     count = label_block(mask, diagonal, labels)
-    found = np.empty((count + 1, MEASURES), np.int64)
+    measures = np.empty((count + 1, MEASURES), np.int64)
     slots = np.empty(count + 1, np.int32)
-    measure(labels, window[0], window[2], width, units, found)
-    return _Labelled(labels, found, slots, rim_slots(labels, slots))
+    measure(labels, window[0], window[2], width, units, measures)
+    return _Labelled(labels, measures, slots, rim_slots(labels, slots))
 
 
 def _surveyed(
@@ -150,9 +150,9 @@ def _surveyed(
     labels, slots = block.labels, block.slots
     firsts = np.empty(len(labels), np.int64)
     left = np.empty(block.at_rim, np.int64)
-    count_firsts(block.found, slots, window[0], firsts, left)
+    count_firsts(block.measures, slots, window[0], firsts, left)
     sides = [slots[line] for line in (labels[0], labels[-1], labels[:, 0], labels[:, -1])]
-    return sides, firsts, left, block.found[slots >= 0]
+    return sides, firsts, left, block.measures[slots >= 0]
 
 
 def _compile(dtype: np.dtype) -> None:
@@ -170,7 +170,7 @@ def _compile(dtype: np.dtype) -> None:
     joins.number()
     starts, at_rim, _, _ = joins.of(at)
     final = np.empty(2, np.int64)
-    number(block.found, block.slots, window[0], starts, at_rim, final)
+    number(block.measures, block.slots, window[0], starts, at_rim, final)
     rename(labels, final, np.empty(labels.shape, dtype))
 
 
@@ -278,7 +278,7 @@ class ComponentLabels(ToolOperation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         window = self.blocks.window(*at)
@@ -296,31 +296,31 @@ class ComponentLabels(ToolOperation):
         diagonal = self.asked.connectivity == 8
         block = _labelled(mask, labels, window, self.blocks.cols, units, diagonal)
         if not phase.writes:
-            inside = int(block.found[1:, CELLS].sum())
+            inside = int(block.measures[1:, CELLS].sum())
             return SolvedBlock(known=(inside, *_surveyed(block, window)))
-        starts, at_rim, _, _ = given
+        starts, at_rim, _, _ = context
         numbers = np.empty(len(block.slots), np.int64)
-        number(block.found, block.slots, window[0], starts, at_rim, numbers)
+        number(block.measures, block.slots, window[0], starts, at_rim, numbers)
         rename(block.labels, numbers, out[0])
-        rows_of = None if self.asked.table is None else (block.found, block.slots, numbers)
+        rows_of = None if self.asked.table is None else (block.measures, block.slots, numbers)
         return SolvedBlock(tuple(out), rows_of)
 
     def plan_verify(self, machine: Machine) -> None:
         limits = Limits(machine)
         plan_labels(self.blocks, self.outputs[0], self.layers, limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         sources = dict(zip(self.inputs, self.layers, strict=True))
         labels, connectivity = run.layer(self.asked.into), self.asked.connectivity
-        verify_labels(self.condition, sources, labels, connectivity, found, run.proof_limits)
+        verify_labels(self.condition, sources, labels, connectivity, totals, run.proof_limits)
         return {"verified_cells": self.grid.cells}
 
-    def result(self, found: Result) -> Components:
-        report, (layer,) = found.report, found.layers.values()
-        report.valid_cells = found.found["cells"]
+    def result(self, result: Result) -> Components:
+        report, (layer,) = result.report, result.layers.values()
+        report.valid_cells = result.found["cells"]
         del report.result["layers"]
         report.result["layer"] = self.asked.into
-        return Components(layer, found.found["components"], found.found["cells"], report)
+        return Components(layer, result.found["components"], result.found["cells"], report)
 
 
 class _Across(State):
@@ -339,15 +339,15 @@ class _Across(State):
     def given(self, phase: Phase, at: Block) -> Any:
         return self._joins.of(at) if phase.writes else None
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, at: Block, message: Any) -> None:
         if not phase.writes:
-            inside, *more = known
+            inside, *rim = message
             self._cells += inside
-            self._joins.add(at, *more)
+            self._joins.add(at, *rim)
         elif self._rows is not None:
-            found, slots, numbers = known
-            _, _, own, whole = self._joins.of(at)
-            self._rows.put(found, slots, own, whole, numbers)
+            measures, slots, numbers = message
+            _, _, begins, whole = self._joins.of(at)
+            self._rows.put(measures, slots, begins, whole, numbers)
 
     def join(self, phase: Phase) -> None:
         operation = self._operation

@@ -31,9 +31,9 @@ class Rows:
 
     def put(
         self,
-        found: np.ndarray,
+        measures: np.ndarray,
         slots: np.ndarray,
-        own: np.ndarray,
+        rim_begins: np.ndarray,
         whole: np.ndarray,
         final: np.ndarray,
     ) -> None:
@@ -41,28 +41,28 @@ class Rows:
 
         Parameters
         ----------
-        found, slots, final
-            From `block.measure`, `rim_slots` and `number`; `found` receives `whole`.
-        own, whole
+        measures, slots, final
+            From `block.measure`, `rim_slots` and `number`; `measures` receives `whole`.
+        rim_begins, whole
             From `Joins.of`.
         """
         rim = np.flatnonzero(slots >= 0)
-        found[rim, :FIRST] = whole
-        begins = np.ones(len(found), bool)
-        begins[0], begins[rim] = False, own
+        measures[rim, :FIRST] = whole
+        begins = np.ones(len(measures), bool)
+        begins[0], begins[rim] = False, rim_begins
         # Labels are consecutive along a row of the block, and so are their rows in the file.
         breaks = np.diff(final) != 1
         breaks |= begins[1:] != begins[:-1]
-        ends = [*(np.flatnonzero(breaks) + 1).tolist(), len(found)]
+        ends = [*(np.flatnonzero(breaks) + 1).tolist(), len(measures)]
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
             if begins[start]:
-                self._write(found[start:end], (int(final[start]) - 1) * ROW_BYTES)
+                self._write(measures[start:end], (int(final[start]) - 1) * ROW_BYTES)
 
-    def _write(self, found: np.ndarray, offset: int) -> None:
-        left = found.data.cast("B")
-        while left:
-            done = os.pwrite(self._file, left, offset)
-            left, offset = left[done:], offset + done
+    def _write(self, measures: np.ndarray, offset: int) -> None:
+        unwritten = measures.data.cast("B")
+        while unwritten:
+            done = os.pwrite(self._file, unwritten, offset)
+            unwritten, offset = unwritten[done:], offset + done
 
     def columns(self, grid: GridSpec, unit: float) -> Iterator[Columns]:
         """Yield the table in parts, at least one even if it has no rows.
@@ -73,22 +73,22 @@ class Rows:
         for start in range(0, max(self.count, 1), _ROWS):
             rows = min(_ROWS, self.count - start)
             raw = os.pread(self._file, rows * ROW_BYTES, start * ROW_BYTES)
-            found = np.frombuffer(raw, np.int64).reshape(rows, MEASURES)
-            if not found[:, CELLS].all():
+            measures = np.frombuffer(raw, np.int64).reshape(rows, MEASURES)
+            if not measures[:, CELLS].all():
                 raise StoreError(
                     f"{self.path}: rows of the table are missing, because the machine stopped "
                     "during the run; --overwrite starts again"
                 )
-            xs = np.sort(c + a * found[:, [COL0, COL1]])
-            ys = np.sort(f + e * found[:, [ROW0, ROW1]])
+            xs = np.sort(c + a * measures[:, [COL0, COL1]])
+            ys = np.sort(f + e * measures[:, [ROW0, ROW1]])
             yield {
                 "label": np.arange(start + 1, start + rows + 1),
-                "cells": found[:, CELLS],
-                "area": found[:, UNITS] * unit,
-                "row0": found[:, ROW0],
-                "row1": found[:, ROW1],
-                "col0": found[:, COL0],
-                "col1": found[:, COL1],
+                "cells": measures[:, CELLS],
+                "area": measures[:, UNITS] * unit,
+                "row0": measures[:, ROW0],
+                "row1": measures[:, ROW1],
+                "col0": measures[:, COL0],
+                "col1": measures[:, COL1],
                 "west": xs[:, 0],
                 "south": ys[:, 0],
                 "east": xs[:, 1],

@@ -99,7 +99,7 @@ class Overview(Operation):
         return {**self.settings(), "finer": self.layers[0].identity}
 
     def refuse(self, *, overwrite: bool) -> None:
-        """Refuse to average integers that float64 does not hold, or to replace another layer."""
+        """Reject averages of integers that float64 does not hold, and replacing another layer."""
         dtype = self.layers[0].dtype
         if self.resampling == "average" and dtype.kind in "iu" and dtype.itemsize == 8:
             raise InputError(
@@ -134,13 +134,13 @@ class Overview(Operation):
 
     def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
         r0, r1, c0, c1 = self.window(at)
-        found = []
+        windows = []
         fine = finer_window((r0, r1, c0, c1), self.layers[0].grid)
         for (top, bottom, left, right), flat in zip((fine, (r0, r1, c0, c1)), buffer, strict=True):
             shape = bottom - top, right - left
-            found.append(flat[: shape[0] * shape[1]].reshape(shape))
-        self.layers[0].read_window(*fine, found[0])
-        return found
+            windows.append(flat[: shape[0] * shape[1]].reshape(shape))
+        self.layers[0].read_window(*fine, windows[0])
+        return windows
 
     def solve(
         self,
@@ -148,13 +148,13 @@ class Overview(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         reduce(cells[0], self.layers[0].nodata, self.resampling, out[0])
         return SolvedBlock(tuple(out))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         (fine,) = self.layers
         verify_overview(fine, run.layer(self.layer), self.resampling, run.proof_limits)
         return {"verified_cells": self.grid.cells}
@@ -167,28 +167,31 @@ def finer_window(window: Window, fine: GridSpec) -> Window:
 
 
 def _usual(store: TileStore, name: str) -> str:
-    """How a layer was reduced before, or else its type is: integers may be codes or labels."""
+    """Return how a layer was reduced before, or else the default of its type: integers may be
+    codes."""
     layer = store.layer(name)
     coded = is_coded(layer)
     for _, level in levels_of(store):
         with contextlib.suppress(StoreError, KeyError, TypeError):
-            there = level.find(name)
-            found = there.info["settings"]["resampling"] if there else None
-            if found in METHODS and not (coded and found == "average"):
-                return str(found)
+            overview = level.find(name)
+            resampling = overview.info["settings"]["resampling"] if overview else None
+            if resampling in METHODS and not (coded and resampling == "average"):
+                return str(resampling)
     return "average" if layer.dtype.kind == "f" and not coded else "nearest"
 
 
-def _resampling(store: TileStore, name: str, asked: str | None, *, chosen: bool) -> str:
-    """How a layer is reduced; `chosen` says whether it was named, or is one of all."""
-    if asked == "average" and is_coded(store.layer(name)):
-        what = f"{store.path}: layer {name!r} holds codes or labels, whose averages mean nothing"
+def _resampling(store: TileStore, name: str, requested: str | None, *, chosen: bool) -> str:
+    """Return how to reduce a layer; `chosen` says whether it was named, or is one of all."""
+    if requested == "average" and is_coded(store.layer(name)):
+        problem = (
+            f"{store.path}: layer {name!r} holds codes or labels, whose averages are meaningless"
+        )
         if chosen:
-            raise InputError(f"{what}; choose nearest or mode")
+            raise InputError(f"{problem}; choose nearest or mode")
         usual = _usual(store, name)
-        log.warning("%s; it is reduced by %s", what, usual)
+        log.warning("%s; it is reduced by %s", problem, usual)
         return usual
-    return asked or _usual(store, name)
+    return requested or _usual(store, name)
 
 
 @checked(layers=arguments.names)
@@ -209,9 +212,9 @@ def build_overviews(
 
     Each level has cells twice as wide and high as the one before, until no side has more than 256.
     A level is a store in the folder ``overviews`` of the store, such as ``dem.zarr/overviews/8``.
-    The group lists them according to the Zarr convention "multiscales". Overviews that are there
-    and belong to the present cells are kept; others are built again. A command that replaces a
-    layer removes its overviews.
+    The group lists them according to the Zarr convention "multiscales". Existing overviews of the
+    current cells are kept; others are built again. A command that replaces a layer removes its
+    overviews.
 
     Parameters
     ----------
@@ -220,12 +223,12 @@ def build_overviews(
     layers
         Names of layers; all when None.
     resampling
-        How one cell is made of the two by two cells of the level before that have a value:
-        "average" (of integers, rounded to even), "nearest" (the upper left one, with or without a
-        value), "min", "max" or "mode" (the most frequent; the first of several). None means
-        as before, or else "average" for floats other than aspects and "nearest" for the rest.
-        Codes and labels, such as flow directions and basins, are not averaged: an error if `layers`
-        names them, else they are reduced as by None.
+        How one cell is made of the valid ones among the two by two cells of the level before:
+        "average" (of integers, rounded to even), "nearest" (the upper left one, valid or not),
+        "min", "max" or "mode" (the most frequent; the first of several). None keeps the previous
+        method, or else means "average" for floats other than aspects and "nearest" for the rest.
+        Codes and labels, such as flow directions and basins, are not averaged: this is an error if
+        `layers` names them; otherwise they are reduced as by None.
     memory_limit
         Limit on the peak resident set of the process in bytes; a quarter of RAM when None.
     threads
@@ -238,7 +241,7 @@ def build_overviews(
     resume
         Continue an unfinished run.
     overwrite
-        Build overviews again that are there.
+        Rebuild existing overviews.
     progress
         Called with the cells just done and all cells, of all levels.
 
@@ -269,7 +272,7 @@ def build_overviews(
     opened = TileStore.open(store)
     root = opened.path
     if is_level(root):
-        raise StoreError(f"{root}: a level of {root_of(root)[0]}; build the overviews of that")
+        raise StoreError(f"{root}: an overview of {root_of(root)[0]}; build the overviews of that")
     names = list(dict.fromkeys(opened.layers if layers is None else layers))
     for name in layers or ():
         opened.layer(name)  # also of rasters too small for levels
@@ -278,7 +281,7 @@ def build_overviews(
     for _ in factors:
         grids.append(coarser(grids[-1]))
     chosen = layers is not None
-    how = {name: _resampling(opened, name, resampling, chosen=chosen) for name in names}
+    methods = {name: _resampling(opened, name, resampling, chosen=chosen) for name in names}
     all_cells = len(names) * (1 + verify) * sum(grid.cells for grid in grids[1:])
     limits: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads}
     if client is not None:
@@ -287,16 +290,16 @@ def build_overviews(
         client = Cluster(client, str(root))
     report = Report("overviews")
     report.cells = opened.grid.cells
-    found: dict[str, dict[str, Any]] = {
-        name: {"resampling": how[name], "built": [], "kept": []} for name in names
+    results: dict[str, dict[str, Any]] = {
+        name: {"resampling": methods[name], "built": [], "kept": []} for name in names
     }
     with report.measured():
         for name in names:
             for factor, grid in zip(factors, grids[1:], strict=True):
                 begin_level(root, factor, grid)
-                operation = Overview(str(place_of(root, factor)), name, how[name])
+                operation = Overview(str(place_of(root, factor)), name, methods[name])
                 if _is_fresh(operation) and not overwrite:
-                    found[name]["kept"].append(factor)
+                    results[name]["kept"].append(factor)
                     progress(grid.cells * (1 + verify), all_cells)
                     continue
                 result = run(
@@ -308,14 +311,14 @@ def build_overviews(
                     overwrite=overwrite or name in TileStore.open(operation.store),
                     place=Here(lambda cells, _: progress(cells, all_cells)),
                 )
-                found[name]["built"].append(factor)
+                results[name]["built"].append(factor)
                 for phase, seconds in result.report.seconds.items():
                     report.seconds[phase] = report.seconds.get(phase, 0.0) + seconds
         list_levels(opened)
     report.settings = {"layers": names, "resampling": resampling, "verify": verify}
     if client is not None:
         report.settings["cluster"] = client.settings()
-    report.result = {"store": str(root), "layers": found}
+    report.result = {"store": str(root), "layers": results}
     return report
 
 

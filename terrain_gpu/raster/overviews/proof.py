@@ -23,14 +23,14 @@ _STRIP = 64
 """Number of rows of the finer layer checked at a time."""
 
 
-def verify_overview(fine: Any, coarse: Any, how: str, limits: Limits) -> dict[str, Any]:
+def verify_overview(fine: Any, coarse: Any, method: str, limits: Limits) -> dict[str, Any]:
     """Check every cell of an overview.
 
     Parameters
     ----------
     fine
         The layer that it was made from.
-    how
+    method
         The resampling method.
 
     Returns
@@ -49,14 +49,14 @@ def verify_overview(fine: Any, coarse: Any, how: str, limits: Limits) -> dict[st
     """
     cells = 0
 
-    def add(at: Block, found: int) -> None:
+    def add(at: Block, count: int) -> None:
         nonlocal cells
-        cells += found
+        cells += count
 
     side = min(fine.block_size, max(coarse.grid.shape))
     one = side * fine.dtype.itemsize * (2 * fine.block_size + 2 * side) + 160 * _STRIP * side
     plan = plan_threads(coarse.blocks, coarse.dtype.name, limits.checkers, one, limits)
-    check_blocks(plan, coarse.blocks, [], partial(_check, fine, coarse, how), add, limits)
+    check_blocks(plan, coarse.blocks, [], partial(_check, fine, coarse, method), add, limits)
     return {"cells": cells}
 
 
@@ -69,46 +69,48 @@ def verify_stored_overview(store: TileStore, layer: Layer, limits: Limits) -> di
         raise StoreError(
             f"{layer.path}: made from other cells than {fine.path} holds now; build it again"
         )
-    how = recorded.get("resampling", str)
-    if how == "average" and is_coded(fine):
-        raise StoreError(f"{layer.path}: averages of codes or labels mean nothing; build it again")
-    return verify_overview(fine, layer, how, limits)
+    method = recorded.get("resampling", str)
+    if method == "average" and is_coded(fine):
+        raise StoreError(
+            f"{layer.path}: averages of codes or labels are meaningless; build it again"
+        )
+    return verify_overview(fine, layer, method, limits)
 
 
-def _check(fine: Any, coarse: Any, how: str, at: Block, _: Any) -> int:
+def _check(fine: Any, coarse: Any, method: str, at: Block, _: Any) -> int:
     """Check the cells of a block; return the number of valid cells."""
     r0, r1, c0, c1 = coarse.blocks.window(*at)
-    found, cells = coarse.read_block(*at), 0
+    stored, cells = coarse.read_block(*at), 0
     rows, cols = fine.grid.shape
     for top in range(2 * r0, min(2 * r1, rows), _STRIP):
         bottom = min(top + _STRIP, 2 * r1, rows)
         part = fine.read_window(top, bottom, 2 * c0, min(2 * c1, cols))
-        right = _reduced(part, fine.nodata, how)
-        here = found[top // 2 - r0 : top // 2 - r0 + len(right)]
+        right = _reduced(part, fine.nodata, method)
+        stored_rows = stored[top // 2 - r0 : top // 2 - r0 + len(right)]
         kind = f"u{right.dtype.itemsize}"
-        if (differs := right.view(kind) != here.view(kind)).any():
+        if (differs := right.view(kind) != stored_rows.view(kind)).any():
             row, col = np.argwhere(differs)[0].tolist()
-            what = f"{here[row, col]!s} where {how} gives {right[row, col]!s}"
-            wrong(coarse, what, "overview", top // 2 + row, c0 + col)
+            problem = f"{stored_rows[row, col]!s} where {method} gives {right[row, col]!s}"
+            wrong(coarse, problem, "overview", top // 2 + row, c0 + col)
         cells += int((~is_nodata(right, fine.nodata)).sum())
     return cells
 
 
-def _reduced(part: np.ndarray, nodata: float | int | None, how: str) -> np.ndarray:
+def _reduced(part: np.ndarray, nodata: float | int | None, method: str) -> np.ndarray:
     """Reduce the cells of some rows, an even number except at the end of the raster."""
-    if how == "nearest":
+    if method == "nearest":
         return part[::2, ::2]
     odd = [(0, side % 2) for side in part.shape]
     z, ok = np.pad(part, odd), np.pad(~is_nodata(part, nodata), odd)
-    some = _any(ok)
+    any_valid = _any(ok)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = {"average": _mean, "mode": _most}.get(how, partial(_extreme, how))(z, ok)
-    if how == "average":
-        chance = is_nodata(found, nodata)
-        found[chance] = _first(z, ok)[chance]
+        result = {"average": _mean, "mode": _most}.get(method, partial(_extreme, method))(z, ok)
+    if method == "average":
+        chance = is_nodata(result, nodata)
+        result[chance] = _first(z, ok)[chance]
     void = np.nan if z.dtype.kind == "f" else 0
-    found[~some] = void if nodata is None else nodata
-    return found
+    result[~any_valid] = void if nodata is None else nodata
+    return result
 
 
 def _fours(cells: np.ndarray) -> np.ndarray:
@@ -136,26 +138,26 @@ def _mean(z: np.ndarray, ok: np.ndarray) -> np.ndarray:
     return (np.rint(mean) if z.dtype.kind in "iu" else mean).astype(z.dtype)
 
 
-def _extreme(how: str, z: np.ndarray, ok: np.ndarray) -> np.ndarray:
+def _extreme(method: str, z: np.ndarray, ok: np.ndarray) -> np.ndarray:
     limits = np.finfo(z.dtype) if z.dtype.kind == "f" else np.iinfo(z.dtype)
-    if how == "min":
+    if method == "min":
         return _fours(np.where(ok, z, limits.max)).min(axis=2) + z.dtype.type(0)
     return _fours(np.where(ok, z, limits.min)).max(axis=2) + z.dtype.type(0)
 
 
 def _most(z: np.ndarray, ok: np.ndarray) -> np.ndarray:
     cells, good = _fours(z), _fours(ok)
-    found, best = cells[:, :, 0].copy(), np.zeros(cells.shape[:2], np.int64)
+    result, best = cells[:, :, 0].copy(), np.zeros(cells.shape[:2], np.int64)
     for k in (3, 2, 1, 0):
         times = ((cells == cells[:, :, k : k + 1]) & good).sum(axis=2)
         take = good[:, :, k] & (times >= best)
-        found[take], best[take] = cells[:, :, k][take], times[take]
-    return found
+        result[take], best[take] = cells[:, :, k][take], times[take]
+    return result
 
 
 def _first(z: np.ndarray, ok: np.ndarray) -> np.ndarray:
     cells, good = _fours(z), _fours(ok)
-    found = cells[:, :, 3].copy()
+    result = cells[:, :, 3].copy()
     for k in (2, 1, 0):
-        found[good[:, :, k]] = cells[:, :, k][good[:, :, k]]
-    return found
+        result[good[:, :, k]] = cells[:, :, k][good[:, :, k]]
+    return result

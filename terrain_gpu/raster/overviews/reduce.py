@@ -12,14 +12,14 @@ STRIP = 32
 """Number of rows of results computed at a time, so that temporaries stay in the cache."""
 
 
-def reduce(fine: np.ndarray, nodata: float | int | None, how: str, out: np.ndarray) -> None:
+def reduce(fine: np.ndarray, nodata: float | int | None, method: str, out: np.ndarray) -> None:
     """Reduce cells two by two, ignoring nodata.
 
     Parameters
     ----------
     fine
         Cells; the numbers of rows and columns may be odd.
-    how
+    method
         A key of `METHODS`.
     out
         The results, of the same type: half as many rows and columns, rounded up.
@@ -27,7 +27,7 @@ def reduce(fine: np.ndarray, nodata: float | int | None, how: str, out: np.ndarr
     for top in range(0, len(out), STRIP):
         rows = fine[2 * top : 2 * (top + STRIP)]
         values, valid = _quarters(rows, nodata)
-        out[top : top + STRIP] = METHODS[how](values, valid, nodata)
+        out[top : top + STRIP] = METHODS[method](values, valid, nodata)
 
 
 def _quarters(rows: np.ndarray, nodata: float | int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -52,15 +52,15 @@ def _absent(dtype: np.dtype, nodata: float | int | None) -> np.generic:
 def _average(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
     dtype, count = values.dtype, np.maximum(valid.sum(axis=0), 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        some = np.where(valid, values, 0).astype(np.float64)
-        mean = ((some[0] + some[1]) + (some[2] + some[3])) / count
-        shares = some / count
+        terms = np.where(valid, values, 0).astype(np.float64)
+        mean = ((terms[0] + terms[1]) + (terms[2] + terms[3])) / count
+        shares = terms / count
         mean = np.where(np.isfinite(mean), mean, (shares[0] + shares[1]) + (shares[2] + shares[3]))
-        found = (np.rint(mean) if dtype.kind in "iu" else mean).astype(dtype)
+        averages = (np.rint(mean) if dtype.kind in "iu" else mean).astype(dtype)
     # An average may equal nodata by chance, or exceed the range of float32.
-    chance = is_nodata(found, nodata) & valid.any(axis=0)
-    found = np.where(chance, _picked(values, valid.argmax(axis=0)), found)
-    return np.where(valid.any(axis=0), found, _absent(dtype, nodata))
+    chance = is_nodata(averages, nodata) & valid.any(axis=0)
+    averages = np.where(chance, _picked(values, valid.argmax(axis=0)), averages)
+    return np.where(valid.any(axis=0), averages, _absent(dtype, nodata))
 
 
 def _nearest(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
@@ -70,21 +70,21 @@ def _nearest(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) 
 def _least(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
     dtype = values.dtype
     most = np.inf if dtype.kind == "f" else np.iinfo(dtype).max
-    found = np.where(valid, values, dtype.type(most)).min(axis=0) + dtype.type(0)  # no -0.0
-    return np.where(valid.any(axis=0), found, _absent(dtype, nodata))
+    result = np.where(valid, values, dtype.type(most)).min(axis=0) + dtype.type(0)  # no -0.0
+    return np.where(valid.any(axis=0), result, _absent(dtype, nodata))
 
 
 def _greatest(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
     dtype = values.dtype
     least = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
-    found = np.where(valid, values, dtype.type(least)).max(axis=0) + dtype.type(0)
-    return np.where(valid.any(axis=0), found, _absent(dtype, nodata))
+    result = np.where(valid, values, dtype.type(least)).max(axis=0) + dtype.type(0)
+    return np.where(valid.any(axis=0), result, _absent(dtype, nodata))
 
 
 def _mode(values: np.ndarray, valid: np.ndarray, nodata: float | int | None) -> np.ndarray:
     equal = (values[:, None] == values[None]) & valid[:, None] & valid[None]
-    found = _picked(values, equal.sum(axis=1).argmax(axis=0))  # the first of the most frequent
-    return np.where(valid.any(axis=0), found, _absent(values.dtype, nodata))
+    result = _picked(values, equal.sum(axis=1).argmax(axis=0))  # the first of the most frequent
+    return np.where(valid.any(axis=0), result, _absent(values.dtype, nodata))
 
 
 def _picked(values: np.ndarray, which: np.ndarray) -> np.ndarray:

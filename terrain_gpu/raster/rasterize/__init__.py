@@ -87,7 +87,7 @@ class Rasterize(Tool):
         return (InputLayer(self.onto or self.layer),)
 
     @classmethod
-    def planned(cls, asked: dict[str, Any]) -> Rasterize:
+    def planned(cls, options: dict[str, Any]) -> Rasterize:
         return cls((), onto="elevation")
 
     @staticmethod
@@ -95,5 +95,5 @@ class Rasterize(Tool):
         return f"{counted(result.found['covered'], 'cell')} covered"
 
     @staticmethod
-    def proven(found: dict[str, Any]) -> str:
-        return counted(found["changed"], "cell that features change")
+    def proven(totals: dict[str, Any]) -> str:
+        return counted(totals["changed"], "cell that features change")

@@ -36,9 +36,7 @@ class FeatureCells(Operation):
     ----------
     digest
         Digest of cells and values.
-    like
-        A layer that has the blocks of the result.
-    onto
+    like A layer with the block size of the result. onto
         The layer whose values other cells keep; None for zeros.
     real
         Whether the result is float64 rather than uint8 if there is no `onto`.
@@ -103,17 +101,17 @@ class FeatureCells(Operation):
     def begin(self, plan: StreamPlan, spill: Any) -> State:
         return _Changed(len(self.cells))
 
-    def given(self, at: Block) -> tuple[np.ndarray, np.ndarray]:
+    def covered(self, at: Block) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of the given cells in a block, and their new values."""
-        here = cells_in(self.blocks.window(*at), self.cells, self.grid.cols)
-        values, output = self.values[here], self.outputs[0]
+        inside = cells_in(self.blocks.window(*at), self.cells, self.grid.cols)
+        values, output = self.values[inside], self.outputs[0]
         if (void := np.isnan(values)).any():
             values = np.where(void, 0 if output.nodata is None else output.nodata, values)
-        return self.cells[here], values.astype(output.dtype)
+        return self.cells[inside], values.astype(output.dtype)
 
     def changes(self, at: Block, before: np.ndarray) -> Changes:
         """Return the changes in a block."""
-        (r0, _, c0, _), (ids, values) = self.blocks.window(*at), self.given(at)
+        (r0, _, c0, _), (ids, values) = self.blocks.window(*at), self.covered(at)
         row, col = np.divmod(ids, self.grid.cols)
         return changes(ids, before[row - r0, col - c0].astype(values.dtype), values)
 
@@ -123,24 +121,24 @@ class FeatureCells(Operation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
-        (r0, _, c0, _), (ids, values) = self.blocks.window(*at), self.given(at)
+        (r0, _, c0, _), (ids, values) = self.blocks.window(*at), self.covered(at)
         row, col = np.divmod(ids, self.grid.cols)
         out[0][...] = 0 if self.onto is None else cells[0]
-        made = self.changes(at, out[0])
+        changes = self.changes(at, out[0])
         out[0][row - r0, col - c0] = values
-        return SolvedBlock(tuple(out), made)
+        return SolvedBlock(tuple(out), changes)
 
     def plan_verify(self, machine: Machine) -> None:
         limits = Limits(machine)
         plan_rasterized_proof(self.blocks, self.source, self.outputs[0], limits)
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
-        expected = Changes(found["changed"], int(found["digest"], 16))
-        made = run.layer(self.into)
-        proven = verify_rasterized(self.source, made, expected, run.proof_limits)
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
+        expected = Changes(totals["changed"], int(totals["digest"], 16))
+        layer = run.layer(self.into)
+        proven = verify_rasterized(self.source, layer, expected, run.proof_limits)
         return {"verified_cells": proven["changed"]}
 
 
@@ -165,15 +163,15 @@ def plan_rasterize(
     PlanError
         If the memory limit is too small.
     """
-    size, both = blocks.largest(), kind.itemsize + target.itemsize
+    size, cell_bytes = blocks.largest(), kind.itemsize + target.itemsize
     whole = layer_bytes(blocks.rows, blocks.cols, target.itemsize, blocks.block)
     return fit_blocks(
         blocks,
         target.name,
         "to rasterize features into",
-        buffer=size * both,
+        buffer=size * cell_bytes,
         worker=40 * min(cells, size),
-        scratch=blocks.largest(tiled=True) * both,
+        scratch=blocks.largest(tiled=True) * cell_bytes,
         compiled=False,
         held=16 * cells,
         bytes_read=whole if onto else 0,
@@ -190,29 +188,29 @@ class _Changed(State):
     def __init__(self, covered: int) -> None:
         self._covered, self._changes = covered, Changes()
 
-    def add(self, phase: Phase, at: Block, known: Changes) -> None:
-        self._changes = self._changes.plus(known)
+    def add(self, phase: Phase, at: Block, message: Changes) -> None:
+        self._changes = self._changes.plus(message)
 
     def found(self) -> dict[str, Any]:
         changed, digest = self._changes
         return {"covered": self._covered, "changed": changed, "digest": f"{digest:016x}"}
 
 
-def rasterized(store: TileStore | None, asked: Rasterize) -> FeatureCells:
+def rasterized(store: TileStore | None, tool: Rasterize) -> FeatureCells:
     """Return the operation, after checking that its layer can hold the values.
 
     Raises
     ------
     InputError
     """
-    value, onto = asked.value, asked.onto
+    value, onto = tool.value, tool.onto
     if store is None:
-        return FeatureCells("", "", asked.layer, onto, asked.into)
-    places = as_places(store.grid, asked.features, "features")
-    if not len(places):
-        raise refused("features", ": there are no cells; give some")
+        return FeatureCells("", "", tool.layer, onto, tool.into)
+    features = as_places(store.grid, tool.features, "features")
+    if not len(features):
+        raise refused("features", ": have no cells; give at least one")
     source = None if onto is None else store.layer(onto)
-    ids, values = _last(places, store.grid.cols)
+    ids, values = _last(features, store.grid.cols)
     if value is not None:
         if not isinstance(value, str) and not exact(value, values.dtype):
             raise refused("value", f" {value}: give a number that float64 holds exactly")
@@ -221,8 +219,8 @@ def rasterized(store: TileStore | None, asked: Rasterize) -> FeatureCells:
             raise ArgumentError("{value} nodata: give {onto}, a layer that has a nodata value")
     elif source is None and not values.any():
         log.warning(
-            "features: without value, cells become the start costs, and all of these are 0, as "
-            "other cells are; give value=1, or read a field with from_vector(cost_field=...)"
+            "features: without value, cells receive the start costs, which are all 0, like "
+            "other cells; give value=1, or read a field with from_vector(cost_field=...)"
         )
     real = not all(fits(one, np.dtype(np.uint8)) for one in np.unique(values).tolist())
     if source is not None:
@@ -237,20 +235,20 @@ def rasterized(store: TileStore | None, asked: Rasterize) -> FeatureCells:
             if not fits(one, source.dtype) or source.dtype.type(one) == source.nodata:
                 raise InputError(
                     f"value {one:.15g}: {source.path} is {source.dtype.name} with nodata "
-                    f"{source.nodata}, which does not hold it as a value"
+                    f"{source.nodata}, which cannot hold it as a valid value"
                 )
     digest = hashlib.sha256(ids.astype("<i8").tobytes() + values.astype("<f8").tobytes())
-    own = digest.hexdigest(), asked.layer, onto, asked.into, real
-    return FeatureCells(str(store.path), *own, cells=ids, values=values)
+    settings = digest.hexdigest(), tool.layer, onto, tool.into, real
+    return FeatureCells(str(store.path), *settings, cells=ids, values=values)
 
 
-def open_corner(places: Places, heights: Layer) -> tuple[int, int] | None:
+def open_corner(features: Places, heights: Layer) -> tuple[int, int] | None:
     """Return the first cell that touches one of the next row only at a corner; None if none does.
 
     Paths may pass there, since both other cells at the corner are valid.
     """
     ground, width = Ground([heights]), heights.grid.cols + 2  # no cell is beside one of another row
-    keys = np.unique(places.rows * width + places.cols + 1)
+    keys = np.unique(features.rows * width + features.cols + 1)
 
     def marked(cells: np.ndarray) -> np.ndarray:
         return np.isin(cells, keys)
@@ -269,11 +267,11 @@ def open_corner(places: Places, heights: Layer) -> tuple[int, int] | None:
     return row, col - 1
 
 
-def _last(places: Places, cols: int) -> tuple[np.ndarray, np.ndarray]:
+def _last(features: Places, cols: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted ids of the cells, and in each the cost of the last feature given there."""
-    ids = places.rows * cols + places.cols
-    given = np.zeros(len(ids), np.int64) if places.given is None else places.given
-    order = np.lexsort((given, ids))
-    ids, costs = ids[order], places.costs[order]
+    ids = features.rows * cols + features.cols
+    ordinals = np.zeros(len(ids), np.int64) if features.given is None else features.given
+    order = np.lexsort((ordinals, ids))
+    ids, costs = ids[order], features.costs[order]
     last = np.append(np.diff(ids) != 0, True)
     return ids[last], costs[last]

@@ -48,21 +48,21 @@ def verify_rasterized(
     """
     blocks: BlockGrid = rasterized.blocks
     plan, reads = plan_rasterized_proof(blocks, source, rasterized, limits)
-    found = Changes()
+    changes = Changes()
 
     def add(_: Block, mine: Changes) -> None:
-        nonlocal found
-        found = found.plus(mine)
+        nonlocal changes
+        changes = changes.plus(mine)
 
     check_blocks(plan, blocks, reads, partial(_changes, blocks), add, limits)
-    wrong_totals(rasterized, "cells changed", found.cells, expected.cells)
-    if found != expected:
+    wrong_totals(rasterized, "cells changed", changes.cells, expected.cells)
+    if changes != expected:
         raise VerificationError(
-            f"{rasterized.path}: other cells hold features than those that were given, or other "
-            "values; compute it again with --overwrite",
+            f"{rasterized.path}: the cells of features, or their values, are not those that were "
+            "given; compute it again with --overwrite",
             "cells",
         )
-    return {"changed": found.cells}
+    return {"changed": changes.cells}
 
 
 def _changes(blocks: BlockGrid, at: Block, data: list[np.ndarray]) -> Changes:

@@ -55,9 +55,9 @@ class Slopes(ToolOperation):
         return ("slopes",)
 
     def settings(self) -> dict[str, Any]:
-        found = {"slope_of": self.asked.layer, "aspect": self.asked.aspect is not None}
+        recorded = {"slope_of": self.asked.layer, "aspect": self.asked.aspect is not None}
         # Omitted if it is 1, as in stores of earlier versions.
-        return found if self.rise == 1 else {**found, "rise": self.rise}
+        return recorded if self.rise == 1 else {**recorded, "rise": self.rise}
 
     @cached_property
     def rise(self) -> float:
@@ -91,7 +91,7 @@ class Slopes(ToolOperation):
         steps = step_lengths(self.grid)
         down = np.concatenate((steps[2, :1], steps[2, :-1])) + steps[2]
         a, _, _, _, e, _ = self.grid.transform
-        # In units of heights.
+        # In units of elevation.
         return math.copysign(2, a) * steps[0] / self.rise, math.copysign(1, -e) * down / self.rise
 
     def begin(self, plan: StreamPlan, spill: Path) -> State:
@@ -107,7 +107,7 @@ class Slopes(ToolOperation):
         at: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         (heights,) = cells
@@ -127,7 +127,7 @@ class Slopes(ToolOperation):
     def plan_verify(self, machine: Machine) -> None:
         plan_slopes(self.layers[0], self.outputs, Limits(machine))
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         results = {
             kind: run.layer(output.name) for kind, output in zip(KINDS, self.outputs, strict=False)
         }

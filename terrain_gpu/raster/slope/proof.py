@@ -59,9 +59,9 @@ def verify_slopes(
     plan, reads = plan_slopes(heights, results.values(), limits)
     cells = 0
 
-    def add(at: Block, found: int) -> None:
+    def add(at: Block, count: int) -> None:
         nonlocal cells
-        cells += found
+        cells += count
 
     check = partial(_check, heights, results, rise)
     check_blocks(plan, heights.blocks, reads, check, add, limits)
@@ -81,21 +81,21 @@ def _check(
     absent[-1] |= r1 == grid.rows
     absent[:, 0] |= c0 == 0
     absent[:, -1] |= c1 == grid.cols
-    step, found = max(_STRIP // (c1 - c0), 1), 0
+    step, count = max(_STRIP // (c1 - c0), 1), 0
     for top in range(0, r1 - r0, step):
         rows, ring = slice(top, top + step), slice(top, top + step + 2)
         east, south, without = _gradients(
             z[ring], absent[ring], across[r0:r1][rows], down[r0:r1][rows]
         )
-        found += without.size - int(without.sum())
+        count += without.size - int(without.sum())
         for (kind, layer), cells_of in zip(results.items(), data[1:], strict=True):
             fault = _first_wrong(kind, east, south, without, cells_of[rows])
             if fault is not None:
                 row, col, right = fault
                 value = cells_of[top + row, col]
-                what = f"{kind} {value!s} where {right!s} is right"
-                wrong(layer, what, kind, r0 + top + row, c0 + col)
-    return found
+                problem = f"{kind} is {value!s} but should be {right!s}"
+                wrong(layer, problem, kind, r0 + top + row, c0 + col)
+    return count
 
 
 def plan_slopes(
@@ -144,12 +144,12 @@ def _gradients(
     exact = z.dtype.kind in "iu" and z.itemsize == 8  # relative to each cell, as float64 holds them
     z = z if exact else z.astype(np.float64)
 
-    def line(*places: tuple[int, int]) -> np.ndarray:
-        """Of three neighbours, the sum of the heights, the second one twice."""
-        parts = [z[y : y + len(middle), x : x + middle.shape[1]] for y, x in places]
+    def line(*offsets: tuple[int, int]) -> np.ndarray:
+        """Return the sum of three neighbours' elevations, the second counted twice."""
+        parts = [z[y : y + len(middle), x : x + middle.shape[1]] for y, x in offsets]
         one, two, three = (differences(part, middle) for part in parts) if exact else parts
-        found: np.ndarray = one + 2 * two + three
-        return found
+        total: np.ndarray = one + 2 * two + three
+        return total
 
     with np.errstate(all="ignore"):  # nodata cells
         east = line((0, 2), (1, 2), (2, 2)) - line((0, 0), (1, 0), (2, 0))
@@ -159,7 +159,7 @@ def _gradients(
 
 
 def _first_wrong(
-    kind: str, east: np.ndarray, south: np.ndarray, without: np.ndarray, found: np.ndarray
+    kind: str, east: np.ndarray, south: np.ndarray, without: np.ndarray, stored: np.ndarray
 ) -> tuple[int, int, np.float32] | None:
     """Return row, column and right value of the first wrong cell."""
     with np.errstate(all="ignore"):
@@ -171,14 +171,14 @@ def _first_wrong(
             without = without | ((east == 0) & (south == 0))
         right = right.astype(np.float32)
     right[without] = _NODATA
-    differs = right.view(np.uint32) != found.view(np.uint32)
+    differs = right.view(np.uint32) != stored.view(np.uint32)
     for row, col in np.argwhere(differs).tolist():
         value = right[row, col]
         if not without[row, col]:
             value = _by_library(kind, float(east[row, col]), float(south[row, col]))
-        here = found[row, col]
-        same = value.view(np.uint32) == here.view(np.uint32)
-        if not same and not (np.isnan(value) and np.isnan(here)):
+        stored_value = stored[row, col]
+        same = value.view(np.uint32) == stored_value.view(np.uint32)
+        if not same and not (np.isnan(value) and np.isnan(stored_value)):
             return row, col, value
     return None
 

@@ -38,10 +38,10 @@ class ContractingWorkspace(Workspace):
         edges = self.cupy.stack((us, vs), 1).astype(np.int64)
         del us, vs
         greatest, us, vs = contract_forest(self.cupy, edges, order, self._keep())
-        kept = [array[greatest] for array in keys]
-        self.candidates = [*kept, us, vs]
+        candidates = [array[greatest] for array in keys]
+        self.candidates = [*candidates, us, vs]
         # The lower half of a word is the id.
-        ids = kept[-1].astype(np.uint32)
+        ids = candidates[-1].astype(np.uint32)
         self.list.launch("drop_edges", self.region, ids, np.int64(len(ids)), self.mask)
         self.weigh()
 
@@ -51,8 +51,8 @@ class ContractingWorkspace(Workspace):
         arrays, _ = self.list.new_list((r1 - r0) * (c1 - c0))
         count = self.cupy.zeros(1, np.uint64)
         self.list.launch("forest_edges", self.region, self.cells, self.mask, *arrays, count)
-        found = int(count[0])
-        return [array[:found] for array in arrays]
+        size = int(count[0])
+        return [array[:size] for array in arrays]
 
     def _keep(self) -> Any:
         """Return which cells have neighbours outside the region."""
@@ -80,12 +80,12 @@ def merge(
     edges, of_edges = xp.asarray(np.stack(np.split(ends, 2), 1)), xp.asarray(keys)
     forest = forest_of(xp, edges, of_edges, len(cells))
     order = xp.argsort(of_edges[forest], kind="stable")
-    found = contract_forest(xp, edges[forest], order, xp.asarray(frame.is_open(cells)))
-    greatest, us, vs = (array if xp is np else array.get() for array in found)
+    contracted = contract_forest(xp, edges[forest], order, xp.asarray(frame.is_open(cells)))
+    greatest, us, vs = (array if xp is np else array.get() for array in contracted)
     whole = forest if xp is np else forest.get()
-    kept, final = whole[greatest], np.delete(whole, greatest)
+    candidates, final = whole[greatest], np.delete(whole, greatest)
     weight.add(sums, keys[final])
-    return frame.region((keys[kept], ids[kept], cells[us], cells[vs])), ids[final]
+    return frame.region((keys[candidates], ids[candidates], cells[us], cells[vs])), ids[final]
 
 
 def contract_forest(xp: Any, edges: Any, order: Any, keep: Any) -> tuple[Any, Any, Any]:

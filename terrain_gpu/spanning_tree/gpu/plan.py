@@ -167,10 +167,10 @@ def plan_regions(
             f"{ceil_div(device(block), MB)}MB at least ({format_size(limit)} and "
             f"{format_size(gpu.memory)} given); or use --backend cpu"
         )
-    wanted = REGIONS_OF_A_WORKER * len(gpu.workers) or len(gpu.devices)
+    least_regions = REGIONS_OF_A_WORKER * len(gpu.workers) or len(gpu.devices)
     side = block
     while side < min(MOST_SIDE, max(rows, cols)) and device(2 * side) <= gpu.memory:
-        if RegionGrid(rows, cols, 2 * side).count < wanted:
+        if RegionGrid(rows, cols, 2 * side).count < least_regions:
             break
         side *= 2
     regions = RegionGrid(rows, cols, side)

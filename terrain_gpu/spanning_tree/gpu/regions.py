@@ -145,11 +145,11 @@ class GpuSolver:
         keys, ids, us, vs = frame.edges(weight.rule(), self.diagonal)
         graph = keys, ids, frame.number(us), frame.number(vs)
         with memory_bound(self.memory_limit, self.device), cupy.cuda.Device(self.device):
-            found = self._contract(graph, frame.is_open(frame.cells))
-            final, kept, us, vs = (array.get() for array in found)
+            contracted = self._contract(graph, frame.is_open(frame.cells))
+            final, candidates, us, vs = (array.get() for array in contracted)
         weight.add(sums, keys[final])
         ends = frame.cells[us], frame.cells[vs]
-        return frame.region((keys[kept], ids[kept], *ends)), ids[final]
+        return frame.region((keys[candidates], ids[candidates], *ends)), ids[final]
 
     def _contract(self, edges: Edges, frozen: np.ndarray) -> tuple[Any, ...]:
         """`kruskal.contract` on the GPU.
@@ -211,15 +211,15 @@ def solve_regions(
         each(lambda k, block: target.write_tiles(*block, staging.download(result[1].mask[k])), at)
 
     def each(work: Callable[[int, Block], None], at: Block) -> None:
-        left = enumerate(solver.blocks_in(at))
+        blocks = enumerate(solver.blocks_in(at))
 
         def some(_: int) -> None:
             # A thread takes the next block itself: jobs for the pool cost the lock more often.
             try:
-                for k, block in left:
+                for k, block in blocks:
                     work(k, block)
             except BaseException:
-                deque(left, 0)  # the others stop, too
+                deque(blocks, 0)  # the others stop, too
                 raise
 
         deque(pool.map(some, range(plan.readers)), 0)

@@ -43,9 +43,9 @@ def region_tasks(
     regions: Iterator[Block], count: int, gpu: Gpu, plan: StreamPlan, folder: Path
 ) -> Iterator[RegionTask]:
     """Divide `count` regions among the workers, at least two tasks for each."""
-    own, most = gpu._replace(workers=()), max(count // (2 * len(gpu.workers)), 1)
-    while some := list(islice(regions, min(most, MOST_REGIONS))):
-        yield RegionTask(some, own, plan, folder)
+    task_gpu, most = gpu._replace(workers=()), max(count // (2 * len(gpu.workers)), 1)
+    while chunk := list(islice(regions, min(most, MOST_REGIONS))):
+        yield RegionTask(chunk, task_gpu, plan, folder)
 
 
 def solve_task(forest: SpanningForest, writers: list[Any], task: RegionTask) -> list[Block]:

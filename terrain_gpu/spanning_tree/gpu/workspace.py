@@ -102,10 +102,10 @@ class EdgeList:
 
     def pick(self, most: int) -> tuple[Any, int]:
         """Return the positions of the final edges, `most` at most, and the number of edges left."""
-        found = self.cupy.empty(most, np.uint32)
+        positions = self.cupy.empty(most, np.uint32)
         count = self.cupy.zeros(1, np.uint64)
-        left = self._rounds(NULL, NULL, found, count)
-        return found[: int(count[0])], left
+        left = self._rounds(NULL, NULL, positions, count)
+        return positions[: int(count[0])], left
 
     def candidates(self, left: int, tags: bool) -> list[Any]:
         """Return the forest of the edges between frozen vertices: as `edges`, or tags and ends."""
@@ -118,7 +118,7 @@ class EdgeList:
         picked, _ = self.pick(left)
         return [array[picked] for array in chosen]
 
-    def _rounds(self, region: Any, mask: Any, found: Any, found_count: Any) -> int:
+    def _rounds(self, region: Any, mask: Any, positions: Any, found_count: Any) -> int:
         """Run Boruvka's rounds over the list; return the edges left. For arguments, see `hook`."""
         first = True
         while True:
@@ -151,7 +151,7 @@ class EdgeList:
                     self.best,
                     self.best_id,
                     mask,
-                    found,
+                    positions,
                     found_count,
                     self.counts[ROUNDS + 1 + k :],
                 )
@@ -234,14 +234,14 @@ class Workspace:
         graph = self.list
         self.mask[...] = 0
         graph.counts[...] = 0
-        given = self.region, self.cells, self.nodata
+        cells = self.region, self.cells, self.nodata
         self.tile_kernel(
             (self.tiles,),
             (TILE_THREADS,),
-            (*given, self.mask, *graph.edges, graph.counts),
+            (*cells, self.mask, *graph.edges, graph.counts),
             shared_mem=self.solver._shared,
         )
-        self._per_tile("separators", 2 * TILE, *given, *graph.edges, graph.counts)
+        self._per_tile("separators", 2 * TILE, *cells, *graph.edges, graph.counts)
         graph.vertices = self.tiles * RING
         graph.launch(
             "start_vertices",
@@ -258,8 +258,8 @@ class Workspace:
         """Sum up the edges in the mask."""
         self.sums[...] = 0
         self.totals[...] = 0
-        given = self.region, self.cells, self.nodata
-        self._per_tile("weigh", THREADS, *given, self.mask, self.sums, self.totals)
+        cells = self.region, self.cells, self.nodata
+        self._per_tile("weigh", THREADS, *cells, self.mask, self.sums, self.totals)
 
     def _per_tile(self, name: str, threads: int, *arguments: Any) -> None:
         self.list.kernels.get_function(name)((self.tiles,), (threads,), arguments)

@@ -194,7 +194,7 @@ class ForestChecker:
         top, bottom, west, east = (side.renumbered(number) for side in other.sides)
         if beside:
             row, col, step = r0, one.window[3] - 1, (1, 0)
-            found = [
+            between = [
                 self.between(right, west, 0, (row, col), step, tally),
                 self.between(west.part(0, -1), right.part(1, None), 1, (row, col + 1), step, tally),
                 self.between(right.part(0, -1), west.part(1, None), 3, (row, col), step, tally),
@@ -202,13 +202,13 @@ class ForestChecker:
             sides = (above.followed_by(top), under.followed_by(bottom), left, east)
         else:
             row, col, step = one.window[1] - 1, c0, (0, 1)
-            found = [
+            between = [
                 self.between(under.part(1, None), top.part(0, -1), 1, (row, col + 1), step, tally),
                 self.between(under, top, 2, (row, col), step, tally),
                 self.between(under.part(0, -1), top.part(1, None), 3, (row, col), step, tally),
             ]
             sides = (above, bottom, left.followed_by(west), right.followed_by(east))
-        lists = [one.edges, other.edges.shifted(one.size), *found]
+        lists = [one.edges, other.edges.shifted(one.size), *between]
         edges = PieceEdges(*(np.concatenate(arrays) for arrays in zip(*lists, strict=True)))
         size = one.size + other.size
         return self.reduced((r0, r1, c0, c1), sides, size, edges, tally)
@@ -251,24 +251,26 @@ class ForestChecker:
         order = sort_by_key(edges.ids, np.arange(len(edges.ids)))
         for word in words_of(edges.keys):
             order = sort_by_key(word, order)
-        kept, wrong = kruskal(order, edges.us, edges.vs, edges.tree, size)
+        positions, wrong = kruskal(order, edges.us, edges.vs, edges.tree, size)
         if wrong >= 0:
-            raise self.left_out(edges, kept, wrong, size)
-        edges = edges.take(kept)
+            raise self.left_out(edges, positions, wrong, size)
+        edges = edges.take(positions)
         r0, r1, c0, c1 = window
         inside = (r0 > 0, r1 < self.rows, c0 > 0, c1 < self.cols)
         sides = tuple(s if near else s.part(0, 0) for s, near in zip(sides, inside, strict=True))
         terminal = np.zeros(size, np.bool_)
         for side in sides:
             terminal[side.vertex[side.vertex >= 0]] = True
-        number, left, best, us, vs, strange, missing = skeleton(
+        number, size_left, best, us, vs, strange, missing = skeleton(
             edges.us, edges.vs, edges.tree, edges.strange, terminal
         )
         if missing >= 0:
             tally.miss(int(edges.ids[missing]))
         keys, ids, tree = (np.take(a, best) for a in (edges.keys, edges.ids, edges.tree))
         edges = PieceEdges(keys, ids, us, vs, tree, strange)
-        return CheckedPiece(window, tuple(side.renumbered(number) for side in sides), left, edges)
+        return CheckedPiece(
+            window, tuple(side.renumbered(number) for side in sides), size_left, edges
+        )
 
     def keys(self, a: np.ndarray, b: np.ndarray, direction: int, row: np.ndarray) -> np.ndarray:
         """Return the weights between operands as unsigned integers in the same order.
@@ -338,12 +340,12 @@ class ForestChecker:
 
     def result(self, tally: ForestTally, expected: dict[str, Any] | None) -> dict[str, Any]:
         """Return the totals of a correct forest, and check them against the recorded ones."""
-        found = {
+        totals = {
             "edges": tally.edges,
             "components": tally.vertices - tally.edges,
             "total_weight": self.total(tally),
         }
-        for key, value in found.items():
+        for key, value in totals.items():
             if expected is None:
                 break
             recorded = expected[key]
@@ -351,7 +353,7 @@ class ForestChecker:
                 raise VerificationError(
                     f"wrong totals: {key} is {value}, but {recorded} is recorded", "totals"
                 )
-        return {**found, "checked_edges": tally.checked, "all_edges": True}
+        return {**totals, "checked_edges": tally.checked, "all_edges": True}
 
     # -- violations ------------------------------------------------------------------------
 
@@ -365,12 +367,12 @@ class ForestChecker:
         )
 
     def left_out(
-        self, edges: PieceEdges, kept: np.ndarray, wrong: int, size: int
+        self, edges: PieceEdges, positions: np.ndarray, wrong: int, size: int
     ) -> VerificationError:
-        """Return the error of edge `wrong` of the forest, dropped after the edges `kept`."""
+        """Return the error of edge `wrong` of the forest, dropped after the edges `positions`."""
         terminal = np.zeros(size, np.bool_)
         terminal[[edges.us[wrong], edges.vs[wrong]]] = True
-        kept_edges = edges.take(kept)
+        kept_edges = edges.take(positions)
         _, _, best, _, _, strange, _ = skeleton(
             kept_edges.us, kept_edges.vs, kept_edges.tree, kept_edges.strange, terminal
         )

@@ -130,12 +130,12 @@ def verify_forest(
         )
     model = Weight.on(source.grid, weight, source.dtype)
     checker = ForestChecker(source.blocks, model, source.nodata, connectivity, UNIT)
-    how = _How(Machine.of(memory_limit, threads), backend, device, gpu_memory_limit, gpu)
+    settings = _How(Machine.of(memory_limit, threads), backend, device, gpu_memory_limit, gpu)
     try:
         if cluster is not None:
-            limits = Limits(how.machine, progress, cluster)
+            limits = Limits(settings.machine, progress, cluster)
             return _prove_in_workers(source, forest, checker, expected, limits)
-        return _prove(source, forest, checker, expected, how, progress)
+        return _prove(source, forest, checker, expected, settings, progress)
     except VerificationError as error:
         error.args = (f"{forest.path}: {error}; compute it again with --overwrite",)
         raise
@@ -178,8 +178,8 @@ def verify_arrays(
     cells, edges = ArrayBlocks(data, nodata, block_size), ArrayBlocks(forward, 0, block_size)
     model = Weight.on(GridSpec(*data.shape), weight, data.dtype)
     checker = ForestChecker(cells.blocks, model, nodata, connectivity, unit)
-    how = _How(Machine.of(memory_limit, 1), backend, device, gpu_memory_limit, gpu, held)
-    return _prove(cells, edges, checker, expected, how, progress)
+    settings = _How(Machine.of(memory_limit, 1), backend, device, gpu_memory_limit, gpu, held)
+    return _prove(cells, edges, checker, expected, settings, progress)
 
 
 class _How(NamedTuple):
@@ -198,27 +198,29 @@ def _prove(
     edges: Blocks,
     checker: ForestChecker,
     expected: dict[str, Any] | None,
-    how: _How,
+    settings: _How,
     progress: Progress,
 ) -> dict[str, Any]:
     """Verify on the GPU, or on the CPU."""
 
     def pool(limit: int, cuda: int = 0) -> tuple[int, int]:
-        held = how.held + PER_ROW * cells.blocks.rows * checker.weight.slopes
-        return _pool(cells, checker.weight, replace(how.machine, memory_limit=limit), held, cuda)
+        held = settings.held + PER_ROW * cells.blocks.rows * checker.weight.slopes
+        return _pool(
+            cells, checker.weight, replace(settings.machine, memory_limit=limit), held, cuda
+        )
 
     def room() -> tuple[int, int]:
         if checker.weight.two_words:
             raise PlanError("flow over cells of 64 bits has no kernels for GPUs; use --backend cpu")
         # The CPU must be able to locate errors.
-        return pool(how.machine.memory_limit, CUDA_BASELINE)
+        return pool(settings.machine.memory_limit, CUDA_BASELINE)
 
     doing = "verifying "
-    gpu = how.gpu or find_gpu(
-        how.backend,
-        how.device,
-        how.gpu_memory_limit,
-        how.machine.memory_limit,
+    gpu = settings.gpu or find_gpu(
+        settings.backend,
+        settings.device,
+        settings.gpu_memory_limit,
+        settings.machine.memory_limit,
         0,
         fits=room,
         doing=doing,
@@ -228,11 +230,11 @@ def _prove(
     def prove(gpu: Gpu | None) -> dict[str, Any]:
         if gpu is not None:
             return _prove_on_gpu(
-                cells, edges, checker, expected, how, gpu, room(), placement.progress
+                cells, edges, checker, expected, settings, gpu, room(), placement.progress
             )
-        left = pool(how.machine.memory_limit - placement.held)
-        found = _verify(cells, edges, checker, expected, left, placement.progress)
-        return {**found, "backend": "cpu"}
+        workers = pool(settings.machine.memory_limit - placement.held)
+        totals = _verify(cells, edges, checker, expected, workers, placement.progress)
+        return {**totals, "backend": "cpu"}
 
     return placement.run(prove)
 
@@ -242,28 +244,28 @@ def _prove_on_gpu(
     edges: Blocks,
     checker: ForestChecker,
     expected: dict[str, Any] | None,
-    how: _How,
+    settings: _How,
     gpu: Gpu,
     pool: tuple[int, int],
     progress: Progress,
 ) -> dict[str, Any]:
     from . import gpu as verify_gpu
 
-    found = verify_gpu.prove(
+    sums = verify_gpu.prove(
         cells,
         edges,
         checker,
         gpu=gpu,
-        memory_limit=how.machine.memory_limit,
-        held=how.held + _joins(min(checker.rows, checker.cols), checker.weight),
-        threads=how.machine.threads,
+        memory_limit=settings.machine.memory_limit,
+        held=settings.held + _joins(min(checker.rows, checker.cols), checker.weight),
+        threads=settings.machine.threads,
         progress=progress,
     )
-    if found is None:
+    if sums is None:
         log.info("the forest is wrong; the CPU locates the error")
         _verify(cells, edges, checker, None, pool, silent)
         raise AssertionError("a bug: the GPU rejects a forest that the CPU accepts")
-    return {**checker.result(ForestTally(*found), expected), "backend": "cuda"}
+    return {**checker.result(ForestTally(*sums), expected), "backend": "cuda"}
 
 
 def _prove_in_workers(
@@ -279,9 +281,9 @@ def _prove_in_workers(
     regions = BlockGrid(cells.grid.rows, cells.grid.cols, plan.unit_rows)
     joiner, tally = Joiner(checker, regions.shape), ForestTally()
 
-    def add(at: Block, found: tuple[CheckedPiece, ForestTally]) -> None:
-        tally.merge(found[1])
-        joiner.add(*at, found[0], tally)
+    def add(at: Block, part: tuple[CheckedPiece, ForestTally]) -> None:
+        tally.merge(part[1])
+        joiner.add(*at, part[0], tally)
 
     check_blocks(
         plan, regions, [], partial(_check_region, checker, cells, edges, regions), add, limits
@@ -301,11 +303,11 @@ def _check_region(
     )
     joiner = Joiner(checker, shape)
     for i, j in np.ndindex(shape):
-        here = first[0] + i, first[1] + j
-        piece, own = checker.block(
-            blocks.window(*here), cells.read_block(*here), edges.read_block(*here)
+        block = first[0] + i, first[1] + j
+        piece, block_tally = checker.block(
+            blocks.window(*block), cells.read_block(*block), edges.read_block(*block)
         )
-        tally.merge(own)
+        tally.merge(block_tally)
         joiner.add(i, j, piece, tally)
     assert joiner.whole is not None
     return joiner.whole, tally

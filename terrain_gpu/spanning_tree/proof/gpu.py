@@ -213,9 +213,9 @@ def _prove(
             raise _Wrong
         return found
 
-    def join(at: Block, found: tuple[CheckedPiece, ForestTally]) -> None:
-        tally.merge(found[1])
-        joiner.add(*at, found[0], tally)
+    def join(at: Block, part: tuple[CheckedPiece, ForestTally]) -> None:
+        tally.merge(part[1])
+        joiner.add(*at, part[0], tally)
         if tally.missing >= 0:
             raise _Wrong
 
@@ -315,21 +315,21 @@ class GpuProof:
         cells, mask = slot.arrays()
         # Open are the sides with neighbours, as in the kernels: above, below, left, right.
         near = r0 > 0, r1 < checker.rows, c0 > 0, c1 < checker.cols
-        sides = np.int32(sum(1 << k for k, there in enumerate(near) if there))
+        sides = np.int32(sum(1 << k for k, is_open in enumerate(near) if is_open))
         shape = np.int64(r1 - r0), np.int64(c1 - c0)
         weight = checker.weight
         per_length = self.cupy.asarray(weight.rule(r0, r1)) if weight.slopes else np.uint64(0)
         graph = *shape, cells, per_length
         work = self._parent, self._best
         self._launch("start", *shape, sides, cells, *self._nodata, *work)
-        found, wrong = self._survey(shape, sides, cells, mask)
+        sums, wrong = self._survey(shape, sides, cells, mask)
         picked = -1 if wrong else self._rounds(graph, mask, None)
-        if picked < 0 or (not sides and picked != found.edges):
+        if picked < 0 or (not sides and picked != sums.edges):
             return None
-        tally = ForestTally(*found)
+        tally = ForestTally(*sums)
         ids, keys, us, vs, tree = self._candidates(graph, mask, sides)
         # Any other edge is the largest of a cycle.
-        if picked + np.count_nonzero(tree) != found.edges:
+        if picked + np.count_nonzero(tree) != sums.edges:
             return None
         return self._piece(slot, near, ids, keys, us, vs, tree, tally), tally
 
@@ -352,8 +352,8 @@ class GpuProof:
         cells, mask = slot.arrays()
         ends = (0,), (-1,), (slice(None), 0), (slice(None), -1)
         sides = []
-        for there, end, line in zip(near, ends, (*at, *beside), strict=True):
-            cell = line[: None if there else 0]
+        for has_neighbour, end, line in zip(near, ends, (*at, *beside), strict=True):
+            cell = line[: None if has_neighbour else 0]
             data, bits = (a[end][: len(cell)].get() for a in (cells, mask))
             valid = valid_cells(data, checker.nodata)
             operands = checker.weight.operands(data[None])[0]
@@ -362,8 +362,8 @@ class GpuProof:
         numbered = numbered[numbered >= 0]
 
         def number(cells: np.ndarray) -> np.ndarray:
-            found = np.searchsorted(numbered, cells).astype(np.int32)
-            return np.where(cells < 0, np.int32(-1), found)
+            positions = np.searchsorted(numbered, cells).astype(np.int32)
+            return np.where(cells < 0, np.int32(-1), positions)
 
         row, col = np.divmod(ids >> 2, cols)
         whole = 4 * ((r0 + row) * checker.cols + c0 + col) + (ids & 3)
@@ -384,8 +384,8 @@ class GpuProof:
         for first in range(0, cells.size, STRIP):
             sums = self._zeros(2 * exponents)
             span = np.int64(first), np.int64(min(cells.size, first + STRIP))
-            how = *shape, np.int32(self.checker.diagonal), sides
-            self._launch("survey", *span, *how, cells, mask, self._parent, counts, sums)
+            arguments = *shape, np.int32(self.checker.diagonal), sides
+            self._launch("survey", *span, *arguments, cells, mask, self._parent, counts, sums)
             words = sums.get().view(np.int64).reshape(-1, 2)
             infinite |= exponents > 1 and bool(words[-1].any())
             for k in np.flatnonzero(words.any(axis=1)).tolist():
@@ -438,13 +438,13 @@ class GpuProof:
         if ids.size:
             where = rows, cols, sides, cells, per_length, mask, self._best
             self._launch("describe", np.int64(ids.size), listed, *where, keys, us, vs, tree)
-        found = keys.get()
+        weights = keys.get()
         if self.checker.weight.subtracts_floats:
             # Kernels map all floats to unsigned numbers, also those that are not negative.
-            found ^= np.uint64(1) << np.uint64(8 * self._dtype.itemsize - 1)
-        found = found.astype(self.checker.weight.key_dtype)
+            weights ^= np.uint64(1) << np.uint64(8 * self._dtype.itemsize - 1)
+        weights = weights.astype(self.checker.weight.key_dtype)
         ends = us.get().astype(np.int64), vs.get().astype(np.int64)
-        return ids.astype(np.int64), found, *ends, tree.get().astype(bool)
+        return ids.astype(np.int64), weights, *ends, tree.get().astype(bool)
 
     def _zeros(self, count: int) -> Any:
         return self.cupy.zeros(count, np.uint64)

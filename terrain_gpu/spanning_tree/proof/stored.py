@@ -10,12 +10,12 @@ from ..weights import WEIGHTS
 from .forest import verify_forest
 
 
-def verify_stored_forest(store: TileStore, layer: Layer, **how: Any) -> dict[str, Any]:
+def verify_stored_forest(store: TileStore, layer: Layer, **options: Any) -> dict[str, Any]:
     """Check that a layer is the spanning forest that it says.
 
     Parameters
     ----------
-    how
+    options
         Limits and GPUs, as for `verify_forest`.
 
     Raises
@@ -57,12 +57,12 @@ def verify_stored_forest(store: TileStore, layer: Layer, **how: Any) -> dict[str
             f"{layer.path}: computed from other cells than {cells.path} holds now; compute it "
             "again with --overwrite"
         )
-    found = verify_forest(
+    totals = verify_forest(
         cells,
         layer,
         weight=settings["weight"],
         connectivity=settings["connectivity"],
         expected=result,
-        **how,
+        **options,
     )
-    return {**found, "total_weight": result["total_weight"]}
+    return {**totals, "total_weight": result["total_weight"]}

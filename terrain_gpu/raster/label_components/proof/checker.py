@@ -84,7 +84,7 @@ def _check(
 ) -> tuple[Any, ...]:
     """Check which cells of a block have labels; return what `_Count.add` takes."""
     labels = of.layer
-    found, (r0, r1, c0, c1) = data[0], labels.blocks.window(*at)
+    stored, (r0, r1, c0, c1) = data[0], labels.blocks.window(*at)
     step = max(_STRIP // (c1 - c0), 1)
     for row in range(0, r1 - r0, step):
         part = slice(row, row + step)
@@ -94,14 +94,14 @@ def _check(
                 for name, cells in zip(condition.layers, data[1:], strict=True)
             }
         )
-        faults = np.argwhere(np.where(holds, found[part] <= 0, found[part] != 0))
+        faults = np.argwhere(np.where(holds, stored[part] <= 0, stored[part] != 0))
         if not len(faults):
             continue
         down, right = faults[0].tolist()
-        value = found[row + down, right]
-        what = f"label {value} where the condition {'holds' if holds[down, right] else 'fails'}"
-        wrong(labels, what, "condition", r0 + row + down, c0 + right)
-    return of.look(at, found)
+        value = stored[row + down, right]
+        problem = f"label {value} where the condition {'holds' if holds[down, right] else 'fails'}"
+        wrong(labels, problem, "condition", r0 + row + down, c0 + right)
+    return of.look(at, stored)
 
 
 def plan_labels(
@@ -146,8 +146,8 @@ class _BlockLabels(NamedTuple):
         cells, joined, fault = join_cells(labels, self.diagonal, parent)
         if fault >= 0:
             row, col = divmod(fault, cols)
-            what = f"label {labels[row, col]} beside a cell of another label"
-            wrong(self.layer, what, "neighbours", r0 + row, c0 + col)
+            problem = f"label {labels[row, col]} beside a cell of another label"
+            wrong(self.layer, problem, "neighbours", r0 + row, c0 + col)
         along, down = np.arange(cols), np.arange(rows) * cols
         sides = [along, along + (rows - 1) * cols, down, down + cols - 1]
         for side in sides:
@@ -180,9 +180,9 @@ class _Count:
         self._starts = np.zeros((rows, across), np.int64)
         self._cells = self._joined = 0
 
-    def add(self, at: Block, found: tuple[Any, ...]) -> None:
+    def add(self, at: Block, summary: tuple[Any, ...]) -> None:
         """Add a block."""
-        cells, joined, sides, labels, tops, starts = found
+        cells, joined, sides, labels, tops, starts = summary
         i, j = at
         r0, r1, c0, c1 = self._blocks.window(*at)
         base, self._pieces = self._pieces, self._pieces + len(labels)
@@ -209,8 +209,8 @@ class _Count:
                 if fault >= 0:
                     line = (k + 1) * block - 1
                     row, col = (line, fault) if by_rows else (fault, line)
-                    what = f"label {labels[last[k][fault]]} beside a cell of another label"
-                    wrong(self._layer, what, "neighbours", row, col)
+                    problem = f"label {labels[last[k][fault]]} beside a cell of another label"
+                    wrong(self._layer, problem, "neighbours", row, col)
                 self._joined += joined
         count, row, column = check_order(self._tops, self._starts)
         if row >= 0:
