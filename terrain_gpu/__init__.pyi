@@ -134,14 +134,14 @@ def accumulate(
     """Count the cells, or sum the areas, that drain through each cell along the spanning forest.
 
     The forest (compute-mst; of weight flow, if it has to be computed) is rooted at the outlets. By
-    default, these are the cells on the raster's edge or beside nodata that have no lower neighbour
+    default, these are the cells on the raster's edge or next to nodata that have no lower neighbour
     or over which a depression spills; with weight max, whose edges have no slopes, all cells there.
     Every cell drains along the forest to one outlet. A tree with several outlets is cut between any
     two of them at the heaviest edge of the path that joins them, which is the divide, as if water
     rose from all outlets at once. Trees without an outlet drain nowhere.
 
     Each cell of the result is the sum over all cells upstream, itself included; 0 if no outlet is
-    reached, and at cells without a value.
+    reached, and at nodata cells.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def accumulate(
     Raises
     ------
     InputError
-        when an outlet has no value, a result would replace one of its own inputs, or `verify` is
+        when an outlet is nodata, a result would replace one of its own inputs, or `verify` is
         set without `directions`.
     StoreError
         when the weight of the spanning forest is "absdiff", or has no slopes for these outlets; or
@@ -212,8 +212,8 @@ def accumulate(
 
     Examples
     --------
-    >>> found = accumulate("dem.zarr", areas=True)
-    >>> areas = found.layer.read_window(0, 100, 0, 100)
+    >>> result = accumulate("dem.zarr", areas=True)
+    >>> areas = result.layer.read_window(0, 100, 0, 100)
     """
 
 
@@ -282,7 +282,7 @@ def basins(
     ------
     StoreError
         when the store is damaged, lacks a layer or already has one of the results, or the flow
-        directions lead round in a loop.
+        directions form a loop.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -319,7 +319,7 @@ def breach(
     """Breach depressions: cut a channel from each pit along the least-cost path to a lower cell.
 
     A pit is a cell, or a flat, without a lower neighbour and without an outlet. Outlets are the
-    cells at the raster's edge and beside voids that reach it. The path leads from the pit (the
+    cells at the raster's edge and next to voids that reach it. The path leads from the pit (the
     first cell of a flat) to a lower cell or an outlet, and all higher cells on it are lowered to
     the elevation of the pit. It is the one with the least sum of cuts (Lindsay 2016); of several,
     one with the fewest steps. Pits that no channel within the limits reaches remain: fill them
@@ -330,11 +330,11 @@ def breach(
     store
         A store or a raster (a path), or a DataArray.
     max_distance
-        How many rows and columns a path may lead away from its pit.
+        Largest distance of a path from its pit, in rows and columns.
     max_depth
         The deepest cut, in the unit of the elevations. Other pits remain.  [default: no limit]
     inner_voids
-        Cells beside inner voids are outlets, too.
+        Cells next to inner voids are also outlets.
     layer
         Layer of elevations.
     into
@@ -635,9 +635,9 @@ def calc(
 ) -> Result:
     """Compute a layer from others, cell by cell.
 
-    An expression has layers, numbers, + - * /, comparisons, and, or, not, abs(a), sqrt(a),
-    min(a, b), max(a, b), where(condition, a, b), nodata(a) and coalesce(a, b), the first with a
-    value. Names with a minus sign are in double quotes. The result is nodata where an input is.
+    An expression has layers, numbers, + - * /, comparisons, and, or, not, abs(a), sqrt(a), min(a,
+    b), max(a, b), where(condition, a, b), nodata(a) and coalesce(a, b), the first that is not
+    nodata. Names with a minus sign are in double quotes. The result is nodata where an input is.
 
     Parameters
     ----------
@@ -697,7 +697,8 @@ def calc(
     Notes
     -----
     Integers are computed in 64 bits and never wrap around, real numbers in float64 by operations
-    that IEEE 754 defines, so that the bits are the same on all machines. Unknown truth as in SQL.
+    that IEEE 754 defines, so that the bits are the same on all machines. Unknown truth values are
+    treated as in SQL.
 
     Examples
     --------
@@ -1156,9 +1157,9 @@ def depressions(
 ) -> Result:
     """Find depressions: how deep they are, what they hold, and into which others they spill.
 
-    Water that fills a depression rises to its spill: the lowest height over which it leaves for a
-    deeper depression or an outlet. A depression is what lies below that height around a pit, and
-    holds all shallower ones that spill into it. Outlets are those of the flow directions.
+    Water that fills a depression rises to its spill: the lowest elevation over which it leaves for
+    a deeper depression or an outlet. A depression is what lies below that elevation around a pit,
+    and holds all shallower ones that spill into it. Outlets are those of the flow directions.
 
     The layer has the number of the smallest depression that each cell lies in; the table has all of
     them.
@@ -1174,16 +1175,17 @@ def depressions(
         Layer to write the numbers to: 1, 2, ... in row-major order of the pits, and 0, the nodata
         value, outside depressions. uint32, int64 for rasters of 2^32 or more cells.
     conditioned
-        Also write a layer of heights in which the depressions that are left out are filled.
+        Also write a layer of elevations in which the depressions left out are filled.
     table
         Also write a table of the depressions, with pits, spills, parents, areas and volumes: .csv,
         .parquet, .geojson, .gpkg or .fgb.
     min_depth
-        Leave out depressions of less depth, in units of the heights.
+        Leave out depressions shallower than this, in units of the elevations.
     min_area
-        Leave out depressions of less area, in square map units (square metres in a geographic CRS).
+        Leave out depressions with a smaller area, in square map units (square metres in a
+        geographic CRS).
     min_volume
-        Leave out depressions of less volume, in units of area times those of the heights.
+        Leave out depressions with a smaller volume, in units of area times those of the elevations.
     memory_limit
         Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
         RAM when None.
@@ -1214,8 +1216,8 @@ def depressions(
     InputError
         when a name cannot be used, a limit is negative, or integers differ by more than 2**53.
     StoreError
-        when the directions are not those of `flow_direction`, or the heights or the spanning forest
-        have changed since.
+        when the directions are not those of `flow_direction`, or the elevations or the spanning
+        forest have changed since.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -1227,18 +1229,18 @@ def depressions(
 
     Notes
     -----
-    The branches of the merge tree of the heights, paired by the elder rule (H. Edelsbrunner,
+    The branches of the merge tree of the elevations, paired by the elder rule (H. Edelsbrunner,
     D. Letscher, A. Zomorodian 2002, Topological persistence and simplification). The depth of a
     depression is the persistence of its pit. R. Barnes, K. L. Callaghan, A. D. Wickert (2020,
     Earth Surface Dynamics 8) have two entries where two depressions meet, and one more for both;
-    here the deeper one goes on.
+    here the deeper one continues.
 
     Each depression of `min_depth` takes about 220 bytes of memory. The proof covers the layers and
     the totals; not the table, which is written from the same totals.
 
     Examples
     --------
-    >>> found = depressions("dem.zarr", min_depth=1, table="depressions.csv")
+    >>> result = depressions("dem.zarr", min_depth=1, table="depressions.csv")
     """
 
 
@@ -1267,7 +1269,7 @@ def extract_network(
     Every line connects two nodes. A node is a cell where three or more edges meet, an end, or a
     kept point. A line that uses both diagonals of a square of four cells is cut before the second
     one, so that no line crosses itself; its parts follow one another. The attributes of a line are
-    start and end (row x columns + column of these cells, the lesser one first), weight (the sum of
+    start and end (row x columns + column of these cells, the smaller one first), weight (the sum of
     its edge weights), pass_height (the value of its highest cell), length (in map units, or in
     metres for a geographic CRS) and cells (their number).
 
@@ -1324,8 +1326,8 @@ def extract_network(
 
     Examples
     --------
-    >>> found = extract_network("dem.zarr", "lines.gpkg", min_length=5000)
-    >>> found.lines, found.length
+    >>> network = extract_network("dem.zarr", "lines.gpkg", min_length=5000)
+    >>> network.lines, network.length
     """
 
 
@@ -1373,13 +1375,12 @@ def fill(
         Keep depressions whose area below the spill is larger than this: an area such as 5km2, 300ha
         or 90000m2, or a number of cells.
     outlets
-        Where the flow directions that are computed lead to, in the forms that `flow_direction`
-        accepts; if there are directions, they must lead to these. None: to those of the directions
-        that are there.
+        Outlets of the flow directions that are computed, in the forms that `flow_direction`
+        accepts; existing directions must have these outlets. None: those of existing directions.
     add_outlets
         Cells that are outlets in addition to those of a name, in the same forms.
     directions
-        Layer of flow directions that flow_direction made.
+        Layer of flow directions made by flow_direction.
     into
         Layer to write the filled elevations to. Cells that reach no outlet keep theirs.
     memory_limit
@@ -1589,19 +1590,19 @@ def flow_accumulation(
         lacks are computed first.
     directions
         Layer of D8 flow directions, uint8: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at
-        outlets, 255 (or the layer's nodata) at cells that do not drain. For other methods than d8,
-        as flow-direction made it.
+        outlets, 255 (or the layer's nodata) at cells that do not drain. Methods other than d8 need
+        directions made by flow-direction.
     method
         How a cell divides its flow among its neighbours.
     exponent
         Exponent of the slope when flow is divided.  [default: 1.1 for mfd, 1 for quinn]
     filled
-        Layer of filled elevations for other methods than d8, for the same outlets.
+        Layer of filled elevations, with the same outlets, for methods other than d8.
     areas
         Sum areas instead of cells, in square map units (square metres in a geographic CRS); or
         weights times areas.
     exclude_self
-        Leave out the cell itself: 0 at cells into which nothing drains. Not for extremes and below.
+        Exclude the cell itself: 0 at cells into which nothing drains. Not for extremes and below.
     weights
         Layer of values to sum instead of cells, such as rain or runoff; they may be negative.
         Nodata cells count nothing.
@@ -1650,7 +1651,7 @@ def flow_accumulation(
         means of weights: float64, nodata NaN. Extremes: the type and nodata value of the weights;
         cells that do not drain keep their values. Edge cells: int32 (int64 for rasters of 2^31
         cells or more), nodata is -1. With weights, `found` has "without_weight", the number of
-        cells that drain and have none.
+        cells that drain but have none.
 
     Raises
     ------
@@ -1658,7 +1659,7 @@ def flow_accumulation(
         when a name cannot be used, options exclude each other, or a weight is infinite.
     StoreError
         when the store is damaged, lacks a layer or already has one of the results, or the flow
-        directions lead round in a loop.
+        directions form a loop.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -1672,8 +1673,9 @@ def flow_accumulation(
     -----
     Sums are sums of integers, so they do not depend on the blocks; see `area_units`. Weights are
     rounded to a power of two, 2^-62 to 2^-60 of the largest size of a weight times the number N of
-    cells of the raster. So a sum of n weights errs by at most n N 2^-61 of the largest, besides the
-    rounding to float64. Integers of which N times the largest is below 2^62 are summed exactly.
+    cells of the raster. So a sum of n weights errs by at most n N 2^-61 of the largest, in addition
+    to the rounding to float64. Integers of which N times the largest is below 2^62 are summed
+    exactly.
 
     Where cells divide what drains through them, sums are float64. Units are a power of two, 2^-50
     to 2^-49 of the largest sum possible, and a cell rounds what each neighbour receives to whole
@@ -1720,7 +1722,7 @@ def flow_direction(
 
     Every cell drains to its steepest lower neighbour. Flats drain along the spanning tree,
     depressions are carved at their lowest passes: all flow paths end at outlets. By default, these
-    are cells on the raster's edge, or beside voids that reach it, that have no lower neighbour or
+    are cells on the raster's edge, or next to voids that reach it, that have no lower neighbour or
     over which a depression spills. Codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at
     outlets, 255 (nodata) where none is reached.
 
@@ -1736,12 +1738,12 @@ def flow_direction(
         A store or a raster (a path), or a DataArray. Layers that the function needs and the store
         lacks are computed first.
     outlets
-        "low_edge": of the cells at the raster's edge and beside voids (cells without a value,
-        joined over eight neighbours) that reach it, those without a lower neighbour, and those over
-        which a depression spills; the others drain to their steepest lower neighbour. "low_border":
-        also of the cells beside inner voids. "edge" and "border": all of these cells, also where
-        the ground falls inwards. Or cells, in the forms that `shortest_paths` accepts as sources.
-        With gradients, those for which the elevations were filled. None: "low_edge".
+        "low_edge": of the cells at the raster's edge and next to voids (nodata cells, joined over
+        eight neighbours) that reach it, those without a lower neighbour, and those over which a
+        depression spills; the others drain to their steepest lower neighbour. "low_border": also of
+        the cells next to inner voids. "edge" and "border": all of these cells, also where the
+        ground falls inwards. Or cells, in the forms that `shortest_paths` accepts as sources. With
+        gradients, those for which the elevations were filled. None: "low_edge".
     add_outlets
         Cells that are outlets in addition to those of a name, in the same forms.
     depressions
@@ -1752,7 +1754,8 @@ def flow_direction(
         How flats drain: along the spanning tree, or by gradients of filled elevations.  [default:
         gradient with `depressions` fill, else tree]
     max_distance
-        With breach: how many rows and columns a channel may lead away.  [default: 50]
+        With breach: the largest distance of a channel from its pit, in rows and columns.  [default:
+        50]
     max_depth
         With breach: the deepest cut.  [default: no limit]
     burn
@@ -1760,8 +1763,9 @@ def flow_direction(
     burn_depth
         By how much `burn` lowers them.
     layer
-        Layer of elevations. The spanning tree must be of these, or of what is burned and breached
-        from them.  [default: elevation; without such a layer, what the tree is of]
+        Layer of elevations. The spanning tree must have been computed from these, or from what is
+        burned and breached from them.  [default: elevation, or else the layer that the tree was
+        computed from]
     filled
         Layer of filled elevations for gradients, for the same outlets.
     into
@@ -1795,7 +1799,7 @@ def flow_direction(
     Returns
     -------
     Result
-        Its `layers` are named `into`: uint8. `found` has the numbers of "cells" with a value and of
+        Its `layers` are named `into`: uint8. `found` has the numbers of valid "cells" and of
         "outlets". The report's `valid_cells` drain.
 
     Raises
@@ -1857,12 +1861,13 @@ def hand(
 ) -> Result:
     """Compute the height above the nearest drainage (HAND): above the stream a cell drains to.
 
-    That is the height of a cell less that of the first stream cell on its flow path. Streams are
-    the cells whose flow accumulation reaches `threshold`, the cells of another layer (`streams`),
-    or only the outlets (`to_outlets`). Cells whose flow path reaches no stream are nodata (-9999).
+    That is the elevation of a cell minus that of the first stream cell on its flow path. Streams
+    are the cells whose flow accumulation reaches `threshold`, the cells of another layer
+    (`streams`), or only the outlets (`to_outlets`). Cells whose flow path reaches no stream are
+    nodata (-9999).
 
     With `method` dinf, flow divides between two neighbours (D-infinity), and heights and distances
-    are averages over all flow paths. Heights are filled first; flats follow the directions.
+    are averages over all flow paths. Elevations are filled first; flats follow the directions.
 
     Parameters
     ----------
@@ -1882,17 +1887,17 @@ def hand(
     directions
         Layer of D8 flow directions.
     layer
-        Layer of heights.
+        Layer of elevations.
     into
-        Layer to write the heights above streams to: float32; float64 with dinf, and for heights of
-        float64 or of integers of 32 or more bits.
+        Layer to write the heights above streams to: float32; float64 with dinf, and for elevations
+        of float64 or of integers of 32 or more bits.
     distance
         Also write this layer: the length of the flow path to the stream, float64, in map units
         (metres in a geographic CRS).
     method
         d8: along the flow directions. dinf: averages over D-infinity flow paths.
     filled
-        Layer of filled heights for dinf, for the outlets of the directions.
+        Layer of filled elevations for dinf, with the outlets of the directions.
     memory_limit
         Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
         RAM when None.
@@ -1936,19 +1941,19 @@ def hand(
     Notes
     -----
     A. D. Nobre and others (2011), Journal of Hydrology 404. Lengths are summed as integers of a
-    unit of about 2^-61 of the longest possible way, so they do not depend on the blocks.
+    unit of about 2^-61 of the longest possible path, so they do not depend on the blocks.
 
     With "dinf", a stream has 0, and any other cell the average, over the cells that it drains to,
-    of their values and the step there: the difference of heights, or the length. That is the
+    of their values and the step there: the difference of elevations, or the length. That is the
     vertical drop and the horizontal distance of TauDEM's D-Infinity Distance Down (average), with
-    its rule for edges: no value where any part of the flow meets no stream, or a cell without a
-    height. A cell that drains to one other, in flats and under water, follows the directions. See
+    its rule for edges: nodata where any part of the flow meets no stream, or a nodata cell. A cell
+    that drains to one other, in flats and under water, follows the directions. See
     `flow_accumulation` for how cells divide.
 
     Examples
     --------
-    >>> found = hand("dem.zarr", threshold=1000, distance="distance_to_stream")
-    >>> heights = found.layers["hand"].read_window(0, 100, 0, 100)
+    >>> result = hand("dem.zarr", threshold=1000, distance="distance_to_stream")
+    >>> heights = result.layers["hand"].read_window(0, 100, 0, 100)
     """
 
 
@@ -2071,7 +2076,7 @@ def minimum_spanning_tree(
         A store or a raster (a path), a DataArray, or a 2-D array (or nested lists).
     weight
         Weight of an edge. max: the higher of its two cells, so that paths in the tree cross the
-        lowest passes. absdiff: their absolute difference. flow: as max, but of edges with one
+        lowest passes. absdiff: their absolute difference. flow: as max, but among edges of equal
         weight the steeper comes first, so that the tree of a cell follows its steepest descent;
         over cells of 64 bits by the method contract, on the CPU.
     connectivity
@@ -2471,8 +2476,7 @@ def streams(
         when the threshold is not positive, cannot be converted to the unit of the sums, or leaves
         no stream; when the file of lines cannot be written there, or `edge_cells` lacks one.
     StoreError
-        when sums, or counts of edge cells, belong to other directions, or these lead round in a
-        loop.
+        when sums, or counts of edge cells, belong to other directions, or these form a loop.
     PlanError
         when the memory limit is too small.
     StoreError
@@ -2490,7 +2494,7 @@ def streams(
       flows in, if several links have it, else that;
     - shreve (Shreve 1966): the number of heads upstream;
     - horton (Horton 1945): as strahler, but a stream keeps its order up to its head. At a junction
-      it goes on along the link of the greatest Strahler order; of several, the main one;
+    it continues along the link of the greatest Strahler order; of several, the main one;
     - hack (Hack 1957, Gravelius): 1 along main links from an outlet up to a head; one more than the
       link that it flows into on others;
     - topological: the number of links down to the outlet, itself included;
@@ -2504,7 +2508,7 @@ def streams(
     cell, an outlet at which links end, has none. Its attributes are
 
     - id: its number; downstream: the link that it flows into, 0 at outlets; outlet: the last link
-      on the way down;
+    downstream;
     - start, end: ids (row * columns + column) of the cells at which its line begins and ends;
       cells: the number of its own cells, without the next junction;
     - length: of the line, in map units, or in metres for a geographic CRS; sinuosity: length by the
@@ -2523,8 +2527,8 @@ def streams(
 
     Examples
     --------
-    >>> found = streams("dem.zarr", "5km2")
-    >>> orders = found.layer.read_window(0, 100, 0, 100)
+    >>> result = streams("dem.zarr", "5km2")
+    >>> orders = result.layer.read_window(0, 100, 0, 100)
     """
 
 
@@ -2571,7 +2575,7 @@ def terrain_indices(
     accumulation
         Layer of flow accumulation: areas, or cells where all have the same area.
     min_slope
-        Slope that the wetness index takes for flatter cells.
+        Slope that the wetness index assumes for flatter cells.
     memory_limit
         Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
         RAM when None.
@@ -2706,8 +2710,8 @@ def watershed(
         when a name cannot be used, there is not exactly one of `pour_points` and `links`, or a pour
         point lies outside the raster, does not drain, or has nothing to snap to.
     StoreError
-        when the store is damaged or lacks a layer, when directions lead round in a loop without a
-        pour point, or when the layer exists already.
+        when the store is damaged or lacks a layer, when directions form a loop without a pour
+        point, or when the layer exists already.
     PlanError
         when the memory limit is too small.
     StoreError

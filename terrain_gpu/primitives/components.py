@@ -52,18 +52,18 @@ def connected_components(
             and K. Suzuki 2008); the GPU joins cells to the one or two neighbours that imply the
             others.
         ``sv``
-            Y. Shiloach and U. Vishkin 1982, in O(log n) rounds of the kernels SV0 to SV5 of
-            F. Dehne and K. Yogaratnam 2010: SV0 start, SV1 shortcut and mark, SV2 hook on lesser
+            Y. Shiloach and U. Vishkin 1982, in O(log n) rounds of the kernels SV0 to SV5 of F.
+            Dehne and K. Yogaratnam 2010: SV0 start, SV1 shortcut and mark, SV2 hook on smaller
             trees, SV3 hook stagnant trees, SV4 shortcut, SV5 look for changes.
         ``sv-updt``
             ``sv`` with step 3 of ``cc-updt`` at the end of each round (G. Cong and P. Muzio 2014).
         ``soman``
             Shiloach and Vishkin with alternating hooking (J. Soman, K. Kothapalli and P. J.
-            Narayanan 2010): all roots are hooked onto greater labels in one round and onto lesser
+            Narayanan 2010): all roots are hooked onto greater labels in one round and onto smaller
             ones in the next, then shortcut to stars. Edges inside a tree are dropped.
         ``cc``
-            Graft and shortcut (D. Bader and G. Cong 2005), in rounds over all edges: 1. graft
-            roots onto lesser ones, 2. shortcut to stars.
+            Graft and shortcut (D. Bader and G. Cong 2005), in rounds over all edges: 1. graft roots
+            onto smaller ones, 2. shortcut to stars.
         ``cc-updt``
             ``cc`` with a third step: 3. replace the ends of edges by their roots, and drop edges
             inside a tree (G. Cong and P. Muzio 2014).

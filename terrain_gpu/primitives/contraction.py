@@ -74,8 +74,8 @@ def contract_tree(
     weights
         Weight of the edge from each vertex to its parent, (n,) integers; 1 when None.
     reduce
-        "sum" or "max": what becomes of the weights of a path. With distinct weights, "max" tells
-        which edge of the path is the greatest, as needed for spanning trees.
+        "sum" or "max": what becomes of the weights of a path. With distinct weights, "max"
+        identifies the greatest edge of the path, as needed for spanning trees.
     method
         Of `list_ranking`.
     backend, device

@@ -44,8 +44,8 @@ class MinimumSpanningTree(Tool):
     weight: TreeWeight = option(
         default="max",
         help="Weight of an edge. max: the higher of its two cells, so that paths in the tree cross "
-        "the lowest passes. absdiff: their absolute difference. flow: as max, but of edges with "
-        "one weight the steeper comes first, so that the tree of a cell follows its steepest "
+        "the lowest passes. absdiff: their absolute difference. flow: as max, but among edges "
+        "of equal weight the steeper comes first, so that the tree of a cell follows its steepest "
         "descent; over cells of 64 bits by the method contract, on the CPU.",
     )
     connectivity: Connectivity = option(

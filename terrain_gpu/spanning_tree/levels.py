@@ -37,7 +37,7 @@ class Solved:
     region
         Its border and candidates.
     edges, vertices
-        Final edges and cells with a value.
+        Final edges and valid cells.
     sums
         Accumulated weights of the final edges.
     """
@@ -115,7 +115,7 @@ class Solver:
         )
 
     def _refuse_largest(self, window: Window, data: np.ndarray, valid: np.ndarray) -> None:
-        """Refuse the largest 64-bit integer: its key would mean "no edge"."""
+        """Reject the largest 64-bit integer: its key would mean "no edge"."""
         dtype = self.weight.dtype
         if dtype.kind == "f" or dtype.itemsize < 8:
             return
@@ -124,7 +124,7 @@ class Solver:
             row, col = np.unravel_index(np.argmax(wrong), wrong.shape)
             raise CellError(
                 f"row {window[0] + row}, column {window[2] + col}: {np.iinfo(dtype).max}, the "
-                f"largest {dtype.name}, cannot be a height; declare it as nodata "
+                f"largest {dtype.name}, cannot be an elevation; declare it as nodata "
                 f"(convert-dataset --nodata={np.iinfo(dtype).max})"
             )
 

@@ -89,7 +89,7 @@ class SpanningTree(Layered):
     def of(
         cls, report: Report, layer: Layer | None, forward: np.ndarray | None = None
     ) -> SpanningTree:
-        """Return the forest that a report tells of."""
+        """Return the forest that a report describes."""
         totals = report.result
         report.valid_cells = totals["vertices"]
         total = totals["total_weight"]
@@ -136,7 +136,7 @@ class SpanningForest(Operation):
             return cls("", *problem)
         if tool.layer == LAYER:
             raise InputError(
-                f"{store.path}: {LAYER!r} is the result layer; name a layer of heights"
+                f"{store.path}: {LAYER!r} is the result layer; name a layer of elevations"
             )
         forest = cls(str(store.path), *problem)
         if forest.grid.cells > MOST_CELLS:
@@ -172,7 +172,7 @@ class SpanningForest(Operation):
 
     @property
     def source(self) -> Any:
-        """The layer of heights, or an array wrapped as one."""
+        """The layer of elevations, or an array wrapped as one."""
         return self.layers[0]
 
     @cached_property

@@ -1305,7 +1305,7 @@ TREES = [
         "tree of a tree",
         solved,
         f"{MST} --layer mst --overwrite",
-        ("s.zarr: 'mst' is the result layer; name a layer of heights",),
+        ("s.zarr: 'mst' is the result layer; name a layer of elevations",),
     ),
     Case(
         "layer of spaces",
@@ -1542,7 +1542,7 @@ LEFT = [
         "links and pour points",
         nothing,
         "watershed s.zarr --pour-point-rowcol 3,3 --links w1",
-        ("--links is in place of --pour-point-rowcol: leave out one of them",),
+        ("--links replaces --pour-point-rowcol: leave out one of them",),
     ),
     Case(
         "two kinds of streams",

@@ -246,7 +246,7 @@ def test_a_tree_of_other_heights_is_not_taken_for_that_of_the_elevation(
 ):
     vector(Path("r.geojson"), ("LineString", [[500011, 5499990], [501400, 5497500]]))
     assert call(f"flow-direction s.zarr {conditioning} --into own") == 0
-    over = f"over the heights of layer {name}"
+    over = f"from the elevations of layer {name}"
     assert over in capsys.readouterr().out
     before = TileStore.open(store).layers
     refused = f"mst: the tree of the elevations of layer {name}, not of elevation; flow-direction"
@@ -274,7 +274,7 @@ def test_a_tree_of_other_heights_is_not_taken_for_that_of_the_elevation(
     assert same(layer("same"), layer("own"))
     assert call("flow-direction s.zarr --overwrite") == 0
     assert same(layer("flow_direction"), right_codes(terrain(), -1, grid()))
-    assert "over the heights" not in capsys.readouterr().out.splitlines()[-1]
+    assert "from the elevations" not in capsys.readouterr().out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("way", ["", "--depressions breach"])
@@ -291,16 +291,16 @@ def test_heights_of_another_name_follow_the_only_tree(tmp_path, monkeypatch, no_
     make_store(Path("s.zarr"), terrain().astype(np.float32), -1, 64, name="dem")
     for words in ("flow-direction s.zarr", "fill s.zarr", "flow-direction s.zarr --overwrite"):
         assert call(words) == 2
-        assert "no layer 'elevation'; it has: dem; name the heights (flow-direction --layer" in (
+        assert "no layer 'elevation'; it has: dem; name the elevations (flow-direction --layer" in (
             capsys.readouterr().err
         )
     assert call("compute-mst s.zarr --layer dem --weight flow -q") == 0
     assert call("fill s.zarr --epsilon") == 0
-    assert "over the heights of layer dem" in capsys.readouterr().out
+    assert "from the elevations of layer dem" in capsys.readouterr().out
     expected = right_codes(terrain().astype(np.float32), -1, grid())
     for words in ("flow-direction s.zarr --into own", "flow-direction s.zarr --overwrite"):
         assert call(words) == 0
-        assert "over the heights of layer dem" in capsys.readouterr().out
+        assert "from the elevations of layer dem" in capsys.readouterr().out
     assert same(layer("own"), expected)
     assert same(layer("flow_direction"), expected)
     assert call("flow-direction s.zarr --layer elevation --into other") == 2
@@ -330,7 +330,9 @@ def test_heights_of_results_that_say_little(store, settings, name):
 def test_backlinks_are_not_taken_for_heights(store, capsys):
     assert call("compute-sssp s.zarr --source-rowcol 5,5 --cost absdiff --backlink b.tif -q") == 0
     assert call("flow-direction s.zarr --layer backlink") == 2
-    assert "backlink: holds backlinks, not heights; name the heights" in capsys.readouterr().err
+    assert (
+        "backlink: holds backlinks, not elevations; name the elevations" in capsys.readouterr().err
+    )
 
 
 # -- burned ----------------------------------------------------------------------------------------

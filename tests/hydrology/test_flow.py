@@ -606,8 +606,11 @@ def test_directions_are_not_taken_for_heights(tmp_path, monkeypatch, capsys, wor
     monkeypatch.chdir(tmp_path)
     raster_of(np.full((30, 40), 1, np.uint8), tag="grass")
     assert call(f"{words} -o y.tif") == 2
-    assert "x.tif: holds flow directions, not heights; make a layer of" in capsys.readouterr().err
-    with pytest.raises(StoreError, match="holds flow directions, not heights"):
+    assert (
+        "x.tif: holds flow directions, not elevations; convert them to a layer"
+        in capsys.readouterr().err
+    )
+    with pytest.raises(StoreError, match="holds flow directions, not elevations"):
         flow_accumulation("x.tif")
     assert not Path("y.tif").exists()
 

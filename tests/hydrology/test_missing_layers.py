@@ -190,7 +190,7 @@ def test_the_network_computes_the_tree(tmp_path, no_fsync):
         ),
         ("watershed snapped", {"snap_area": {5: "1km2"}}, InputError, "has none for 1 of 1"),
         ("watershed snapped", {"snap": None}, InputError, "needs snap"),
-        ("watershed snapped", {"links": "wide"}, InputError, "is in place of pour_points"),
+        ("watershed snapped", {"links": "wide"}, InputError, "replaces pour_points"),
         ("watershed", {"pour_points": None, "links": "real"}, StoreError, "holds float64, but"),
         ("hand", {"layer": "wide"}, InputError, r"differ by more than 2\*\*53"),
     ],

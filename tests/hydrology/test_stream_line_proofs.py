@@ -296,7 +296,7 @@ ROWS = "UPDATE {} SET {} WHERE rowid = {}"
         (ROWS.format("junctions", "upstream = 7", 9), "junction 9: upstream is 7"),
         (ROWS.format("junctions", "downstream = 0", 9), "junction 9: downstream is 0 where 9"),
         (ROWS.format("junctions", "elevation = 0.5", 9), "junction 9: elevation is 0.5"),
-        (ROWS.format("junctions", "id = 8", 9), "junction 9: id is 8 where 9 is right"),
+        (ROWS.format("junctions", "id = 8", 9), "junction 9: id is 8 but should be 9"),
         (
             ROWS.format("junctions", "geom = (SELECT geom FROM junctions WHERE rowid = 8)", 9),
             "junction 9: is not at the centre of its cell",

@@ -202,7 +202,7 @@ def test_the_proof_refuses_a_link_of_another_horton_order(
         layers = [TileStore.open(store).layer(n) for n in ("flow_direction", "flow_accumulation")]
         streams = TileStore.open(store).layer("h")
         row, col = links[k][0][0]
-        wrong = f"row {row}, column {col}: order {values[k]} where {right} is right"
+        wrong = f"row {row}, column {col}: order {values[k]} should be {right}"
         with pytest.raises(VerificationError, match=wrong), spilling(spilled):
             verify_orders(*layers, streams, (threshold, "horton"), {}, Limits(), folder)
 
@@ -855,7 +855,7 @@ def test_edge_cells_along_other_directions(tmp_path):
     store = make_flow(tmp_path / "s.zarr", codes, sums)
     write(store, "elevation", np.array([[4.0, 3, 2, 1]]), None, 64, GridSpec(1, 4))
     how = {"lines": tmp_path / "l.geojson", "edge_cells": True, "overwrite": True}
-    with pytest.raises(InputError, match="give lines, too"):
+    with pytest.raises(InputError, match="also give lines"):
         streams(store, 1, **{**how, "lines": None})
     assert "upstream_edge_cells" not in TileStore.open(store).layers
     found = streams(store, 1, **how)
@@ -874,7 +874,7 @@ def test_edge_cells_along_other_directions(tmp_path):
 def test_the_command(store, tmp_path, capfd):
     words = f"streams {store} --threshold 20 --edge-cells -q"
     assert options._guarded(lambda: group.main(words.split(), standalone_mode=False)) == 2
-    assert "give --lines, too" in capfd.readouterr().err
+    assert "also give --lines" in capfd.readouterr().err
     words = f"streams {store} --threshold 20 --verify --lines {tmp_path}/l.geojson --edge-cells "
     words += f"-o {tmp_path}/s.tif --json {tmp_path}/j"
     code = options._guarded(lambda: group.main(words.split(), standalone_mode=False))

@@ -279,7 +279,7 @@ def test_points_are_snapped_to_an_expected_area(dem, capsys):
     assert call(f"{words} 0km2 --snap 300") == 2
     assert "--snap-area '0km2': must be positive and finite" in capsys.readouterr().err
     assert call(f"{words} 5km2") == 2
-    assert "--snap-area needs --snap, the farthest to look" in capsys.readouterr().err
+    assert "--snap-area needs --snap, the search radius" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("unit", ["", "km2"])
@@ -468,7 +468,7 @@ def test_commands_that_cannot_be(dem, capsys):
     assert call("convert-dataset dem.tif s.zarr") == 0
     for words, message in (
         ("", "give --pour-point, --pour-point-rowcol or --pour-points, or --links"),
-        ("--pour-point-rowcol 5,5 --links links", "--links is in place of --pour-point-rowcol: l"),
+        ("--pour-point-rowcol 5,5 --links links", "--links replaces --pour-point-rowcol: l"),
         ("--links links --snap 5", "--pour-point-rowcol or --pour-points; leave it out for --l"),
         ("--pour-point 1,1", "--pour-point: outside the raster"),
         ("--pour-points p.gpkg", "p.gpkg"),

@@ -17,14 +17,14 @@ class TreeAccumulation(Tool):
     """Count the cells, or sum the areas, that drain through each cell along the spanning forest.
 
     The forest (compute-mst; of weight flow, if it has to be computed) is rooted at the outlets. By
-    default, these are the cells on the raster's edge or beside nodata that have no lower neighbour
+    default, these are the cells on the raster's edge or next to nodata that have no lower neighbour
     or over which a depression spills; with weight max, whose edges have no slopes, all cells there.
     Every cell drains along the forest to one outlet. A tree with several outlets is cut between any
     two of them at the heaviest edge of the path that joins them, which is the divide, as if water
     rose from all outlets at once. Trees without an outlet drain nowhere.
 
     Each cell of the result is the sum over all cells upstream, itself included; 0 if no outlet is
-    reached, and at cells without a value.
+    reached, and at nodata cells.
 
     Returns
     -------
@@ -35,7 +35,7 @@ class TreeAccumulation(Tool):
     Raises
     ------
     InputError
-        when an outlet has no value, a result would replace one of its own inputs, or `verify` is
+        when an outlet is nodata, a result would replace one of its own inputs, or `verify` is
         set without {directions}.
     StoreError
         when the weight of the spanning forest is "absdiff", or has no slopes for these outlets; or
@@ -50,8 +50,8 @@ class TreeAccumulation(Tool):
 
     Examples
     --------
-    >>> found = accumulate("dem.zarr", areas=True)
-    >>> areas = found.layer.read_window(0, 100, 0, 100)
+    >>> result = accumulate("dem.zarr", areas=True)
+    >>> areas = result.layer.read_window(0, 100, 0, 100)
     """
 
     outlets: PlacesLike | str | None = outlets(

@@ -29,7 +29,7 @@ class Basins(Tool):
     ------
     StoreError
         when the store is damaged, lacks a layer or already has one of the results, or the flow
-        directions lead round in a loop.
+        directions form a loop.
 
     Examples
     --------

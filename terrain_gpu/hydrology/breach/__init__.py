@@ -20,7 +20,7 @@ class Breach(Tool):
     """Breach depressions: cut a channel from each pit along the least-cost path to a lower cell.
 
     A pit is a cell, or a flat, without a lower neighbour and without an outlet. Outlets are the
-    cells at the raster's edge and beside voids that reach it. The path leads from the pit (the
+    cells at the raster's edge and next to voids that reach it. The path leads from the pit (the
     first cell of a flat) to a lower cell or an outlet, and all higher cells on it are lowered to
     the elevation of the pit. It is the one with the least sum of cuts (Lindsay 2016); of several,
     one with the fewest steps. Pits that no channel within the limits reaches remain: fill them
@@ -64,7 +64,7 @@ class Breach(Tool):
         default=50,
         metavar="CELLS",
         check=cells_away,
-        help="How many rows and columns a path may lead away from its pit.",
+        help="Largest distance of a path from its pit, in rows and columns.",
     )
     max_depth: float | None = option(
         default=None,
@@ -73,7 +73,7 @@ class Breach(Tool):
         help="The deepest cut, in the unit of the elevations. Other pits remain.  [default: no "
         "limit]",
     )
-    inner_voids: bool = option(default=False, help="Cells beside inner voids are outlets, too.")
+    inner_voids: bool = option(default=False, help="Cells next to inner voids are also outlets.")
     layer: str = reads(default="elevation", help="Layer of elevations.")
     into: str = writes(default=LAYER, help="Layer to write the breached elevations to.")
     lines: PathLike | None = file(

@@ -143,7 +143,7 @@ class PitSearch(ToolOperation):
         return SolvedBlock(known=(pits, outlets, rim))
 
     def _valid(self, at: Block, heights: np.ndarray, ring: int) -> np.ndarray:
-        """Which cells of a block and its rings have a value; none outside of the raster."""
+        """Return the mask of valid cells of a block and its rings; False outside the raster."""
         r0, r1, c0, c1 = self.blocks.window(*at)
         valid = ~is_nodata(heights, self.layers[0].nodata)
         valid[: max(ring - r0, 0)] = valid[:, : max(ring - c0, 0)] = False

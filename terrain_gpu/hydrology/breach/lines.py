@@ -173,7 +173,7 @@ class WayState(BreachState):
         super().add(phase, at, message)
 
     def _refuse_long_rows(self) -> None:
-        """Refuse a limit that has no room for the lines that begin in some row."""
+        """Reject a memory limit that is too small for the lines that begin in a row."""
         down, across = self._lines.blocks.shape
         size = max(
             int(np.sum([self._counts[i, j][1] for j in range(across)], axis=0).max())

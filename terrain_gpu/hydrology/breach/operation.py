@@ -1,6 +1,6 @@
 """Least-cost breaching as an operation: `BreachedHeights`.
 
-After the pits are found (`base`), each block is read with so many rings that it can be computed on
+After the pits are found (`base`), each block is read with enough rings around it to be computed on
 its own.
 """
 

@@ -218,7 +218,7 @@ class _BlockBreach(NamedTuple):
         if len(differs):
             r0, _, c0, _ = self.blocks.window(*at)
             row, col = divmod(int(differs[0]), right.shape[1])
-            problem = f"elevation {stored[row, col]!s} where {right[row, col]!s} is right"
+            problem = f"elevation {stored[row, col]!s} should be {right[row, col]!s}"
             wrong(self.lowered, problem, "height", r0 + row, c0 + col)
         return pits, breached, int((right < before).sum())
 

@@ -19,9 +19,9 @@ LAYER = "depressions"
 class Depressions(Tool):
     """Find depressions: how deep they are, what they hold, and into which others they spill.
 
-    Water that fills a depression rises to its spill: the lowest height over which it leaves for a
-    deeper depression or an outlet. A depression is what lies below that height around a pit, and
-    holds all shallower ones that spill into it. Outlets are those of the flow directions.
+    Water that fills a depression rises to its spill: the lowest elevation over which it leaves for
+    a deeper depression or an outlet. A depression is what lies below that elevation around a pit,
+    and holds all shallower ones that spill into it. Outlets are those of the flow directions.
 
     The layer has the number of the smallest depression that each cell lies in; the table has all of
     them.
@@ -37,23 +37,23 @@ class Depressions(Tool):
     InputError
         when a name cannot be used, a limit is negative, or integers differ by more than 2**53.
     StoreError
-        when the directions are not those of `flow_direction`, or the heights or the spanning forest
-        have changed since.
+        when the directions are not those of `flow_direction`, or the elevations or the spanning
+        forest have changed since.
 
     Notes
     -----
-    The branches of the merge tree of the heights, paired by the elder rule (H. Edelsbrunner,
+    The branches of the merge tree of the elevations, paired by the elder rule (H. Edelsbrunner,
     D. Letscher, A. Zomorodian 2002, Topological persistence and simplification). The depth of a
     depression is the persistence of its pit. R. Barnes, K. L. Callaghan, A. D. Wickert (2020,
     Earth Surface Dynamics 8) have two entries where two depressions meet, and one more for both;
-    here the deeper one goes on.
+    here the deeper one continues.
 
     Each depression of {min_depth} takes about 220 bytes of memory. The proof covers the layers and
     the totals; not the table, which is written from the same totals.
 
     Examples
     --------
-    >>> found = depressions("dem.zarr", min_depth=1, table="depressions.csv")
+    >>> result = depressions("dem.zarr", min_depth=1, table="depressions.csv")
     """
 
     directions: str = reads(
@@ -66,7 +66,7 @@ class Depressions(Tool):
     )
     conditioned: str | None = writes(
         default=None,
-        help="Also write a layer of heights in which the depressions that are left out are filled.",
+        help="Also write a layer of elevations in which the depressions left out are filled.",
     )
     table: PathLike | None = file(
         default=None,
@@ -78,20 +78,21 @@ class Depressions(Tool):
         default=0.0,
         metavar="NUMBER",
         check=not_negative,
-        help="Leave out depressions of less depth, in units of the heights.",
+        help="Leave out depressions shallower than this, in units of the elevations.",
     )
     min_area: float = option(
         default=0.0,
         metavar="NUMBER",
         check=not_negative,
-        help="Leave out depressions of less area, in square map units (square metres in a "
+        help="Leave out depressions with a smaller area, in square map units (square metres in a "
         "geographic CRS).",
     )
     min_volume: float = option(
         default=0.0,
         metavar="NUMBER",
         check=not_negative,
-        help="Leave out depressions of less volume, in units of area times those of the heights.",
+        help="Leave out depressions with a smaller volume, in units of area times those of the "
+        "elevations.",
     )
 
     command = function = accessor = "depressions"

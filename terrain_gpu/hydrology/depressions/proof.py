@@ -442,5 +442,5 @@ class _Checker:
         bits = f"u{right.itemsize}"
         for row, col in np.argwhere(right.view(bits) != cells.view(bits))[:1].tolist():
             r0, _, c0, _ = self._blocks.window(*at)
-            text = f"{kind} {cells[row, col]!s} where {right[row, col]!s} is right"
+            text = f"{kind} {cells[row, col]!s} should be {right[row, col]!s}"
             wrong(layer, text, kind, r0 + row, c0 + col)

@@ -83,7 +83,8 @@ class Hierarchy(State):
         sizes = [len(self._known[at].closed[0]) for at in blocks]
         self._known.clear()
         parents, ids = closed[4], pit[1]
-        # A parent that is a node becomes the first node that dies above the spill. Nodes alike.
+        # A parent that is a node becomes the first node that dies above the spill. Likewise for
+        # nodes.
         out = parents <= -2
         at = -2 - parents[out] + np.repeat(firsts, sizes)[out]
         kernels.climb(at, closed[2][out], self._dead, self._up)

@@ -26,9 +26,7 @@ def open_surface(store: TileStore, filled: str, directions: str) -> tuple[Layer,
     codes = open_directions(store, directions)
     heights = open_filled(store, filled)
     if "outlets" not in (codes.info.get("settings") or {}):
-        raise StoreError(
-            f"{codes.path}: not made by flow-direction, so that flow may have no end in flats"
-        )
+        raise StoreError(f"{codes.path}: not made by flow-direction, so flats might not drain")
     of_heights, of_codes = RunRecord(store, heights), RunRecord(store, codes)
     along = of_heights.input(of_heights.get("directions", str))
     if of_codes.settings.get("flats") == "gradient":

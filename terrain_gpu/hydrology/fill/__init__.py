@@ -75,13 +75,13 @@ class Fill(Tool):
         "5km2, 300ha or 90000m2, or a number of cells.",
     )
     outlets: PlacesLike | str | None = outlets(
-        python="Where the flow directions that are computed lead to, in the forms that "
-        "`flow_direction` accepts; if there are directions, they must lead to these. None: to "
-        "those of the directions that are there.",
+        python="Outlets of the flow directions that are computed, in the forms that "
+        "`flow_direction` accepts; existing directions must have these outlets. None: those of "
+        "existing directions.",
     )
     add_outlets: PlacesLike | None = added_outlets()
     directions: str = reads(
-        default="flow_direction", help="Layer of flow directions that flow_direction made."
+        default="flow_direction", help="Layer of flow directions made by flow_direction."
     )
     into: str = writes(
         default=LAYER,

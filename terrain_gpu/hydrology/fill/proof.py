@@ -149,7 +149,7 @@ def _check_rising(
     inner = stored[1:-1, 1:-1]
     differ = (inner != right) & ~(np.isnan(inner) & np.isnan(right))
     for row, col in np.argwhere(differ)[:1].tolist():
-        problem = f"level {inner[row, col]!s} where {right[row, col]!s} is right"
+        problem = f"level {inner[row, col]!s} should be {right[row, col]!s}"
         wrong(levels, problem, "level", r0 + row, c0 + col)
     return int(drains[1:-1, 1:-1].sum())
 

@@ -30,7 +30,7 @@ class FlowAccumulation(Tool):
         means of weights: float64, nodata NaN. Extremes: the type and nodata value of the weights;
         cells that do not drain keep their values. Edge cells: int32 (int64 for rasters of 2^31
         cells or more), nodata is -1. With weights, `found` has "without_weight", the number of
-        cells that drain and have none.
+        cells that drain but have none.
 
     Raises
     ------
@@ -38,14 +38,15 @@ class FlowAccumulation(Tool):
         when a name cannot be used, options exclude each other, or a weight is infinite.
     StoreError
         when the store is damaged, lacks a layer or already has one of the results, or the flow
-        directions lead round in a loop.
+        directions form a loop.
 
     Notes
     -----
     Sums are sums of integers, so they do not depend on the blocks; see `area_units`. Weights are
     rounded to a power of two, 2^-62 to 2^-60 of the largest size of a weight times the number N of
-    cells of the raster. So a sum of n weights errs by at most n N 2^-61 of the largest, besides the
-    rounding to float64. Integers of which N times the largest is below 2^62 are summed exactly.
+    cells of the raster. So a sum of n weights errs by at most n N 2^-61 of the largest, in addition
+    to the rounding to float64. Integers of which N times the largest is below 2^62 are summed
+    exactly.
 
     Where cells divide what drains through them, sums are float64. Units are a power of two, 2^-50
     to 2^-49 of the largest sum possible, and a cell rounds what each neighbour receives to whole
@@ -64,8 +65,8 @@ class FlowAccumulation(Tool):
     directions: str = reads(
         default="flow_direction",
         help="Layer of D8 flow directions, uint8: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; "
-        "0 at outlets, 255 (or the layer's nodata) at cells that do not drain. For other methods "
-        "than d8, as flow-direction made it.",
+        "0 at outlets, 255 (or the layer's nodata) at cells that do not drain. Methods other "
+        "than d8 need directions made by flow-direction.",
     )
     method: FlowMethod = option(
         default="d8", help="How a cell divides its flow among its neighbours."
@@ -78,7 +79,7 @@ class FlowAccumulation(Tool):
     )
     filled: str = reads(
         default="filled",
-        help="Layer of filled elevations for other methods than d8, for the same outlets.",
+        help="Layer of filled elevations, with the same outlets, for methods other than d8.",
     )
     areas: bool = option(
         default=False,
@@ -87,7 +88,7 @@ class FlowAccumulation(Tool):
     )
     exclude_self: bool = option(
         default=False,
-        help="Leave out the cell itself: 0 at cells into which nothing drains. Not for extremes "
+        help="Exclude the cell itself: 0 at cells into which nothing drains. Not for extremes "
         "and below.",
     )
     weights: str | None = reads(

@@ -32,7 +32,7 @@ class FlowDirection(Tool):
 
     Every cell drains to its steepest lower neighbour. Flats drain along the spanning tree,
     depressions are carved at their lowest passes: all flow paths end at outlets. By default, these
-    are cells on the raster's edge, or beside voids that reach it, that have no lower neighbour or
+    are cells on the raster's edge, or next to voids that reach it, that have no lower neighbour or
     over which a depression spills. Codes: E 1, SE 2, S 4, SW 8, W 16, NW 32, N 64, NE 128; 0 at
     outlets, 255 (nodata) where none is reached.
 
@@ -45,7 +45,7 @@ class FlowDirection(Tool):
     Returns
     -------
     Result
-        Its `layers` are named {into}: uint8. `found` has the numbers of "cells" with a value and of
+        Its `layers` are named {into}: uint8. `found` has the numbers of valid "cells" and of
         "outlets". The report's `valid_cells` drain.
 
     Raises
@@ -75,10 +75,10 @@ class FlowDirection(Tool):
     """
 
     outlets: PlacesLike | str | None = outlets(
-        python='"low_edge": of the cells at the raster\'s edge and beside voids (cells without a '
-        "value, joined over eight neighbours) that reach it, those without a lower neighbour, and "
+        python='"low_edge": of the cells at the raster\'s edge and next to voids (nodata cells, '
+        "joined over eight neighbours) that reach it, those without a lower neighbour, and "
         "those over which a depression spills; the others drain to their steepest lower neighbour. "
-        '"low_border": also of the cells beside inner voids. "edge" and "border": all of these '
+        '"low_border": also of the cells next to inner voids. "edge" and "border": all of these '
         "cells, also where the ground falls inwards. Or cells, in the forms that `shortest_paths` "
         "accepts as sources. With gradients, those for which the elevations were filled. None: "
         '"low_edge".',
@@ -99,7 +99,8 @@ class FlowDirection(Tool):
         default=None,
         metavar="CELLS",
         check=cells_away,
-        help="With breach: how many rows and columns a channel may lead away.  [default: 50]",
+        help="With breach: the largest distance of a channel from its pit, in rows and columns.  "
+        "[default: 50]",
     )
     max_depth: float | None = option(
         default=None,
@@ -122,8 +123,9 @@ class FlowDirection(Tool):
     )
     layer: str | None = reads(
         default=None,
-        help="Layer of elevations. The spanning tree must be of these, or of what is burned and "
-        "breached from them.  [default: elevation; without such a layer, what the tree is of]",
+        help="Layer of elevations. The spanning tree must have been computed from these, or from "
+        "what is burned and breached from them.  [default: elevation, or else the layer that the "
+        "tree was computed from]",
     )
     filled: str = reads(
         default="filled", help="Layer of filled elevations for gradients, for the same outlets."

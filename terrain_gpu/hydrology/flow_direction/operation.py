@@ -51,7 +51,7 @@ class TreeDirections(Accumulate):
 def ways_of(
     depressions: DepressionsMethod | None, flats: FlatsMethod | None
 ) -> tuple[DepressionsMethod, FlatsMethod]:
-    """Return how water leaves depressions and flats; one of both arguments may imply the other.
+    """Return how water leaves depressions and flats; either argument may imply the other.
 
     Raises
     ------

@@ -69,7 +69,7 @@ def plan_blocks(
     written
         Upper bound on the bytes written.
     row_bytes
-        What is known of each row of the raster: lengths of steps, areas of cells.
+        Bytes held for each row of the raster: lengths of steps, areas of cells.
 
     Raises
     ------

@@ -90,7 +90,7 @@ def heights_in(store: TileStore) -> Layer:
     if LAYER not in store:
         raise StoreError(
             f"{store.path}: no layer {HEIGHTS!r}; it has: {', '.join(store.layers) or 'none'}; "
-            "name the heights (flow-direction --layer NAME)"
+            "name the elevations (flow-direction --layer NAME)"
         )
     name = (store.layer(LAYER).info.get("settings") or {}).get("layer", "")
     return store.layer(name) if name in store else open_forest(store).cells  # may be stale
@@ -109,14 +109,15 @@ def heights_of_tree(store: TileStore, name: str | None = None) -> str:
     heights = store.layer(name) if name else heights_in(store)
     if (encoding := heights.info.get("encoding")) == FLOW_DIRECTIONS:
         raise StoreError(
-            f"{heights.path}: holds flow directions, not heights; make a layer of them in the "
-            "store of the heights (convert-dataset --layer codes) and give --directions codes"
+            f"{heights.path}: holds flow directions, not elevations; convert them to a layer "
+            "in the store of the elevations (convert-dataset --layer codes) and give --directions "
+            "codes"
         )
     if encoding:
         holds = "backlinks" if encoding in (BACKLINKS, KNIGHT_BACKLINKS) else encoding
         raise StoreError(
-            f"{heights.path}: holds {holds}, not heights; name the heights (flow-direction --layer "
-            "NAME)"
+            f"{heights.path}: holds {holds}, not elevations; name the elevations "
+            "(flow-direction --layer NAME)"
         )
     return heights.name
 
@@ -174,7 +175,7 @@ def heights_of(layer: Layer) -> str:
 def over_heights(result: Any) -> str:
     """Return text for a summary that names the elevation layer; empty if it is `HEIGHTS`."""
     name = heights_of(next(iter(result.layers.values())))
-    return "" if name == HEIGHTS else f", over the heights of layer {name}"
+    return "" if name == HEIGHTS else f", from the elevations of layer {name}"
 
 
 def open_filled(store: TileStore, name: str) -> Layer:
@@ -187,15 +188,15 @@ def open_filled(store: TileStore, name: str) -> Layer:
     """
     if name not in store:
         raise StoreError(
-            f"{store.path}: has no layer {name!r} of filled heights; terrain-gpu fill makes it"
+            f"{store.path}: has no layer {name!r} of filled elevations; terrain-gpu fill makes it"
         )
     layer = store.layer(name)
     settings = layer.info.get("settings") or {}
     if "fill_of" not in settings:
-        raise StoreError(f"{layer.path}: not made by fill, so that flow may have no end")
+        raise StoreError(f"{layer.path}: not made by fill, so flow might not reach an outlet")
     if "keep_depth" in settings:
         raise StoreError(
-            f"{layer.path}: deep or large depressions were kept, and flow has no end there; fill "
-            "all of them (terrain-gpu fill --into NAME), and give that layer (--filled NAME)"
+            f"{layer.path}: deep or large depressions were kept, and flow does not leave them; "
+            "fill all of them (terrain-gpu fill --into NAME), and give that layer (--filled NAME)"
         )
     return layer

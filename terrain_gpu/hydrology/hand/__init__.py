@@ -15,12 +15,13 @@ LAYER = "hand"
 class Hand(Tool):
     """Compute the height above the nearest drainage (HAND): above the stream a cell drains to.
 
-    That is the height of a cell less that of the first stream cell on its flow path. Streams are
-    the cells whose flow accumulation reaches {threshold}, the cells of another layer ({streams}),
-    or only the outlets ({to_outlets}). Cells whose flow path reaches no stream are nodata (-9999).
+    That is the elevation of a cell minus that of the first stream cell on its flow path. Streams
+    are the cells whose flow accumulation reaches {threshold}, the cells of another layer
+    ({streams}), or only the outlets ({to_outlets}). Cells whose flow path reaches no stream are
+    nodata (-9999).
 
     With {method} dinf, flow divides between two neighbours (D-infinity), and heights and distances
-    are averages over all flow paths. Heights are filled first; flats follow the directions.
+    are averages over all flow paths. Elevations are filled first; flats follow the directions.
 
     Returns
     -------
@@ -38,19 +39,19 @@ class Hand(Tool):
     Notes
     -----
     A. D. Nobre and others (2011), Journal of Hydrology 404. Lengths are summed as integers of a
-    unit of about 2^-61 of the longest possible way, so they do not depend on the blocks.
+    unit of about 2^-61 of the longest possible path, so they do not depend on the blocks.
 
     With "dinf", a stream has 0, and any other cell the average, over the cells that it drains to,
-    of their values and the step there: the difference of heights, or the length. That is the
+    of their values and the step there: the difference of elevations, or the length. That is the
     vertical drop and the horizontal distance of TauDEM's D-Infinity Distance Down (average), with
-    its rule for edges: no value where any part of the flow meets no stream, or a cell without a
-    height. A cell that drains to one other, in flats and under water, follows the directions. See
+    its rule for edges: nodata where any part of the flow meets no stream, or a nodata cell. A cell
+    that drains to one other, in flats and under water, follows the directions. See
     `flow_accumulation` for how cells divide.
 
     Examples
     --------
-    >>> found = hand("dem.zarr", threshold=1000, distance="distance_to_stream")
-    >>> heights = found.layers["hand"].read_window(0, 100, 0, 100)
+    >>> result = hand("dem.zarr", threshold=1000, distance="distance_to_stream")
+    >>> heights = result.layers["hand"].read_window(0, 100, 0, 100)
     """
 
     threshold: float | str | None = option(
@@ -72,11 +73,11 @@ class Hand(Tool):
         default="flow_accumulation", help="Layer of flow accumulation, for {threshold}."
     )
     directions: str = reads(default="flow_direction", help="Layer of D8 flow directions.")
-    layer: str = reads(default="elevation", help="Layer of heights.")
+    layer: str = reads(default="elevation", help="Layer of elevations.")
     into: str = writes(
         default=LAYER,
         help="Layer to write the heights above streams to: float32; float64 with dinf, and for "
-        "heights of float64 or of integers of 32 or more bits.",
+        "elevations of float64 or of integers of 32 or more bits.",
     )
     distance: str | None = writes(
         default=None,
@@ -89,7 +90,7 @@ class Hand(Tool):
     )
     filled: str = reads(
         default="filled",
-        help="Layer of filled heights for dinf, for the outlets of the directions.",
+        help="Layer of filled elevations for dinf, with the outlets of the directions.",
     )
 
     command = function = accessor = "hand"

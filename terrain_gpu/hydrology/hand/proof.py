@@ -176,7 +176,7 @@ class _BlockAbove(NamedTuple):
             bits = f"u{right.itemsize}"
             faults = np.argwhere(right.view(bits) != stored.view(bits))
             for row, col in faults[:1].tolist():
-                problem = f"{kind} {stored[row, col]!s} where {right[row, col]!s} is right"
+                problem = f"{kind} {stored[row, col]!s} should be {right[row, col]!s}"
                 wrong(layer, problem, kind, r0 + row, c0 + col)
         return int(np.count_nonzero(lengths >= 0))
 

@@ -138,6 +138,6 @@ class _AverageChecker:
             inner = stored[1:-1, 1:-1]
             faults = np.argwhere(right.view(np.int64) != inner.view(np.int64))
             for row, col in faults[:1].tolist():
-                problem = f"{kind} {inner[row, col]!s} where {right[row, col]!s} is right"
+                problem = f"{kind} {inner[row, col]!s} should be {right[row, col]!s}"
                 wrong(layer, problem, kind, r0 + row, c0 + col)
         return int(np.count_nonzero(right != NODATA))

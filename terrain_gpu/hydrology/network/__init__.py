@@ -24,7 +24,7 @@ class ExtractNetwork(Tool):
     Every line connects two nodes. A node is a cell where three or more edges meet, an end, or a
     kept point. A line that uses both diagonals of a square of four cells is cut before the second
     one, so that no line crosses itself; its parts follow one another. The attributes of a line are
-    start and end (row x columns + column of these cells, the lesser one first), weight (the sum of
+    start and end (row x columns + column of these cells, the smaller one first), weight (the sum of
     its edge weights), pass_height (the value of its highest cell), length (in map units, or in
     metres for a geographic CRS) and cells (their number).
 
@@ -43,8 +43,8 @@ class ExtractNetwork(Tool):
 
     Examples
     --------
-    >>> found = extract_network("dem.zarr", "lines.gpkg", min_length=5000)
-    >>> found.lines, found.length
+    >>> network = extract_network("dem.zarr", "lines.gpkg", min_length=5000)
+    >>> network.lines, network.length
     """
 
     path: PathLike | None = drawing(layer="network", metavar="LINES.geojson|.gpkg|.parquet|.fgb")

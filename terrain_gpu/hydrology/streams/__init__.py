@@ -32,7 +32,7 @@ LAYER = "streams"
 
 def _refuse_edge_cells(settings: Mapping[str, Any]) -> None:
     if settings["edge_cells"] and settings["lines"] is None:
-        raise ArgumentError("{edge_cells} is an attribute of lines; give {lines}, too")
+        raise ArgumentError("{edge_cells} is an attribute of lines; also give {lines}")
 
 
 @tool
@@ -56,8 +56,7 @@ class FindStreams(Tool):
         when the threshold is not positive, cannot be converted to the unit of the sums, or leaves
         no stream; when the file of lines cannot be written there, or {edge_cells} lacks one.
     StoreError
-        when sums, or counts of edge cells, belong to other directions, or these lead round in a
-        loop.
+        when sums, or counts of edge cells, belong to other directions, or these form a loop.
 
     Notes
     -----
@@ -67,7 +66,7 @@ class FindStreams(Tool):
       flows in, if several links have it, else that;
     - shreve (Shreve 1966): the number of heads upstream;
     - horton (Horton 1945): as strahler, but a stream keeps its order up to its head. At a junction
-      it goes on along the link of the greatest Strahler order; of several, the main one;
+    it continues along the link of the greatest Strahler order; of several, the main one;
     - hack (Hack 1957, Gravelius): 1 along main links from an outlet up to a head; one more than the
       link that it flows into on others;
     - topological: the number of links down to the outlet, itself included;
@@ -81,7 +80,7 @@ class FindStreams(Tool):
     cell, an outlet at which links end, has none. Its attributes are
 
     - id: its number; downstream: the link that it flows into, 0 at outlets; outlet: the last link
-      on the way down;
+    downstream;
     - start, end: ids (row * columns + column) of the cells at which its line begins and ends;
       cells: the number of its own cells, without the next junction;
     - length: of the line, in map units, or in metres for a geographic CRS; sinuosity: length by the
@@ -100,8 +99,8 @@ class FindStreams(Tool):
 
     Examples
     --------
-    >>> found = streams("dem.zarr", "5km2")
-    >>> orders = found.layer.read_window(0, 100, 0, 100)
+    >>> result = streams("dem.zarr", "5km2")
+    >>> orders = result.layer.read_window(0, 100, 0, 100)
     """
 
     threshold: float | str = option(

@@ -144,7 +144,7 @@ def no_channel(sums: Layer, least: int | float, largest: int | float) -> InputEr
     if not largest > 0:
         return InputError(
             f"{sums.path}: no sum is above 0, so there are no channels; check the layers that it "
-            "was computed from, and its weights if it has some"
+            "was computed from, and its weights if it has any"
         )
     return ArgumentError(
         "a {threshold} of {least} leaves no channel; the largest sum in {sums} is {largest}; give "

@@ -395,7 +395,7 @@ class _LinesChecker:
                 wrong_junction(self.path, number, "is not at the centre of its cell")
             for name, one, value in zip(JUNCTION_FIELDS, attributes, values, strict=True):
                 if not same_value(one, value):
-                    wrong_junction(self.path, number, f"{name} is {one!r} where {value!r} is right")
+                    wrong_junction(self.path, number, f"{name} is {one!r} but should be {value!r}")
         if next(stored, None) is not None:
             wrong_junction(self.path, links + outlets + 1, "is one too many")
 

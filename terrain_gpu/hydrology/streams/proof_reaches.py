@@ -125,9 +125,9 @@ class Reaches:
         Raises
         ------
         VerificationError
-            for the first link whose order is wrong, or a circle.
+            for the first link whose order is wrong, or for a loop.
         PlanError
-            when a block had more than the memory limit has room for.
+            when a block has more reaches than fit the memory limit.
         StoreError
             If the directions change while they are read.
         OutputError
@@ -159,7 +159,7 @@ class Reaches:
         _, cell, recorded, right = state.tolist()
         if cell < beyond:
             row, col = divmod(cell, blocks.cols)
-            problem = f"order {recorded} where {right} is right"
+            problem = f"order {recorded} should be {right}"
             wrong(self._of.streams, problem, "horton", row, col)
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class TerrainIndices(Tool):
         default=0.1,
         metavar="DEGREES",
         check=_steepness,
-        help="Slope that the wetness index takes for flatter cells.",
+        help="Slope that the wetness index assumes for flatter cells.",
     )
 
     command, function, accessor = "terrain-indices", "terrain_indices", "indices"

@@ -74,7 +74,7 @@ def _check(rule: IndexRule, results: dict[str, Any], at: Block, data: list[np.nd
                 one = areas[row, col], float(slopes[row, col]), rule.least_tangent
                 again = right[row, col] if absent[row, col] else _by_library(kind, *one)
                 if again.view(np.uint32) != values[row, col].view(np.uint32):
-                    problem = f"{kind} {values[row, col]!s} where {again!s} is right"
+                    problem = f"{kind} {values[row, col]!s} should be {again!s}"
                     wrong(layer, problem, kind, first + row, c0 + col)
     return count
 

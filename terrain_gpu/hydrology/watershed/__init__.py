@@ -35,13 +35,13 @@ def _areas(name: str, value: Any) -> Any:
 
 def _refuse_others(settings: Mapping[str, Any]) -> None:
     if settings["links"] is not None and settings["pour_points"] is not None:
-        raise ArgumentError("{links} is in place of {pour_points}: leave out one of them")
+        raise ArgumentError("{links} replaces {pour_points}: leave out one of them")
     if settings["links"] is None and settings["pour_points"] is None:
         raise ArgumentError("give {pour_points}, or {links}")
     if settings["links"] is not None and settings["snap"] is not None:
         raise ArgumentError("{snap} needs {pour_points}; leave it out for {links}")
     if settings["snap_area"] is not None and settings["snap"] is None:
-        raise ArgumentError("{snap_area} needs {snap}, the farthest to look")
+        raise ArgumentError("{snap_area} needs {snap}, the search radius")
 
 
 @tool
@@ -64,8 +64,8 @@ class Watershed(Tool):
         when a name cannot be used, there is not exactly one of {pour_points} and {links}, or a pour
         point lies outside the raster, does not drain, or has nothing to snap to.
     StoreError
-        when the store is damaged or lacks a layer, when directions lead round in a loop without a
-        pour point, or when the layer exists already.
+        when the store is damaged or lacks a layer, when directions form a loop without a pour
+        point, or when the layer exists already.
 
     Examples
     --------

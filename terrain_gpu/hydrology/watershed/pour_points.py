@@ -173,7 +173,7 @@ class PourPoints:
         )
         return names + (f" and {len(marked) - NAMED} more" if len(marked) > NAMED else "")
 
-    # -- where ways end ------------------------------------------------------------------------
+    # -- where paths end ------------------------------------------------------------------------
 
     @cached_property
     def _unique(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -318,8 +318,8 @@ def _nearest(
 
 def _nearest_valid(layer: Layer, cell: tuple[int, int], *, remedy: str) -> str:
     """The nearest valid cell of a layer, and what to do."""
-    kinds = [((layer,), layer.nodata, "with a value")]
-    return _nearest_of(kinds, cell, remedy=remedy, none="has a value")
+    kinds = [((layer,), layer.nodata, "that is valid")]
+    return _nearest_of(kinds, cell, remedy=remedy, none="is valid")
 
 
 def _nearest_of(

@@ -66,7 +66,7 @@ class Frame:
         The window of all siblings together.
     cells
         Global cell of each vertex: of the rows and columns along the cuts, and along the window
-        where the raster goes on; at most four each. Those rows are numbered first, from end to
+        where the raster continues; at most four each. Those rows are numbered first, from end to
         end, then the columns; where a column crosses a row, the cell has a second vertex without
         edges.
     """
@@ -174,7 +174,7 @@ class Frame:
 
 
 def _lines(start: int, cut: int, end: int, size: int) -> np.ndarray:
-    """Rows, or columns, along a cut, and at ends where the raster of this size goes on."""
+    """Rows, or columns, along a cut, and at ends where the raster of this size continues."""
     found = [cut - 1, cut] if cut < end else []
     return np.unique([*[start][: start > 0], *found, *[end - 1][: end < size]]).astype(np.int64)
 

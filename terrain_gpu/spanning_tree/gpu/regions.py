@@ -219,7 +219,7 @@ def solve_regions(
                 for k, block in blocks:
                     work(k, block)
             except BaseException:
-                deque(blocks, 0)  # the others stop, too
+                deque(blocks, 0)  # the others also stop
                 raise
 
         deque(pool.map(some, range(plan.readers)), 0)

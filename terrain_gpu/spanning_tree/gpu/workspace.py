@@ -304,7 +304,7 @@ class Workspace:
         dtype = self.solver.weight.dtype
         raise CellError(
             f"row {self.window[0] + row}, column {self.window[2] + col}: "
-            f"{np.iinfo(dtype).max}, the largest {dtype.name}, cannot be a height; declare "
+            f"{np.iinfo(dtype).max}, the largest {dtype.name}, cannot be an elevation; declare "
             f"it as nodata (convert-dataset --nodata={np.iinfo(dtype).max})"
         )
 

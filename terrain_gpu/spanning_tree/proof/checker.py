@@ -376,7 +376,7 @@ class ForestChecker:
         _, _, best, _, _, strange, _ = skeleton(
             kept_edges.us, kept_edges.vs, kept_edges.tree, kept_edges.strange, terminal
         )
-        # The skeleton is the path between its ends, as one edge; `wrong` may be a path, too.
+        # The skeleton is the path between its ends, as one edge; `wrong` may also be a path.
         edge, strange_id = int(edges.ids[wrong]), max(int(strange[0]), int(edges.strange[wrong]))
         if strange_id < 0:
             another = self.name(int(kept_edges.ids[best[0]]))

@@ -8,7 +8,7 @@ steps. Each is right because the order of edges is total:
   that leave the set are seen (the cut property). Its ends become one vertex, which changes nothing
   for other edges. The layer must have it.
 - *Drop*. An edge that is the largest of a cycle is not in the minimum spanning forest (the cycle
-  property), nor needed to tell which others are. The layer must not have it.
+  property), nor needed to decide which others are. The layer must not have it.
 - *Contract*. Of an unbranched path whose inner vertices have no other edges, only the largest edge
   can still be dropped, and a dead end is in the forest. The layer must have all others.
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SLACK = 8 * MB
-"""Memory of a thread beside its square: that of a tile, and what is not returned at once."""
+"""Memory of a thread in addition to its square: that of a tile, and what is returned late."""
 
 
 def verify_forest(
@@ -363,7 +363,7 @@ def _result(
         raise checker.violation(
             "spanning", tally.missing, "joins two trees: the forest lacks an edge between them"
         )
-    assert not tally.refused, "a bug: tiles are refused, but no edge of them is wrong"
+    assert not tally.refused, "a bug: tiles are rejected, but no edge of them is wrong"
     return checker.result(tally, expected)
 
 
@@ -410,7 +410,7 @@ def _verify(
 def _pool(
     source: Blocks, weight: Weight, machine: Machine, held: int = 0, cuda: int = 0
 ) -> tuple[int, int]:
-    """Return how many workers and buffers fit the limit beside `held` and `cuda` bytes."""
+    """Return how many workers and buffers fit the limit in addition to `held` and `cuda` bytes."""
     blocks = source.blocks
     block = blocks.largest() * (source.dtype.itemsize + 1)
     joins = _joins(min(blocks.rows, blocks.cols), weight)
