@@ -31,7 +31,7 @@ from .common.outlets import Asked, Outlets, named_outlets, with_inner_voids
 from .fill import LAYER as FILLED
 from .fill import Fill
 from .flow_direction import FlowDirection
-from .flow_direction.operation import ways_of
+from .flow_direction.operation import methods_of
 from .forest import source
 from .forest.source import open_forest
 
@@ -59,7 +59,7 @@ def provide(
     dict
         The seconds for each layer that was computed.
     """
-    depressions, flats = ways_of(tool.depressions, tool.flats)
+    depressions, flats = methods_of(tool.depressions, tool.flats)
     ends, burning = Asked.of(tool.outlets, tool.add_outlets), None
     seconds = dict[str, float]()
     inner = with_inner_voids(ends.outlets)

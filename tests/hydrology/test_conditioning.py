@@ -27,7 +27,7 @@ from terrain_gpu import (
 )
 from terrain_gpu.errors import InputError, StoreError
 from terrain_gpu.hydrology.conditioning import heights_in
-from terrain_gpu.hydrology.flow_direction.operation import ways_of
+from terrain_gpu.hydrology.flow_direction.operation import methods_of
 from terrain_gpu.hydrology.forest.source import heights_of
 from terrain_gpu.io.places import from_vector
 
@@ -76,7 +76,7 @@ def grid():
 )
 def test_depressions_and_flats(store, capsys, given, found):
     if isinstance(found, tuple):
-        assert ways_of(*given) == found
+        assert methods_of(*given) == found
         return
     with pytest.raises(InputError, match=found):
         flow_direction(store, depressions=given[0], flats=given[1])

@@ -351,7 +351,7 @@ def test_types_of_results(store):
             r"gives \d+ at row \d+, column \d+, which uint8 cannot hold as a valid value",
         ),
         ("elevation - 3", "uint8", r"gives -[123] at row \d+, .* which uint8"),
-        ("elevation / 2", "int16", r"gives \d+\.5 at .* which int16 does not hold"),
+        ("elevation / 2", "int16", r"gives \d+\.5 at .* which int16 cannot hold"),
         ("elevation + 254", "uint8", r"gives \d+ at .* which uint8 cannot hold as a valid value"),
         ("elevation * 1e39", "float32", r"gives \S+e\+\d\d at .* which float32"),
         (
@@ -636,7 +636,7 @@ def test_uint64_cells_beyond_int64(tmp_path, no_fsync):
     for expression, words in (
         ("elevation + 1", "beyond int64 at row 0, column 0; multiply an integer by 1.0"),
         ("-elevation", "beyond int64 at row 0, column 0; multiply an integer by 1.0"),
-        ("elevation", f"gives {top} at row 0, column 0, which int64 does not hold"),
+        ("elevation", f"gives {top} at row 0, column 0, which int64 cannot hold"),
     ):
         with pytest.raises(InputError, match=words):
             terrain_gpu.calc(path, expression, into="other")

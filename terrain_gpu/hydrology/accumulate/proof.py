@@ -157,7 +157,7 @@ def outlets_digest(cells: np.ndarray, cols: int) -> str:
     return hashlib.sha256(np.ascontiguousarray(cells_by_row).tobytes()).hexdigest()
 
 
-class _Ways(NamedTuple):
+class _BlockPaths(NamedTuple):
     """The flow paths of a block that continue in other blocks or come from there.
 
     Attributes
@@ -169,7 +169,7 @@ class _Ways(NamedTuple):
     least, least_number
         Key and id of the lightest edge that must be heavier than the rest of the path; the greatest
         values if there is none.
-    entered, way
+    entered, exit
         Ids of the cells where paths enter the block, and the index in `leaving` where each leaves
         it, -1 for an outlet.
     between, between_number
@@ -183,7 +183,7 @@ class _Ways(NamedTuple):
     least: np.ndarray
     least_number: np.ndarray
     entered: np.ndarray
-    way: np.ndarray
+    exit: np.ndarray
     between: np.ndarray
     between_number: np.ndarray
 
@@ -287,7 +287,7 @@ class _BlockDrainage(NamedTuple):
         into = np.flatnonzero(entered)
         top = np.empty(leave, key)
         crossing_edges(cells, corner, codes, leaving, top, number)
-        paths = _Ways(
+        paths = _BlockPaths(
             self._globally(at, leaving),
             over,
             top,
@@ -371,7 +371,7 @@ class _DrainageChecker:
         (self._plan,) = plan_passes(
             forest, self.codes, None, limits, outlets=self.most, voids=floods is not None
         )
-        self._ways: GatheredParts[_Ways] = GatheredParts(
+        self._paths: GatheredParts[_BlockPaths] = GatheredParts(
             self._plan, _WAY_BYTES, self.codes, BETWEEN, ways_between(blocks)
         )
         if floods is not None:
@@ -396,19 +396,19 @@ class _DrainageChecker:
             self._mouths.append(mouths)
             if type(self.expected) is int and self.outlets > self.expected:
                 wrong_totals(self.codes, "outlets or more", self.outlets, self.expected)
-        self._ways.add(paths, len(paths.leaving))
+        self._paths.add(paths, len(paths.leaving))
 
     def _join(self) -> None:
         """Follow the flow paths from block to block."""
-        parts = self._ways.take()
+        parts = self._paths.take()
         bases = np.cumsum([0, *(len(block.leaving) for block in parts[:-1])])
         based = zip(parts, bases, strict=True)
         exit_of = np.concatenate(
-            [np.where(block.way < 0, -1, block.way + base) for block, base in based]
+            [np.where(block.exit < 0, -1, block.exit + base) for block, base in based]
         )
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         del parts, based
-        joined = _Ways(*columns)
+        joined = _BlockPaths(*columns)
         entered = np.argsort(joined.entered)
         # Each target is among `entered`, since its block read the same codes around itself.
         at = entered[np.searchsorted(joined.entered, joined.target, sorter=entered)]

@@ -167,13 +167,13 @@ class Beyond(FlowEntries):
 
     Parameters
     ----------
-    hows
+    rules
         How each value is combined along the path; see `kernels.follow`.
     """
 
-    def __init__(self, operation: AlongFlow, plan: StreamPlan, *hows: int) -> None:
+    def __init__(self, operation: AlongFlow, plan: StreamPlan, *rules: int) -> None:
         super().__init__(operation, plan)
-        self._hows = hows
+        self._rules = rules
 
     def join(self, phase: Phase) -> None:
         if phase.writes:
@@ -186,7 +186,7 @@ class Beyond(FlowEntries):
         """Combine the values of flow paths against the flow, in place."""
         order, waiting = np.empty((2, len(following)), np.int64)
         self._values = columns
-        for rule, values in zip(self._hows, columns, strict=True):
+        for rule, values in zip(self._rules, columns, strict=True):
             self._check_cycle(join_downstream(following, order, waiting, values, rule))
 
     def given(self, phase: Phase, at: Block) -> tuple[np.ndarray, ...] | None:

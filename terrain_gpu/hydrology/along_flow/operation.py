@@ -87,10 +87,10 @@ class AlongFlow(Operation):
         codes = self.layers[0]
         block = read_flow(codes, self.grid, self.blocks.window(*at), cells[0], work)
         if not phase.writes:
-            return SolvedBlock(known=self.ways(block, cells[1:]))
+            return SolvedBlock(known=self.trace(block, cells[1:]))
         return SolvedBlock(tuple(out), self.finish(block, cells[1:], context, out))
 
-    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return what `FlowEntries.add` receives from a block in the first pass."""
         raise NotImplementedError
 

@@ -58,7 +58,7 @@ class BasinLabels(ToolOperation, FlowLabels):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return _Numbers(self, plan, spill)
 
-    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         into, outlets = block.entries, block.outlets
         r0, r1, c0, _ = block.window
         slots = np.arange(r0, r1) * self.blocks.shape[1] + c0 // self.blocks.block

@@ -21,7 +21,7 @@ from ...grid import Block, BlockGrid
 from ...store import Layer, TileStore
 from ..common.codes import label_dtype, open_directions
 from ..common.proof_kernels import check_labels
-from ..common.proof_paths import WAYS_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
+from ..common.proof_paths import PATHS_BYTES, BlockFlow, BlockPaths, FlowPaths, paths_bytes
 
 
 def verify_basins(
@@ -52,7 +52,7 @@ def verify_basins(
     """
     blocks: BlockGrid = codes.blocks
     plans = plan_basins(codes, labels, limits)
-    paths = FlowWays(codes, blocks, plans[0])
+    paths = FlowPaths(codes, blocks, plans[0])
     counts = np.zeros((blocks.rows, blocks.shape[1]), np.int64)
     cells = 0
 
@@ -81,7 +81,9 @@ def verify_basins(
     return {"basins": basins, "cells": cells}
 
 
-def _look(paths: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, np.ndarray, BlockFlow]:
+def _look(
+    paths: BlockPaths, at: Block, data: list[np.ndarray]
+) -> tuple[int, np.ndarray, BlockFlow]:
     """Return the number of cells of a block that drain, its outlets per row, and its flow paths."""
     target, order = paths.within(at, data[0])
     r0, r1, _, _ = paths.blocks.window(*at)
@@ -90,7 +92,7 @@ def _look(paths: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, np.
 
 
 def _check(
-    paths: BlockWays, labels: Any, at: Block, data: list[np.ndarray], firsts: np.ndarray
+    paths: BlockPaths, labels: Any, at: Block, data: list[np.ndarray], firsts: np.ndarray
 ) -> None:
     """Check the labels of a block, given the number of the first outlet of each row."""
     codes, stored = data
@@ -109,8 +111,8 @@ def _check(
 def plan_basins(codes: Any, labels: Any, limits: Limits) -> list[StreamPlan]:
     """Plan both passes; the layer of labels need not exist yet."""
     blocks = codes.blocks
-    held = ways_bytes(blocks) + 4 * 8 * blocks.rows * blocks.shape[1]
-    worker = blocks.largest(1) * (WAYS_BYTES + 8)
+    held = paths_bytes(blocks) + 4 * 8 * blocks.rows * blocks.shape[1]
+    worker = blocks.largest(1) * (PATHS_BYTES + 8)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, labels)

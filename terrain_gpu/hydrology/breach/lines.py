@@ -104,7 +104,7 @@ class BreachLines(PitSearch):
         compile_kernels(self.layers[0].dtype, self.rule)
         files = self.files(run.spill)
         files.folder.mkdir(parents=True, exist_ok=True)
-        state = WayState(self, files, run.plan)
+        state = BreachLineState(self, files, run.plan)
         for phase in self.phases:
             run.map(phase, state)
         with run.report.phase("write"), writer.errors():
@@ -131,7 +131,7 @@ class BreachLines(PitSearch):
         channels = np.zeros(len(row), _WAY)
         limits = rule.reach, rule.per_unit, rule.deepest
         options = limits, search, self.lengths[0], r0 - ring
-        with open(files.ways(at), "wb") as file:
+        with open(files.channels(at), "wb") as file:
             for k, (r, c) in enumerate(
                 zip((row + ring).tolist(), (col + ring).tolist(), strict=True)
             ):
@@ -149,7 +149,7 @@ class BreachLines(PitSearch):
         return SolvedBlock(known=(lines, total))
 
 
-class WayState(BreachState):
+class BreachLineState(BreachState):
     """The pits, then the number of lines that begin in each row of each block, and their steps.
 
     Attributes
@@ -231,7 +231,7 @@ class WayState(BreachState):
         """Read lines of a block from its file: their figures, and all their steps."""
         first, last, _ = lines.tolist()
         begin, end, total = steps.tolist()
-        with open(self._files.ways(at), "rb") as file:
+        with open(self._files.channels(at), "rb") as file:
             file.seek(begin)
             all_steps = np.frombuffer(file.read(end - begin), np.uint8)
             file.seek(total + first * _WAY.itemsize)

@@ -175,7 +175,7 @@ class BlockFiles:
                 place(kinds, pits, *where, PIT, ring)
                 place(kinds, outlets, *where, OUTLET, 0)
 
-    def ways(self, at: Block) -> Path:
+    def channels(self, at: Block) -> Path:
         """Return the path of the file with the channels of a block."""
         return self._path("ways", at)
 

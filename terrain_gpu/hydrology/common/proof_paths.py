@@ -17,7 +17,7 @@ from .proof_kernels import crossings, entries, order_cells, order_ways, ways_out
 ORDER_BYTES = 45
 """Bytes per cell of a block for a worker that follows flow paths and adds up along them."""
 
-WAYS_BYTES = 20
+PATHS_BYTES = 20
 """Bytes per cell of a block for a worker that only follows flow paths."""
 
 BETWEEN = "cells that drain to other blocks"
@@ -32,8 +32,8 @@ def ways_between(blocks: BlockGrid) -> int:
     return blocks.line_cells
 
 
-def ways_bytes(blocks: BlockGrid) -> int:
-    """Return the bytes planned for `FlowWays`."""
+def paths_bytes(blocks: BlockGrid) -> int:
+    """Return the bytes planned for `FlowPaths`."""
     return _WAY_BYTES * ways_between(blocks)
 
 
@@ -44,17 +44,17 @@ class BlockFlow(NamedTuple):
     ----------
     target
         Ids of the cells, in other blocks, to which paths leave the block.
-    entered, way
+    entered, exit
         Ids of the cells where paths enter the block, and the index in `target` where each leaves
         it, -1 if it ends inside.
     """
 
     target: np.ndarray
     entered: np.ndarray
-    way: np.ndarray
+    exit: np.ndarray
 
 
-class BlockWays(NamedTuple):
+class BlockPaths(NamedTuple):
     """Follows flow paths within blocks; can be sent to workers.
 
     Attributes
@@ -107,7 +107,7 @@ class BlockWays(NamedTuple):
     def look(
         self, at: Block, codes: np.ndarray, target: np.ndarray, order: np.ndarray
     ) -> tuple[np.ndarray, BlockFlow]:
-        """Return the cells where flow paths leave a block, and what `FlowWays.add` takes."""
+        """Return the cells where flow paths leave a block, and what `FlowPaths.add` takes."""
         window, cols = self.blocks.window(*at), self.blocks.cols
         exits = np.empty(len(target), np.int32)
         leaving = np.empty(ways_out(target, order, exits), np.int64)
@@ -133,7 +133,7 @@ def entering(blocks: BlockGrid, at: Block, into: np.ndarray) -> tuple[np.ndarray
     return which, into[which] - starts[row] - c0 + row * (c1 - c0)
 
 
-class FlowWays:
+class FlowPaths:
     """The flow paths of all blocks. The arrays are set by `join`.
 
     Attributes
@@ -149,7 +149,7 @@ class FlowWays:
 
     def __init__(self, codes: Any, blocks: BlockGrid, plan: StreamPlan) -> None:
         self.codes, self.blocks = codes, blocks
-        self.of = BlockWays(codes, blocks)
+        self.of = BlockPaths(codes, blocks)
         self._parts: GatheredParts[BlockFlow] = GatheredParts(
             plan, _WAY_BYTES, codes, BETWEEN, ways_between(blocks)
         )
@@ -173,7 +173,7 @@ class FlowWays:
         bases = np.cumsum([0, *(len(flow.target) for flow in parts[:-1])])
         based = zip(parts, bases, strict=True)
         exit_of = np.concatenate(
-            [np.where(flow.way < 0, -1, flow.way + base) for flow, base in based]
+            [np.where(flow.exit < 0, -1, flow.exit + base) for flow, base in based]
         )
         self.target, entered, _ = (np.concatenate(one) for one in zip(*parts, strict=True))
         del parts, based

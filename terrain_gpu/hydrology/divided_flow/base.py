@@ -49,7 +49,7 @@ class DividedFlow(Operation):
 
     @property
     @abstractmethod
-    def how(self) -> tuple[int, float]:
+    def division(self) -> tuple[int, float]:
         """The method and the exponent, as kernels take them."""
 
     @property

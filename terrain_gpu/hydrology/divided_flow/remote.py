@@ -45,7 +45,7 @@ class FlowVisit(NamedTuple):
         The known values around the block.
     news
         How often flow has reached it since its last visit; at least 1 if it must be visited.
-    told
+    reported
         int64, shape (3, 3): how often flow went to each block around, as far as the driver knows.
     new
         Whether the block has never been visited.
@@ -54,7 +54,7 @@ class FlowVisit(NamedTuple):
     at: Block
     ring: BlockRim
     news: int
-    told: np.ndarray
+    reported: np.ndarray
     new: bool
 
 
@@ -77,7 +77,7 @@ class KeptFlow:
     counts
         See `DividedFlow.start`.
     crossed
-        Like `FlowVisit.told`, counted from the start of the flow.
+        Like `FlowVisit.reported`, counted from the start of the flow.
     """
 
     flow: Flow
@@ -118,7 +118,7 @@ class FlowsVisited(NamedTuple):
 
 
 def around(blocks: BlockGrid, at: Block) -> Iterator[tuple[tuple[int, int], Block]]:
-    """Yield the blocks around one, each after its position in `FlowVisit.told`."""
+    """Yield the blocks around one, each after its position in `FlowVisit.reported`."""
     (i, j), (down, across) = at, blocks.shape
     for r in range(max(i - 1, 0), min(i + 2, down)):
         for c in range(max(j - 1, 0), min(j + 2, across)):
@@ -152,7 +152,7 @@ class FlowDispatch:
         shape, self._id = self.blocks.shape, uuid.uuid4().hex
         self.left = np.full(shape, -1, np.int64)
         self.visits = self.loads = 0
-        self._told = np.zeros((*shape, 3, 3), np.int64)
+        self._reported = np.zeros((*shape, 3, 3), np.int64)
         self._news = np.zeros(shape, np.int64)
         # Whether the ring around a block knows more than at its last visit.
         self._changed = np.zeros(shape, bool)
@@ -242,7 +242,7 @@ class FlowDispatch:
         self._pending.discard(at)
         self._busy.add(at)
         ring = self.state.rims.around(at, self.state.unknown)
-        return FlowVisit(at, ring, news, self._told[at], new)
+        return FlowVisit(at, ring, news, self._reported[at], new)
 
     def _home(self, at: Block) -> str:
         home = self._homes.get(at, "")
@@ -266,8 +266,8 @@ class FlowDispatch:
                 self._new[home if home in self._new else self._present[0]].appendleft(at)
         for at, result in visited.left.items():
             self._learn(at, result.rim)
-            crossed = np.maximum(result.crossed - self._told[at], 0)
-            self._told[at] += crossed
+            crossed = np.maximum(result.crossed - self._reported[at], 0)
+            self._reported[at] += crossed
             for step, to in around(self.blocks, at):
                 if to not in visited.news:  # otherwise the worker has counted it
                     self._news[to] += crossed[step]
@@ -337,7 +337,7 @@ def visit_flows(operation: DividedFlow, writers: list[Any], call: FlowCall) -> F
     """Visit blocks for about `SECONDS`, those that flow has reached most often first."""
     visits = {one.at: one for one in call.visits}
     news = {one.at: one.news for one in call.visits}
-    known_crossings = {one.at: one.told for one in call.visits}
+    known_crossings = {one.at: one.reported for one in call.visits}
     new = deque(one.at for one in call.visits if one.new)
     results: dict[Block, FlowLeft] = {}
     work, end = operation.new_work(), time.perf_counter() + SECONDS

@@ -121,7 +121,7 @@ class EpsilonFill(AlongFlow):
         values[block.codes == NOWHERE] = UNKNOWN
         return values
 
-    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         ground, into, values = self._own(block, cells[0]), block.entries, block.array(np.int64)
         columns = []
         for rule, beyond in ((MAX, LOWEST), (STEP, LOWEST), (ADD, 0)):

@@ -77,7 +77,7 @@ class PlainFill(AlongFlow):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return Beyond(self, plan, MAX)
 
-    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         levels, into = cells[0], block.entries
         least = -np.inf if levels.dtype.kind == "f" else np.iinfo(levels.dtype).min
         levels.ravel()[block.ring] = least

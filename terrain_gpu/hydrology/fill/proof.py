@@ -32,7 +32,7 @@ from ...store import Layer, TileStore
 from ..common.code_values import NOWHERE, OUTLET
 from ..common.codes import end_ways, open_directions
 from ..common.proof_kernels import check_levels
-from ..common.proof_paths import WAYS_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
+from ..common.proof_paths import PATHS_BYTES, BlockFlow, BlockPaths, FlowPaths, paths_bytes
 from ..depressions.proof import verify_stored_depressions
 from ..forest.source import open_forest
 
@@ -73,7 +73,7 @@ def verify_fill(
     """
     blocks: BlockGrid = codes.blocks
     plans = plan_fill(blocks, codes, heights, levels, limits)
-    paths = FlowWays(codes, blocks, plans[0])
+    paths = FlowPaths(codes, blocks, plans[0])
     cells = 0
 
     def add(at: Block, summary: tuple[int, BlockFlow]) -> None:
@@ -89,14 +89,14 @@ def verify_fill(
     return {"cells": cells}
 
 
-def _look(paths: BlockWays, at: Block, data: list[np.ndarray]) -> tuple[int, BlockFlow]:
+def _look(paths: BlockPaths, at: Block, data: list[np.ndarray]) -> tuple[int, BlockFlow]:
     """Return the number of cells of a block that drain, and its flow paths."""
     target, order = paths.within(at, data[0])
     return len(order), paths.look(at, data[0], target, order)[1]
 
 
 def _check(
-    paths: BlockWays, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
+    paths: BlockPaths, levels: Any, connectivity: int, at: Block, data: list[np.ndarray]
 ) -> None:
     """Check the levels of a block."""
     codes, z, stored = data
@@ -113,7 +113,7 @@ def plan_fill(
     blocks: BlockGrid, codes: Any, heights: Any, levels: Any, limits: Limits
 ) -> list[StreamPlan]:
     """Plan both passes; the layers need not exist yet."""
-    worker, held = blocks.largest(1) * WAYS_BYTES, ways_bytes(blocks)
+    worker, held = blocks.largest(1) * PATHS_BYTES, paths_bytes(blocks)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held, measures=False)
         for reads in _reads(codes, heights, levels)

@@ -78,7 +78,7 @@ class MultipleFlow(DividedFlow):
         return f"method {self.method} runs"
 
     @property
-    def how(self) -> tuple[int, float]:
+    def division(self) -> tuple[int, float]:
         return METHODS[self.method], self.exponent
 
     @property
@@ -102,7 +102,7 @@ class MultipleFlow(DividedFlow):
         flow.values[:] = 0
         flow.inner(flow.values)[...] = contributions
         row0 = self.blocks.window(*at)[0]
-        cells = count_inflows(*flow.cells, *self.geometry, row0, self.how, flow.waiting)
+        cells = count_inflows(*flow.cells, *self.geometry, row0, self.division, flow.waiting)
         counts = np.array([cells - np.count_nonzero(weighted), 0, 0])
         if isinstance(self.rule, WeightRule):
             counts[1:] = self.rule.few_units(weights, weighted, contributions)
@@ -111,7 +111,7 @@ class MultipleFlow(DividedFlow):
     def advance(self, at: Block, flow: Flow, first: bool, work: DivisionWork) -> int:
         row0 = self.blocks.window(*at)[0]
         done: int = pass_on(
-            *flow.cells, *self.geometry, row0, self.how, flow.waiting, flow.values,
+            *flow.cells, *self.geometry, row0, self.division, flow.waiting, flow.values,
             first, work.stack, work.crossed
         )  # fmt: skip
         return done
@@ -130,7 +130,7 @@ class MultipleFlow(DividedFlow):
 
     def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         result, limits = run.layer(self.into), run.proof_limits
-        verify_division(self.layers, result, self.blocks, self.rule, self.how, limits, totals)
+        verify_division(self.layers, result, self.blocks, self.rule, self.division, limits, totals)
         return {"verified_cells": self.grid.cells}
 
 

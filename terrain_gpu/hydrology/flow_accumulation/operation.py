@@ -119,7 +119,7 @@ class FlowSums(AlongFlow):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return Inflows(self, plan, self.rule)
 
-    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[Any, ...]:
+    def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[Any, ...]:
         without, drained = self._drained(block, cells)
         into, ring = block.entries, block.ring
         outflow = np.array([sums.ravel()[ring] for sums in drained], np.int64)

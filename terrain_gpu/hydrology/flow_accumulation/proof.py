@@ -31,7 +31,14 @@ from ...store import Layer, TileStore
 from ..common.code_values import NOWHERE
 from ..common.codes import open_directions
 from ..common.proof_kernels import add_up, carry_down
-from ..common.proof_paths import ORDER_BYTES, BlockFlow, BlockWays, FlowWays, entering, ways_bytes
+from ..common.proof_paths import (
+    ORDER_BYTES,
+    BlockFlow,
+    BlockPaths,
+    FlowPaths,
+    entering,
+    paths_bytes,
+)
 from ..common.sums import EdgeRule, SumRule
 from ..common.weights import Rule, rule_of
 
@@ -78,7 +85,7 @@ def plan_sums(
     """Plan both passes; the layers need not exist yet. No rule means sums of cells or areas."""
     weights = None if rule is None else rule.weights
     extra = 0 if rule is None or isinstance(rule, SumRule) else 32 + 24 * rule.columns
-    worker, held = blocks.largest(1) * (ORDER_BYTES + extra), 2 * ways_bytes(blocks)
+    worker, held = blocks.largest(1) * (ORDER_BYTES + extra), 2 * paths_bytes(blocks)
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, sums, weights)
@@ -132,7 +139,7 @@ def _reads(codes: Any, sums: Any, weights: Any) -> list[list[Read]]:
 class _BlockSums(NamedTuple):
     """Adds up blocks; can be sent to workers."""
 
-    ways: BlockWays
+    paths: BlockPaths
     rule: Rule
     sums: Any
 
@@ -148,7 +155,7 @@ class _BlockSums(NamedTuple):
         if isinstance(self.rule, EdgeRule):  # next to what does not drain, and the path continues
             at_edge = around(codes == NOWHERE)
             weights = at_edge & ((target >= 0) | (target == -2)).reshape(at_edge.shape)
-        weighted, columns = self.rule.own(self.ways.blocks.window(*at), codes[1:-1, 1:-1], weights)
+        weighted, columns = self.rule.own(self.paths.blocks.window(*at), codes[1:-1, 1:-1], weights)
         return (
             weights,
             weighted,
@@ -158,11 +165,11 @@ class _BlockSums(NamedTuple):
     def look(self, at: Block, data: list[np.ndarray]) -> tuple[int, int, Any, BlockFlow]:
         """Return the numbers of cells that drain and without weight, outflows, and flow paths."""
         codes, *weight_cells = data
-        target, order = self.ways.within(at, codes)
+        target, order = self.paths.within(at, codes)
         _, weighted, columns = self.own(at, codes, target, weight_cells)
         for sums in columns:
             self.add_up(target, order, sums)
-        leaving, flow = self.ways.look(at, codes, target, order)
+        leaving, flow = self.paths.look(at, codes, target, order)
         without = len(order) - int(np.count_nonzero(weighted))
         return len(order), without, [sums[leaving] for sums in columns], flow
 
@@ -170,8 +177,8 @@ class _BlockSums(NamedTuple):
         """Check a block, given the cells where flow enters, and the amounts."""
         codes, *weight_cells, stored = data
         into, amounts = inflow
-        window = self.ways.blocks.window(*at)
-        target, order = self.ways.within(at, codes)
+        window = self.paths.blocks.window(*at)
+        target, order = self.paths.within(at, codes)
         weights, _, columns = self.own(at, codes, target, weight_cells)
         join = np.add if self.rule.adds else np.maximum
         for sums, brought in zip(columns, amounts, strict=True):
@@ -192,8 +199,8 @@ class _SumsChecker:
         self.codes, self.layer, self.rule = codes, sums, rule
         self.blocks = _blocks(codes, rule)
         self.plans = plan_sums(self.blocks, codes, sums, limits, rule)
-        self.ways = FlowWays(codes, self.blocks, self.plans[0])
-        self.of = _BlockSums(self.ways.of, rule, sums)
+        self.paths = FlowPaths(codes, self.blocks, self.plans[0])
+        self.of = _BlockSums(self.paths.of, rule, sums)
         self.cells = self.without = 0
         self._sums: list[list[np.ndarray]] = []
         self._into, self._amounts = np.empty(0, np.int64), [np.empty(0, np.int64)]
@@ -211,16 +218,16 @@ class _SumsChecker:
         self.cells += cells
         self.without += without
         self._sums.append(sums)
-        self.ways.add(flow)
+        self.paths.add(flow)
 
     def _join(self) -> None:
-        self.ways.join()
+        self.paths.join()
         columns = [np.concatenate(parts) for parts in zip(*self._sums, strict=True)]
         self._sums.clear()
         for sums in columns:
-            self.of.add_up(self.ways.following, self.ways.order, sums)
-        order = np.argsort(self.ways.target)
-        self._into, self._amounts = self.ways.target[order], [sums[order] for sums in columns]
+            self.of.add_up(self.paths.following, self.paths.order, sums)
+        order = np.argsort(self.paths.target)
+        self._into, self._amounts = self.paths.target[order], [sums[order] for sums in columns]
 
     def _given(self, at: Block) -> tuple[np.ndarray, list[np.ndarray]]:
         which, into = entering(self.blocks, at, self._into)

@@ -135,7 +135,7 @@ class _DivisionChecker:
     sums: Any
     blocks: BlockGrid
     rule: Any
-    how: tuple[int, float]
+    division: tuple[int, float]
 
     @cached_property
     def geometry(self) -> tuple[np.ndarray, np.ndarray]:
@@ -159,7 +159,7 @@ class _DivisionChecker:
             through += contributions
         through[codes[1:-1, 1:-1] == NOWHERE] = 0
         inflow = np.empty_like(through)
-        receive(heights, codes, through, *self.geometry, r0 - 1, self.how, inflow)
+        receive(heights, codes, through, *self.geometry, r0 - 1, self.division, inflow)
         inner, cells = np.s_[1:-1, 1:-1], codes[2:-2, 2:-2]
         right = np.empty(cells.shape)
         one: Any = weights[0][inner] if weights else None

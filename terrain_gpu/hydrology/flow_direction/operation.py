@@ -48,7 +48,7 @@ class TreeDirections(Accumulate):
         return solve(self, run)
 
 
-def ways_of(
+def methods_of(
     depressions: DepressionsMethod | None, flats: FlatsMethod | None
 ) -> tuple[DepressionsMethod, FlatsMethod]:
     """Return how water leaves depressions and flats; either argument may imply the other.
@@ -80,7 +80,7 @@ def refuse_arguments(settings: Mapping[str, Any]) -> None:
     InputError
         If they do.
     """
-    depressions, flats = ways_of(settings["depressions"], settings["flats"])
+    depressions, flats = methods_of(settings["depressions"], settings["flats"])
     for name in ("max_distance", "max_depth"):
         if settings[name] is not None and depressions != "breach":
             raise ArgumentError(f"{{{name}}} needs {{depressions}} breach: give both")
@@ -101,7 +101,7 @@ def operation_of(
     store: TileStore | None, tool: FlowDirection
 ) -> TreeDirections | GradientDirection:
     """Return the operation after checking the layers; `store` is None when only planning."""
-    _, flats = ways_of(tool.depressions, tool.flats)
+    _, flats = methods_of(tool.depressions, tool.flats)
     if store is None:
         if flats == "gradient":
             return GradientDirection("", tool.filled, into=tool.into)

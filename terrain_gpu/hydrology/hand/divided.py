@@ -71,7 +71,7 @@ class DinfHand(DividedFlow):
         return AboveRule(heights, streams[0] if streams else None, self.threshold, divided=True)
 
     @property
-    def how(self) -> tuple[int, float]:
+    def division(self) -> tuple[int, float]:
         return DINF, 1.0
 
     @property
@@ -90,14 +90,21 @@ class DinfHand(DividedFlow):
             stops = self.rule.is_stream(unheld[0]) & (flow.codes != NOWHERE)
         row0 = self.blocks.window(*at)[0]
         cells: int = find_donors(
-            *flow.cells, *self.geometry, row0, self.how, stops, not unheld, *flow.marks, flow.values
+            *flow.cells,
+            *self.geometry,
+            row0,
+            self.division,
+            stops,
+            not unheld,
+            *flow.marks,
+            flow.values,
         )
         return cells, np.zeros(3, np.int64)
 
     def advance(self, at: Block, flow: Flow, first: bool, work: DivisionWork) -> int:
         row0 = self.blocks.window(*at)[0]
         done: int = pass_up(
-            *flow.cells, *self.geometry, row0, self.how, *flow.marks, flow.values,
+            *flow.cells, *self.geometry, row0, self.division, *flow.marks, flow.values,
             first, work.stack, work.crossed
         )  # fmt: skip
         return done

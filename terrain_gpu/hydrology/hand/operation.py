@@ -106,7 +106,7 @@ class StreamsAbove(AlongFlow):
         hows = (TAKE,) if self.distance is None else (TAKE, ADD)
         return Beyond(self, plan, *hows)
 
-    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         block, columns = self._own(block, self.rule.height(cells[0]), cells[1:])
         into = block.entries
         for rule, values in columns:

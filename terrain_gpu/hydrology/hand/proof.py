@@ -29,7 +29,7 @@ from ...store import Layer, TileStore
 from ..common.codes import open_directions
 from ..common.height_above import KINDS, NEVER, AboveRule
 from ..common.proof_kernels import carry_up, steps_down
-from ..common.proof_paths import WAYS_BYTES, BlockWays, FlowWays, ways_bytes
+from ..common.proof_paths import PATHS_BYTES, BlockPaths, FlowPaths, paths_bytes
 from .proof_divided import verify_stored_averages
 
 
@@ -71,7 +71,7 @@ def plan_above(
 ) -> list[StreamPlan]:
     """Plan both passes; the layers to check need not exist yet."""
     blocks = _blocks(codes, rule)
-    worker, held = blocks.largest(1) * (WAYS_BYTES + 16), 3 * ways_bytes(blocks)
+    worker, held = blocks.largest(1) * (PATHS_BYTES + 16), 3 * paths_bytes(blocks)
     worker += 4 * blocks.largest(1) * rule.dtype.itemsize
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
@@ -122,17 +122,17 @@ def _reads(codes: Any, rule: AboveRule, results: Iterable[Any]) -> list[list[Rea
 class _BlockAbove(NamedTuple):
     """Computes heights and distances in blocks; can be sent to workers."""
 
-    ways: BlockWays
+    paths: BlockPaths
     rule: AboveRule
     results: Mapping[str, Any]
 
     def look(self, at: Block, data: list[np.ndarray]) -> tuple[Any, ...]:
         """Return the flow paths of a block, and the values of the cells where they enter it."""
         target, order, met, lengths = self.block(at, data)
-        _, flow = self.ways.look(at, data[0], target, order)
+        _, flow = self.paths.look(at, data[0], target, order)
         carry_up(target, order, met, lengths)
-        r0, _, c0, c1 = self.ways.blocks.window(*at)
-        row, col = np.divmod(flow.entered, self.ways.blocks.cols)
+        r0, _, c0, c1 = self.paths.blocks.window(*at)
+        row, col = np.divmod(flow.entered, self.paths.blocks.cols)
         into = (row - r0) * (c1 - c0) + col - c0
         return flow, flow.entered, met[into], lengths[into]
 
@@ -140,13 +140,13 @@ class _BlockAbove(NamedTuple):
         """Return where cells drain to, their order, the elevations of streams, and step lengths."""
         codes, heights = data[:2]
         stops = None if self.rule.streams is None else self.rule.is_stream(data[-1])
-        target, order = self.ways.within(at, codes, stops)
+        target, order = self.paths.within(at, codes, stops)
         ended = target == -1
         if stops is not None:
             ended &= stops[1:-1, 1:-1].ravel()
         met = np.where(ended, self.rule.height(heights).ravel(), np.nan).astype(self.rule.dtype)
         lengths = np.empty(len(target), np.int64)
-        top = self.ways.blocks.window(*at)[0]
+        top = self.paths.blocks.window(*at)[0]
         steps_down(codes, top, target, self.rule.lengths[0], lengths)
         lengths[~ended & ((target == -1) | (target == -3))] = NEVER
         return target, order, met, lengths
@@ -159,9 +159,9 @@ class _BlockAbove(NamedTuple):
         `streams_around` are the cells around the block that it drains to, with their values.
         """
         around, met_there, lengths_there = streams_around
-        r0, _, c0, _ = self.ways.blocks.window(*at)
+        r0, _, c0, _ = self.paths.blocks.window(*at)
         target, order, met, lengths = self.block(at, data)
-        leaving, flow = self.ways.look(at, data[0], target, order)
+        leaving, flow = self.paths.look(at, data[0], target, order)
         beyond = np.searchsorted(around, flow.target)
         met[leaving] = met_there[beyond]
         lengths[leaving] += lengths_there[beyond]
@@ -188,13 +188,13 @@ class _AboveChecker:
         self.codes, self.rule, self.results = codes, rule, results
         self.blocks = _blocks(codes, rule)
         self.plans = plan_above(codes, rule, results.values(), limits)
-        self.ways = FlowWays(codes, self.blocks, self.plans[0])
+        self.paths = FlowPaths(codes, self.blocks, self.plans[0])
         self.cells = 0
         self._parts: list[tuple[np.ndarray, ...]] = []
 
     def run(self, limits: Limits) -> None:
         first, second = _reads(self.codes, self.rule, self.results.values())
-        of = _BlockAbove(self.ways.of, self.rule, dict(self.results))
+        of = _BlockAbove(self.paths.of, self.rule, dict(self.results))
         check_blocks(self.plans[0], self.blocks, first, of.look, self._add, limits)
         self._join()
         check_blocks(
@@ -204,18 +204,18 @@ class _AboveChecker:
     def _add(self, at: Block, summary: tuple[Any, ...]) -> None:
         flow, *entered = summary
         self._parts.append(tuple(entered))
-        self.ways.add(flow)
+        self.paths.add(flow)
 
     def _join(self) -> None:
-        self.ways.join()
+        self.paths.join()
         entered, met, lengths = map(np.concatenate, zip(*self._parts, strict=True))
         self._parts.clear()
         order = np.argsort(entered)
-        at = order[np.searchsorted(entered, self.ways.target, sorter=order)]
+        at = order[np.searchsorted(entered, self.paths.target, sorter=order)]
         met, lengths = met[at], lengths[at]
-        carry_up(self.ways.following, self.ways.order, met, lengths)
-        order = np.argsort(self.ways.target)
-        self._into, self._met, self._lengths = self.ways.target[order], met[order], lengths[order]
+        carry_up(self.paths.following, self.paths.order, met, lengths)
+        order = np.argsort(self.paths.target)
+        self._into, self._met, self._lengths = self.paths.target[order], met[order], lengths[order]
 
     def _given(self, at: Block) -> tuple[np.ndarray, ...]:
         around, where = known_of(border_ids(self.blocks, at, inside=False), self._into)

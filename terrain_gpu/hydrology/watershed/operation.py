@@ -123,7 +123,7 @@ class WatershedLabels(FlowLabels):
     def begin(self, plan: StreamPlan, spill: Path) -> State:
         return _Watersheds(self, plan)
 
-    def ways(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def trace(self, block: FlowBlock, cells: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         into, labels = block.entries, self._own(block, cells)
         exits = block.stopped(labels != 0).follow(into, TAKE, labels)
         return block.globally(into), block.globally(exits), labels.ravel()[into].astype(np.int64)

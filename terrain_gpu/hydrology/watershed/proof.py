@@ -24,7 +24,7 @@ from ...grid import Block
 from ...store import Layer, TileStore
 from ..common.codes import open_directions, open_links
 from ..common.proof_kernels import check_labels
-from ..common.proof_paths import WAYS_BYTES, BlockFlow, BlockWays, FlowWays, ways_bytes
+from ..common.proof_paths import PATHS_BYTES, BlockFlow, BlockPaths, FlowPaths, paths_bytes
 from .pour_points import HOLDS, digest, points_layer
 
 _POINT_BYTES = 100
@@ -62,7 +62,7 @@ def verify_watershed(
     """
     blocks = _blocks(codes, marks)
     plans = plan_watershed(codes, marks, labels, limits, points=points)
-    paths = FlowWays(codes, blocks, plans[0])
+    paths = FlowPaths(codes, blocks, plans[0])
     parts = [_NO_POINTS]
     cells = ends = 0
 
@@ -92,7 +92,7 @@ def verify_watershed(
 
 
 def _look(
-    paths: BlockWays, marks: Any, has_points: bool, at: Block, data: list[np.ndarray]
+    paths: BlockPaths, marks: Any, has_points: bool, at: Block, data: list[np.ndarray]
 ) -> tuple[np.ndarray, BlockFlow]:
     """Return the pour points of a block, if points were `has_points`, and its flow paths."""
     r0, _, c0, _ = paths.blocks.window(*at)
@@ -105,7 +105,7 @@ def _look(
 
 
 def _check(
-    paths: BlockWays, marks: Any, labels: Any, at: Block, data: list[np.ndarray]
+    paths: BlockPaths, marks: Any, labels: Any, at: Block, data: list[np.ndarray]
 ) -> tuple[int, int]:
     """Check the labels of a block; return the number of labelled cells, and of those at marks."""
     r0, _, c0, c1 = paths.blocks.window(*at)
@@ -126,8 +126,8 @@ def plan_watershed(
 ) -> list[StreamPlan]:
     """Plan both passes; the layers to check need not exist yet."""
     blocks = _blocks(codes, marks)
-    worker = blocks.largest(1) * (WAYS_BYTES + 8)
-    held = ways_bytes(blocks) + _POINT_BYTES * points
+    worker = blocks.largest(1) * (PATHS_BYTES + 8)
+    held = paths_bytes(blocks) + _POINT_BYTES * points
     return [
         plan_proof(blocks, reads, limits, worker=worker, held=held)
         for reads in _reads(codes, marks, labels)
