@@ -81,7 +81,7 @@ def test_what_pages_name_is_there():
     """Files and tests that a page names; those of origins.md with their functions."""
     for page, text in PAGES.items():
         for file, name in re.findall(
-            r"`((?:terrain_gpu|tests|scripts)/[\w/.]+\.\w+)(?:::(\w+))?`", text
+            r"`((?:terrain_gpu|tests|scripts|bench)/[\w/.]+\.\w+)(?:::(\w+))?`", text
         ):
             assert (ROOT / file).is_file(), (page, file)
             assert f"def {name or ''}" in (ROOT / file).read_text() or not name, (page, file, name)

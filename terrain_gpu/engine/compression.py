@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 FAST = "blosc-lz4"
 CODING = 1000 * MB
-"""Bytes that a processor compresses with `FAST` per second; see scripts/bench_codecs.py."""
+"""Bytes that a processor compresses with `FAST` per second; see `python -m bench codecs`."""
 SAVED = 0.5
 """Share of the bytes that `FAST` saves at least, for most layers."""
 SMALL = 64 * MB

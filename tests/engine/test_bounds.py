@@ -21,6 +21,8 @@ import pytest
 import rasterio
 
 import terrain_gpu as tg
+from bench import corridors
+from bench.stores import add_layer
 from terrain_gpu.engine import ledger
 from terrain_gpu.grid import TILE
 from terrain_gpu.paths.relax.relaxation import Relaxation
@@ -28,7 +30,6 @@ from terrain_gpu.report import process_io
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-import bench_sssp  # noqa: E402
 from make_terrain import terrain_window  # noqa: E402
 
 pytestmark = pytest.mark.skipif(process_io() is None, reason="nothing counts bytes here")
@@ -167,9 +168,9 @@ def test_distances_where_blocks_are_visited_often(tmp_path, monkeypatch, kind):
     """Blocks of one tile, of which none is mapped, and memory for some of them."""
     side, block, loads, load = 256, 64, Counter(), Relaxation._load
     monkeypatch.setattr(Relaxation, "_load", lambda self, at: loads.update([at]) or load(self, at))
-    cells = bench_sssp.spiral(side) if kind == "spiral" else bench_sssp.cascade(side, block)
-    store = bench_sssp.store_of(tmp_path, kind, cells, block)
-    sources = bench_sssp.sources_of(kind, side, block)
+    cells = corridors.spiral(side) if kind == "spiral" else corridors.cascade(side, block)
+    store = add_layer(tmp_path / "s.zarr", cells, block_size=block)
+    sources = corridors.sources_of(kind, side, block)
     report = tg.shortest_paths(
         store, sources, cost="friction", friction="elevation", backend="cpu", threads=1,
         memory_limit="281MB",

@@ -1,0 +1,1 @@
+"""Benchmarks of terrain_gpu: `python -m bench` lists the cases."""

@@ -1,0 +1,1 @@
+"""One file for each case: its question, and what it measures."""
