@@ -30,14 +30,13 @@ FOLDER = "terrain_gpu_processing"
 
 GROUPS = {
     "Drainage": (),
-    "Paths": ("compute-sssp", "least-cost-network"),
+    "Paths": (),
     "Terrain": (),
     "Cells and areas": (),
 }  # fmt: skip
 for _tool in map(tool_of, TOOLS):
     if _tool.group is not None:
         GROUPS[_tool.group] += (_tool.command,)
-TITLES = {"compute-sssp": "Cost distance"}
 LEFT_OUT = {
     "convert-dataset": "writes a store; algorithms take the raster itself",
     "build-index": "for many runs over one store",
@@ -87,8 +86,6 @@ TEXTS = {
 }  # fmt: skip
 EXPRESSION = "Of the cells, which are called elevation, such as where(elevation > 500, 1, 0)."
 REPLACED = {
-    r"STORE(?:, as its layer \"\w+\")?, or (?:of |over )?a raster(?: \(then give [^)]*\))?":
-        "a raster",
     "a layer from others": "a raster from another",
     r'It becomes the layer "mst"\.': "",
     r"Directions to other outlets need another name[^.]*\.": "",
@@ -131,7 +128,6 @@ REPLACED = {
 
 STYLES = {
     ("compute-sssp", "BACKLINK"): "directions",
-    ("compute-sssp", "OUTPUT"): "distance",
     ("compute-sssp", "ALLOCATION"): "labels",
     ("streams", "LINES"): "streams",
 }
@@ -161,7 +157,7 @@ def algorithm(command: click.Command, title: str, used: set[str]) -> dict[str, A
     name = str(command.name)
     paragraphs = re.split(r"\n\n", command.help or "")
     texts = [" ".join(p.split()) for p in paragraphs if not p.lstrip().startswith("\b")]
-    usual = TITLES.get(name, name.replace("-", " ").capitalize())
+    usual = name.replace("-", " ").capitalize()
     called = (tool_of(name).title if name in TOOLS else None) or usual
     parameters = [one for param in command.params for one in parameters_of(param, name, called)]
     if name in TOOLS:

@@ -2,11 +2,14 @@
 # ruff: noqa
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
+
+import numpy as np
+import xarray
 
 from .arguments import *
 from .engine.run import Result
-from .io.labelled import LayerLike, RasterLike, StoreLike
+from .io.labelled import LayerLike, PlainRaster, RasterLike, StoreLike
 from .paths.cost.resolve import VerticalFactor
 from .progress import Progress, silent
 from .tool import PathLike, PlacesLike
@@ -26,13 +29,11 @@ from .hydrology.streams.operation import Streams as Streams
 from .io.convert import convert_dataset as convert_dataset
 from .io.export import export_layer as export_layer
 from .paths.cost.rules import Cost as Cost
-from .paths.cost_distance.pipeline import ShortestPaths as ShortestPaths
-from .paths.cost_distance.pipeline import shortest_paths as shortest_paths
+from .paths.cost_distance.result import ShortestPaths as ShortestPaths
 from .paths.cost_matrix.pipeline import CostMatrix as CostMatrix
 from .paths.distance_index.query import IndexQuery as IndexQuery
 from .paths.distance_index.query import query_index as query_index
-from .paths.least_cost_network import CostNetwork as CostNetwork
-from .paths.least_cost_network import least_cost_network as least_cost_network
+from .paths.least_cost_network.pipeline import CostNetwork as CostNetwork
 from .paths.ties.operation import tied_steps as tied_steps
 from .raster.contours.lines import Contours as Contours
 from .raster.label_components.operation import Components as Components
@@ -524,7 +525,6 @@ def build_index(
         when the disk is full.
     VerificationError
         when an entry is wrong; a new index is then discarded.
-
     """
 
 
@@ -1074,7 +1074,8 @@ def cost_matrix(
         Layer of the store.
     memory_limit
         Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
-        RAM when None.
+        RAM when None. For arrays: without the caller's own memory, with the results; no limit when
+        None.
     threads
         Number of threads; all processors when None.
     backend
@@ -1119,7 +1120,6 @@ def cost_matrix(
         when the proof finds a violation.
     OutputError
         when the disk is full; finished batches are kept for `resume`.
-
 
     Notes
     -----
@@ -2042,6 +2042,180 @@ def label_components(
     """
 
 
+def least_cost_network(
+    store: StoreLike,
+    places: PlacesLike,
+    output: PathLike | None = None,
+    *,
+    pairs: NetworkPairs = "mst",
+    nearest: int | None = None,
+    cost: Cost | CostName | str | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
+    parameters: Mapping[str, float] | None = None,
+    reverse: bool = False,
+    max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
+    corner_cutting: bool = True,
+    connectivity: PathConnectivity = 8,
+    wrap: Wrap = "auto",
+    max_cost: float | None = None,
+    table: PathLike | None = None,
+    layer: str = "elevation",
+    into: str = "nearest",
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: Devices = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> CostNetwork:
+    """Join places by least-cost paths, and write the paths as lines with the attributes from, to,
+    cost, length and climb.
+
+    A place consists of all cells with one id, such as those of a line, polygon or zone. Its area is
+    all cells to which no other place is nearer by cost.
+
+    A spanning tree, and links of places whose areas touch, take one search from all places. Costs
+    must be the same both ways for these, not for `pairs` all or `nearest`, which take a search for
+    each place.
+
+    Parameters
+    ----------
+    store
+        A store or a raster (a path), or a DataArray.
+    places
+        In the same form as the sources of `shortest_paths`; at least two, without start costs. Two
+        places may share a cell: they are linked there.
+    output
+        File for the lines: .gpkg (layer "network"), .parquet, .fgb or .geojson. None for a
+        temporary file, which `CostNetwork.to_geodataframe` reads.
+    pairs
+        Which places to join. "mst": the minimum spanning tree over the costs between all pairs of
+        places. "delaunay": any two places whose areas touch (cost-weighted adjacency), by the
+        cheapest path that stays in these two areas; one through the area of a third place may be
+        cheaper. "all": each with all others ("from everywhere to everywhere").
+    nearest
+        Join each place with the K others of least cost, in place of `pairs`.
+    cost
+        "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see
+        `paths.cost.models`. Or one of `paths.cost.formula.presets`, such as "herzog". Or a formula,
+        such as ``"length * exp(abs(slope))"``; see `paths.cost.formula.tree` for its syntax. Or a
+        `Cost`, which also has other rules of steps. A step whose cost is NaN or infinite does not
+        exist. A formula may name one layer of the store, instead of `friction`. When None:
+        "friction" if frictions are given, otherwise "absdiff".
+    friction
+        Layer of the store, or array, of frictions >= 0. The model "friction" needs it; if the
+        raster itself holds frictions, name its layer, or pass the same array, here as well.
+    barriers
+        Layer or array; cells with a value other than 0 are absent.
+    parameters
+        Parameters of the model, such as ``{"lam": 0.5}`` for langmuir; for a formula, values of
+        names in it.
+    reverse
+        Compute cost and climb from `to` to `from`.
+    max_slope
+        Slope dz / length, up or down, above which a step does not exist; distances are then
+        float64.
+    vertical_factor
+        Factors of the cost of steps by their angle of slope, negative downhill: a text file of
+        angles in degrees and factors, or a sequence of such pairs. Between them, factors are
+        interpolated; a step at an angle outside the table does not exist. For formulas and all
+        models except langmuir and minimax.
+    corner_cutting
+        False forbids diagonal steps between two absent cells.
+    connectivity
+        8 or 4; or 16, with knight's moves, which pass through the middle of the edge between two
+        cells and cost as much as two steps of half the length. With 16, distances are float64, and
+        the method must be "relax".
+    wrap
+        Whether the last column is joined to the first one, so that paths cross this seam. "auto":
+        if the CRS is geographic and the columns span 360 degrees, within a hundredth of a column.
+        "yes" raises an error for a raster that is projected or whose sides are more than half a
+        column apart; an array has no CRS and is joined. Paths never cross a pole.
+    max_cost
+        Only links of at most this cost.
+    table
+        Also write the attributes as a table, .csv or .parquet.
+    layer
+        Layer of the store.
+    into
+        Layer of the distances from the nearest place, with its backlinks and allocation: "nearest",
+        "nearest_backlink" and "nearest_allocation". With `max_cost`, cells farther than half of it
+        are unreached (with minimax, farther than all of it). `pairs` all and `nearest` write no
+        layers.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None.
+    threads
+        Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.
+    device
+        Number of the GPU; or numbers of several, or "all", between which the raster is shared.
+    gpu_memory_limit
+        Limit on the GPU memory; nine tenths of the free memory when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks of a store, each within
+        `memory_limit`. None for this process. Each computes on the first GPU that it sees if
+        `backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; `device`
+        does not matter.
+    verify
+        Verify the result in another pass over the cells.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    CostNetwork
+        It is not an error if links do not connect all places: `parts` is the number of parts, and a
+        warning reports it. Lines go from `from` to `to`, sorted by ids; if costs are the same in
+        both directions, `from` is the lower id, except with `nearest`. Length: map units, or metres
+        for a geographic CRS. Climb: the sum of all rises along the path, in units of the
+        elevations; null if the raster holds frictions.
+
+    Raises
+    ------
+    InputError
+        for unknown models, places outside or on nodata, fewer than two places, start costs, costs
+        that depend on direction with "mst" and "delaunay", and files that exist.
+    PlanError
+        when the memory limit is too small.
+    StoreError
+        when the store is damaged or already has such layers.
+    OutputError
+        when the disk is full. Finished blocks, or sources, are kept for `resume`.
+    ClusterError
+        when the cluster has no workers or is lost. Finished work is kept for `resume`.
+    VerificationError
+        when a result is wrong.
+
+    Notes
+    -----
+    For `pairs` "all" and `nearest`, one GPU, or the CPUs of workers, solve eight places at a time,
+    as for `cost_matrix`; with a `client` the file must be in a folder that all hosts share.
+
+    K. Mehlhorn (1988), A faster approximation algorithm for the Steiner problem in graphs: a
+    spanning tree over areas that touch is one over all pairs. B. H. McRae, D. M. Kavanagh (2011),
+    Linkage Mapper, for cost-weighted adjacency; D. A. White, S. B. Barber (2012), From everywhere
+    to everywhere, for all pairs.
+
+    Examples
+    --------
+    >>> found = least_cost_network("dem.zarr", [(9, 9), (90, 70), (40, 80)], "roads.gpkg")
+    >>> found.links, found.parts
+    (2, 1)
+    """
+
+
 def minimum_spanning_tree(
     data: RasterLike,
     *,
@@ -2311,6 +2485,316 @@ def rasterize(
     >>> rasterize("dem.zarr", rivers, value=1, into="rivers")
     >>> shortest_paths("dem.zarr", [(0, 0)], barriers="rivers", corner_cutting=False)
     """
+
+
+@overload
+def shortest_paths( # type: ignore[overload-overlap]
+    data: xarray.DataArray,
+    sources: PlacesLike,
+    *,
+    source_edge: bool = False,
+    cost: Cost | CostName | str | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
+    parameters: Mapping[str, float] | None = None,
+    reverse: bool = False,
+    max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
+    corner_cutting: bool = True,
+    connectivity: PathConnectivity = 8,
+    metric: PathMetric = "steps",
+    wrap: Wrap = "auto",
+    max_cost: float | None = None,
+    targets: PlacesLike | None = None,
+    stop_at_targets: bool = False,
+    backlink: bool = False,
+    allocation: bool = False,
+    cell_size: float | tuple[float, float] = (1.0, 1.0),
+    nodata: float | int | None = None,
+    layer: str = "elevation",
+    into: str = "distance",
+    block_size: int | None = None,
+    method: PathMethod = "relax",
+    build_index: bool = False,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: Devices = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> ShortestPaths[xarray.DataArray]:
+    """Compute the least cost from sources to each cell.
+
+    The distances equal those of Dijkstra's algorithm: the same bits for every block size, memory
+    limit and number of threads. Costs are summed from the source outwards, in float64 or in
+    integers. Backlinks and allocation go to the layers of these names. With `into`, a store holds
+    several results.
+
+    Parameters
+    ----------
+    data
+        A store or a raster (a path), a DataArray, or a 2-D array (or nested lists).
+    sources
+        Sequence or array of (row, col) or (row, col, start cost), or `Places` (see `io.places`).
+    source_edge
+        Use the edge of the raster and the cells next to nodata as sources as well, with id 2**32 -
+        1.
+    cost
+        "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see
+        `paths.cost.models`. Or one of `paths.cost.formula.presets`, such as "herzog". Or a formula,
+        such as ``"length * exp(abs(slope))"``; see `paths.cost.formula.tree` for its syntax. Or a
+        `Cost`, which also has other rules of steps. A step whose cost is NaN or infinite does not
+        exist. A formula may name one layer of the store, instead of `friction`. When None:
+        "friction" if frictions are given, otherwise "absdiff".
+    friction
+        Layer of the store, or array, of frictions >= 0. The model "friction" needs it; if the
+        raster itself holds frictions, name its layer, or pass the same array, here as well.
+    barriers
+        Layer or array; cells with a value other than 0 are absent.
+    parameters
+        Parameters of the model, such as ``{"lam": 0.5}`` for langmuir; for a formula, values of
+        names in it.
+    reverse
+        Compute the cost of going to the source, for costs that depend on direction.
+    max_slope
+        Slope dz / length, up or down, above which a step does not exist; distances are then
+        float64.
+    vertical_factor
+        Factors of the cost of steps by their angle of slope, negative downhill: a text file of
+        angles in degrees and factors, or a sequence of such pairs. Between them, factors are
+        interpolated; a step at an angle outside the table does not exist. For formulas and all
+        models except langmuir and minimax.
+    corner_cutting
+        False forbids diagonal steps between two absent cells.
+    connectivity
+        8 or 4; or 16, with knight's moves, which pass through the middle of the edge between two
+        cells and cost as much as two steps of half the length. With 16, distances are float64, and
+        the method must be "relax".
+    metric
+        "steps": paths go from neighbour to neighbour. "continuous": paths go in any direction, by
+        the eikonal equation ``|grad T| = friction``, see `paths.cost.continuous`; this needs cost
+        "friction", frictions above 0, method "relax" and `connectivity` 8, and computes only
+        distances.
+    wrap
+        Whether the last column is joined to the first one, so that paths cross this seam. "auto":
+        if the CRS is geographic and the columns span 360 degrees, within a hundredth of a column.
+        "yes" raises an error for a raster that is projected or whose sides are more than half a
+        column apart; an array has no CRS and is joined. Paths never cross a pole.
+    max_cost
+        Leave cells with a higher cost unreached.
+    targets
+        In the same form as `sources`, for `stop_at_targets`.
+    stop_at_targets
+        Stop once the farthest target has been reached; cells farther away are unreached.
+    backlink
+        Also compute each cell's step back towards its source, for paths.
+    allocation
+        Also compute the source that each cell is reached from.
+    cell_size
+        For arrays: width and height of a cell, or one number for both. A store has its own grid.
+    nodata
+        For arrays: value of absent cells, in addition to NaN and infinities.
+    layer
+        Layer of the store.
+    into
+        Layer of the store to write the distances to. Backlinks and allocation go to "backlink" and
+        "allocation"; with another name, such as "walk", to "walk_backlink" and "walk_allocation".
+    block_size
+        For arrays: side of a block. A layer of a store has its own.
+    method
+        "relax", "dijkstra": two algorithms with the same result, bit for bit. "index": distances
+        from the distance index of the store (`build_index`); the same bits for integer costs and
+        minimax, otherwise within a relative error of 1e-12. If that is not enough, for backlinks,
+        allocation and `verify` of other costs, cells are relaxed instead, with a warning. "relax-
+        array", "tournament": the classical algorithms on a GPU, for a raster that fits its memory;
+        the same bits, slower. Workers of a cluster do not use the index.
+    build_index
+        Use the distance index; build it first if it is missing or stale.
+    memory_limit
+        Limit on the peak resident set of the process: bytes, or a size such as "2GB"; a quarter of
+        RAM when None. For arrays: without the caller's own memory, with the results; no limit when
+        None.
+    threads
+        Number of threads; all processors when None.
+    backend
+        "cuda", "cpu", or "auto": CUDA if it works. The results have the same bits.
+    device
+        Number of the GPU; or numbers of several, or "all", between which the raster is shared.
+    gpu_memory_limit
+        Limit on the GPU memory; nine tenths of the free memory when None.
+    client
+        A ``distributed.Client`` whose workers solve the blocks of a store, each within
+        `memory_limit`. None for this process. Each computes on the first GPU that it sees if
+        `backend` is "cuda", or if it is "auto" and all workers announce the resource GPU; `device`
+        does not matter.
+    verify
+        Verify the result in another pass over the cells.
+    compress
+        Compression of the layers, as `convert_dataset` has it; none when None.
+    resume
+        Continue an unfinished run.
+    overwrite
+        Replace an existing result once the new one is complete.
+    progress
+        Called with the cells just done and all cells; "auto" for a tqdm bar.
+
+    Returns
+    -------
+    ShortestPaths
+        Distances, and the backlinks and allocation that are asked for, as layers of the store, or
+        as arrays of the kind of the input.
+
+    Raises
+    ------
+    ClusterError
+        when the cluster has no workers or is lost.
+    InputError
+        for unknown models, errors in a formula, sources outside or on nodata, negative
+        frictions or costs.
+    StoreError
+        when the store is damaged or already has such a result.
+    OutputError
+        when the disk is full.
+
+    Notes
+    -----
+    Label correcting by blocks and tiles in the order of their least pending distance; its fixed
+    point is the result of E. W. Dijkstra's algorithm. See docs/design/shortest-paths.md.
+    """
+
+@overload
+def shortest_paths(
+    data: np.ma.MaskedArray,
+    sources: PlacesLike,
+    *,
+    source_edge: bool = False,
+    cost: Cost | CostName | str | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
+    parameters: Mapping[str, float] | None = None,
+    reverse: bool = False,
+    max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
+    corner_cutting: bool = True,
+    connectivity: PathConnectivity = 8,
+    metric: PathMetric = "steps",
+    wrap: Wrap = "auto",
+    max_cost: float | None = None,
+    targets: PlacesLike | None = None,
+    stop_at_targets: bool = False,
+    backlink: bool = False,
+    allocation: bool = False,
+    cell_size: float | tuple[float, float] = (1.0, 1.0),
+    nodata: float | int | None = None,
+    layer: str = "elevation",
+    into: str = "distance",
+    block_size: int | None = None,
+    method: PathMethod = "relax",
+    build_index: bool = False,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: Devices = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> ShortestPaths[np.ma.MaskedArray]:
+    ...
+
+@overload
+def shortest_paths(
+    data: HasDeviceMemory,
+    sources: PlacesLike,
+    *,
+    source_edge: bool = False,
+    cost: Cost | CostName | str | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
+    parameters: Mapping[str, float] | None = None,
+    reverse: bool = False,
+    max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
+    corner_cutting: bool = True,
+    connectivity: PathConnectivity = 8,
+    metric: PathMetric = "steps",
+    wrap: Wrap = "auto",
+    max_cost: float | None = None,
+    targets: PlacesLike | None = None,
+    stop_at_targets: bool = False,
+    backlink: bool = False,
+    allocation: bool = False,
+    cell_size: float | tuple[float, float] = (1.0, 1.0),
+    nodata: float | int | None = None,
+    layer: str = "elevation",
+    into: str = "distance",
+    block_size: int | None = None,
+    method: PathMethod = "relax",
+    build_index: bool = False,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: Devices = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> ShortestPaths[Any]:
+    ...
+
+@overload
+def shortest_paths(
+    data: PlainRaster,
+    sources: PlacesLike,
+    *,
+    source_edge: bool = False,
+    cost: Cost | CostName | str | None = None,
+    friction: LayerLike | None = None,
+    barriers: LayerLike | None = None,
+    parameters: Mapping[str, float] | None = None,
+    reverse: bool = False,
+    max_slope: float | None = None,
+    vertical_factor: VerticalFactor | None = None,
+    corner_cutting: bool = True,
+    connectivity: PathConnectivity = 8,
+    metric: PathMetric = "steps",
+    wrap: Wrap = "auto",
+    max_cost: float | None = None,
+    targets: PlacesLike | None = None,
+    stop_at_targets: bool = False,
+    backlink: bool = False,
+    allocation: bool = False,
+    cell_size: float | tuple[float, float] = (1.0, 1.0),
+    nodata: float | int | None = None,
+    layer: str = "elevation",
+    into: str = "distance",
+    block_size: int | None = None,
+    method: PathMethod = "relax",
+    build_index: bool = False,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: Backend = "auto",
+    device: Devices = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    verify: bool = False,
+    compress: LayerCompression | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | Literal["auto"] = silent,
+) -> ShortestPaths[np.ndarray]:
+    ...
 
 
 def slope(

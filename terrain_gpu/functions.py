@@ -17,7 +17,7 @@ from .io.labelled import opened_store, takes_dataarrays
 from .prerequisites import provide
 from .progress import silent
 from .running import compute
-from .tool import Tool, described, drawn, options_of, spelled
+from .tool import Tool, described, drawn, only_stores, options_of, spelled
 from .tools import FUNCTIONS, tool_of
 
 WIDTH = 96
@@ -131,7 +131,7 @@ def function_of(command: str) -> Callable[..., Any]:
     options = options_of(cls)
 
     def call(store: Any, *args: Any, **given: Any) -> Any:
-        given |= dict(zip(options, args, strict=False))
+        given |= dict(zip(parameters(cls), args, strict=False))
         asked = cls(**{name: given.pop(name) for name in options if name in given})
         if isinstance(store, np.ndarray):
             if given.get("client") is not None:
@@ -158,7 +158,7 @@ def function_of(command: str) -> Callable[..., Any]:
         from .io.frames import draws  # brings GDAL
 
         call = draws(path)(call)
-    return call if cls.runs and not cls.arrays else takes_dataarrays(call)
+    return call if only_stores(cls) else takes_dataarrays(call)
 
 
 def _refuse_of_arrays(asked: Tool) -> None:
@@ -178,28 +178,34 @@ def __getattr__(name: str) -> Any:
 def parameters(cls: type[Tool]) -> dict[str, _Documented]:
     """All parameters after the store: types as written."""
     types = inspect.get_annotations(cls)
+    options = options_of(cls)
+    in_order = sorted(options, key=lambda name: not _by_position(cls, name))
     own = {
         name: _Documented(types[name], one.default, one.option.python or one.option.help)
-        for name, one in options_of(cls).items()
+        for name, one in ((name, options[name]) for name in in_order)
     }
-    if cls.runs:
-        return own | {name: one for name, one in RUN.items() if name in cls.how}
-    left_out = (set() if cls.gpu else GPU) | (OF_LAYERS if drawn(cls) else set())
     how = RUN | ({} if cls.gpu in (None, "one") else ON_GPUS) | (OVER_ARRAYS if cls.arrays else {})
+    if cls.runs:
+        return own | {name: one for name, one in how.items() if name in cls.how}
+    left_out = (set() if cls.gpu else GPU) | (OF_LAYERS if drawn(cls) else set())
     return own | {name: one for name, one in how.items() if name not in left_out}
+
+
+def _by_position(cls: type[Tool], name: str) -> bool:
+    """Whether Python takes a parameter by position."""
+    option = options_of(cls).get(name)
+    return option is not None and (option.required or name in cls.positional)
 
 
 def signature(cls: type[Tool]) -> inspect.Signature:
     """The signature of a tool's function."""
     kind = inspect.Parameter
-    annotation = "RasterLike" if cls.arrays else "PathLike" if cls.runs else "StoreLike"
+    annotation = "RasterLike" if cls.arrays else "PathLike" if only_stores(cls) else "StoreLike"
     first = kind(cls.first, kind.POSITIONAL_OR_KEYWORD, annotation=annotation)
     others = [
         kind(
             name,
-            kind.POSITIONAL_OR_KEYWORD
-            if one.default is MISSING or name in cls.positional
-            else kind.KEYWORD_ONLY,
+            kind.POSITIONAL_OR_KEYWORD if _by_position(cls, name) else kind.KEYWORD_ONLY,
             default=kind.empty if one.default is MISSING else one.default,
             annotation=one.type,
         )
@@ -211,13 +217,13 @@ def signature(cls: type[Tool]) -> inspect.Signature:
 def documentation(cls: type[Tool]) -> str:
     """The docstring of a tool's function."""
     sections = described(cls)
-    store = STORE_OR_ARRAY if cls.arrays else ONLY_STORE if cls.runs else STORE
+    store = STORE_OR_ARRAY if cls.arrays else ONLY_STORE if only_stores(cls) else STORE
     store = f"{store} {PROVIDED}" if cls.needs else store
     texts = {cls.first: store, **{name: one.help for name, one in parameters(cls).items()}}
-    usual = DRAWING_RAISES if drawn(cls) else {} if cls.runs else RAISES
+    usual = {} if cls.runs else DRAWING_RAISES if drawn(cls) else RAISES
     raised = "\n".join(f"{error}\n    {when}" for error, when in usual.items())
     if own := sections.get("Raises"):
-        raised = f"{own}\n{raised}"
+        raised = f"{own}\n{raised}".strip()
     parts = [
         sections[""],
         _section("Parameters", "\n".join(f"{n}\n{_indented(text)}" for n, text in texts.items())),

@@ -174,9 +174,10 @@ def reads(
     return field(default=default, metadata={"option": declared})
 
 
-def writes(*, default: str | None, help: str) -> Any:
+def writes(*, default: str | None, help: str, python: str | None = None) -> Any:
     """An option that names a layer to write."""
-    return field(default=default, metadata={"option": Option(help, "NAME", "write")})
+    declared = Option(help, "NAME", "write", python=python)
+    return field(default=default, metadata={"option": declared})
 
 
 def file(
@@ -399,6 +400,12 @@ def drawn(cls: type[Tool]) -> str | None:
     """The option that is the file a tool writes instead of layers, if it does."""
     options = options_of(cls).items()
     return next((name for name, one in options if one.option.file == "features"), None)
+
+
+def only_stores(cls: type[Tool]) -> bool:
+    """Whether no raster can stand in place of a store, because there is no result to write."""
+    declared = [one.option for one in options_of(cls).values()]
+    return bool(cls.runs) and not any(one.file or one.layer == "write" for one in declared)
 
 
 def _not_none(kind: Any) -> Any:

@@ -16,6 +16,7 @@ TOOLS = {
     "burn": "hydrology.burn:Burn",
     "calc": "raster.calc:Calc",
     "compute-mst": "spanning_tree:MinimumSpanningTree",
+    "compute-sssp": "paths.cost_distance:FindShortestPaths",
     "contours": "raster.contours:DrawContours",
     "corridor": "paths.corridor:LeastCostCorridor",
     "cost-matrix": "paths.cost_matrix:ComputeCostMatrix",
@@ -26,6 +27,7 @@ TOOLS = {
     "flow-direction": "hydrology.flow_direction:FlowDirection",
     "hand": "hydrology.hand:Hand",
     "label-components": "raster.label_components:LabelComponents",
+    "least-cost-network": "paths.least_cost_network:LeastCostNetwork",
     "network": "hydrology.network:ExtractNetwork",
     "polygons": "raster.polygons:DrawPolygons",
     "rasterize": "raster.rasterize:Rasterize",
@@ -36,7 +38,11 @@ TOOLS = {
 }
 """Where the tool of a command is, as module:name."""
 
-_NAMED = {"compute-mst": "minimum_spanning_tree", "network": "extract_network"}
+_NAMED = {
+    "compute-mst": "minimum_spanning_tree",
+    "compute-sssp": "shortest_paths",
+    "network": "extract_network",
+}
 """Functions that are not called like their command."""
 
 FUNCTIONS = {_NAMED.get(command, command.replace("-", "_")): command for command in TOOLS}

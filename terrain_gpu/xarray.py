@@ -31,16 +31,10 @@ except ImportError as error:
 
 _TOOLS = [tool_of(command) for command in TOOLS]
 
-METHODS = {
-    "cost_distance": "shortest_paths",
-    **{one.accessor: one.function for one in _TOOLS if one.accessor and not drawn(one)},
-}
+METHODS = {one.accessor: one.function for one in _TOOLS if one.accessor and not drawn(one)}
 """Methods of the accessor, and the functions that they are."""
 
-FEATURES = {
-    "least_cost_network": "least_cost_network",
-    **{one.accessor: one.function for one in _TOOLS if one.accessor and drawn(one)},
-}
+FEATURES = {one.accessor: one.function for one in _TOOLS if one.accessor and drawn(one)}
 """Methods that return a GeoDataFrame, and the functions that they are."""
 
 

@@ -28,8 +28,10 @@ USUAL = {
     "burn": {"streams": [(0, 0)], "depth": 1},
     "calc": {"expression": "elevation"},
     "contours": {"interval": 10},
+    "compute-sssp": {"sources": [(0, 0)]},
     "corridor": {"distances": ("one", "other")},
     "cost-matrix": {"sources": [(0, 0)]},
+    "least-cost-network": {"places": [(0, 0), (3, 3)]},
     "label-components": {"where": "elevation > 0"},
     "network": {"min_length": 1},
     "rasterize": {"features": [(0, 0)]},
@@ -38,6 +40,9 @@ USUAL = {
     "watershed": {"links": "links"},
 }
 """Options that a tool cannot do without."""
+
+PLACES = ["--source-rowcol=0,0", "--source-rowcol=3,3"]
+"""Those of a network, whose places have other names in the command."""
 
 
 def test_the_stub_is_up_to_date():
@@ -78,8 +83,9 @@ def test_the_function_and_the_command_have_the_same_options(command):
             assert one.option.form or options[name].default in (one.default, UNSET)
         assert f"\n{name}\n" in function.__doc__
     if any(one.required for one in options_of(tool).values()):
-        with pytest.raises(click.MissingParameter):
-            group.commands[command].make_context(command, ["s.zarr"])
+        missing = click.UsageError if command == "compute-sssp" else click.MissingParameter
+        with pytest.raises(missing):
+            group.main([command, "s.zarr"], standalone_mode=False)
 
 
 @pytest.mark.parametrize("command", [name for name in TOOLS if drawn(tool_of(name))])
@@ -89,7 +95,9 @@ def test_a_file_of_another_kind_is_refused_before_a_raster_is_converted(
     monkeypatch.setattr(working, "_convert", lambda *_, **__: pytest.fail("converted"))
     (tmp_path / "dem.tif").touch()
     words = [f"--{k.replace('_', '-')}={v}" for k, v in USUAL.get(command, {}).items()]
-    files = str(tmp_path / "dem.tif"), str(tmp_path / "out.shp")
+    words = PLACES if command == "least-cost-network" else words
+    option = [] if options_of(tool_of(command))[drawn(tool_of(command))].option.argument else ["-o"]
+    files = str(tmp_path / "dem.tif"), *option, str(tmp_path / "out.shp")
     with pytest.raises(InputError, match=r"out\.shp: .*\.geojson"):
         group.main([command, *files, *words], standalone_mode=False)
 
@@ -125,6 +133,8 @@ def test_overwrite_is_not_advised_where_it_is_refused(folder, command, layer):
         words.append(
             given if options[name].option.argument else f"--{name.replace('_', '-')}={given}"
         )
+    if command == "least-cost-network":
+        words = [*PLACES, f"-o{folder / 'n.geojson'}"]
     said = []
     for more in ([], ["--overwrite"]):
         with pytest.raises((InputError, click.UsageError)) as error:
@@ -143,3 +153,24 @@ def test_tools_differ():
     for name in ("function", "accessor", "mark"):
         values = [value for one in tools if (value := getattr(one, name))]
         assert len(set(values)) == len(values)
+
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_lists_that_are_written_by_hand_name_every_tool():
+    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    commands = text.partition("\n## Commands\n")[2].partition("\n## ")[0]
+    sections = re.findall(r"^### (?:terrain-gpu )?([a-z-]+)$", commands, re.M)
+    assert sorted(sections) == sorted(group.commands)
+    contents = text.partition("- [Commands](#commands): ")[2].partition("\n- ")[0]
+    assert re.findall(r"\[([a-z-]+)\]", contents) == sections
+
+    proven = {name for name in TOOLS if tool_of(name).proof}
+    for file, named in {
+        "tests/everywhere.py": TOOLS.keys(),
+        "docs/how-to/cluster.md": TOOLS.keys(),
+        "scripts/mutate_proofs.py": proven,
+    }.items():
+        words = set(re.findall(r"[a-z][a-z-]*", (ROOT / file).read_text(encoding="utf-8")))
+        assert named - words == set(), file

@@ -17,8 +17,7 @@ from bench import peers
 from bench.table import Table
 from bench.terrain import kept
 from bench.timing import Spent, phases, summed_up, timed
-from terrain_gpu import cost_matrix
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu import cost_matrix, shortest_paths
 
 FILES = {"friction": "f", "absdiff": "zi"}
 

@@ -23,8 +23,8 @@ from bench.stores import add_layer
 from bench.table import Table
 from bench.terrain import spectral
 from bench.timing import phases
+from terrain_gpu import shortest_paths
 from terrain_gpu.paths.cost.models import AbsDiff, Friction
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 from terrain_gpu.paths.relax.gpu import relaxing
 from terrain_gpu.paths.relax.gpu.classic import RELAXERS
 

@@ -28,8 +28,7 @@ from bench.stores import add_layer
 from bench.table import Table
 from bench.terrain import kept
 from bench.timing import in_turn
-from terrain_gpu import Report
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu import Report, shortest_paths
 
 KINDS = {
     "friction": ("f", "heap_fr"),

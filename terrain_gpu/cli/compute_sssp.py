@@ -8,27 +8,20 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from ..arguments import FloatType, PathMethod
-from ..paths.corridor import LeastCostCorridor
+from ..arguments import FloatType
+from ..paths.cost_distance import FindShortestPaths
 from ..plurals import counted
 from ..tool import options_of
 from . import options
 from .operations import check_arguments
 from .path_files import Files
-from .path_forms import both_ends, cost_by_friction, field_options
-from .places import (
-    Point,
-    misplaced_options,
-    not_negative,
-    place_options,
-    tell_reprojected,
-    with_cost,
-)
-from .tools import options_for
+from .path_forms import both_ends, cost_by_friction
+from .places import Point, tell_reprojected
+from .tools import help_of, options_for
 from .working import Given, files_read, store_option
 
 if TYPE_CHECKING:
-    from ..paths.cost_distance.pipeline import ShortestPaths
+    from ..paths.cost_distance.result import ShortestPaths
     from ..store import Layer
 
 log = logging.getLogger(__name__)
@@ -37,16 +30,12 @@ NAMED = 5
 """A message names at most this many targets."""
 
 
-RULES = options_of(LeastCostCorridor)
-"""The rules of a step, among other options."""
+DECLARED = options_of(FindShortestPaths)
 
 
-def cost_options(command: Any) -> Any:
-    """Add the options that define the cost of a step and which steps exist."""
-    names = "cost", "friction", "barriers", "parameters", "reverse", "max_slope"
-    for name in reversed((*names, "vertical_factor", "corner_cutting")):
-        command = options.all_of(options_for(RULES[name]))(command)
-    return command
+def declared(*names: str) -> Any:
+    """Options that the tool declares."""
+    return options.all_of([option for name in names for option in options_for(DECLARED[name])])
 
 
 def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -60,50 +49,15 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
         )
 
 
-@click.command("compute-sssp")
+@click.command("compute-sssp", help=help_of(FindShortestPaths))
 @click.argument("store", metavar="STORE|RASTER")
-@options.all_of(
-    place_options(
-        "--source",
-        "Start at this point, in the raster's CRS, with this cost (default 0). Repeatable.",
-        "Start at this cell; rows and columns count from 0. Repeatable.",
-        "Start at the points, lines and polygons of a vector file (FILE:LAYER for one layer of "
-        "several), or at the cells of an aligned raster that are neither 0 nor nodata.",
-        with_cost,
-    )
-)
-@click.option(
-    "--source-edge",
-    is_flag=True,
-    help="Also start at all cells on the raster's edge or beside nodata.",
-)
-@cost_options
-@options.path_connectivity_option
-@options.metric_option
-@options.wrap_option
-@click.option(
-    "--max-cost",
-    type=float,
-    metavar="COST",
-    callback=not_negative,
-    help="Leave cells with a higher cost unreached.",
+@declared(
+    *("sources", "source_edge", "cost", "friction", "barriers", "parameters", "reverse"),
+    *("max_slope", "vertical_factor", "corner_cutting", "connectivity", "metric", "wrap"),
+    "max_cost",
 )
 @click.option("--max-cost-field", hidden=True, expose_value=False, callback=_refuse_limits)
-@options.all_of(
-    place_options(
-        "--target",
-        "End of a path: a point in the raster's CRS. Repeatable.",
-        "End of a path: a cell. Repeatable.",
-        "Ends of paths: a file like that of --sources.",
-    )
-)
-@options.all_of(field_options)
-@options.all_of(misplaced_options)
-@click.option(
-    "--stop-at-targets",
-    is_flag=True,
-    help="Leave cells farther than the farthest target unreached.",
-)
+@declared("targets", "stop_at_targets")
 @click.option(
     "-o", "--output", metavar="DISTANCE.tif|.zarr", help="Also write the distances as a raster."
 )
@@ -114,17 +68,7 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
     "[default: as in the store]",
 )
 @options.all_of(options.format_options)
-@click.option(
-    "--backlink",
-    metavar="CODES.tif",
-    help="Also compute each cell's step back towards its source, and write the D8 codes (E 1, "
-    "SE 2, ... NE 128; 0 source, 255 unreached).",
-)
-@click.option(
-    "--allocation",
-    metavar="IDS.tif",
-    help="Also compute the source that each cell is reached from, and write the ids.",
-)
+@declared("backlink", "allocation")
 @click.option(
     "--all-ties",
     metavar="BITS.tif",
@@ -136,15 +80,7 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
     metavar="PATHS.geojson|.gpkg|.parquet|.fgb",
     help="Write the least-cost paths to the targets as lines.",
 )
-@options.layer_option
-@click.option(
-    "--into",
-    default="distance",
-    show_default=True,
-    metavar="NAME",
-    help="Layer to write the distances to. Backlinks and allocation then go to NAME_backlink and "
-    "NAME_allocation.",
-)
+@declared("layer", "into")
 @store_option
 @options.memory_limit_option
 @options.threads_option
@@ -152,20 +88,7 @@ def _refuse_limits(ctx: click.Context, param: click.Parameter, value: str | None
 @options.devices_option
 @options.gpu_memory_limit_option
 @options.cluster_options("paths.cost_distance.operation")
-@click.option(
-    "--method",
-    type=click.Choice(get_args(PathMethod)),
-    default="relax",
-    show_default=True,
-    help="Algorithm: relax blocks in order, use the distance index, or run Dijkstra's algorithm "
-    "inside blocks; on a GPU also the classical methods, with an array of changed cells or with "
-    "one tournament tree per block. All give the same result; index within 1e-12 for real costs.",
-)
-@click.option(
-    "--build-index",
-    is_flag=True,
-    help="Use the distance index; build it first if it is missing or stale.",
-)
+@declared("method", "build_index")
 @options.verify_option
 @options.compress_layers_option
 @options.resume_option
@@ -193,19 +116,6 @@ def command(
     json_target: str | None,
     **settings: Any,
 ) -> None:
-    """Compute the least cost from sources to each cell of STORE, as its layer "distance", or of a
-    raster.
-
-    The distances equal those of Dijkstra's algorithm: the same bits for every block size, memory
-    limit and number of threads. Backlinks and allocation go to the layers of these names. With
-    --into, a store holds several results.
-
-    \b
-    compute-sssp dem.zarr --source -84.2,36.5 --cost tobler
-    compute-sssp dem.tif --sources huts.gpkg --cost friction \\
-        --friction land.tif --barriers rivers.gpkg --no-corner-cutting -o d.tif
-    compute-sssp dem.zarr --source-edge --cost minimax -o filled.tif
-    """
     has_sources = bool(source or source_rowcol or sources is not None)
     has_targets = bool(target or target_rowcol or targets is not None)
     _check_options(has_sources, has_targets, path, output, dtype, settings)
@@ -220,7 +130,8 @@ def command(
     }
     files.check(given.inputs | files_read(settings) | read, json_target, settings)
 
-    from ..paths.cost_distance.pipeline import shortest_paths
+    import terrain_gpu
+
     from ..prerequisites import refuse_existing
     from ..store import TileStore
 
@@ -234,7 +145,7 @@ def command(
         groups = (source, source_rowcol, sources), (target, target_rowcol, targets)
         starts, ends = both_ends(opened, *groups, settings)
         with options.progress_of("shortest paths") as progress:
-            found = shortest_paths(
+            found = terrain_gpu.shortest_paths(
                 opened,
                 starts,
                 corner_cutting=not no_corner_cutting,

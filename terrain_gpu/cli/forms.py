@@ -36,10 +36,10 @@ class Form(Protocol):
     Attributes
     ----------
     file
-        Whether the option of this name may be a file to read.
+        Whether the option of this name may be a file to read; or the option that may be one.
     """
 
-    file: bool = True
+    file: bool | str = True
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
         """The options of the command."""
@@ -197,7 +197,7 @@ class GivenOutlets(Form):
 class AddedOutlets(Form):
     """Whether given outlets are added, and to which ones on the edge; see `GivenOutlets`."""
 
-    file: bool = False
+    file = False
 
     def __init__(self, *, inner_voids: bool | None = None) -> None:
         self._asks = inner_voids is None

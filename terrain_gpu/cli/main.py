@@ -13,7 +13,6 @@ from . import options
 COMMANDS = (
     "convert-dataset",
     "compute-sssp",
-    "least-cost-network",
     "query-index",
     "info",
     "layers",
@@ -54,8 +53,8 @@ class Commands(MutableMapping[str, click.Command]):
 
 
 def _command(name: str) -> click.Command:
-    """Import a command: from the declaration of its tool, or from the file of its name."""
-    if name in TOOLS:
+    """Import a command: from the file of its name, or from the declaration of its tool."""
+    if name not in COMMANDS:
         from .tools import command_of_tool
 
         found: click.Command = command_of_tool(tool_of(name))

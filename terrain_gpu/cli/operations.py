@@ -240,7 +240,7 @@ def _how(operation: Any) -> list[Any]:
         "memory_limit": options.memory_limit_option,
         "threads": options.threads_option,
         "backend": options.backend_option,
-        "device": options.device_option,
+        "device": options.devices_option if operation.ON_GPUS else options.device_option,
         "gpu_memory_limit": options.gpu_memory_limit_option,
         "client": options.cluster_options(*operation.MODULES),
         "verify": options.verify_option,

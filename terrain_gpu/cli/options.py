@@ -25,12 +25,8 @@ from ..arguments import (
     MOST_DEVICES,
     MOST_THREADS,
     Backend,
-    Connectivity,
     FileCompression,
     LayerCompression,
-    PathConnectivity,
-    PathMetric,
-    Wrap,
     devices,
     parse_size,
 )
@@ -254,34 +250,6 @@ class NumberChoice(click.Choice):
         return int(super().convert(value, param, ctx))
 
 
-def _connectivity(choices: Any, more: str = "") -> Any:
-    return click.option(
-        "--connectivity",
-        type=NumberChoice([str(number) for number in get_args(choices)]),
-        default=8,
-        show_default=True,
-        help=f"Neighbours per cell: 8 includes the diagonal ones{more}.",
-    )
-
-
-connectivity_option = _connectivity(Connectivity)
-path_connectivity_option = _connectivity(PathConnectivity, ", and 16 knight's moves as well")
-metric_option = click.option(
-    "--metric",
-    type=click.Choice(get_args(PathMetric)),
-    default="steps",
-    show_default=True,
-    help="Paths go from neighbour to neighbour (steps), or in any direction (continuous): for "
-    "--cost friction, distances only.",
-)
-wrap_option = click.option(
-    "--wrap",
-    type=click.Choice(get_args(Wrap)),
-    default="auto",
-    show_default=True,
-    help="Join the last column to the first one: auto, where a geographic raster spans 360 "
-    "degrees; yes, also where it does so only within half a column, or else refuse.",
-)
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace existing output once the new one is complete."
 )

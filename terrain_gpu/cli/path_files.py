@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..grid import GridSpec
     from ..io.places import Places
-    from ..paths.cost_distance.pipeline import ShortestPaths
+    from ..paths.cost_distance.result import ShortestPaths
     from ..paths.relax.trace import TracedPath
     from ..report import Report
     from ..store import TileStore

@@ -33,13 +33,17 @@ if TYPE_CHECKING:
     from ..store import TileStore
 
 
+def id_field_option(files: str) -> Any:
+    """The option that names the field of ids in these files."""
+    text = (
+        f"Field of {files} with the ids of features, instead of id: whole numbers from 1; or with "
+        "their names, which are then numbered from 1."
+    )
+    return click.option("--id-field", metavar="FIELD", help=text)
+
+
 field_options = [
-    click.option(
-        "--id-field",
-        metavar="FIELD",
-        help="Field of --sources and --targets with the ids of features, instead of id: whole "
-        "numbers from 1; or with their names, which are then numbered from 1.",
-    ),
+    id_field_option("--sources and --targets"),
     click.option(
         "--target-id-field", metavar="FIELD", help="The field of --targets, if it is another one."
     ),
@@ -172,21 +176,40 @@ class PathTargets(Form):
         return [*own, *self._fields, *misplaced_options]
 
 
-class CostLimits(Form):
-    """The most that pairs may cost, and a field with that of each source."""
+class NetworkPlaces(PathSources):
+    """Places at points, cells and features, without targets."""
+
+    file = "sources"
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        own = super().options(one, text)
+        return [*own, id_field_option("--sources"), *misplaced_options]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        points, cells, file = (settings.pop(f"source{one}") for one in ("", "_rowcol", "s"))
+        return both_ends(store, (points, cells, file), ((), (), None), settings, called=name)[0]
+
+
+class CostLimit(Form):
+    """The most that a path may cost."""
 
     file = False
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        limit: dict[str, Any] = {"type": float, "metavar": "COST", "callback": not_negative}
+        return [click.option(as_option(one.name), help=text, **limit)]
+
+
+class CostLimits(CostLimit):
+    """The most that pairs may cost, and a field with that of each source."""
 
     def options(self, one: ToolOption, text: str) -> list[Any]:
         of_field = (
             "Field of --sources with the most that pairs of each source may cost; with --max-cost, "
             "the smaller one counts."
         )
-        limit: dict[str, Any] = {"type": float, "metavar": "COST", "callback": not_negative}
-        return [
-            click.option(as_option(one.name), help=text, **limit),
-            click.option("--max-cost-field", metavar="FIELD", help=of_field),
-        ]
+        field = click.option("--max-cost-field", metavar="FIELD", help=of_field)
+        return [*super().options(one, text), field]
 
     def refuse(self, settings: dict[str, Any]) -> None:
         if (field := settings["max_cost_field"]) is not None and settings["sources"] is None:
@@ -217,6 +240,21 @@ class FileToWrite(Form):
     def options(self, one: ToolOption, text: str) -> list[Any]:
         how: dict[str, Any] = {"metavar": one.option.metavar, "help": text}
         return [click.option(*self._names, one.name, required=self._required, **how)]
+
+
+class AlsoRaster(Form):
+    """A result that is computed if a file is named for its raster."""
+
+    file = False
+
+    def __init__(self, metavar: str) -> None:
+        self._metavar = metavar
+
+    def options(self, one: ToolOption, text: str) -> list[Any]:
+        return [click.option(as_option(one.name), metavar=self._metavar, help=text)]
+
+    def take(self, name: str, store: TileStore, settings: dict[str, Any]) -> Any:
+        return settings[name] is not None
 
 
 class LayersOrPlaces(Form):
@@ -294,6 +332,24 @@ FORMS: dict[str, Form] = {
         "A target: a cell. Repeatable.",
         fields=True,
     ),
+    "path sources": PathSources(
+        "Start at this point, in the raster's CRS, with this cost (default 0). Repeatable.",
+        "Start at this cell; rows and columns count from 0. Repeatable.",
+        start_costs=True,
+    ),
+    "path targets": PathTargets(
+        "End of a path: a point in the raster's CRS. Repeatable.",
+        "End of a path: a cell. Repeatable.",
+        fields=True,
+    ),
+    "backlink codes": AlsoRaster("CODES.tif"),
+    "allocation ids": AlsoRaster("IDS.tif"),
+    "network places": NetworkPlaces(
+        "A place at this point, in the raster's CRS. Repeatable.",
+        "A place: a cell; rows and columns count from 0. Repeatable.",
+        needed="place",
+    ),
+    "cost limit": CostLimit(),
     "cost limits": CostLimits(),
     "file of -o": FileToWrite("-o", "--output", required=True),
     "paths to write": FileToWrite("--path"),
@@ -306,11 +362,12 @@ Group = tuple[Sequence[Point], Sequence[Point], str | None]
 
 
 def both_ends(
-    store: TileStore, begin: Group, end: Group, settings: dict[str, Any]
+    store: TileStore, begin: Group, end: Group, settings: dict[str, Any], called: str = "sources"
 ) -> tuple[Places, Places | None]:
     """Read the sources and the targets; take the options about them out of the settings.
 
-    A formula that names a layer is turned into one of frictions, which places need, too.
+    A formula that names a layer is turned into one of frictions, which places need, too. `called`
+    says what the summary calls the sources.
     """
     name_frictions(store, settings, settings["parameters"])
     id_field, target_field, cost_field = (
@@ -327,12 +384,12 @@ def both_ends(
     outside, void = misplaced_of(settings)
     limit = settings["memory_limit"]
     own = {"id_field": id_field, "cost_field": cost_field}
-    starts = places(store.grid, "--source", *begin, limit, own, outside)
+    starts = places(store.grid, "--source", *begin, limit, own, outside, called)
     starts = _settled(store, starts, void, "sources", settings)
     if not any(end):
         return starts, None
     own = {"id_field": target_field or id_field}
-    ends = places(store.grid, "--target", *end, limit, own, outside)
+    ends = places(store.grid, "--target", *end, limit, own, outside, "targets")
     return starts, _settled(store, ends, void, "targets", settings)
 
 

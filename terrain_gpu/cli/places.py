@@ -207,12 +207,13 @@ def places(
     memory_limit: int | None,
     fields: Mapping[str, str | None] | None = None,
     outside: Mapping[str, Any] | None = None,
+    called: str = "",
 ) -> Places:
     """Return all cells that a group of options names.
 
     Cells from the file keep its ids; points, then cells, get the ids after the greatest of these.
     `fields` are the id_field and the cost_field of the file, `outside` says what becomes of places
-    outside the raster; see `from_vector`.
+    outside the raster; see `from_vector`. `called` is for `from_file`.
     """
     import numpy as np
 
@@ -222,7 +223,7 @@ def places(
     found, last = [], 0
     if file is not None:
         with naming(f"{option}s"):
-            what = f"{option[2:].replace('-', ' ')}s"
+            what = called or f"{option[2:].replace('-', ' ')}s"
             of_file = from_file(grid, file, memory_limit, what, fields=fields, outside=outside)
             found.append(of_file)
         last = int(found[0].ids.max())
@@ -280,13 +281,9 @@ def from_file(
 _REPROJECTED = f"{__name__}.reprojected"
 
 
-def tell_reprojected(report: Report, **called: str) -> str:
-    """Add to a report which files were in another CRS; return the words for the summary.
-
-    `called` says what to call some groups, by their options.
-    """
-    found = click.get_current_context().meta.get(_REPROJECTED, {})
-    told = {called.get(what, what): how for what, how in found.items()}
+def tell_reprojected(report: Report) -> str:
+    """Add to a report which files were in another CRS; return the words for the summary."""
+    told: dict[str, str] = click.get_current_context().meta.get(_REPROJECTED, {})
     if told:
         report.result["reprojected"] = told
     return "".join(f", {name} reprojected from {how}" for name, how in told.items())

@@ -97,7 +97,7 @@ class PlannedPaths:
             when a limit is too small.
         """
         from ..paths.cost_distance.inputs import refuse_with_continuous
-        from ..paths.least_cost_network import refuse_directed
+        from ..paths.least_cost_network.pipeline import refuse_directed
 
         if self.metric == "continuous":
             refuse_with_continuous(self.model, self.connectivity, alone=not self.backlink)

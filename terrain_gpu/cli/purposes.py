@@ -17,8 +17,6 @@ _PURPOSES = {command: purpose for purpose, command in COMMANDS.items()}
 PURPOSES = (
     "convert",
     "export",
-    "sssp",
-    "least-cost-network",
     *(_PURPOSES.get(command, command) for command in TOOLS),
 )
 

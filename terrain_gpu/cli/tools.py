@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..arguments import amount, cells_away, counting, levels_above, not_negative
-from ..tool import PathLike, Tool, ToolOption, as_option, described, drawn, options_of, spelled
+from ..tool import (
+    PathLike,
+    Tool,
+    ToolOption,
+    as_option,
+    described,
+    drawn,
+    only_stores,
+    options_of,
+    spelled,
+)
 from ..tools import tool_of
 from . import forms, options, path_forms
 from .operations import command_of, files_of, runner_of, writer_of
@@ -29,7 +39,7 @@ def command_of_tool(cls: type[Tool]) -> click.Command:
     tool_options = {n: one for n, one in options_of(cls).items() if not one.option.of_arrays}
     file = drawn(cls)
     given = {name: FORMS[one.option.form] for name, one in tool_options.items() if one.option.form}
-    files = [name for name, form in given.items() if form.file]
+    files = [name if form.file is True else form.file for name, form in given.items() if form.file]
 
     def take(store: TileStore, settings: dict[str, Any]) -> None:
         for name, form in given.items():
@@ -99,9 +109,8 @@ def help_of(cls: type[Tool]) -> str:
     paragraphs = described(cls)[""].split("\n\n")
     lines = [f"{{{name}}}" for name, one in options_of(cls).items() if one.option.file == "lines"]
     given = RASTER.replace("{given}", " or ".join(["{output}", *lines]))
-    files = any(one.option.file for one in options_of(cls).values())
-    raster = "STORE can also be a raster." if drawn(cls) or cls.runs else given
-    if files or not cls.runs:
+    raster = "STORE can also be a raster." if drawn(cls) or "output" in options_of(cls) else given
+    if not only_stores(cls):
         paragraphs.append(f"{raster} {PROVIDED}" if cls.needs else raster)
     examples = inspect.cleandoc(cls.examples)
     return spelled("\n\n".join([*paragraphs, f"\b\n{examples}"]), as_option).replace("`", "")

@@ -175,11 +175,6 @@ class BlockGrid:
             h = s // 2
             stack += [(i + h, j + h, h), (i + h, j, h), (i, j + h, h), (i, j, h)]
 
-    def tiles_in(self, i: int, j: int) -> tuple[int, int]:
-        """Return the numbers of tile rows and tile columns of block (i, j) with raster cells."""
-        r0, r1, c0, c1 = self.window(i, j)
-        return ceil_div(r1 - r0, TILE), ceil_div(c1 - c0, TILE)
-
 
 def z_rank_table(block: int) -> np.ndarray:
     """Return the Z-order rank of each tile of a block; int64, shape (block / TILE,) * 2."""

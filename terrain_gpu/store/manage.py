@@ -26,7 +26,6 @@ HEIGHTS = "elevation"
 """The layer that is not removed without `force`."""
 
 _MAKERS = {
-    "cost": "compute-sssp",
     "ties_of": "compute-sssp",
     "overview_of": "overviews",
     "inputs": "convert-dataset",

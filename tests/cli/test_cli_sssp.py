@@ -20,13 +20,13 @@ from programs import forked, spawn
 from rasterio.transform import from_origin
 
 import terrain_gpu
+from terrain_gpu import shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.errors import InputError
 from terrain_gpu.io.export import export_layer
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.cost.models import MODELS
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 
 ROWS, COLS, CELL = 150, 130, 10.0
 WEST, NORTH = -500.0, 900.0

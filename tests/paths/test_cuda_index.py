@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
 from test_paths_index import TILED, call, for_the_index, graph_of, write_layer
 
-from terrain_gpu import build_index
+from terrain_gpu import build_index, shortest_paths
 from terrain_gpu.cuda import device
 from terrain_gpu.errors import InputError, PlanError
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 from terrain_gpu.paths.distance_index import gpu as gpu_index
 from terrain_gpu.paths.distance_index import operation as problem
 from terrain_gpu.paths.distance_index.classic import CLASSIC

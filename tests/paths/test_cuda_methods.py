@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import strategies
@@ -12,14 +14,14 @@ from test_cuda import compile_all, compile_for_real_gpus, needs_nvcc
 from test_cuda_paths import ALL, CASES, assert_equal, hills
 from test_paths import as_sources, assert_same, make_store, options, solve, within_reach
 
-from terrain_gpu import GridSpec
+from terrain_gpu import GridSpec, shortest_paths
+from terrain_gpu.arguments import PathMethod
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda import device
 from terrain_gpu.errors import InputError
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.cost.models import MODELS, Scaled
 from terrain_gpu.paths.cost_distance.inputs import GPU_METHODS
-from terrain_gpu.paths.cost_distance.pipeline import METHODS, shortest_paths
 from terrain_gpu.paths.relax.gpu import classic as gpu_classic
 from terrain_gpu.paths.relax.gpu import problem as gpu
 from terrain_gpu.paths.relax.gpu.variants import variant
@@ -33,7 +35,7 @@ small = strategies.rasters(shape=strategies.shapes(130, 2500))
 def test_the_names_are_the_same_everywhere():
     assert set(gpu_classic.RELAXERS) == set(GPU_METHODS)
     choices = next(p for p in command.params if p.name == "method").type.choices
-    assert tuple(choices) == METHODS
+    assert tuple(choices) == get_args(PathMethod)
 
 
 # -- refusals, which need no GPU -------------------------------------------------------------------

@@ -18,12 +18,12 @@ from test_formula import PLAIN_FORMULAS as FORMULAS
 from test_paths import make_store
 
 import terrain_gpu
+from terrain_gpu import shortest_paths
 from terrain_gpu.errors import InputError, PlanError
 from terrain_gpu.grid import ceil_div
 from terrain_gpu.io.places import from_rowcol
 from terrain_gpu.paths.cost.formula.interpret import evaluate
 from terrain_gpu.paths.cost.models import MODELS, CostModel, Scaled
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 from terrain_gpu.paths.relax.gpu import allocate as gpu_allocate
 from terrain_gpu.paths.relax.gpu import problem as gpu
 from terrain_gpu.paths.relax.gpu import regions as gpu_regions

@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -27,16 +30,33 @@ from test_paths_matrix import as_places
 from test_paths_operation import ends
 
 import terrain_gpu
-from terrain_gpu import InputError, StoreError, VerificationError, cost_matrix, least_cost_network
+from terrain_gpu import (
+    GridSpec,
+    InputError,
+    PlanError,
+    StoreError,
+    VerificationError,
+    cost_matrix,
+    least_cost_network,
+)
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
+from terrain_gpu.engine.machine import Machine
 from terrain_gpu.engine.run import run
+from terrain_gpu.grid import BlockGrid
 from terrain_gpu.io import features
 from terrain_gpu.io.places import as_places as valid
 from terrain_gpu.paths.cost_distance.operation import CostDistance
 from terrain_gpu.paths.cost_matrix import relax
 from terrain_gpu.paths.least_cost_network.crossings import link_dtype, spanning_tree
-from terrain_gpu.paths.least_cost_network.operation import PlaceNetwork
+from terrain_gpu.paths.least_cost_network.operation import (
+    CROSS,
+    LINK_BYTES,
+    LINKS,
+    PlaceNetwork,
+    _CheapestLinks,
+    plan_network,
+)
 from terrain_gpu.store import TileStore
 
 pytestmark = pytest.mark.usefixtures("no_fsync")
@@ -602,3 +622,35 @@ def test_many_places_within_the_least_limit(tmp_path):
     command = "terrain-gpu least-cost-network s.zarr --sources zones.tif -o n.gpkg --table n.csv"
     limit, peak = within(tmp_path, f"{command} --pairs delaunay --threads 2 --overwrite -q", MB)
     assert peak <= limit
+
+
+@pytest.mark.parametrize("most", [None, 500])
+def test_pairs_beyond_the_plan_are_refused_once(most):
+    """With a limit that suffices for all of them, also for those met after it was too small."""
+    joins, blocks = link_dtype(np.dtype(float)), BlockGrid(64, 64, 64)
+    sources = valid(GridSpec(64, 64), [(0, k) for k in range(9)], "places")
+    kind = SimpleNamespace(bottleneck=False)
+    terrain = SimpleNamespace(model=SimpleNamespace(kind=kind))
+    operation: Any = SimpleNamespace(
+        sources=sources, max_cost=most, joins=joins, blocks=blocks, terrain=terrain
+    )
+    one, other = np.triu_indices(700, 1)
+    links = np.zeros(len(one), joins)
+    links["from"], links["to"], links["cost"] = one, other, one + other
+
+    def found(limit):
+        machine = Machine(limit, 1)
+        plan = plan_network(blocks, np.dtype(float), [np.dtype("f4")], 9, machine=machine)
+        state = _CheapestLinks(operation, plan)
+        for part in np.array_split(links[np.random.default_rng(3).permutation(len(links))], 5):
+            state.add(CROSS, (0, 0), np.sort(part, order=["from", "to"]))
+            state.add(CROSS, (0, 0), part[: len(part) // 2])
+        return plan, state.links()
+
+    plan, kept = found(8000 * MB)
+    np.testing.assert_array_equal(kept, links if most is None else links[links["cost"] <= most])
+    with pytest.raises(PlanError, match=f"for {len(kept):,} pairs of places") as caught:
+        found(plan.memory)
+    least = int(re.search(r"give at least (\d+) MB", str(caught.value))[1])
+    assert least * MB >= plan.memory + LINK_BYTES * (len(kept) - LINKS * 9)
+    np.testing.assert_array_equal(found(least * MB)[1], kept)

@@ -30,13 +30,13 @@ from terrain_gpu import (
     StoreError,
     TileStore,
     create_layer,
+    shortest_paths,
     slope,
 )
 from terrain_gpu.grid import TILE
 from terrain_gpu.grid.lengths import length_unit, other_unit
 from terrain_gpu.io.places import Places
 from terrain_gpu.paths.cost_distance.operation import CostDistance
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 from terrain_gpu.paths.relax import relaxation as relax
 from terrain_gpu.paths.relax.gpu import problem as gpu
 from terrain_gpu.paths.relax.gpu import regions as gpu_regions

@@ -119,7 +119,7 @@ def test_what_a_cluster_does_not_compute(store, cluster):
     for how in (dijkstra, {"method": "tournament"}, {"method": "index"}):
         with pytest.raises(InputError, match=r"a cluster .*leave out .*client"):
             shortest_paths(store, SOURCES, client=cluster, **how)
-    with pytest.raises(InputError, match="a cluster can only be used with a store"):
+    with pytest.raises(InputError, match="a cluster computes only from stores"):
         shortest_paths(heights(), SOURCES, client=cluster)
 
 

@@ -29,6 +29,7 @@ from terrain_gpu import (
     VerificationError,
     build_index,
     create_layer,
+    shortest_paths,
 )
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
@@ -38,7 +39,6 @@ from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.grid.neighbours import COL_STEP, ROW_STEP
 from terrain_gpu.io.places import Places
 from terrain_gpu.paths.cost import edges
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 from terrain_gpu.paths.distance_index import packing, writer
 from terrain_gpu.paths.distance_index.files import NAME, Index
 from terrain_gpu.paths.distance_index.operation import DistanceIndex

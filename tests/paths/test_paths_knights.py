@@ -23,7 +23,14 @@ from test_paths import (
     within_reach,
 )
 
-from terrain_gpu import GridSpec, InputError, VerificationError, export_layer, tied_steps
+from terrain_gpu import (
+    GridSpec,
+    InputError,
+    VerificationError,
+    export_layer,
+    shortest_paths,
+    tied_steps,
+)
 from terrain_gpu.cli import options
 from terrain_gpu.cli.compute_sssp import command as compute_sssp
 from terrain_gpu.cli.main import group
@@ -31,7 +38,6 @@ from terrain_gpu.engine.proof import Limits
 from terrain_gpu.grid import neighbours
 from terrain_gpu.grid.lengths import step_lengths
 from terrain_gpu.io.proof.raster import verify_exported
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 from terrain_gpu.paths.proof import ring_of, verify_paths
 from terrain_gpu.paths.proof.roots import KnownRoots
 from terrain_gpu.paths.proof.stored import RecordedPaths, verify_stored

@@ -11,7 +11,7 @@ import pytest
 import rasterio
 from samples import DEMS
 
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
+from terrain_gpu import shortest_paths
 
 NAMES = sorted(p.name for p in DEMS.glob("*.*") if p.suffix != ".md")
 SIDE = 400

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from test_paths import as_sources, solve, within_reach
 
 import terrain_gpu
+from terrain_gpu import shortest_paths
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
 from terrain_gpu.cuda.backend import find_gpu
@@ -29,7 +30,6 @@ from terrain_gpu.paths import proof as verify
 from terrain_gpu.paths.cost.models import CostModel, is_directed
 from terrain_gpu.paths.cost.steps import unreached
 from terrain_gpu.paths.cost.terrain import Raster, Terrain
-from terrain_gpu.paths.cost_distance.pipeline import shortest_paths
 from terrain_gpu.paths.proof import gpu as verify_gpu
 from terrain_gpu.store import Layer, TileStore, create_layer
 

@@ -147,7 +147,6 @@ class LeastCostCorridor(Tool):
     operation = ".operation:corridor_of"
     gpu = "steps before"
     rules = (_refuse_ends,)
-    refuses = ".ends:refuse"
     provides = ".ends:provide"
     modules = ("paths.cost_distance.operation",)
     mark = "corridor_of"

@@ -10,19 +10,15 @@ from typing import Any
 from ...prerequisites import Show, refuse_existing
 from ...progress import silent
 from ...store import TileStore
+from ..cost_distance import FindShortestPaths
 from ..cost_distance.inputs import (
     refuse_shared,
     refuse_start_costs,
     store_layers,
     valid_places,
 )
-from ..cost_distance.pipeline import shortest_paths
+from ..cost_distance.pipeline import run
 from . import LeastCostCorridor
-
-
-def refuse(asked: LeastCostCorridor, store: TileStore) -> None:
-    """Refuse to replace a layer of another command, before the distances are computed."""
-    store.refuse_foreign(asked.into, asked.mark, "a corridor", asked.command)
 
 
 def provide(
@@ -60,8 +56,7 @@ def provide(
         # A resumed run needs them, too: it finds them finished.
         there = own["resume"] and not own["overwrite"] and name in store
         with nullcontext(silent) if there else show("shortest paths") as progress:
-            found = shortest_paths(
-                store, places, reverse=reverse, into=name, progress=progress, **steps, **how | own
-            )
+            paths = FindShortestPaths(places, reverse=reverse, into=name, **steps)
+            found = run(paths, store, progress=progress, **how | own)
         seconds[name] = found.report.seconds["total"]
     return seconds

@@ -92,8 +92,6 @@ def opened_inputs(
         if into != LAYERS[0]:
             raise ArgumentError("{into} names a layer of a store; leave it out for arrays")
         return "", array_layers((data, *names[1:]), *of_arrays)
-    if of_arrays != (None, (1.0, 1.0), None):
-        raise ArgumentError("{nodata}, {block_size} and {cell_size} can only be used with arrays")
     if into in LAYERS[1:]:
         raise ArgumentError(
             "{into} {value}: this layer holds other results; choose another name",
@@ -274,8 +272,6 @@ def gpu_of_method(
             value=repr(method),
         )
     if client is not None:
-        if isinstance(heights, ArrayLayer):
-            raise ArgumentError("a cluster can only be used with a store; leave out {client}")
         on_gpus = backend == "cuda" and is_demanded("backend")
         if method in GPU_METHODS or (on_gpus and method == "dijkstra"):
             raise ArgumentError(

@@ -47,6 +47,7 @@ from ..distance_index.solve import rims_bytes
 from ..proof import RingAcrossSeam, ring_of, threads_within, upper_limit, verify_paths
 from ..relax.dijkstra import players_bytes
 from ..relax.relaxation import GUARDS, Overflow
+from . import FindShortestPaths
 from .remote import RemotePhases
 from .solve import Phases, solve_on_cpu
 
@@ -99,8 +100,8 @@ class CostDistance(CostGraph):
     verified: bool = False
     wrap: bool = False
 
-    command = "compute-sssp"
-    mark = "cost"
+    command = FindShortestPaths.command
+    mark = FindShortestPaths.mark
 
     @property
     def phases(self) -> tuple[Phase, ...]:

@@ -1,4 +1,4 @@
-"""Compute cost distances in a store or in arrays: `shortest_paths`."""
+"""Run `FindShortestPaths`: cost distances in a store or in arrays."""
 
 from __future__ import annotations
 
@@ -6,43 +6,33 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...arguments import (
     Backend,
-    CostName,
     Devices,
     LayerCompression,
-    PathConnectivity,
-    PathMethod,
-    PathMetric,
-    Wrap,
-    checked,
-    devices,
-    raster_or_layer,
-    raster_or_store,
-    word,
 )
 from ...cuda.backend import Placement
 from ...cuda.device import numbers
 from ...engine.compression import refuse_for_arrays
 from ...engine.machine import CUDA_BASELINE, NO_LIMIT, limit_of
-from ...engine.run import run, run_in_memory
+from ...engine.run import run as run_operation
+from ...engine.run import run_in_memory
 from ...errors import InputError
-from ...io.labelled import LayerLike, RasterLike, takes_dataarrays
-from ...io.places import PlacesLike
+from ...io.labelled import RasterLike
 from ...progress import Progress, silent
 from ...report import Report
 from ...store import Layer
 from ...store.run import begun_dtype
 from ..cost.graph import warn_about_lengths
-from ..cost.models import cost_text, row_of
-from ..cost.resolve import VerticalFactor, stated_cost
-from ..cost.rules import Cost
+from ..cost.models import row_of
+from ..cost.resolve import stated_cost
 from ..cost.wrap import joining
 from ..relax.relaxation import Overflow
+from . import FindShortestPaths
 from .inputs import (
     check_start_costs,
     gpu_of_method,
@@ -53,58 +43,19 @@ from .inputs import (
     with_index,
 )
 from .operation import LAYERS, CostDistance
-from .result import ShortestPaths, of_its_kind
+from .result import ShortestPaths
 
 log = logging.getLogger(__name__)
-
-METHODS = get_args(PathMethod)
 
 Solved = TypeVar("Solved")
 
 
-@of_its_kind
-@takes_dataarrays
-@checked(
-    data=raster_or_store,
-    device=devices,
-    cost=cost_text,
-    friction=raster_or_layer,
-    barriers=raster_or_layer,
-    connectivity=word(PathConnectivity),
-    method=word(PathMethod),
-    metric=word(PathMetric),
-    wrap=word(Wrap),
-)
-def shortest_paths(
+def run(
+    asked: FindShortestPaths,
     data: RasterLike,
-    sources: PlacesLike,
     *,
-    cost: Cost | CostName | str | None = None,
-    friction: LayerLike | None = None,
-    barriers: LayerLike | None = None,
-    parameters: dict[str, float] | None = None,
-    connectivity: PathConnectivity = 8,
-    metric: PathMetric = "steps",
-    corner_cutting: bool = True,
-    reverse: bool = False,
-    max_slope: float | None = None,
-    vertical_factor: VerticalFactor | None = None,
-    wrap: Wrap = "auto",
-    source_edge: bool = False,
-    max_cost: float | None = None,
-    targets: PlacesLike | None = None,
-    stop_at_targets: bool = False,
-    backlink: bool = False,
-    allocation: bool = False,
-    cell_size: float | tuple[float, float] = (1.0, 1.0),
-    nodata: float | int | None = None,
-    layer: str = "elevation",
-    into: str = LAYERS[0],
     memory_limit: int | str | None = None,
     threads: int | None = None,
-    block_size: int | None = None,
-    method: PathMethod = "relax",
-    build_index: bool = False,
     backend: Backend = "auto",
     device: Devices = 0,
     gpu_memory_limit: int | str | None = None,
@@ -114,144 +65,25 @@ def shortest_paths(
     overwrite: bool = False,
     progress: Progress = silent,
     client: Any = None,
-) -> ShortestPaths:
-    """Compute the least cost of reaching every cell from the nearest source.
-
-    The distances are those of Dijkstra's algorithm, bit for bit, for any block size, memory limit
-    and number of threads: costs are summed from the source outwards, in float64 or in integers.
-
-    Parameters
-    ----------
-    data
-        A store or a raster (a path), a DataArray, or a 2-D array (or nested lists).
-    sources
-        Sequence or array of (row, col) or (row, col, start cost), or `Places` (see `io.places`).
-    cost
-        "absdiff", "friction", "surface", "tobler", "langmuir" or "minimax"; see
-        `paths.cost.models`. Or one of `paths.cost.formula.presets`, such as "herzog". Or a formula,
-        such as ``"length * exp(abs(slope))"``; see `paths.cost.formula.tree` for its syntax.
-        Or a `Cost`, which also has other rules of steps.
-        A step whose cost is NaN or infinite does not exist. A formula may name one layer of the
-        store, instead of `friction`.
-        When None: "friction" if frictions are given, otherwise "absdiff".
-    friction
-        Layer of the store, or array, of frictions >= 0. The model "friction" needs it; if the
-        raster itself holds frictions, name its layer, or pass the same array, here as well.
-    barriers
-        Layer or array; cells with a value other than 0 are absent.
-    parameters
-        Parameters of the model, such as ``{"lam": 0.5}`` for langmuir; for a formula, values of
-        names in it.
-    connectivity
-        8 or 4; or 16, with knight's moves, which pass through the middle of the edge between two
-        cells and cost as much as two steps of half the length. With 16, distances are float64, and
-        the method must be "relax".
-    metric
-        "steps": paths go from neighbour to neighbour. "continuous": paths go in any direction, by
-        the eikonal equation ``|grad T| = friction``, see `paths.cost.continuous`; this needs cost
-        "friction", frictions above 0, method "relax" and `connectivity` 8, and computes only
-        distances.
-    corner_cutting
-        False forbids diagonal steps between two absent cells.
-    reverse
-        Compute the cost of going to the source, for costs that depend on direction.
-    max_slope
-        Slope dz / length, up or down, above which a step does not exist; distances are then
-        float64.
-    vertical_factor
-        Factors of the cost of steps by their angle of slope, negative downhill: a text file of
-        angles in degrees and factors, or a sequence of such pairs. Between them, factors are
-        interpolated; a step at an angle outside the table does not exist. For formulas and all
-        models except langmuir and minimax.
-    wrap
-        Whether the last column is joined to the first one, so that paths cross this seam. "auto":
-        if the CRS is geographic and the columns span 360 degrees, within a hundredth of a column.
-        "yes" raises an error for a raster that is projected or whose sides are more than half a
-        column apart; an array has no CRS and is joined. Paths never cross a pole.
-    source_edge
-        Use the edge of the raster and the cells next to nodata as sources as well, with id
-        2**32 - 1.
-    max_cost
-        Cells farther than this are unreached.
-    targets, stop_at_targets
-        In the same form as `sources`. The search stops once the farthest target has been reached;
-        cells farther away are unreached.
-    backlink, allocation
-        Compute these results as well.
-    cell_size
-        For arrays: width and height of a cell, or one number for both. A store has its own grid.
-    nodata
-        For arrays: value of absent cells, in addition to NaN and infinities.
-    layer
-        Layer of the store to read.
-    into
-        Layer of the store to write the distances to. Backlinks and allocation go to "backlink" and
-        "allocation"; with another name, such as "walk", to "walk_backlink" and "walk_allocation".
-    memory_limit
-        Limit on the peak resident set size of the process, bytes or "2GB"; a quarter of RAM when
-        None. For arrays: without memory held by the caller, including results; no limit when None.
-    threads
-        Number of threads; all processors when None.
-    block_size
-        For arrays: side of a block. A layer of a store has its own.
-    method
-        "relax", "dijkstra": two algorithms with the same result, bit for bit. "index": distances
-        from the distance index of the store (`build_index`); the same bits for integer costs and
-        minimax, otherwise within a relative error of 1e-12. If that is not enough, for backlinks,
-        allocation and `verify` of other costs, cells are relaxed instead, with a warning.
-        "relax-array", "tournament": the classical algorithms on a GPU, for a raster that fits its
-        memory; the same bits, slower.
-    build_index
-        Use an index, and build it first if it is missing or stale.
-    backend
-        "cpu", "cuda", or "auto": CUDA if it works and the raster fits, otherwise the CPU. The
-        result is the same, bit for bit.
-    device
-        Number of the GPU; or numbers of several, or "all", which share a raster that is too large
-        for one.
-    gpu_memory_limit
-        Limit on the memory of each GPU in bytes; nine tenths of the free memory when None.
-    verify
-        Prove the result in another pass over the cells.
-    compress
-        Compression of the layers, as for `convert_dataset`; none when None.
-    resume
-        Continue an unfinished run.
-    overwrite
-        Replace existing results once the new ones are complete.
-    progress
-        Called with the number of cells just done, and the total.
-    client
-        A `distributed.Client` whose workers relax the blocks of a store; when None, this process
-        does. With method "relax", each worker computes on the first GPU that it sees if `backend`
-        is "cuda", or if it is "auto" and all workers announce the resource GPU; `device` is
-        ignored. Workers do not use the distance index.
-
-    Raises
-    ------
-    ClusterError
-        when the cluster has no workers or is lost.
-    InputError
-        for unknown models, errors in a formula, sources outside or on nodata, negative
-        frictions or costs.
-    StoreError
-        when the store is damaged or already has such a result.
-    OutputError
-        when the disk is full.
-
-    Notes
-    -----
-    Label correcting by blocks and tiles in the order of their least pending distance; its fixed
-    point is the result of E. W. Dijkstra's algorithm. See docs/design/shortest-paths.md.
-    """
-    over_arrays, of_arrays = isinstance(data, np.ndarray), (nodata, cell_size, block_size)
-    method = method_with_index(method, over_arrays, build_index=build_index)
-    own = data if over_arrays else layer, friction, parameters, vertical_factor
-    cost, parameters, friction, stated = stated_cost(data, cost, *own)
-    path, inputs = opened_inputs(data, (layer, friction, barriers), of_arrays, into)
+) -> ShortestPaths[Any]:
+    """Find the paths over a store or an array; the result is that of the public function."""
+    over_arrays, of_arrays = (
+        isinstance(data, np.ndarray),
+        (asked.nodata, asked.cell_size, asked.block_size),
+    )
+    method = method_with_index(asked.method, over_arrays, build_index=asked.build_index)
+    own = (
+        data if over_arrays else asked.layer,
+        asked.friction,
+        asked.parameters,
+        asked.vertical_factor,
+    )
+    cost, parameters, friction, stated = stated_cost(data, asked.cost, *own)
+    rasters = asked.layer, friction, asked.barriers
+    path, inputs = opened_inputs(data, rasters, of_arrays, asked.into)
     heights, names = inputs[0], [None if found is None else found.name for found in inputs]
-    joined = joining(heights.grid, wrap, path, connectivity, method)
-    begin, ends = places_on(inputs, sources, targets, needed=stop_at_targets)
+    joined = joining(heights.grid, asked.wrap, path, asked.connectivity, method)
+    begin, ends = places_on(inputs, asked.sources, asked.targets, needed=asked.stop_at_targets)
     problem = CostDistance(
         path,
         heights.name,
@@ -259,19 +91,19 @@ def shortest_paths(
         barriers=names[2],
         cost=cost,
         parameters=parameters,
-        connectivity=connectivity,
-        corner_cutting=corner_cutting,
-        reverse=reverse,
-        max_slope=max_slope,
-        metric=metric,
+        connectivity=asked.connectivity,
+        corner_cutting=asked.corner_cutting,
+        reverse=asked.reverse,
+        max_slope=asked.max_slope,
+        metric=asked.metric,
         stated=stated,
         sources=begin,
-        source_edge=source_edge,
-        max_cost=limit_of_costs(max_cost, row_of(cost).least),
+        source_edge=asked.source_edge,
+        max_cost=limit_of_costs(asked.max_cost, row_of(cost).least),
         targets=ends,
-        stop_at_targets=stop_at_targets,
-        names=LAYERS[: 3 if allocation else 1 + backlink],
-        into=into,
+        stop_at_targets=asked.stop_at_targets,
+        names=LAYERS[: 3 if asked.allocation else 1 + asked.backlink],
+        into=asked.into,
         method=method,
         verified=verify,
         wrap=joined,
@@ -282,7 +114,7 @@ def shortest_paths(
     client, place = _placed(problem, (limit, memory_limit), where, client, progress)
     if over_arrays:
         return _over_arrays(problem, limit, threads, place, compress)
-    again = {"build": build_index, "resume": resume, "overwrite": overwrite, "client": client}
+    again = {"build": asked.build_index, "resume": resume, "overwrite": overwrite, "client": client}
     return _over_store(problem, memory_limit, threads, place, (*where, compress), **again)
 
 
@@ -354,7 +186,7 @@ def _over_store(
 
         def solve(problem: CostDistance, again: bool) -> dict[str, Layer]:
             # An existing result has 32 bits, and is of this run or the one that it resumed.
-            made = run(
+            made = run_operation(
                 problem,
                 memory_limit=limit,
                 threads=threads,
@@ -405,6 +237,3 @@ def _wide_enough(
     raise InputError(
         f"{problem.heights.name}: distances exceed 64 bits; convert the raster to float64"
     )
-
-
-__all__ = ["ShortestPaths", "shortest_paths"]

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import (
     TYPE_CHECKING,
     Any,
-    Concatenate,
     Generic,
     ParamSpec,
-    Protocol,
     TypeVar,
-    cast,
-    overload,
 )
 
 import numpy as np
 
-from ...arguments import HasDeviceMemory, whole
+from ...arguments import whole
 from ...errors import InputError
 from ...grid import BlockGrid, GridSpec
-from ...io.labelled import ArrayKind, PlainRaster, RasterLike
+from ...io.labelled import ArrayKind
 from ...io.places import PlacesLike, as_places
 from ...report import Report
 from ...store import Layer
@@ -32,7 +27,7 @@ from ..relax.trace import TracedPath, path_length, trace_path
 from .output import TracedPaths
 
 if TYPE_CHECKING:
-    import xarray
+    pass
 
 Cells = TypeVar("Cells")
 """`numpy.ndarray`, plain or masked; `xarray.DataArray` or `cupy.ndarray` if the input is one."""
@@ -172,34 +167,3 @@ class ShortestPaths(Layered, Generic[Cells]):
         if name in self._arrays:
             return self._arrays[name][row, col].item()
         return self.layers[name].read_window(row, row + 1, col, col + 1)[0, 0].item()
-
-
-class _Function(Protocol[P]):
-    """A function whose result holds arrays, or DataArrays if its input is one."""
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap] # a DataArray has any attribute
-        self, data: xarray.DataArray, *args: P.args, **kwargs: P.kwargs
-    ) -> ShortestPaths[xarray.DataArray]: ...
-
-    @overload
-    def __call__(
-        self, data: np.ma.MaskedArray, *args: P.args, **kwargs: P.kwargs
-    ) -> ShortestPaths[np.ma.MaskedArray]: ...
-
-    @overload
-    def __call__(
-        self, data: HasDeviceMemory, *args: P.args, **kwargs: P.kwargs
-    ) -> ShortestPaths[Any]: ...
-
-    @overload
-    def __call__(
-        self, data: PlainRaster, *args: P.args, **kwargs: P.kwargs
-    ) -> ShortestPaths[np.ndarray]: ...
-
-
-def of_its_kind(
-    function: Callable[Concatenate[RasterLike, P], ShortestPaths[Any]],
-) -> _Function[P]:
-    """Declare the result of a function for type checkers; the function is unchanged."""
-    return cast("_Function[P]", function)

@@ -14,7 +14,6 @@ from ...errors import ArgumentError, InputError
 from ...io.frames import FeatureResult
 from ...io.labelled import RasterLike
 from ...io.places import Places, PlacesLike
-from ...progress import Progress, silent
 from ...report import Report
 from ...store.outputs import together
 from ..cost.graph import warn_about_lengths
@@ -73,15 +72,9 @@ def run(
     data: RasterLike,
     *,
     verify: bool = False,
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    backend: str = "auto",
-    device: int = 0,
-    gpu_memory_limit: int | str | None = None,
-    client: Any = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    **how: Any,
 ) -> CostMatrix:
     """Compute a matrix over a store or an array; the result is that of the public function."""
     if resume and asked.output is None:
@@ -124,9 +117,7 @@ def run(
     if not over_arrays:
         warn_about_lengths(problem)
     writer = MatrixFiles(table, lines)
-    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "resume": resume}
-    how |= {"overwrite": overwrite, "progress": progress, "client": client, "backend": backend}
-    how |= {"device": device, "gpu_memory_limit": gpu_memory_limit}
+    how |= {"resume": resume, "overwrite": overwrite}
     report = run_matrix(problem, writer, settings_of(problem, writer, **how))
     name_files(report, {"output": asked.output, "path": asked.paths})
     rows, unreached = (report.result[name] for name in ("rows", "unreached"))

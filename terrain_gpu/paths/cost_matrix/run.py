@@ -15,7 +15,7 @@ from ...engine.machine import NO_LIMIT, Machine
 from ...errors import ArgumentError
 from ...grid.units import of_lengths
 from ...io.features import library_bytes
-from ...progress import Progress, in_cells
+from ...progress import Progress, in_cells, silent
 from ...report import Report
 from ...store.temporary import TemporaryFolder
 from .folder import BATCH, run_folder
@@ -63,15 +63,15 @@ def settings_of(
     problem: MatrixProblem,
     writer: RowWriter,
     *,
-    memory_limit: int | str | None,
-    threads: int | None,
-    backend: str,
-    device: Devices,
-    gpu_memory_limit: int | str | None,
-    client: Any,
-    resume: bool,
-    overwrite: bool,
-    progress: Progress,
+    memory_limit: int | str | None = None,
+    threads: int | None = None,
+    backend: str = "auto",
+    device: Devices = 0,
+    gpu_memory_limit: int | str | None = None,
+    client: Any = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = silent,
 ) -> RunSettings:
     """How a matrix is solved, from the parameters of `cost_matrix`.
 
@@ -96,8 +96,6 @@ def _cluster(client: Any, problem: MatrixProblem, backend: str, beside: Path | N
     """The cluster of a client; raise an error if it cannot solve the problem."""
     from ...engine.cluster import Cluster
 
-    if not problem.store:
-        raise ArgumentError("a cluster can only be used with a store; leave out {client}")
     if beside is None:
         raise ArgumentError("a cluster stores finished batches next to the table; give {output}")
     if backend == "cuda" and is_demanded("backend"):

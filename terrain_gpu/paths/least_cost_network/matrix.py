@@ -33,6 +33,11 @@ class PairedPlaces(MatrixProblem):
         return found
 
 
+def _met_twice(problem: MatrixProblem) -> bool:
+    """Whether a link may be among the nearest of both its places, at the same cost."""
+    return problem.nearest is not None and not is_directed(problem.model.kernel)
+
+
 class PairLinks:
     """Writes the links of a matrix by place, and counts the connected parts: a `RowWriter`.
 
@@ -68,15 +73,14 @@ class PairLinks:
     def _rows(self, run: MatrixRun) -> Iterator[tuple[int, SourceRows, int, tuple[Any, ...]]]:
         """Yield the source, the row, and the values of `COLUMNS` of every link."""
         problem, labels = run.problem, run.problem.starts.labels.tolist()
-        once = problem.nearest is not None and not is_directed(problem.model.kernel)
-        seen = set[tuple[int, int]]()
+        seen, count, twice = set[int](), len(problem.starts), _met_twice(problem)
         for source, found in run:
             for k in np.flatnonzero(found.rows["cells"]).tolist():
                 target, cost, length, climb, _ = found.rows[k].tolist()
-                if once and (target, source) in seen:
+                if twice and target * count + source in seen:
                     continue
-                if once:
-                    seen.add((source, target))
+                if twice and source < target:  # sources are in this order
+                    seen.add(source * count + target)
                 own = cost, length, climb if problem.climbs else None
                 yield source, found, k, (labels[source], labels[target], *own)
 

@@ -17,7 +17,7 @@ import numpy as np
 from ...compiled import known_types, tell_compiling
 from ...engine.machine import Machine
 from ...engine.operation import OutputFile, Phase, SolvedBlock, State
-from ...engine.plan import PER_ROW, Excess, StreamPlan, fit_blocks, layer_bytes, require
+from ...engine.plan import PER_ROW, Excess, StreamPlan, fit_blocks, layer_bytes
 from ...engine.run import Run
 from ...errors import InputError, StoreError
 from ...grid import TILE, Block, BlockGrid
@@ -36,6 +36,9 @@ from .proof import NetworkLayers, NetworkProof
 
 LINK_BYTES = 400
 """Memory for a link while links are collected, chosen and written."""
+
+LINKS = 4
+"""Links that are planned for each place: areas in a plane touch at most three others each."""
 
 PATH_BYTES = 200
 """Memory for a cell of a path."""
@@ -172,7 +175,7 @@ class PlaceNetwork(RecordedSteps):
         with run.report.phase("write"):
             table = tables[0].part if tables else None
             kinds = self.joins["cost"].kind == "u", bool(self.sources.names)
-            written = self._paths(chosen, run.plan)
+            written = self._paths(chosen, Excess.of(run.plan, beside=state.excess.more))
             named = [writer.path for writer in run.writers.values()]
             how: dict[str, Any] = {"named": named, "wrap": self.terrain.blocks.wraps}
             write_links(lines.part, table, written, self.grid, kinds, **how)
@@ -198,13 +201,13 @@ class PlaceNetwork(RecordedSteps):
 
     # -- the paths ------------------------------------------------------------------------------
 
-    def _paths(self, links: np.ndarray, plan: StreamPlan) -> Iterator[Link]:
+    def _paths(self, links: np.ndarray, excess: Excess) -> Iterator[Link]:
         read = {
             layer: lru_cache(KEPT_BLOCKS)(lambda i, j, layer=layer: layer.read_block(i, j))
             for layer in (self.layers[1], self.heights)
             if layer is not None
         }
-        names, heights, excess = self.sources.names, self.heights, Excess.of(plan)
+        names, heights = self.sources.names, self.heights
         lengths = self.terrain.lengths[:, self.terrain.halo :]
         across = self.blocks.cols if self.terrain.blocks.wraps else None
         for one, other, cost, where in links.tolist():
@@ -270,30 +273,49 @@ def climb_along(heights: np.ndarray) -> float:
 
 
 class _CheapestLinks(State):
-    """The cheapest links of all blocks."""
+    """The cheapest links of all blocks.
+
+    Attributes
+    ----------
+    excess
+        Memory for more pairs than are planned.
+    """
 
     def __init__(self, operation: PlaceNetwork, plan: StreamPlan) -> None:
-        self._plan = plan
-        self._planned, self._most = 4 * len(operation.sources), operation.max_cost
+        self.excess = Excess.of(plan)
+        self._planned, self._most = LINKS * len(operation.sources), operation.max_cost
         self._parts = [_shared(operation)]
-        self._count = 0
+        self._count, self._pairs_alone = 0, False
 
     def add(self, phase: Phase, at: Block, known: Any) -> None:
-        self._parts.append(known)
+        self._parts.append(_pairs(self._cheap(known)) if self._pairs_alone else known)
         self._count += len(known)
         if self._count > max(2 * self._planned, 1 << 16):
-            self._parts = [self.links()]
-            self._count = len(self._parts[0])
-            more = max(self._count - self._planned, 0) * LINK_BYTES
-            needed = self._plan.memory + more
-            require(
-                needed, self._plan.memory_limit, f"for {counted(self._count, 'pair')} of places"
-            )
+            self._reduce()
 
     def links(self) -> np.ndarray:
         """One link for each pair, by pairs, of at most the maximum cost."""
-        found = cheapest(np.concatenate(self._parts))
-        return found if self._most is None else found[found["cost"] <= self._most]
+        self._reduce()
+        self.excess.refuse()
+        return self._parts[0]
+
+    def _reduce(self) -> None:
+        """Keep one link for each pair; their pairs alone, to be counted, if there is no room."""
+        found = np.concatenate(self._parts)
+        found = np.unique(found) if self._pairs_alone else self._cheap(cheapest(found))
+        more = max(len(found) - self._planned, 0) * LINK_BYTES
+        fits = self.excess.has_room(more, f"for {counted(len(found), 'pair')} of places")
+        if not (fits or self._pairs_alone):
+            self._pairs_alone, found = True, _pairs(found)
+        self._parts, self._count = [found], len(found)
+
+    def _cheap(self, links: np.ndarray) -> np.ndarray:
+        return links if self._most is None else links[links["cost"] <= self._most]
+
+
+def _pairs(links: np.ndarray) -> np.ndarray:
+    """The places of links, as numbers."""
+    return links["from"].astype(np.uint64) << np.uint64(32) | links["to"]
 
 
 def _shared(operation: PlaceNetwork) -> np.ndarray:
@@ -345,7 +367,7 @@ def plan_network(
         worker=ring * (2 * item + 2 * raw + 8 + 8 + 4) + 8 * 8 * halo * TILE * TILE + 4 * steps,
         scratch=blocks.largest(tiled=True) * 4,
         common=PER_ROW * blocks.rows,
-        held=LINK_BYTES * 4 * places + library + kept,
+        held=LINK_BYTES * LINKS * places + library + kept,
         bytes_read=sum(layer_bytes(blocks.rows, blocks.cols, size, block) for size in each),
         machine=machine,
     )

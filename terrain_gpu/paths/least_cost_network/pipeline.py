@@ -1,54 +1,37 @@
-"""Compute networks of least-cost paths between places: `least_cost_network`."""
+"""Run `LeastCostNetwork`: networks of least-cost paths between places."""
 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...arguments import (
-    Backend,
-    CostName,
-    Devices,
-    NetworkPairs,
-    PathConnectivity,
-    Wrap,
-    checked,
-    counting,
-    devices,
-    path,
-    raster_or_layer,
-    word,
-)
 from ...engine.figures import figures_of_both
-from ...engine.run import Here, run
+from ...engine.run import Here
+from ...engine.run import run as run_operation
 from ...errors import ArgumentError
 from ...grid.units import of_lengths
-from ...io.frames import FeatureResult, draws
-from ...io.labelled import LayerLike, StoreLike, takes_dataarrays
+from ...io.frames import FeatureResult
+from ...io.labelled import StoreLike
 from ...io.lines import checked_target
 from ...io.places import Places, PlacesLike
 from ...progress import Progress, silent
 from ...report import Report
 from ..cost.graph import warn_about_lengths
-from ..cost.models import CostModel, cost_text, is_directed, row_of
-from ..cost.resolve import VerticalFactor, stated_cost
-from ..cost.rules import Cost
+from ..cost.models import CostModel, is_directed, row_of
+from ..cost.resolve import stated_cost
 from ..cost.wrap import joining
+from ..cost_distance import FindShortestPaths
 from ..cost_distance.inputs import limit_of_costs, opened_inputs, refuse_start_costs, valid_places
-from ..cost_distance.pipeline import shortest_paths
+from ..cost_distance.pipeline import run as find_paths
 from ..cost_matrix.run import name_files, run_matrix, settings_of
 from ..cost_matrix.table import checked_table
+from . import LeastCostNetwork
 from .matrix import PairedPlaces, PairLinks
 from .operation import PlaceNetwork
 
 log = logging.getLogger(__name__)
-
-NEAREST = "nearest"
-"""Default name of the layer of distances from the nearest place."""
 
 
 @dataclass(repr=False)
@@ -74,209 +57,61 @@ class CostNetwork(FeatureResult):
     report: Report
 
 
-def _refuse_pairs(settings: Mapping[str, Any]) -> None:
-    """Reject two options for choosing pairs."""
-    if settings["nearest"] is not None and settings["pairs"] != "mst":
-        raise ArgumentError(
-            "{nearest} cannot be combined with {pairs} {value}; leave out one of them",
-            value=settings["pairs"],
-        )
-
-
-@takes_dataarrays
-@draws("output")
-@checked(
-    _refuse_pairs,
-    cost=cost_text,
-    device=devices,
-    friction=raster_or_layer,
-    barriers=raster_or_layer,
-    output=path,
-    table=path,
-    nearest=counting,
-    pairs=word(NetworkPairs),
-    wrap=word(Wrap),
-    connectivity=word(PathConnectivity),
-)
-def least_cost_network(
+def run(
+    asked: LeastCostNetwork,
     store: StoreLike,
-    places: PlacesLike,
-    output: str | os.PathLike[str] | None = None,
     *,
-    table: str | os.PathLike[str] | None = None,
-    pairs: NetworkPairs = "mst",
-    nearest: int | None = None,
-    cost: Cost | CostName | str | None = None,
-    friction: LayerLike | None = None,
-    barriers: LayerLike | None = None,
-    parameters: dict[str, float] | None = None,
-    connectivity: PathConnectivity = 8,
-    corner_cutting: bool = True,
-    reverse: bool = False,
-    max_slope: float | None = None,
-    vertical_factor: VerticalFactor | None = None,
-    max_cost: float | None = None,
-    layer: str = "elevation",
-    into: str = NEAREST,
-    wrap: Wrap = "auto",
-    memory_limit: int | str | None = None,
-    threads: int | None = None,
-    backend: Backend = "auto",
-    device: Devices = 0,
-    gpu_memory_limit: int | str | None = None,
-    client: Any = None,
     verify: bool = False,
-    resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = silent,
+    **how: Any,
 ) -> CostNetwork:
-    """Link places by least-cost paths, and write these as lines.
-
-    A place consists of all cells with one id, such as those of a line, polygon or zone. Its *area*
-    is all cells to which no other place is nearer by cost (the allocation). The links depend on
-    `pairs`:
-
-    - "mst": the minimum spanning tree over the costs between all pairs of places.
-    - "delaunay": one link for any two places whose areas touch (cost-weighted adjacency). Its path
-      is the cheapest one that stays in these two areas. A path between them through the area of a
-      third place may be cheaper.
-    - "all": each place is linked with all others ("from everywhere to everywhere").
-
-    "mst" and "delaunay" take one search from all places, however many there are. They need costs
-    that are the same in both directions. "all" and `nearest` take a search for each place, like
-    `cost_matrix`.
-
-    Parameters
-    ----------
-    store
-        A store or a raster (a path), or a DataArray.
-    places
-        In the same form as the sources of `shortest_paths`; at least two, without start costs. Two
-        places may share a cell: they are linked there.
-    output
-        File for the lines: .gpkg (layer "network"), .parquet, .fgb or .geojson. Their attributes
-        are from and to (ids, or names if places have them), cost, length (map units, or metres for
-        a geographic CRS), and climb (the sum of all rises along the path, in units of the
-        elevations; null if the raster holds frictions). Lines go from `from` to `to`, sorted by
-        ids; if costs are the same in both directions, `from` is the lower id, except with
-        `nearest`. None for a temporary file, which `CostNetwork.to_geodataframe` reads.
-    table
-        Also write the attributes as a table, .csv or .parquet.
-    pairs, nearest
-        Which places to link. Instead of `pairs`, `nearest` links each place with this number of
-        others, those of least cost.
-    cost, friction, barriers, parameters, connectivity, corner_cutting, max_slope, \
-vertical_factor, layer, wrap
-        As for `shortest_paths`.
-    reverse
-        Compute cost and climb from `to` to `from`.
-    max_cost
-        Only links of at most this cost.
-    into
-        The layer of distances from the nearest place, with its backlinks and allocation, such as
-        "nearest", "nearest_backlink" and "nearest_allocation". With `max_cost`, cells farther than
-        half of it are unreached (with minimax, farther than all of it). "all" and `nearest` write
-        no layers.
-    memory_limit
-        Limit on the peak resident set size of the process in bytes; a quarter of RAM when None.
-    threads
-        Number of threads; all processors when None.
-    backend, device, gpu_memory_limit
-        Where distances are computed, see `shortest_paths`; for "all" and `nearest`, on one GPU.
-    client
-        A ``distributed.Client`` whose workers compute the distances and find links, each within
-        `memory_limit`; for "all" and `nearest`, they solve eight places in each task, on the CPU,
-        and the file must be in a folder that all hosts share.
-    verify
-        Prove the distances, and the links, in further passes over the cells; for "all" and
-        `nearest`, prove all costs, like `cost_matrix`.
-    resume
-        Continue an unfinished run. Complete layers of `into` are used as they are.
-    overwrite
-        Replace existing files and layers once the new ones are complete.
-    progress
-        Called with the number of cells just done, and the total.
-
-    Returns
-    -------
-    CostNetwork
-        It is not an error if links do not connect all places: `parts` is the number of parts, and a
-        warning reports it.
-
-    Raises
-    ------
-    InputError
-        for unknown models, places outside or on nodata, fewer than two places, start costs, costs
-        that depend on direction with "mst" and "delaunay", and files that exist.
-    PlanError
-        when the memory limit is too small.
-    StoreError
-        when the store is damaged or already has such layers.
-    OutputError
-        when the disk is full. Finished blocks, or sources, are kept for `resume`.
-    ClusterError
-        when the cluster has no workers or is lost. Finished work is kept for `resume`.
-    VerificationError
-        when a result is wrong.
-
-    Notes
-    -----
-    K. Mehlhorn (1988), A faster approximation algorithm for the Steiner problem in graphs: a
-    spanning tree over areas that touch is one over all pairs. B. H. McRae, D. M. Kavanagh (2011),
-    Linkage Mapper, for cost-weighted adjacency; D. A. White, S. B. Barber (2012), From everywhere
-    to everywhere, for all pairs.
-
-    Examples
-    --------
-    >>> found = least_cost_network("dem.zarr", [(9, 9), (90, 70), (40, 80)], "roads.gpkg")
-    >>> found.links, found.parts
-    (2, 1)
-    """
-    assert output is not None
-    lines = checked_target(output, overwrite=overwrite)
-    rows = None if table is None else checked_table(table, overwrite=overwrite)
-    own = stated_cost(store, cost, layer, friction, parameters, vertical_factor)
-    cost, parameters, beside, stated = own
-    names = layer, beside, barriers
-    where, inputs = opened_inputs(store, names, (None, (1.0, 1.0), None), into)
-    found = _some_places(inputs, places)
+    """Join the places of a store; the result is that of the public function."""
+    assert asked.output is not None
+    lines = checked_target(asked.output, overwrite=overwrite)
+    rows = None if asked.table is None else checked_table(asked.table, overwrite=overwrite)
+    cost, parameters, beside, stated = stated_cost(
+        store, asked.cost, asked.layer, asked.friction, asked.parameters, asked.vertical_factor
+    )
+    names = asked.layer, beside, asked.barriers
+    where, inputs = opened_inputs(store, names, (None, (1.0, 1.0), None), asked.into)
+    found = _some_places(inputs, asked.places)
     steps: dict[str, Any] = {
         "cost": cost,
-        "barriers": barriers,
+        "barriers": asked.barriers,
         "parameters": parameters,
-        "connectivity": connectivity,
-        "corner_cutting": corner_cutting,
-        "reverse": reverse,
-        "max_slope": max_slope,
+        "connectivity": asked.connectivity,
+        "corner_cutting": asked.corner_cutting,
+        "reverse": asked.reverse,
+        "max_slope": asked.max_slope,
     }
-    row, kind = row_of(cost), CostModel(cost, beside is not None, parameters, max_slope)
-    most = limit_of_costs(max_cost, row.least)
-    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "resume": resume}
-    how |= {"overwrite": overwrite, "progress": progress, "client": client}
-    how |= {"backend": backend, "device": device, "gpu_memory_limit": gpu_memory_limit}
-    if nearest is not None or pairs == "all":
-        joined = joining(inputs[0].grid, wrap, where, connectivity)
+    row = row_of(cost)
+    most = limit_of_costs(asked.max_cost, row.least)
+    how["overwrite"] = overwrite
+    if asked.nearest is not None or asked.pairs == "all":
+        joined = joining(inputs[0].grid, asked.wrap, where, asked.connectivity)
         paired = PairedPlaces(
-            where, layer, beside, **steps, sources=found, nearest=nearest, max_cost=most,
-            verified=verify, wrap=joined, stated=stated,
+            where, asked.layer, beside, **steps, sources=found, nearest=asked.nearest,
+            max_cost=most, verified=verify, wrap=joined, stated=stated,
         ).over([one for one in inputs if one is not None])  # fmt: skip
         warn_about_lengths(paired)
         writer = PairLinks(lines, rows)
         report = run_matrix(paired, writer, settings_of(paired, writer, **how))
     else:
-        refuse_directed(kind, pairs)
+        model = CostModel(cost, beside is not None, parameters, asked.max_slope)
+        refuse_directed(model, asked.pairs)
         half = most if most is None or row.bottleneck else _half(most)
-        searched = shortest_paths(
-            where, found.one_per_cell(), **steps, friction=beside or friction, layer=layer,
-            into=into, max_cost=half, backlink=True, allocation=True, verify=verify, wrap=wrap,
-            **how,
-        ).report  # fmt: skip
+        paths = FindShortestPaths(
+            found.one_per_cell(), **steps, friction=beside or asked.friction, layer=asked.layer,
+            into=asked.into, max_cost=half, backlink=True, allocation=True, wrap=asked.wrap,
+        )  # fmt: skip
+        searched = find_paths(paths, where, verify=verify, **how).report
         operation = PlaceNetwork(
-            where, into, str(lines), None if rows is None else str(rows), pairs, most, found
-        )
-        report = _combined(searched, _drawn(operation, verify, how))
+            where, asked.into, str(lines), None if rows is None else str(rows), asked.pairs, most,
+            found,
+        )  # fmt: skip
+        report = _combined(searched, _drawn(operation, verify, **how))
         report.result["length_unit"] = of_lengths(inputs[0].grid)
-    name_files(report, {"output": output, "table": table})
+    name_files(report, {"output": asked.output, "table": asked.table})
     return _made(lines, report)
 
 
@@ -313,16 +148,15 @@ def _half(most: float) -> float:
     return most // 2 if isinstance(most, int) else most / 2 * (1 + 1e-9)
 
 
-def _drawn(operation: PlaceNetwork, verify: bool, how: dict[str, Any]) -> Report:
-    return run(
-        operation,
-        memory_limit=how["memory_limit"],
-        threads=how["threads"],
-        overwrite=how["overwrite"],
-        verify=verify,
-        place=Here(how["progress"]),
-        client=how["client"],
-    ).report
+def _drawn(
+    operation: PlaceNetwork, verify: bool, *, progress: Progress = silent, **how: Any
+) -> Report:
+    own = {
+        name: how[name]
+        for name in ("memory_limit", "threads", "overwrite", "client")
+        if name in how
+    }
+    return run_operation(operation, verify=verify, place=Here(progress), **own).report
 
 
 def _combined(searched: Report, drawn: Report) -> Report:
