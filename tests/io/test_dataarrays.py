@@ -3,6 +3,7 @@
 import copy
 import gc
 import inspect
+import itertools
 import logging
 import os
 import pickle
@@ -87,6 +88,15 @@ def test_the_working_store_lives_as_long_as_the_result(scratch):
     del found
     gc.collect()
     assert not os.listdir(scratch)
+
+
+def test_lazy_cells_are_indexed_like_an_array():
+    result = terrain_gpu.slope(array()).layers["slope"]
+    right = result.to_xarray().to_numpy()
+    keys = 0, -1, slice(None), slice(3, 20), slice(5, 2), slice(None, None, -3), slice(30, 1, -7)
+    for rows, cols in itertools.product(keys, repeat=2):
+        found = result.to_xarray()[rows, cols].to_numpy()
+        assert np.array_equal(found, right[rows, cols], equal_nan=True)
 
 
 @pytest.mark.parametrize("chunks", [None, 64])
