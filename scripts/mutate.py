@@ -356,7 +356,7 @@ def attempt(base: Path, fault: Fault, part: str, seconds: float, *more: str) -> 
     found = run_tests(root, enclosing(fault), tests, "-x", *more, seconds=seconds)
     shutil.rmtree(root, ignore_errors=True)
     how = ("long" if more else "killed") if found else "survived"
-    return f"{how:10}{part:12}{fault}" + (f"  by {found[0]}" if found else "")
+    return f"{how:12}{part:12}{fault}" + (f"  by {found[0]}" if found else "")
 
 
 def copy_of_repository(folder: Path) -> Path:
@@ -388,7 +388,7 @@ def main() -> int:
     table = given.into.read_text() if given.into and given.into.exists() else ""
     drawn = draw(given.seed, given.faults)
     if given.long:
-        new = {f: p for f, p in drawn.items() if f"survived  {p:12}{f}" in table.splitlines()}
+        new = {f: p for f, p in drawn.items() if f"{'survived':12}{p:12}{f}" in table.splitlines()}
     else:
         new = {f: p for f, p in drawn.items() if f"{p:12}{f}" not in table}
     new = {fault: part for fault, part in new.items() if re.search(given.only, str(fault))}
