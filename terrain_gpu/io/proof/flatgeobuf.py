@@ -68,7 +68,7 @@ def read_flatgeobuf(
     Parameters
     ----------
     has_room
-        Whether a feature may take so many bytes in memory; where not, it is left out.
+        Whether a feature of so many bytes may be read; where not, it is left out.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def read_flatgeobuf(
             raise ValueError("it does not hold lines or polygons")
         while (length := _length(source)) is not None:
             count += 1
-            if not has_room(4 * length):
+            if not has_room(length):
                 source.seek(length, os.SEEK_CUR)
                 continue
             feature = _table(source, length)

@@ -7,7 +7,7 @@ import math
 import os
 import sqlite3
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -286,7 +286,8 @@ def _rows(of: LineFile, room: FileRoom) -> Iterator[Line]:
 
 def _geojson(of: LineFile, room: FileRoom) -> Iterator[Line]:
     crs = bool(of.grid.crs_wkt)
-    for number, attributes, geometry in geojson_rows(of, room):
+    for number, text in geojson_rows(of, room):
+        attributes, geometry = parsed(of, number, text)
         several = False
         try:
             if geometry is None and of.gaps:
@@ -306,12 +307,16 @@ def _geojson(of: LineFile, room: FileRoom) -> Iterator[Line]:
         yield attributes, geometry if crs else None, xy
 
 
-def geojson_rows(
-    of: LineFile, room: FileRoom, parsed: int = PARSED
-) -> Iterator[tuple[int, dict[str, Any], Any]]:
-    """Yield the number, the attributes and the geometry of each feature of a GeoJSON file.
+def _parsed_bytes(text: str) -> int:
+    return PARSED * len(text)
 
-    `parsed` are bytes in memory for each of its bytes.
+
+def geojson_rows(
+    of: LineFile, room: FileRoom, size: Callable[[str], int] = _parsed_bytes
+) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each feature of a GeoJSON file, see `parsed`.
+
+    `size` returns the bytes in memory for a text.
     """
     frame, number, expects_more, crs = [], 0, True, bool(of.grid.crs_wkt)
     with open(of.file, encoding="utf-8") as text:
@@ -321,21 +326,24 @@ def geojson_rows(
                 continue
             number += 1
             expects_more, expected = line.endswith(",\n"), expects_more
-            if not room.has(parsed * len(line)):
-                continue
-            try:
-                feature = json.loads(line.rstrip(",\n"))
-                geometry, attributes = feature["geometry"], feature["properties"]
-            except (ValueError, KeyError, TypeError):
-                wrong_line(of.path, number, "cannot be read")
             if not expected or len(frame) < 2:
                 wrong_line(of.path, number, "is not written as this program does")
-            yield number, attributes, geometry
+            if room.has(size(line)):
+                yield number, line.rstrip(",\n")
     room.refuse()
     head = ['{"type": "FeatureCollection",', *([] if crs else ['"crs": null,']), '"features": [']
     if frame != [*head, "]}"] or (number and expects_more):
         what = "the file around the lines is not written as this program does"
         wrong_line(of.path, number, what)
+
+
+def parsed(of: LineFile, number: int, text: str) -> tuple[dict[str, Any], Any]:
+    """The attributes and the geometry of a feature of a GeoJSON file."""
+    try:
+        feature = json.loads(text)
+        return feature["properties"], feature["geometry"]
+    except (ValueError, KeyError, TypeError):
+        wrong_line(of.path, number, "cannot be read")
 
 
 def _refuse_short(of: LineFile, number: int, geometry: Any, xy: np.ndarray) -> None:
@@ -391,7 +399,7 @@ def attribute_rows(of: LineFile, room: FileRoom) -> Iterator[dict[str, Any]]:
         if of.is_binary:
             yield from (attributes for attributes, _ in binary_rows(of, room))
         else:
-            yield from (attributes for _, attributes, _ in geojson_rows(of, room))
+            yield from (parsed(of, *one)[0] for one in geojson_rows(of, room))
 
 
 def count_lines(of: LineFile) -> int:
@@ -471,17 +479,22 @@ def _positions_of_one(of: LineFile, number: int, wkb: bytes) -> np.ndarray:
     return xy
 
 
-def binary_rows(of: LineFile, room: FileRoom) -> Iterator[tuple[dict[str, Any], bytes | None]]:
-    """Yield the attributes and the well-known binary of each feature of a binary file."""
+def binary_rows(
+    of: LineFile, room: FileRoom, parsed: int = PARSED
+) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+    """Yield the attributes and the well-known binary of each feature of a binary file.
+
+    `parsed` are bytes in memory for each of its bytes.
+    """
     if is_geopackage(of.file):
         for blob, *values in read_geopackage(of.file, of.path, of.layer, of.fields):
-            if room.has(PARSED * len(blob or b"")):
+            if room.has(parsed * len(blob or b"")):
                 attributes = dict(zip(of.fields, values, strict=True))
                 yield attributes, None if blob is None else well_known(blob)
     elif of.file.suffix.lower() == FLATGEOBUF:
-        yield from read_flatgeobuf(of.file, room.has)
+        yield from read_flatgeobuf(of.file, lambda size: room.has(parsed * size))
     else:
-        yield from _parquet(of, room)
+        yield from _parquet(of, room, parsed)
     room.refuse()
 
 
@@ -495,7 +508,9 @@ def _binary(of: LineFile, room: FileRoom) -> Iterator[Line]:
             yield attributes, blob, _positions(of, number, blob)
 
 
-def _parquet(of: LineFile, room: FileRoom) -> Iterator[tuple[dict[str, Any], bytes | None]]:
+def _parquet(
+    of: LineFile, room: FileRoom, parsed: int
+) -> Iterator[tuple[dict[str, Any], bytes | None]]:
     pyarrow, parquet = import_parquet(of.path)
     try:
         with parquet.ParquetFile(of.file) as source:
@@ -505,7 +520,7 @@ def _parquet(of: LineFile, room: FileRoom) -> Iterator[tuple[dict[str, Any], byt
                 rows = source.iter_batches(_ROWS, row_groups=[group], use_threads=False)
                 for row in (row for some in rows for row in some.to_pylist()):
                     wkb = row.pop("geometry")
-                    if room.has(PARSED * len(wkb or b"")):
+                    if room.has(parsed * len(wkb or b"")):
                         yield row, wkb
     except pyarrow.ArrowException as error:
         raise VerificationError(

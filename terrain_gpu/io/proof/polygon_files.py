@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,15 +16,18 @@ from ..features import POLYGONS
 from ..geojson import listed
 from ..wkb import parts_of_wkb
 from .line_files import (
-    PARSED,
     FileRoom,
     LineFile,
     binary_rows,
     geojson_rows,
+    parsed,
     projected,
     readable,
     wrong_line,
 )
+
+_POSITION, _PARSED = 250, 14
+"""Bytes in memory for a position of GeoJSON, beside its text; for a byte of a binary file."""
 
 
 class FilePolygons(NamedTuple):
@@ -59,42 +63,59 @@ def read_polygons(of: LineFile, room: FileRoom) -> Iterator[FilePolygons]:
     VerificationError
         when positions are not exactly corners of cells, or rings are not closed.
     """
-    for number, attributes, polygons, geometry in _rows(of, room):
-        rings = [ring for one in polygons for ring in one]
-        owner = np.repeat(np.arange(len(polygons)), [len(one) for one in polygons])
-        if not rings:
-            wrong_line(of.path, number, "has no polygon", what="feature")
-        starts = np.cumsum([0, *map(len, rings)])
-        corners = _corners(of, number, np.concatenate(rings), geometry, starts, owner)
-        a, _, _, _, e, _ = of.grid.transform
-        if a * e > 0:  # mirrored
-            parts = [corners[b:c][::-1] for b, c in pairwise(starts)]
-            corners = np.concatenate(parts)
-        open_ = (corners[starts[:-1]] != corners[starts[1:] - 1]).any(axis=1)
-        if open_.any() or (np.diff(starts) < 2).any():
-            wrong_line(of.path, number, "a ring is not closed", what="feature")
-        yield FilePolygons(number, attributes, corners, starts, owner)
-
-
-def _rows(of: LineFile, room: FileRoom) -> Iterator[tuple[int, dict[str, Any], Any, Any]]:
+    # Nothing of a feature is kept here while the next one is read, but its text.
     if of.is_binary:
         with readable(of.path):
-            for number, (attributes, wkb) in enumerate(binary_rows(of, room), 1):
-                parts, end = parts_of_wkb(wkb or b"") if wkb else ([], 0)
-                if not wkb or end != len(wkb) or struct.unpack_from("<I", wkb, 1)[0] != 6:
-                    wrong_line(of.path, number, "is not a MultiPolygon", what="feature")
-                yield number, attributes, [rings for _, rings in parts], None
+            for number, (attributes, wkb) in enumerate(binary_rows(of, room, _PARSED), 1):
+                yield _of_binary(of, number, attributes, wkb)
         return
+    for number, text in geojson_rows(of, room, partial(_parsed_bytes, of)):
+        yield _of_geojson(of, number, text)
+
+
+def _parsed_bytes(of: LineFile, text: str) -> int:
     # In longitude and latitude, a second geometry is made for the comparison.
-    for number, attributes, geometry in geojson_rows(of, room, PARSED * (1 + of.lonlat)):
-        try:
-            polygons = [
-                [np.array(ring, np.float64).reshape(-1, 2) for ring in one]
-                for one in geometry["coordinates"]
-            ]
-        except (ValueError, KeyError, TypeError):
-            wrong_line(of.path, number, "cannot be read", what="feature")
-        yield number, attributes, polygons, geometry
+    return 3 * len(text) + _POSITION * (1 + of.lonlat) * text.count("[")
+
+
+def _of_binary(
+    of: LineFile, number: int, attributes: dict[str, Any], wkb: bytes | None
+) -> FilePolygons:
+    parts, end = parts_of_wkb(wkb) if wkb else ([], 0)
+    if not wkb or end != len(wkb) or struct.unpack_from("<I", wkb, 1)[0] != 6:
+        wrong_line(of.path, number, "is not a MultiPolygon", what="feature")
+    return _polygons(of, number, attributes, [rings for _, rings in parts], None)
+
+
+def _of_geojson(of: LineFile, number: int, text: str) -> FilePolygons:
+    attributes, geometry = parsed(of, number, text)
+    try:
+        polygons = [
+            [np.array(ring, np.float64).reshape(-1, 2) for ring in one]
+            for one in geometry["coordinates"]
+        ]
+    except (ValueError, KeyError, TypeError):
+        wrong_line(of.path, number, "cannot be read", what="feature")
+    return _polygons(of, number, attributes, polygons, geometry)
+
+
+def _polygons(
+    of: LineFile, number: int, attributes: dict[str, Any], polygons: Any, geometry: Any
+) -> FilePolygons:
+    rings = [ring for one in polygons for ring in one]
+    owner = np.repeat(np.arange(len(polygons)), [len(one) for one in polygons])
+    if not rings:
+        wrong_line(of.path, number, "has no polygon", what="feature")
+    starts = np.cumsum([0, *map(len, rings)])
+    corners = _corners(of, number, np.concatenate(rings), geometry, starts, owner)
+    a, _, _, _, e, _ = of.grid.transform
+    if a * e > 0:  # mirrored
+        parts = [corners[b:c][::-1] for b, c in pairwise(starts)]
+        corners = np.concatenate(parts)
+    open_ = (corners[starts[:-1]] != corners[starts[1:] - 1]).any(axis=1)
+    if open_.any() or (np.diff(starts) < 2).any():
+        wrong_line(of.path, number, "a ring is not closed", what="feature")
+    return FilePolygons(number, attributes, corners, starts, owner)
 
 
 def _corners(

@@ -37,8 +37,11 @@ NAME = "contours"
 VERTEX = np.dtype([("side", "<i8"), ("share", "<f8")])
 """A crossing: the side that a level crosses (`kernels`), and where, from 0 to 1."""
 
-CROSSING_BYTES = 90
-"""Bytes per crossing while a block is traced."""
+CROSSING_BYTES = 75
+"""Bytes per crossing: 56 while a block is traced, 16 until it is written."""
+
+_SOME = 1 << 16
+"""Number of crossings located at a time."""
 
 VERTEX_BYTES = 300
 """Bytes per vertex while a line is assembled and written."""
@@ -122,18 +125,22 @@ class ContourLines(Drawing):
         count = kernels.count_crossings(classes, inside, before)
         if count > given:
             return SolvedBlock(known=count)
-        following, order, starts = np.empty((3, count + 1), np.int64)
-        following, entered = following[:count], np.empty(count, bool)
+        following, entered = np.empty(count, np.int64), np.empty(count, bool)
         kernels.link(heights, classes, inside, *levels, before, following, entered)
+        order, starts = np.empty(count, np.int64), np.empty(count + 1, np.int64)
         pieces, open_ = kernels.chains(following, entered, order, starts)
+        del following, entered
+        starts = starts[: pieces + 1].copy()
+        order = order[: starts[-1]]
         side, number, share = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
         kernels.place(heights, classes, inside, *levels, before, side, number, share)
-        starts = starts[: pieces + 1]
-        order = order[: starts[-1]]
         vertices = np.empty(len(order), VERTEX)
-        row, col = np.divmod(side[order] >> 1, heights.shape[1])
-        cell = (row + r0) * self.grid.cols + (col + c0)
-        vertices["side"], vertices["share"] = 2 * cell + (side[order] & 1), share[order]
+        for k in range(0, len(order), _SOME):
+            some = order[k : k + _SOME]
+            row, col = np.divmod(side[some] >> 1, heights.shape[1])
+            cell = (row + r0) * self.grid.cols + (col + c0)
+            vertices["side"][k : k + _SOME] = 2 * cell + (side[some] & 1)
+            vertices["share"][k : k + _SOME] = share[some]
         return SolvedBlock(known=(vertices, starts, number[order[starts[:-1]]], open_))
 
     def plan_verify(self, machine: Machine) -> None:
@@ -177,7 +184,7 @@ class Lines(LinePieces):
         steps = (PlanStep(own, workers),) if plan.worker_memory else plan.steps
         self._excess = Excess(own, plan.memory_limit, steps, per="workers")
         free = max(plan.memory_limit - own, 0)
-        self._most = self._planned + free // (2 * workers * CROSSING_BYTES)
+        self._most = self._planned + free // (workers * CROSSING_BYTES)
         self._operation = operation
         self._found = {"lines": 0, "levels": 0, "closed": 0}
 
@@ -191,7 +198,7 @@ class Lines(LinePieces):
     def add(self, phase: Phase, at: Block, known: Any) -> None:
         if isinstance(known, int):
             what = f"for contours that cross {counted(known, 'time')} between the cells of a block"
-            self._excess.has_room(2 * (known - self._planned) * CROSSING_BYTES, what)
+            self._excess.has_room((known - self._planned) * CROSSING_BYTES, what)
             return
         vertices, starts, number, open_ = known
         if not len(number):
@@ -216,13 +223,13 @@ class Lines(LinePieces):
         levels, rank = np.unique(number, return_inverse=True)
         sizes, of = np.zeros(len(levels), np.int64), np.arange(len(levels))
         np.add.at(sizes, rank, counts)  # of all lines of a level
-        if int(sizes.max()) > enough:
+        if int(sizes.max()) * VERTEX_BYTES > enough:
             pieces, starts, _ = _joined(first, after, rank * (2 * self._operation.grid.cells))
             sizes, of = np.add.reduceat(counts[pieces], starts[:-1]), rank[pieces[starts[:-1]]]
         most = int(sizes.argmax())
         level = self._operation.levels.of(int(levels[of[most]]))
         vertices = counted(sizes[most], "vertex", "vertices")
-        return int(sizes[most]), f"a contour of level {level:g} with {vertices}"
+        return int(sizes[most]) * VERTEX_BYTES, f"a contour of level {level:g} with {vertices}"
 
     def draw(self, *columns: np.ndarray) -> Iterator[list[Feature]]:
         """Yield batches of lines, by level, and where they begin."""

@@ -112,7 +112,7 @@ class LinePieces(State, ABC):
     item
         Data type of an element along a piece.
     each
-        Bytes per element of a line while it is assembled and written.
+        The most bytes per element of a line while it is assembled and written.
     what
         Plural name of the pieces, for messages.
     width
@@ -181,8 +181,8 @@ class LinePieces(State, ABC):
         needed, name = 0, ""
         for count, columns in self._groups(ranges):
             room = self._limit - self._always - count * PIECE_BYTES
-            size, what = self.largest(_BATCH + room // self._each, *columns)
-            more = count * PIECE_BYTES + max(size - _BATCH, 0) * self._each
+            size, what = self.largest(_BATCH * self._each + room, *columns)
+            more = count * PIECE_BYTES + max(size - _BATCH * self._each, 0)
             if more > needed:
                 needed, name = more, what
         self._require(needed, name)
@@ -194,9 +194,9 @@ class LinePieces(State, ABC):
 
     @abstractmethod
     def largest(self, enough: int, *columns: np.ndarray) -> tuple[int, str]:
-        """Return the number of elements of the largest line, or label, of a group, and its name.
+        """Return the bytes that the largest line, or label, of a group takes, and its name.
 
-        The number may be an upper bound if that is at most `enough`.
+        The bytes may be an upper bound if that is at most `enough`.
         """
 
     @abstractmethod

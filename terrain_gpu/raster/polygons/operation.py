@@ -38,8 +38,8 @@ from .proof import Classes, LabelClasses, PolygonProof, polygon_file
 
 FIELDS: Fields = {"label": np.int64, "cells": np.int64, "area": np.float64}
 
-EDGE_BYTES = 350
-"""Bytes per edge of a polygon while it is assembled and written."""
+CORNER_BYTES, EDGE_BYTES = 350, 4
+"""Bytes per corner, and per edge, of a polygon while it is assembled and written."""
 
 
 @dataclass(repr=False)
@@ -234,7 +234,8 @@ class Outlines(LinePieces):
     """The pieces of outlines of all blocks, then the polygons."""
 
     def __init__(self, operation: LabelPolygons, plan: StreamPlan, writer: Any) -> None:
-        super().__init__(operation, plan, writer, np.dtype(np.uint8), EDGE_BYTES, "outlines", 5)
+        each = CORNER_BYTES + EDGE_BYTES
+        super().__init__(operation, plan, writer, np.dtype(np.uint8), each, "outlines", 6)
         self._operation = operation
         self._found = dict.fromkeys(("labels", "polygons", "holes", "cells"), 0)
 
@@ -250,7 +251,10 @@ class Outlines(LinePieces):
             np.where(ids < 0, -1, self._edges * turn + self._edge(ids, *corner))
             for ids in heads[:, :2].T
         )
-        self.add_pieces(at, ways, heads[:, 2], first, after, own.astype(np.int64))
+        turns, starts = np.append(True, ways[1:] != ways[:-1]), np.cumsum(heads[:, 2]) - heads[:, 2]
+        turns[starts] = True
+        corners = np.add.reduceat(turns, starts, dtype=np.int64)
+        self.add_pieces(at, ways, heads[:, 2], corners, first, after, own.astype(np.int64))
 
     @property
     def _edges(self) -> int:
@@ -267,17 +271,19 @@ class Outlines(LinePieces):
 
     def largest(self, enough: int, *columns: np.ndarray) -> tuple[int, str]:
         labels, which = np.unique(columns[-1], return_inverse=True)
-        sizes = np.zeros(len(labels), np.int64)
-        np.add.at(sizes, which, columns[1])
+        edges, corners = np.zeros((2, len(labels)), np.int64)
+        np.add.at(edges, which, columns[1])
+        np.add.at(corners, which, columns[2])
+        sizes = CORNER_BYTES * corners + EDGE_BYTES * edges
         most = int(sizes.argmax())
         what = (
-            f"the polygons of label {labels[most]}, with outlines of {counted(sizes[most], 'edge')}"
+            f"the polygons of label {labels[most]}, with outlines of {counted(edges[most], 'edge')}"
         )
         return int(sizes[most]), what
 
     def draw(self, *columns: np.ndarray) -> Iterator[list[Feature]]:
         """Yield batches of labels, each with its polygons and attributes."""
-        places, counts, first, after, label = columns
+        places, counts, _, first, after, label = columns
         following = successors(first, after, path=self._operation.layers[0].path)
         rings = following < 0
         following[rings] = np.flatnonzero(rings)

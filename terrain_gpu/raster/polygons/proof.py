@@ -13,7 +13,7 @@ left. The file is right exactly when
    same polygon, since the cells between are of one part;
 4. classes are in their order, and the attributes follow from the rings (Green's theorem).
 
-Blocks are read once. Memory holds a feature with its sides, 16 bytes for each block, and links
+Blocks are read once. Memory holds a feature with its corners, 16 bytes for each block, and links
 between the cells at the rims of blocks, which tell the number of parts.
 """
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -38,10 +39,13 @@ from ...plurals import counted
 from ...store import Layer
 from ..drawing.levels import ContourLevels
 from ..drawing.proof_mixing import SEEDS, mixed
-from .proof_kernels import join_links, join_parts
+from .proof_kernels import join_links, join_parts, misplaced_hole
 
-_CELL_BYTES, _SIDE_BYTES, _LINK_BYTES = 120, 150, 100
-"""Memory for a cell of a block and a side of a feature, and for each cell at the rim of a block."""
+_CELL_BYTES, _LINK_BYTES = 50, 100
+"""Memory for a cell of a block, and for each cell at the rim of a block."""
+
+_SOME, _SIDE_BYTES = 1 << 14, 100
+"""Number of cells, or of sides of a feature, whose sides are held at a time; memory for a side."""
 
 _PAIR, _PAIR_BYTES = np.dtype([("side", "<i8"), ("class", "<i8")]), 120
 """A side and its class, and the memory for one while those of a block are compared."""
@@ -159,8 +163,9 @@ class _SidesOf:
     def __call__(self, at: Block, cells: list[np.ndarray]) -> _BlockSides:
         digest, parts, links, rims = [0, 0], 0, [np.empty((0, 2), np.int64)], []
         for turn, (labels, inside) in enumerate(self._classes(at, cells[0])):
-            for k, more in enumerate(_mixed(*self._sides(at, labels, inside))):
-                digest[k] = (digest[k] + more) % 2**64
+            for some in self._sides(at, labels, inside):
+                for k, words in enumerate(_mixed(*some)):
+                    digest[k] = (digest[k] + int(words.sum(dtype=np.uint64))) % 2**64
             count, found, rim = self._parts(at, labels, inside, turn)
             parts += count
             links += found
@@ -178,22 +183,23 @@ class _SidesOf:
 
     def sides(self, at: Block, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Classes and sides of a block."""
-        found = [self._sides(at, *one) for one in self._classes(at, values)]
+        found = [some for one in self._classes(at, values) for some in self._sides(at, *one)]
         labels, sides = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return labels, sides
 
     def _sides(
         self, at: Block, labels: np.ndarray, inside: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield classes and sides, of some rows and one direction at a time."""
         r0, r1, c0, c1 = self.blocks.window(*at)
-        here, valid = labels[1:-1, 1:-1], inside[1:-1, 1:-1]
-        all_labels, all_sides = [], []
-        for way, (dy, dx) in enumerate(_BEYOND):
-            there = np.s_[1 + dy : 1 + dy + r1 - r0, 1 + dx : 1 + dx + c1 - c0]
-            row, col = np.nonzero(valid & ((labels[there] != here) | ~inside[there]))
-            all_labels.append(here[row, col])
-            all_sides.append(4 * ((row + r0) * self.blocks.cols + col + c0) + way)
-        return np.concatenate(all_labels), np.concatenate(all_sides)
+        rows = max(_SOME // (c1 - c0), 1)
+        for top, (way, (dy, dx)) in product(range(0, r1 - r0, rows), enumerate(_BEYOND)):
+            end = min(top + rows, r1 - r0)
+            own = np.s_[1 + top : 1 + end, 1:-1]
+            there = np.s_[1 + top + dy : 1 + end + dy, 1 + dx : 1 + dx + c1 - c0]
+            row, col = np.nonzero(inside[own] & ((labels[there] != labels[own]) | ~inside[there]))
+            side = 4 * ((row + r0 + top) * self.blocks.cols + col + c0) + way
+            yield labels[own][row, col], side
 
     def _parts(
         self, at: Block, labels: np.ndarray, inside: np.ndarray, turn: int
@@ -201,58 +207,55 @@ class _SidesOf:
         """The parts that do not meet the rim, links between cells there, and these cells."""
         r0, r1, c0, c1 = self.blocks.window(*at)
         rows, cols = r1 - r0, c1 - c0
-        ids = (np.arange(r0 - 1, r1 + 1)[:, None] * self.blocks.cols) + np.arange(c0 - 1, c1 + 1)
-        ids += turn * self.blocks.rows * self.blocks.cols
+        first = (turn * self.blocks.rows + r0) * self.blocks.cols + c0
         parent = np.empty(rows * cols, np.int64)
-        own = np.s_[1:-1, 1:-1]
-        count = join_parts(
-            np.ascontiguousarray(labels[own]), np.ascontiguousarray(inside[own]), parent
-        )
+        count = join_parts(labels, inside, parent)
         rim = np.zeros((rows, cols), bool)
         rim[[0, -1]] = rim[:, [0, -1]] = True
         here = np.flatnonzero(rim.ravel() & (parent >= 0))
-        cells = ids[own].ravel()[here]
-        roots, first, which = np.unique(parent[here], return_index=True, return_inverse=True)
-        links = [np.stack((cells, cells[first][which]), axis=1)]
-        for a, b in (
-            (np.s_[-2, 1:-1], np.s_[-1, 1:-1]),
-            (np.s_[1:-1, -2], np.s_[1:-1, -1]),
+        cells = first + here // cols * self.blocks.cols + here % cols
+        roots, least, which = np.unique(parent[here], return_index=True, return_inverse=True)
+        links = [np.stack((cells, cells[least][which]), axis=1)]
+        below, beside = self.blocks.cols, 1
+        for a, b, step, ids in (
+            (np.s_[-2, 1:-1], np.s_[-1, 1:-1], below, (rows - 1) * below + np.arange(cols)),
+            (np.s_[1:-1, -2], np.s_[1:-1, -1], beside, cols - 1 + np.arange(rows) * below),
         ):
-            same = inside[a] & inside[b] & (labels[a] == labels[b])
-            links.append(np.stack((ids[a][same], ids[b][same]), axis=1))
+            same = first + ids[inside[a] & inside[b] & (labels[a] == labels[b])]
+            links.append(np.stack((same, same + step), axis=1))
         return count - len(roots), links, cells
 
 
-class _FeatureRoom(FileRoom):
-    """The memory for features while the one before is still there.
+class _Edges(NamedTuple):
+    """The edges of the rings of a feature.
 
-    Features are read, and their sides counted, also after one that had no room.
+    Attributes
+    ----------
+    begin, way, length
+        The corner where each begins, int64 (n, 2); its direction, and its number of sides.
+    ring
+        The ring of each.
     """
 
-    _before = _there = _own = 0
-    """Bytes of the feature before, those that are there of it, and of this feature."""
+    begin: np.ndarray
+    way: np.ndarray
+    length: np.ndarray
+    ring: np.ndarray
 
-    def has(self, size: int) -> bool:
-        self._own = max(self._own, size)  # of a row, after its group of rows
-        fits = self.excess.memory + self._there + self._own <= self.excess.limit
-        if not fits:
-            self._own *= 2  # its sides, not known yet, seldom take more
-            super().has(self._before + self._own)
-            self.done(there=0)
-        return fits
+    @property
+    def total(self) -> int:
+        """The number of sides."""
+        return int(self.length.sum())
 
-    def has_sides(self, size: int) -> bool:
-        """Whether the feature that was read may take so many bytes more."""
-        self._own += size
-        fits = super().has(self._before + self._own)
-        if not fits:
-            self.done(there=self._own - size)
-        return fits
-
-    def done(self, there: int | None = None) -> None:
-        """Go on to the next feature."""
-        self._before, self._there = self._own, self._own if there is None else there
-        self._own = 0
+    def sides(self, cols: int) -> Iterator[np.ndarray]:
+        """Yield the ids of sides, 4 * cell + direction, in parts: edges may be very long."""
+        ends = np.cumsum(self.length)
+        for first in range(0, self.total, _SOME):
+            side = np.arange(first, min(first + _SOME, self.total))
+            edge = np.searchsorted(ends, side, side="right")
+            ahead, way = side - (ends - self.length)[edge], self.way[edge]
+            cell = self.begin[edge] + ahead[:, None] * _AHEAD[way] + _LEFT[way]
+            yield 4 * (cell[:, 0] * cols + cell[:, 1]) + way
 
 
 def _pairs(labels: np.ndarray | int, sides: np.ndarray) -> np.ndarray:
@@ -261,11 +264,11 @@ def _pairs(labels: np.ndarray | int, sides: np.ndarray) -> np.ndarray:
     return found
 
 
-def _mixed(labels: np.ndarray, sides: np.ndarray) -> tuple[int, int]:
-    """Two sums of mixtures of classes and sides, modulo 2**64."""
-    words = labels.astype(np.int64).view(np.uint64), sides.astype(np.int64).view(np.uint64)
-    one, other = (int(mixed(seed, *words).sum(dtype=np.uint64)) for seed in SEEDS)
-    return one, other
+def _mixed(labels: np.ndarray | int, sides: np.ndarray) -> Iterator[np.ndarray]:
+    """Two mixtures of each class and side."""
+    pairs = _pairs(labels, sides)
+    for seed in SEEDS:
+        yield mixed(seed, pairs["class"].view(np.uint64), pairs["side"].view(np.uint64))
 
 
 @dataclass
@@ -289,8 +292,8 @@ class PolygonProof:
         """How blocks stream through the check; a cell belongs to at most so many classes."""
         blocks = layer.blocks
         rims = _LINK_BYTES * 2 * sum(blocks.sides) * blocks.count * most + 16 * blocks.count
-        worker = _CELL_BYTES * blocks.largest(1)
-        return plan_proof(blocks, [Read(layer, 1)], limits, worker=worker, held=rims)
+        worker, held = _CELL_BYTES * blocks.largest(1), rims + _SOME * _SIDE_BYTES
+        return plan_proof(blocks, [Read(layer, 1)], limits, worker=worker, held=held)
 
     def run(self, limits: Limits) -> dict[str, int]:
         """Check everything; return the number of features, polygons and sides.
@@ -334,11 +337,8 @@ class PolygonProof:
     def _add(self, digests: np.ndarray, number: int, sides: np.ndarray) -> None:
         """Add the sides of a feature to the digests of their blocks."""
         owner = self._owner(sides)
-        order = np.argsort(owner, kind="stable")
-        there, first = np.unique(owner[order], return_index=True)
-        for block, own in zip(there.tolist(), np.split(sides[order], first[1:]), strict=True):
-            more = _mixed(np.full(len(own), number), own)
-            digests[block] += np.array(more, np.uint64)
+        for k, words in enumerate(_mixed(number, sides)):
+            np.add.at(digests[:, k], owner, words)
 
     def _owner(self, sides: np.ndarray) -> np.ndarray:
         blocks = self.layer.blocks
@@ -351,41 +351,40 @@ class PolygonProof:
     def _read_file(
         self, plan: StreamPlan, limits: Limits, take: Callable[[int, np.ndarray], None]
     ) -> dict[str, int]:
-        path, room = self.file.path, _FeatureRoom(Excess.of(plan), "to verify a feature")
         units, unit = area_units(self.file.grid)
         above = np.append(0, np.cumsum(units))
         found = dict.fromkeys(("features", "polygons", "sides"), 0)
         before = None
-        for one in read_polygons(self.file, room):
+        for one in read_polygons(self.file, FileRoom(Excess.of(plan), "to verify a feature")):
             number = self.classes.number(one.attributes)
             if number is None or (before is not None and number <= before):
-                wrong_line(path, one.number, "its class is none that follows", what="feature")
+                why = "its class is none that follows"
+                wrong_line(self.file.path, one.number, why, what="feature")
             before = number
-            walked = self._walked(one, room)
-            if walked is None:
-                continue
-            ring, sides = walked
-            cells, area = self._measured(one, ring, sides, above)
-            right = {**self.classes.attributes(number), "cells": int(cells.sum())}
-            right["area"] = float(area.sum() * unit)
-            there = {key: value for key, value in one.attributes.items() if value is not None}
-            right = {key: value for key, value in right.items() if value is not None}
-            check_attributes(path, one.number, there, right, of="feature")
-            self._check_rings(one, ring, sides, cells)
-            take(number, sides)
             found["features"] += 1
             found["polygons"] += int(one.polygon[-1]) + 1
-            found["sides"] += len(sides)
-            room.done()
+            for sides in self._checked(one, number, above, unit):
+                found["sides"] += len(sides)
+                take(number, sides)
+            del one  # before the next one is read
         return found
 
-    def _walked(
-        self, one: FilePolygons, room: _FeatureRoom
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """The ring and the id, 4 * cell + direction, of each side along the rings of a feature.
+    def _checked(
+        self, one: FilePolygons, number: int, above: np.ndarray, unit: float
+    ) -> Iterator[np.ndarray]:
+        """Check a feature by itself; yield its sides in parts."""
+        edges = self._edges(one)
+        cells, area = self._measured(one, edges, above)
+        right = {**self.classes.attributes(number), "cells": int(cells.sum())}
+        right["area"] = float(area.sum() * unit)
+        there = {key: value for key, value in one.attributes.items() if value is not None}
+        right = {key: value for key, value in right.items() if value is not None}
+        check_attributes(self.file.path, one.number, there, right, of="feature")
+        self._check_rings(one, edges, cells)
+        yield from edges.sides(self.file.grid.cols)
 
-        None where some feature has no room.
-        """
+    def _edges(self, one: FilePolygons) -> _Edges:
+        """The edges of a feature, each of which has cells of the raster on its left."""
         last = np.zeros(len(one.corners), bool)
         last[one.starts[1:] - 1] = True
         step = np.diff(one.corners, axis=0)[~last[:-1]]
@@ -397,39 +396,32 @@ class PolygonProof:
             k = int(wrong.argmax())
             wrong_line(self.file.path, one.number, f"{_corner(begin[k])}: an edge does not follow "
                        "the edges of cells", what="feature")  # fmt: skip
-        if not room.has_sides(_SIDE_BYTES * int(length.sum())):
-            return None
         way = np.where(step[:, 1] > 0, 0, np.where(step[:, 0] < 0, 1,
                        np.where(step[:, 1] < 0, 2, 3)))  # fmt: skip
-        k = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
-        way = np.repeat(way, length)
-        cell = np.repeat(begin, length, axis=0) + k[:, None] * _AHEAD[way] + _LEFT[way]
-        rows, cols = self.file.grid.shape
-        beyond = (cell < 0).any(axis=1) | (cell >= (rows, cols)).any(axis=1)
-        if beyond.any():
-            where = _corner(np.repeat(begin, length, axis=0)[int(beyond.argmax())])
-            wrong_line(self.file.path, one.number, f"{where}: has the outside on its left",
-                       what="feature")  # fmt: skip
-        return np.repeat(ring, length), 4 * (cell[:, 0] * cols + cell[:, 1]) + way
+        beside = begin + _LEFT[way]
+        for cell in (beside, beside + (length - 1)[:, None] * _AHEAD[way]):
+            beyond = (cell < 0).any(axis=1) | (cell >= self.file.grid.shape).any(axis=1)
+            if beyond.any():
+                where = _corner(begin[int(beyond.argmax())])
+                wrong_line(self.file.path, one.number, f"{where}: has the outside on its left",
+                           what="feature")  # fmt: skip
+        return _Edges(begin, way, length, ring)
 
     def _measured(
-        self, one: FilePolygons, ring: np.ndarray, sides: np.ndarray, above: np.ndarray
+        self, one: FilePolygons, edges: _Edges, above: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Cells, and units of area, on the left of each ring; negative for holes."""
-        row, col = np.divmod(sides >> 2, self.file.grid.cols)
-        way = sides & 3
-        # Sides that lead north are right of their cells: these and all to the left are added; those
+        row, col = edges.begin.T
+        # Edges that lead north are right of their cells: these and all to the left are added; those
         # that lead south, left of their cells, take away what is left of these.
-        width = np.where(way == 1, col + 1, np.where(way == 3, -col, 0))
+        end = row + edges.length * _AHEAD[edges.way, 0]
         cells, units = np.zeros((2, len(one.polygon)), np.int64)
-        np.add.at(cells, ring, width)
-        np.add.at(units, ring, width * (above[row + 1] - above[row]))
+        np.add.at(cells, edges.ring, col * (row - end))
+        np.add.at(units, edges.ring, col * (above[row] - above[end]))
         return cells, units
 
-    def _check_rings(
-        self, one: FilePolygons, ring: np.ndarray, sides: np.ndarray, cells: np.ndarray
-    ) -> None:
-        path, cols = self.file.path, self.file.grid.cols
+    def _check_rings(self, one: FilePolygons, edges: _Edges, cells: np.ndarray) -> None:
+        path, grid = self.file.path, self.file.grid
 
         def wrong(k: int, what: str) -> None:
             where = _corner(one.corners[one.starts[k]])
@@ -440,27 +432,21 @@ class PolygonProof:
             k = int(turned.argmax())
             wrong(k, "is the first of its polygon, but leads round a hole" if first[k] else
                   "leads round an area, where a hole is due")  # fmt: skip
-        way = sides & 3
-        corner = np.stack(np.divmod(sides >> 2, cols), axis=1) - _LEFT[way]
-        key = corner[:, 0] * (cols + 1) + corner[:, 1]
-        order = np.lexsort((key, ring))
-        again = (np.diff(key[order]) == 0) & (np.diff(ring[order]) == 0)
+        # Where a class has all four sides at a corner, rings turn: so these corners end edges.
+        row, col = edges.begin.T
+        key = row * (grid.cols + 1) + col
+        order = np.lexsort((key, edges.ring))
+        again = (np.diff(key[order]) == 0) & (np.diff(edges.ring[order]) == 0)
         if again.any():
-            wrong(int(ring[order][int(again.argmax())]), "meets a corner twice")
-        upright = np.flatnonzero(way % 2 == 1)
-        row, column = corner[upright, 0] - (way[upright] == 1), corner[upright, 1]
-        order = np.lexsort((column, row))
-        upright, row, column = upright[order], row[order], column[order]
-        owner = ring[upright]
-        # The leftmost side of each ring; all rings have one.
-        by = np.lexsort((column, owner))
-        leftmost = by[np.append(True, np.diff(owner[by]) > 0)]
-        for k in np.flatnonzero(~first).tolist():
-            at = int(leftmost[k])
-            if at == 0 or row[at - 1] != row[at] or (
-                one.polygon[owner[at - 1]] != one.polygon[k]
-            ):  # fmt: skip
-                wrong(k, "is a hole of another polygon")
+            wrong(int(edges.ring[order][int(again.argmax())]), "meets a corner twice")
+        end = row + edges.length * _AHEAD[edges.way, 0]
+        upper, lower = np.minimum(row, end), np.maximum(row, end)
+        upright = np.flatnonzero(edges.way % 2)
+        upright = upright[np.lexsort((upper[upright], col[upright]))]
+        sides = edges.ring[upright], upper[upright], lower[upright]
+        k = misplaced_hole(*sides, one.polygon, first, np.full(grid.rows, -1))
+        if k >= 0:
+            wrong(k, "is a hole of another polygon")
 
     # -- messages -------------------------------------------------------------------------------
 
