@@ -489,6 +489,13 @@ def test_keeping_pieces_does_not_look_at_those_of_other_blocks(tmp_path):
             pieces.put((k, 0), one)
         with pytest.raises(PlanError, match="a network of 7 lines; give at least 1 MB"):
             pieces.choose(np.empty(0, np.int64))
+    maybe = lines.Pieces(np.arange(3), np.zeros(3), np.array([0, 3]), ends, np.array([5]))
+    with contextlib.closing(lines.PieceFile(tmp_path, np.dtype(float), Excess(0, few))) as pieces:
+        for k in range(20):
+            pieces.put((k, 0), maybe)
+        with pytest.raises(PlanError, match="a network of 20 lines"):  # if all turn out to be
+            pieces.choose(np.array([5]))
+        assert pieces._excess.more == 20 * lines.PIECE_BYTES
 
 
 def test_a_killed_run_leaves_nothing(store, tmp_path):

@@ -340,7 +340,7 @@ def test_the_plan_counts_the_classes_of_a_cell(tmp_path, count):
 @pytest.mark.parametrize("ending", [".geojson", ".gpkg", ".fgb"])
 @pytest.mark.parametrize("epsg", [4326, 32632])
 def test_room_for_features(tmp_path, monkeypatch, ending, epsg):
-    """What is asked for bounds what is allocated: of a feature and the one before."""
+    """What is asked for bounds what is allocated, and is at most twice that."""
     cells = np.random.default_rng(0).integers(1, 3, (200, 200)).astype(np.int16)
     crs, file = CRS.from_epsg(epsg).to_wkt(), tmp_path / f"p{ending}"
     store = store_of(tmp_path, cells, (0.01, 0.0, 5.0, 0.0, -0.01, 50.0), 256, crs=crs)
@@ -359,7 +359,7 @@ def test_room_for_features(tmp_path, monkeypatch, ending, epsg):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < max(asked)
+    assert peak < max(asked) < 2 * peak
 
 
 @pytest.mark.parametrize("ending", [".geojson", ".gpkg"])

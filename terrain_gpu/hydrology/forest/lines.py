@@ -110,7 +110,7 @@ class PieceFile:
         self._dtype, self._excess = dtype, excess
         self._cells = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._heights = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        self._total = self._needed = self._count = 0
+        self._total = self._needed = self._count = self._pieces = 0
         self._tables: dict[tuple[int, int], tuple[np.ndarray, ...]] = {}
 
     def close(self) -> None:
@@ -141,8 +141,11 @@ class PieceFile:
         PlanError
             If there are more pieces than the memory limit allows.
         """
+        if not self._has_room():  # which of them the network has was not kept: count all
+            self._needed, self._count = self._pieces * PIECE_BYTES, self._pieces
+            self._has_room()
         self._excess.refuse()
-        self._needed = self._count = 0
+        self._needed = self._count = self._pieces = 0
         for at, (*columns, conditions) in self._tables.items():
             good = (conditions < 0) | np.isin(conditions, entered)
             none = np.full(np.count_nonzero(good), -1)
@@ -155,6 +158,7 @@ class PieceFile:
         if table is None:
             return
         sure = int(np.count_nonzero(table[-1] < 0))
+        self._pieces += sign * len(table[-1])
         self._count += sign * sure
         self._needed += sign * (sure * PIECE_BYTES + (len(table[-1]) - sure) * POSSIBLE_BYTES)
 
