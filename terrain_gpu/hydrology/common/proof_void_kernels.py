@@ -34,8 +34,9 @@ def spread(outer, starts, lists):
     """Mark all voids that can be reached from marked ones."""
     stack = np.flatnonzero(outer)
     waiting = np.empty(len(outer), np.int64)
-    waiting[: len(stack)] = stack
     depth = len(stack)
+    for k in range(depth):
+        waiting[k] = stack[k]
     while depth:
         depth -= 1
         at = waiting[depth]

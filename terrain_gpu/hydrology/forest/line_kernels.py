@@ -45,7 +45,7 @@ def trace(bits, marked, width, starts, cells, heads):
                     before, after = k, before
             if write:
                 cells[total] = start
-                heads[count] = total, before, after
+                heads[count, 0], heads[count, 1], heads[count, 2] = total, before, after
             count += 1
             total += 1
             continue
@@ -60,7 +60,7 @@ def trace(bits, marked, width, starts, cells, heads):
             if _leaves(start, k, height, width):
                 if write:
                     cells[total] = start
-                    heads[count] = total, 8, k
+                    heads[count, 0], heads[count, 1], heads[count, 2] = total, 8, k
                 count += 1
                 total += 1
                 continue
@@ -82,7 +82,7 @@ def trace(bits, marked, width, starts, cells, heads):
             if v < start:
                 continue
             if write:
-                heads[count] = total, before, after
+                heads[count, 0], heads[count, 1], heads[count, 2] = total, before, after
                 v, step = start, k
                 for m in range(length):
                     cells[total + m] = v

@@ -152,10 +152,10 @@ def contract(order, parent, keys, ids, cut, number, numbered, sums, low, best, e
         if number[p] < 0:
             number[p] = numbered
             numbered += 1
-            ends[count] = number[low[p]], number[p]
+            ends[count, 0], ends[count, 1] = number[low[p]], number[p]
             heaviest[count] = best[p]
             count += 1
-        ends[count] = number[start], number[p]
+        ends[count, 0], ends[count, 1] = number[start], number[p]
         heaviest[count] = top
         count += 1
     return numbered, count

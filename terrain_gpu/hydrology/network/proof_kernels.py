@@ -139,8 +139,8 @@ def outline(links, units, width, ends, reach, left, number, found):
                         step = j
             if number[v] < number[at]:
                 if write:
-                    chains[paths] = number[v], number[at]
-                    spans[paths] = length, near, far + length
+                    chains[paths, 0], chains[paths, 1] = number[v], number[at]
+                    spans[paths, 0], spans[paths, 1], spans[paths, 2] = length, near, far + length
                 paths += 1
     return count, paths
 

@@ -87,11 +87,11 @@ def contract_lengths(order, parent, along, number, numbered, hang, chain, ends, 
         if number[p] < 0:
             number[p] = numbered
             numbered += 1
-            ends[count] = number[low[p]], number[p]
+            ends[count, 0], ends[count, 1] = number[low[p]], number[p]
             paths[0, count], paths[1, count] = length[p], from_low[p]
             paths[2, count] = from_top[p]
             count += 1
-        ends[count] = number[start], number[p]
+        ends[count, 0], ends[count, 1] = number[start], number[p]
         paths[0, count], paths[1, count], paths[2, count] = far, into, back
         count += 1
     return numbered, count

@@ -191,6 +191,6 @@ def walk_back(cost, field, options, lane, codes, inner, walkers, places, sums, s
                 counts[n] += 1
             cells += 1
             r, c = s, t
-        places[w] = r, c, state, cells
-        sums[w] = length, length_low, climb, climb_low
+        places[w, 0], places[w, 1], places[w, 2], places[w, 3] = r, c, state, cells
+        sums[w, 0], sums[w, 1], sums[w, 2], sums[w, 3] = length, length_low, climb, climb_low
     return counts

@@ -140,7 +140,9 @@ def spread(values, kept, entries):
     for k in range(len(kept)):
         entries[k] = values[place] if kept[k] else infinity
         place += kept[k]
-    entries[len(kept) :] = values[place : place + len(entries) - len(kept)]
+    for k in range(len(kept), len(entries)):
+        entries[k] = values[place]
+        place += 1
 
 
 @jit

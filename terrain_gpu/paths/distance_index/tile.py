@@ -73,7 +73,10 @@ def fill_square(cost, heights, frictions, absent, lengths, row, col, options, on
             down, right = row + y, col + x
             fill_weights(cost, heights, frictions, absent, lengths, down, right, options, one)
             if weights.shape[1] > TILE:
-                weights[:, y : y + TILE, x : x + TILE] = one
+                for k in range(8):
+                    for r in range(TILE):
+                        for c in range(TILE):
+                            weights[k, y + r, x + c] = one[k, r, c]
 
 
 @jit

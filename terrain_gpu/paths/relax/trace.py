@@ -178,7 +178,7 @@ def _walk(
         r, c = row - row0, col - col0
         if not (0 <= r < codes.shape[0] and 0 <= c < codes.shape[1]):
             break
-        cells[count] = row, col
+        cells[count, 0], cells[count, 1] = row, col
         count += 1
         down, right = steps[codes[r, c]]
         if down == 0 and right == 0:
@@ -194,5 +194,6 @@ def _walk(
             mark_row, mark_col = row, col
             span *= 2
             left = span
-    state[:] = row, col, mark_row, mark_col, left, span
+    state[0], state[1], state[2] = row, col, mark_row
+    state[3], state[4], state[5] = mark_col, left, span
     return count, ended

@@ -37,7 +37,8 @@ def separators(cells, valid, rule, diagonal, across, edges, count):
         _fill(cells, valid, rule, diagonal, 0, col, True, edges[0], lines)
         _mark(lines, rows, kept)
         # Diagonals between rows of tiles have been listed.
-        kept[SIDE - 1 :: SIDE] &= np.uint8(1)
+        for row in range(SIDE - 1, len(kept), SIDE):
+            kept[row] &= np.uint8(1)
         count = _append(lines, kept, 0, col, True, rows, cols, across, edges, count)
     return count
 

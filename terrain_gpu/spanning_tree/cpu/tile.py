@@ -212,7 +212,8 @@ def tile_forest(cells, valid, window, rule, diagonal, sides, work, mask, sums, m
         label[c + PAD] = parent[c]
     mark(edges, label, kept)
     count_left = _gather(kept, edges, label, left)
-    first[:roots] = active[:roots]
+    for k in range(roots):
+        first[k] = active[k]
     found, roots, count_left = _rounds(work, roots, count_left)
     key_type = out[0].dtype.type
     for k in range(found):
