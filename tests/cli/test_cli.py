@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+import numba
 import numpy as np
 import pytest
 import rasterio
@@ -31,7 +32,8 @@ from samples import SAMPLE
 import terrain_gpu
 from terrain_gpu.cli import options
 from terrain_gpu.cli.main import group
-from terrain_gpu.spanning_tree.weights import WEIGHTS
+from terrain_gpu.spanning_tree import levels
+from terrain_gpu.spanning_tree.weights import WEIGHTS, Weight
 
 ROWS, COLS = 300, 500
 VOID = -9999
@@ -881,16 +883,21 @@ for dtype in ("float32", "int16", "float64"):
 """
 
 
-def test_the_first_run_of_a_cell_type_compiles_and_says_so(store):
-    cache = {**os.environ, "NUMBA_CACHE_DIR": str(store.parent / "cache")}
-    done = spawn("compute-mst s.zarr", env=cache)
-    assert (done.returncode, done.stderr) == (0, COMPILING)
-    assert spawn("compute-mst s.zarr --overwrite", env=cache).stderr == ""
-    # Heights of 16 bits have the keys of float32.
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILED], env=cache, check=True, capture_output=True, text=True
-    )
-    assert done.stdout.split() == ["True", "True", "False"]
+@pytest.mark.parametrize(
+    ("weight", "dtype", "compiled"),
+    [
+        ("max", "float32", True),
+        ("max", "int16", True),
+        ("max", "float64", False),
+        ("flow", "int16", False),
+    ],
+)
+def test_a_kernel_serves_cell_types_with_its_keys(monkeypatch, weight, dtype, compiled):
+    """That runs find what is compiled is tested below."""
+    operands, valid, rule = numba.uint32[:, ::1], numba.boolean[:, ::1], numba.uint32
+    monkeypatch.setattr(levels, "known_types", lambda kernel: [(operands, valid, rule)])
+    solver = levels.Solver((1, 1), 64, Weight(weight, np.dtype(dtype)), None, True)
+    assert solver.compiled() is compiled
 
 
 def test_compiling_is_interrupted_at_once(store):
