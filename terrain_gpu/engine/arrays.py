@@ -55,11 +55,11 @@ class ArrayLayer:
         ring = r0 - halo, r1 + halo, c0 - halo, c1 + halo
         a, b, c, d = clip(ring, self.grid.window)
         shape = ring[1] - ring[0], ring[3] - ring[2]
-        found = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
+        cells = np.empty(shape, self.dtype) if out is None else out[: shape[0], : shape[1]]
         if (a, b, c, d) != ring:
-            found[...] = 0
-        found[a - ring[0] : b - ring[0], c - ring[2] : d - ring[2]] = self.data[a:b, c:d]
-        return found
+            cells[...] = 0
+        cells[a - ring[0] : b - ring[0], c - ring[2] : d - ring[2]] = self.data[a:b, c:d]
+        return cells
 
     def read_window(self, r0: int, r1: int, c0: int, c1: int) -> np.ndarray:
         """Read like `Layer.read_window`; a view."""
@@ -74,7 +74,7 @@ class ArrayLayer:
 
     def refuse_if_empty(self) -> None:
         """Reject an array that is all nodata, like `Layer.refuse_if_empty`."""
-        parts = (self._part(*at) for at in self.blocks.ids())
+        parts = (self._part(*block) for block in self.blocks.ids())
         if all(is_nodata(part, self.nodata).all() for part in parts):
             raise InputError(f"{self.name}: no cell has a value; check the array and its nodata")
 

@@ -36,12 +36,12 @@ from .machine import MB, NO_BOUND, Machine, default_memory_limit, limit_of
 from .operation import Operation, Phase, State
 from .plan import StreamPlan
 from .worker import (
+    BlockTask,
     Facts,
     Job,
     Needs,
     ProofJob,
-    Told,
-    Wanted,
+    TaskFigures,
     check_each,
     do_each,
     facts,
@@ -149,7 +149,9 @@ class Cluster:
             self._require(plan)
         except PlanError:
             if (room := self._least) < machine.memory_limit:
-                with self.planning(machine, within=True) as each:  # raises if no less helps
+                with self.planning(
+                    machine, within=True
+                ) as each:  # raises if it is too small as well
                     operation.plan(replace(each, memory_limit=room, threads=threads))
             raise
         return plan
@@ -168,13 +170,13 @@ class Cluster:
         machine
             What the process of the run may use.
         within
-            Whether the limit is what every worker may use, because a worker may use no more. It
-            also is, unless the machine's share is less, where `limit` had none.
+            Whether to plan for the memory that every worker may use, although the limit is higher.
+            If `limit` was called without one, that memory is the limit, unless the default is less.
 
         Raises
         ------
         PlanError
-            that names a worker whose own limit is the cause, if one is.
+            If the plan does not fit. The message names a worker if its own limit is the cause.
         """
         try:
             yield replace(machine, threads=self.threads, overhead=OVERHEAD, room=self._least)
@@ -202,9 +204,9 @@ class Cluster:
         """Solve blocks in the workers; record them and add their knowledge in this process."""
         writers = list(run.writers.values())
 
-        def wanted(at: Block) -> Wanted:
-            write = tuple(run.wanted(state, writer, at) for writer in writers)
-            return Wanted(at, state.given(phase, at), write)
+        def wanted(block: Block) -> BlockTask:
+            write = tuple(run.wanted(state, writer, block) for writer in writers)
+            return BlockTask(block, state.given(phase, block), write)
 
         groups = run.operation.groups(run.plan, blocks)
 
@@ -214,10 +216,10 @@ class Cluster:
                 self._run(solve_blocks, packed, (list(map(wanted, group)) for group in groups))
             ) as solutions,
         ):
-            for at, known, lines in solutions:
-                run.add(phase, state, at, known)
+            for block, message, lines in solutions:
+                run.add(phase, state, block, message)
                 _record(writers, lines)
-                run.tick(at)
+                run.tick(block)
 
     def patch(self, run: Run, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         """Patch written blocks in the workers."""
@@ -271,8 +273,8 @@ class Cluster:
 
     def _look(self) -> dict[str, Any]:
         """Return the current workers; raise an error if there have been none for too long."""
-        found = query(self.client, lambda: self.client.scheduler.identity(n_workers=-1))
-        self._looked, workers = time.monotonic(), found["workers"]
+        identity = query(self.client, lambda: self.client.scheduler.identity(n_workers=-1))
+        self._looked, workers = time.monotonic(), identity["workers"]
         if workers:
             self.present = {a: worker["nthreads"] for a, worker in workers.items()}
             self.resources = {a: worker["resources"] for a, worker in workers.items()}
@@ -288,9 +290,9 @@ class Cluster:
             raise ClusterError(f"{self._where}: {start}{resume}")
         return workers
 
-    def ask(self, function: Callable[..., Any], *given: Any) -> dict[str, Any]:
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """Call a function in each worker; return results or exceptions by worker address."""
-        call = partial(self.client.run, function, *given, on_error="return", asynchronous=True)
+        call = partial(self.client.run, function, *arguments, on_error="return", asynchronous=True)
         try:
             answers = answer_of(self.client, call, ANSWER)
         except TimeoutError:
@@ -300,14 +302,18 @@ class Cluster:
                 "the scheduler removes it"
             ) from None
         # Workers may die at any moment.
-        found = {at: one for at, one in answers.items() if not isinstance(one, OSError)}
-        for address, answer in found.items():
+        answered = {
+            address: answer
+            for address, answer in answers.items()
+            if not isinstance(answer, OSError)
+        }
+        for address, answer in answered.items():
             if isinstance(answer, Exception):
                 raise ClusterError(
                     f"worker {address} cannot answer ({type(answer).__name__}: {answer}); install "
                     "the same versions of Python, Dask and terrain_gpu everywhere"
                 )
-        return found
+        return answered
 
     def _ask(self, workers: dict[str, Any]) -> dict[str, Facts]:
         """Query each worker. Memory shared by several processes is divided among them."""
@@ -326,17 +332,19 @@ class Cluster:
 
             return tuple(await facts_in_time(folder, store))
 
-        found = {address: Facts(*answer) for address, answer in self.ask(ask).items()}
-        for address, one in found.items():
-            refuse(address, one, self._needs)
-        together = Counter(
-            name for one in (*found.values(), facts(folder)) for name, _ in one.limits
+        facts_of = {address: Facts(*answer) for address, answer in self.ask(ask).items()}
+        for address, worker_facts in facts_of.items():
+            refuse(address, worker_facts, self._needs)
+        sharing = Counter(
+            name
+            for worker_facts in (*facts_of.values(), facts(folder))
+            for name, _ in worker_facts.limits
         )
-        for address, one in found.items():
-            room = min(limit // together[name] for name, limit in one.limits)
-            own = workers.get(address, {}).get("memory_limit")
-            found[address] = limited(one._replace(memory=room), own)
-        return found
+        for address, worker_facts in facts_of.items():
+            room = min(limit // sharing[name] for name, limit in worker_facts.limits)
+            dask_limit = workers.get(address, {}).get("memory_limit")
+            facts_of[address] = limited(worker_facts._replace(memory=room), dask_limit)
+        return facts_of
 
     def _run(
         self,
@@ -346,23 +354,23 @@ class Cluster:
     ) -> Generator[Any, None, None]:
         """Yield the results of `function` for all items, which are sent in batches."""
         tasks, seconds, processor, done = Tasks(self, function, packed), 0.0, 0.0, 0
-        first: list[tuple[Told, int]] = []
+        first: list[tuple[TaskFigures, int]] = []
 
-        def more() -> None:
+        def submit_more() -> None:
             count = int(TASK_SECONDS * done / seconds) if seconds else 1
             # Two tasks per thread: one waits while the other runs.
             for _ in range(2 * self.slots - len(tasks.running)):
-                if not (some := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
+                if not (batch := list(islice(items, min(max(count, 1), MOST_BLOCKS)))):
                     break
-                tasks.submit(some)
+                tasks.submit(batch)
 
-        for found, told, count in tasks.results(more):
-            if told.begins:  # it loads kernels
-                first.append((told, count))
+        for results, figures, count in tasks.results(submit_more):
+            if figures.begins:  # it loads kernels
+                first.append((figures, count))
             else:
-                seconds, done = seconds + told.seconds, done + count
-                processor += told.processor
-            yield from found
+                seconds, done = seconds + figures.seconds, done + count
+                processor += figures.processor
+            yield from results
         self.figures.began(first, processor, done)
 
     def _next(self, ready: SimpleQueue[Any]) -> list[Any]:
@@ -397,8 +405,8 @@ class Cluster:
         """Return the address of Dask's dashboard."""
         from distributed.utils import format_dashboard_link
 
-        found = query(self.client, lambda: self.client.scheduler.identity(n_workers=0))
-        port = found["services"].get("dashboard")
+        identity = query(self.client, lambda: self.client.scheduler.identity(n_workers=0))
+        port = identity["services"].get("dashboard")
         host = re.sub(r"^\w+://|:\d+$", "", address_of(self.client))
         return format_dashboard_link(host, port) if port else "none"
 
@@ -413,9 +421,9 @@ class LentToWorkers:
         """Yield ``work(operation, writers, item)`` for all items."""
         pairs = ((work, item) for item in items)
         with closing(self.cluster._run(write_each, self.packed, pairs)) as results:
-            for found, lines in results:
+            for result, lines in results:
                 _record(self.writers, lines)
-                yield found
+                yield result
 
     def converse(
         self, give: Callable[[str, Collection[str]], Any], waiting: int = 0
@@ -426,23 +434,23 @@ class LentToWorkers:
         def give_all() -> None:
             for address, threads in cluster.present.items():
                 while tasks.of_worker[address] < threads + waiting:
-                    if (given := give(address, cluster.present)) is None:
+                    if (work_item := give(address, cluster.present)) is None:
                         break
-                    tasks.submit([given], address)
+                    tasks.submit([work_item], address)
 
-        def more() -> None:
+        def submit_more() -> None:
             give_all()
             if not (tasks.running or tasks.unsent):  # workers may have left and others joined
                 while not cluster._look():
                     time.sleep(LOOK / 10)
                 give_all()
 
-        with closing(tasks.results(more)) as results:
-            for ((found, lines),), told, _count in results:
+        with closing(tasks.results(submit_more)) as results:
+            for ((result, lines),), figures, _count in results:
                 _record(self.writers, lines)
-                if told.worker not in cluster.present:
+                if figures.worker not in cluster.present:
                     cluster._look()
-                yield told.worker, found
+                yield figures.worker, result
 
 
 class Tasks:
@@ -498,17 +506,17 @@ class Tasks:
     def _send(self) -> None:
         """Send the submitted tasks, those for the same worker together, which is faster in Dask."""
         figures, client = self.cluster.figures, self.cluster.client
-        for worker, some in self.unsent.items():
+        for worker, unsent in self.unsent.items():
             keys = []
-            for _, sent in some:
+            for _, sent in unsent:
                 figures.sent(sent)
                 keys.append(f"{self.name}-{figures.tasks}")
-            place = {"workers": [worker], "allow_other_workers": True} if worker else {}
+            workers = {"workers": [worker], "allow_other_workers": True} if worker else {}
             futures = client.map(
-                task, [sent for _, sent in some], key=keys, pure=False, retries=0, **place,
-                function=self.function, needs=self.cluster._needs, packed=self.shared(len(some)),
+                task, [sent for _, sent in unsent], key=keys, pure=False, retries=0, **workers,
+                function=self.function, needs=self.cluster._needs, packed=self.shared(len(unsent)),
             )  # fmt: skip
-            for future, (count, sent) in zip(futures, some, strict=True):
+            for future, (count, sent) in zip(futures, unsent, strict=True):
                 self.running[future] = count, sent, worker
                 self._fetch(future)
         self.unsent.clear()
@@ -536,30 +544,30 @@ class Tasks:
         self.orphans = gone
 
     def _finish(self, future: Any) -> tuple[int, bytes, str]:
-        found = self.running.pop(future)
-        self.of_worker[found[2]] -= 1
-        return found
+        task_sent = self.running.pop(future)
+        self.of_worker[task_sent[2]] -= 1
+        return task_sent
 
     def results(
-        self, more: Callable[[], None]
-    ) -> Generator[tuple[list[Any], Told, int], None, None]:
-        """Yield results, figures and numbers of items of the tasks that `more` submits."""
+        self, submit_more: Callable[[], None]
+    ) -> Generator[tuple[list[Any], TaskFigures, int], None, None]:
+        """Yield results, figures and numbers of items of the tasks that `submit_more` submits."""
         cluster = self.cluster
         with dask_errors(cluster.client):
             try:
                 while True:
-                    more()
+                    submit_more()
                     self._send()
                     if not self.running:
                         break
-                    if not (found := cluster._next(self.ready)):
+                    if not (finished := cluster._next(self.ready)):
                         self._send_again()
                     elif len(self.running) > cluster.slots:  # no worker is idle
                         time.sleep(TOGETHER)
-                        while len(found) < cluster.slots and not self.ready.empty():
-                            found.append(self.ready.get())
-                    while found:
-                        future, fetched = found.pop()
+                        while len(finished) < cluster.slots and not self.ready.empty():
+                            finished.append(self.ready.get())
+                    while finished:
+                        future, fetched = finished.pop()
                         if future not in self.running:  # cancelled
                             continue
                         result, figures = fetched.result()
@@ -579,8 +587,8 @@ class Tasks:
 
 
 def _record(writers: list[Any], lines: list[list[bytes]]) -> None:
-    for writer, own in zip(writers, lines, strict=False):
-        for line in own:
+    for writer, records in zip(writers, lines, strict=False):
+        for line in records:
             writer.record(line)
 
 

@@ -18,7 +18,7 @@ from ..store.objects import ObjectPath
 from ..store.run import begun_compression
 from ..store.swap import absolute
 from .machine import MB
-from .operation import OutputLayer
+from .operation import OutputFile, OutputLayer
 from .plan import format_size
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ FAST = "blosc-lz4"
 CODING = 1000 * MB
 """Bytes that a processor compresses with `FAST` per second; see `python -m bench codecs`."""
 SAVED = 0.5
-"""Share of the bytes that `FAST` saves at least, for most layers."""
+"""Fraction of the bytes that `FAST` saves in most layers, at least."""
 SMALL = 64 * MB
 """Layers up to this size, in bytes, are not worth a measurement."""
 PIECES = 4, 4, 8, 16
@@ -40,7 +40,7 @@ PIECES = 4, 4, 8, 16
 
 def outputs_of(
     operation: Operation, compress: str | None, threads: int, *, resume: bool
-) -> list[Any]:
+) -> list[OutputLayer | OutputFile]:
     """Return the outputs of an operation, with the compression of layers set.
 
     Parameters
@@ -51,21 +51,21 @@ def outputs_of(
     resume
         Whether "auto" keeps the choice of the run that is resumed.
     """
-    found: list[Any] = list(operation.outputs)
+    outputs = list(operation.outputs)
     name = None if compress == "none" else compress
-    for n, output in enumerate(found if name else ()):
+    for n, output in enumerate(outputs if name else ()):
         if not isinstance(output, OutputLayer) or output.compress:
             continue
         if name != "auto":
-            found[n] = replace(output, compress=name)
+            outputs[n] = replace(output, compress=name)
             continue
         begun: tuple[str | None, ...] = ()
         if resume:
             begun = begun_compression(operation.store, output.name, operation.fingerprint())
         size = operation.grid.cells * output.dtype.itemsize
-        taken = begun[0] if begun else chosen(operation.store, size, threads)
-        found[n] = replace(output, compress=taken)
-    return found
+        compression = begun[0] if begun else chosen(operation.store, size, threads)
+        outputs[n] = replace(output, compress=compression)
+    return outputs
 
 
 def refuse_for_arrays(compress: str | None) -> None:
@@ -73,8 +73,8 @@ def refuse_for_arrays(compress: str | None) -> None:
     if compress not in (None, "none"):
         raise refused(
             "compress",
-            " {value}: results of arrays are arrays, which are not compressed; leave it out, or "
-            "give a store",
+            " {value}: the results for an array are arrays, which are not compressed; leave it "
+            "out, or give a store",
             value=repr(compress),
         )
 
@@ -108,7 +108,7 @@ def chosen(store: str | os.PathLike[str], size: int, threads: int) -> str | None
             f"{counted(threads, 'thread codes', 'threads code')} {format_size(threads * CODING)}/s"
         )
         why = f"the disk writes {format_size(rate)}/s, {coded}"
-    log.info("%s: --compress auto takes %s (%s)", root, name or "none", why)
+    log.info("%s: --compress auto chooses %s (%s)", root, name or "none", why)
     return name
 
 

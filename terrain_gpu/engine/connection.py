@@ -47,15 +47,15 @@ EVENTS = 1000
 """Number of events that the scheduler of --workers keeps; they explain the death of workers."""
 
 FILES, FILES_OF_WORKER = 64, 16
-"""Open files and connections of this process, fixed and per worker; measured: 18 and 9."""
+"""Open files and connections of this process without workers, and for each; measured: 18 and 9."""
 
 RESUME = "--resume continues, also on one machine"
 
 
 def address_of(client: Any) -> str:
     """Return the address of a client's scheduler for other processes."""
-    own = getattr(getattr(client, "cluster", None), "scheduler_address", "")
-    return own or getattr(getattr(client, "scheduler", None), "address", "")
+    address = getattr(getattr(client, "cluster", None), "scheduler_address", "")
+    return address or getattr(getattr(client, "scheduler", None), "address", "")
 
 
 def answer_of(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds: float) -> Any:
@@ -74,20 +74,20 @@ def answer_of(client: Any, call: Callable[[], Coroutine[Any, Any, Any]], seconds
     with dask_errors(client):
         if client.status != "running":
             raise CommClosedError
-        asked = asyncio.run_coroutine_threadsafe(call(), client.loop.asyncio_loop)
+        future = asyncio.run_coroutine_threadsafe(call(), client.loop.asyncio_loop)
         try:
             for _ in range(math.ceil(seconds / POLL)):
-                if wait([asked], POLL).done:
+                if wait([future], POLL).done:
                     break
                 if client.status != "running":
                     raise CommClosedError
             else:
                 raise TimeoutError
-            if isinstance(error := asked.exception(), OSError):
+            if isinstance(error := future.exception(), OSError):
                 raise CommClosedError from error
-            return asked.result()
+            return future.result()
         finally:
-            asked.cancel()
+            future.cancel()
 
 
 def query(client: Any, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -146,7 +146,9 @@ def open_client(
         yield None
         return
     if workers is not None and scheduler is not None:
-        raise InputError("--workers starts processes on this machine; leave out --scheduler")
+        raise InputError(
+            "--workers starts processes on this machine and cannot be combined with --scheduler"
+        )
     try:
         import dask
         from distributed import Client, LocalCluster
@@ -158,11 +160,11 @@ def open_client(
     settings = {
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.worker.multiprocessing-method": "forkserver",
-        # What watches workers for a dashboard, a hundred times a second, would take their time.
+        # The profiler of the dashboard samples workers a hundred times a second, at their expense.
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "500ms",
         "distributed.admin.system-monitor.interval": "5s",
-        # Sent tasks would stay in memory, beside the plan.
+        # With a log, sent tasks would stay in memory that the plan does not count.
         LOG: 0,
     }
     with dask.config.set(settings):
@@ -173,7 +175,7 @@ def open_client(
         assert workers is not None
         _check_number(workers)
         _allow_files(workers)
-        own = [{}] * workers if device is None else _one_gpu_each(workers, device)
+        environments = [{}] * workers if device is None else _one_gpu_each(workers, device)
         with ExitStack() as stack:
             with without_interrupts(), without_pandas():
                 with dask.config.set({LOG: EVENTS}):
@@ -189,11 +191,11 @@ def open_client(
                         host="127.0.0.1",
                     )
                 stack.enter_context(cluster)
-                for k, more in enumerate(own):
+                for k, environment in enumerate(environments):
                     # The server that workers are forked from may be older than a variable.
-                    how = {**cluster.new_spec["options"], "env": {**os.environ, **more}}
-                    how |= {"resources": {RESOURCE: 1}} if more else {}
-                    cluster.worker_spec[k] = {**cluster.new_spec, "options": how}
+                    options = {**cluster.new_spec["options"], "env": {**os.environ, **environment}}
+                    options |= {"resources": {RESOURCE: 1}} if environment else {}
+                    cluster.worker_spec[k] = {**cluster.new_spec, "options": options}
                 cluster.sync(cluster._correct_state)
                 # Client and scheduler share a process, so they can exchange objects directly.
                 inproc.global_manager._ip = "127.0.0.1"  # else it would query the network
@@ -219,7 +221,7 @@ def _client_of(scheduler: str) -> Any:
         ) from None
     except Exception as error:  # Dask treats any bytes as a message
         raise ClusterError(
-            f"{scheduler}: what answers there is not a Dask scheduler "
+            f"{scheduler}: the server at this address is not a Dask scheduler "
             f"({type(error).__name__}); check host and port"
         ) from error
     try:
@@ -237,9 +239,9 @@ def _check_number(workers: int) -> None:
     if workers * least > memory:
         fewer = min(processors, memory // least)
         raise InputError(
-            f"--workers {workers}: they need {format_size(workers * least)} before they compute, "
-            f"but there are only {format_size(memory)}; "
-            + (f"start {fewer}" if fewer else "compute without them")
+            f"--workers {workers}: workers need {format_size(workers * least)} before they compute "
+            f"anything, but only {format_size(memory)} is available; "
+            + (f"start {fewer}" if fewer else "leave out --workers")
         )
     if workers > processors:
         log.warning("--workers %d: more than there are processors (%d)", workers, processors)
@@ -266,14 +268,14 @@ def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:
 
     Workers check later whether these GPUs exist; this process does not load CUDA.
     """
-    shown = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
-    names = shown or list(map(str, range(MOST_DEVICES)))
+    visible = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+    names = visible or list(map(str, range(MOST_DEVICES)))
     if device != "all":
         numbers = [device] if isinstance(device, int) else list(device)
         if max(numbers) >= len(names):
             raise InputError(
-                f"--device {max(numbers)} does not exist: {VISIBLE}={','.join(shown)} shows "
-                f"{len(shown)}; choose a number below that"
+                f"--device {max(numbers)} does not exist: {VISIBLE}={','.join(visible)} shows "
+                f"{len(visible)}; choose a number below that"
             )
         names = [names[k] for k in numbers]
     if len(names) < workers:
@@ -285,20 +287,20 @@ def _one_gpu_each(workers: int, device: Devices) -> list[dict[str, str]]:
 
 
 def _connection_settings(scheduler: str) -> dict[str, Any]:
-    """Return the settings for a connection to an address; reject what is not a scheduler's."""
+    """Return the settings for a connection to a scheduler; reject an invalid address."""
     from distributed.comm.registry import get_backend
     from distributed.security import Security
 
     if not (parts := re.fullmatch(r"(?:(\w+)://)?([^/:]+:[0-9]+)", scheduler)):
         raise InputError(
-            f"--scheduler {scheduler}: is not an address; write for example tcp://host:8786"
+            f"--scheduler {scheduler}: not an address; write for example tcp://host:8786"
         )
     try:
         get_backend(parts[1] or "tcp").get_connector()
     except (ValueError, TypeError, ImportError):
         raise InputError(
             f"--scheduler {scheduler}: Dask does not know {parts[1]}://; write tcp://{parts[2]}, "
-            "or as the scheduler says when it starts"
+            "or the address that the scheduler prints when it starts"
         ) from None
     try:
         settings: dict[str, Any] = Security().get_connection_args("client")
@@ -318,10 +320,10 @@ async def _greet(scheduler: str, settings: dict[str, Any]) -> None:
     from distributed.core import rpc
 
     async with rpc(scheduler, timeout=GREET, connection_args=settings) as remote:
-        asked = asyncio.ensure_future(remote.identity(n_workers=0))
-        if not (await asyncio.wait([asked], timeout=SAY))[0]:
+        identity = asyncio.ensure_future(remote.identity(n_workers=0))
+        if not (await asyncio.wait([identity], timeout=SAY))[0]:
             log.warning("%s: no answer yet; waiting for %g s in all", scheduler, GREET)
-        await asked
+        await identity
 
 
 @contextmanager

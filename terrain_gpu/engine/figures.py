@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from .worker import Told
+from .worker import TaskFigures
 
 
 class Figures:
@@ -17,29 +17,29 @@ class Figures:
         self.done: Counter[str] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.processor: defaultdict[str, float] = defaultdict(float)
-        self.first: dict[str, Told] = {}
-        self.last: dict[str, Told] = {}
+        self.first: dict[str, TaskFigures] = {}
+        self.last: dict[str, TaskFigures] = {}
 
     def sent(self, *parts: bytes) -> None:
         """Count a submitted task."""
         self.tasks += 1
         self.bytes_sent += sum(map(len, parts))
 
-    def received(self, found: bytes, told: Told) -> None:
+    def received(self, result: bytes, figures: TaskFigures) -> None:
         """Count a finished task."""
-        self.bytes_received += len(found)
-        self.done[told.worker] += 1
-        self.seconds[told.worker] += told.seconds
-        self.processor[told.worker] += told.processor
+        self.bytes_received += len(result)
+        self.done[figures.worker] += 1
+        self.seconds[figures.worker] += figures.seconds
+        self.processor[figures.worker] += figures.processor
         # Results of a worker's threads may arrive out of order.
-        self.first[told.worker] = min(
-            self.first.get(told.worker, told), told, key=lambda one: one.before
+        self.first[figures.worker] = min(
+            self.first.get(figures.worker, figures), figures, key=lambda task: task.before
         )
-        self.last[told.worker] = max(
-            self.last.get(told.worker, told), told, key=lambda one: one.after
+        self.last[figures.worker] = max(
+            self.last.get(figures.worker, figures), figures, key=lambda task: task.after
         )
 
-    def began(self, first: list[tuple[Told, int]], seconds: float, items: int) -> None:
+    def began(self, first: list[tuple[TaskFigures, int]], seconds: float, items: int) -> None:
         """Count the time that the first tasks of a phase took beyond the usual time of their items.
 
         Parameters
@@ -50,8 +50,8 @@ class Figures:
             Processor seconds of all later tasks, and their items.
         """
         if items:
-            more = sum(told.processor - count * seconds / items for told, count in first)
-            self.loading = (self.loading or 0.0) + max(more, 0.0)
+            loading = sum(figures.processor - count * seconds / items for figures, count in first)
+            self.loading = (self.loading or 0.0) + max(loading, 0.0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the entries for the report."""
@@ -61,7 +61,9 @@ class Figures:
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
             "loading_seconds": self.loading,
-            "worker_peak_rss_bytes": max((told.peak for told in self.last.values()), default=0),
+            "worker_peak_rss_bytes": max(
+                (figures.peak for figures in self.last.values()), default=0
+            ),
             "each": {
                 worker: {
                     "host": last.host,
@@ -78,7 +80,7 @@ class Figures:
 
 
 SAME = "host", "peak_rss_bytes"
-"""Figures of a worker that are not sums."""
+"""Figures of a worker that are not added up."""
 
 
 def figures_of_both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -19,14 +19,14 @@ ENVIRONMENT = {
 }
 """What Dask sets for workers. It takes effect when a process starts, so the server needs it.
 
-But for MALLOC_TRIM_THRESHOLD_, with which every large array would be of new pages.
+MALLOC_TRIM_THRESHOLD_ is left out: with it, every large array would be allocated from new pages.
 """
 
 UNUSED = "boto3", "cffi", "scipy"
 """Optional imports of our dependencies that no program needs; they cost 0.4 s and 10 MB.
 
 rasterio asks boto3 for credentials that GDAL finds by itself; numba imports scipy for its BLAS, and
-cffi for those who use it.
+cffi in case functions use it.
 """
 
 
@@ -47,7 +47,7 @@ def start_server(modules: tuple[str, ...]) -> None:
 
 
 def load_numba() -> None:
-    """Load a kernel, if numba is loaded, since the first one makes numba import its rest."""
+    """Load a kernel, if numba is loaded, since the first one makes numba import further modules."""
     if "numba" not in sys.modules:
         return
     import numpy as np

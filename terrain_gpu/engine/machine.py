@@ -102,8 +102,8 @@ class Machine:
         """
         limit = limit_of(memory_limit)
         count = available_threads() if threads is None else whole("threads", threads, 1)
-        found = frozenset(name for name in LIBRARIES if name in sys.modules)
-        return cls(limit, count, libraries=found if whole_process else None)
+        loaded = frozenset(name for name in LIBRARIES if name in sys.modules)
+        return cls(limit, count, libraries=loaded if whole_process else None)
 
     def beside(self, taken: int) -> Machine:
         """Return the machine that remains if this number of bytes is in use."""
@@ -135,8 +135,8 @@ class Machine:
             Whether the operation has compiled kernels; others may have been loaded before.
         """
         vectors = VECTOR_BYTES if self.has("pyogrio") else 0
-        own = COMPILED_BASELINE if compiled else self._plain
-        return own + self.overhead + vectors + self.objects(block)
+        kernels = COMPILED_BASELINE if compiled else self._plain
+        return kernels + self.overhead + vectors + self.objects(block)
 
     @property
     def _plain(self) -> int:
@@ -195,7 +195,7 @@ def memory_limits(
     machine = socket.gethostname()
     with suppress(OSError):  # containers have host names of their own
         machine = (proc / "sys/kernel/random/boot_id").read_text().strip()
-    found = {machine: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+    limits = {machine: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
     with suppress(OSError):
         machine += " " + os.readlink(proc / "self/ns/cgroup")
     with suppress(OSError):
@@ -209,11 +209,11 @@ def memory_limits(
             for folder in (inner, *inner.parents):
                 # In a container the path may be the host's: then only the top exists.
                 with suppress(OSError, ValueError):
-                    place = path if folder == top else folder
-                    found[f"{machine} {place}"] = int((folder / name).read_text())
+                    group = path if folder == top else folder
+                    limits[f"{machine} {group}"] = int((folder / name).read_text())
                 if folder == top:
                     break
-    return found
+    return limits
 
 
 def available_threads() -> int:

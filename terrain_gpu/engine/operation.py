@@ -125,7 +125,7 @@ class OutputFile:
         """Raise an error if the path cannot be written."""
         writable_file(Path(self.name), overwrite=overwrite)
 
-    def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> Any:
+    def open(self, operation: Operation, *, resume: bool, overwrite: bool) -> FileWriter:
         """Create the file's writer."""
         return FileWriter(Path(self.name).absolute(), operation.blocks.shape)
 
@@ -152,15 +152,15 @@ class State:
 
     again = False
 
-    def given(self, phase: Phase, at: Block) -> Any:
+    def given(self, phase: Phase, block: Block) -> Any:
         """Return what a block needs to know about others: small and picklable. Thread-safe."""
         return None
 
-    def finished(self, phase: Phase, at: Block, done: bool) -> bool:
+    def finished(self, phase: Phase, block: Block, done: bool) -> bool:
         """Return whether a block can be skipped; `done` says whether an earlier run finished it."""
         return done
 
-    def add(self, phase: Phase, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, block: Block, message: Any) -> None:
         """Add what other blocks need to know about a block, before it counts as written.
 
         The plan's writers call this, one thread at a time.
@@ -222,9 +222,9 @@ class Operation(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that the outputs depend on. A run resumes only if they are equal."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        del own["store"]
-        return own
+        settings = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        del settings["store"]
+        return settings
 
     def new_work(self) -> Any:
         """Allocate the work arrays of one thread."""
@@ -266,28 +266,28 @@ class Operation(ABC):
     def plan_verify(self, machine: Machine) -> None:  # noqa: B027
         """Raise PlanError, before the work starts, if the limits are too small for `verify`."""
 
-    def verify(self, run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, run: Run, totals: dict[str, Any]) -> dict[str, Any]:
         """Verify the outputs before they are committed; return entries for the report."""
         raise NotImplementedError(f"{self.command} has no proof")
 
-    def backend_for(self, asked: str) -> str:
-        """Return the backend to use if this one is asked for."""
-        return asked
+    def backend_for(self, requested: str) -> str:
+        """Return the backend to use if this one is requested."""
+        return requested
 
     @property
     def only_on_cpu(self) -> str | None:
         """Words, with a verb, for what runs only on the CPU; None if all of it can run on a GPU."""
         return None
 
-    def result(self, found: Any) -> Any:
+    def result(self, result: Any) -> Any:
         """Convert the `Result` of the run to what the public function returns."""
-        return found
+        return result
 
-    def record(self, found: dict[str, Any]) -> dict[str, Any]:
+    def record(self, totals: dict[str, Any]) -> dict[str, Any]:
         """Return the totals of `execute` as attributes of the outputs."""
-        return {"result": found}
+        return {"result": totals}
 
-    def beside(self, made: Mapping[str, Layer | None]) -> dict[str, Any]:
+    def beside(self, committed: Mapping[str, Layer | None]) -> dict[str, Any]:
         """Return what an output records about the outputs committed before it."""
         return {}
 
@@ -301,10 +301,10 @@ class Operation(ABC):
     def solve(
         self,
         phase: Phase,
-        at: Block,
+        block: Block,
         cells: list[np.ndarray],
         out: list[np.ndarray],
-        given: Any,
+        context: Any,
         work: Any,
     ) -> SolvedBlock:
         """Solve a block. Not needed if `execute` visits blocks repeatedly in its own way.
@@ -315,14 +315,14 @@ class Operation(ABC):
             Cells of the inputs, with `halo`.
         out
             Arrays that may be used for the outputs of `SolvedBlock`.
-        given
+        context
             From `State.given`.
         work
             From `new_work`.
         """
         raise NotImplementedError(f"{self.command} has no blocks that are solved once")
 
-    def keep(self, phase: Phase, at: Block, known: Any, folder: Path | None) -> Any:
+    def keep(self, phase: Phase, block: Block, message: Any, folder: Path | None) -> Any:
         """Store knowledge about a block for later phases, before the block is written.
 
         Called in the process that solved the block.
@@ -337,7 +337,7 @@ class Operation(ABC):
         Any
             The argument of `State.add`: small, because it may be sent between processes.
         """
-        return known
+        return message
 
     # -- in another process -----------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class Operation(ABC):
     def close(self) -> None:  # noqa: B027 - most hold nothing open
         """Close the inputs in that process."""
 
-    # -- what follows from these ----------------------------------------------------------------
+    # -- derived from these ---------------------------------------------------------------------
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -363,9 +363,9 @@ class Operation(ABC):
 
     def over(self, layers: Sequence[Any]) -> Self:
         """Return a copy of this operation over layers in memory; see `arrays`."""
-        found = copy(self)
-        vars(found)["layers"] = list(layers)
-        return found
+        operation = copy(self)
+        vars(operation)["layers"] = list(layers)
+        return operation
 
     @property
     def grid(self) -> GridSpec:
@@ -399,9 +399,9 @@ class Operation(ABC):
     def examine(self) -> None:  # noqa: B027 - most take any cells
         """Reject inputs that cannot be used, and warn, before anything is written."""
 
-    def window(self, at: Block) -> Window:
+    def window(self, block: Block) -> Window:
         """Return the window of a block's cells that are computed."""
-        return self.blocks.window(*at)
+        return self.blocks.window(*block)
 
     def order(self, plan: StreamPlan) -> Iterator[Block]:
         """Yield the blocks to compute, in the order in which they are read."""
@@ -417,10 +417,10 @@ class Operation(ABC):
             *(np.empty(rows * cols, output.dtype) for output in layers),
         ]
 
-    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+    def read(self, block: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
         """Read a block into a buffer; return views of the block's shape for inputs and outputs."""
-        r0, r1, c0, c1 = self.window(at)
-        found = []
+        r0, r1, c0, c1 = self.window(block)
+        views = []
         for k, flat in enumerate(buffer):
             halo = self.halo if k < len(self.layers) else 0
             shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
@@ -428,14 +428,14 @@ class Operation(ABC):
             view = flat[: shape[0] * shape[1]].reshape(shape)
             if k < len(self.layers):
                 self.layers[k].read_ring((r0, r1, c0, c1), view, halo=halo)
-            found.append(view)
-        return found
+            views.append(view)
+        return views
 
     # Sources stored in strips are read several blocks at a time.
 
     def groups(self, plan: StreamPlan, blocks: Iterator[Block]) -> Iterator[Iterable[Block]]:
         """Group the blocks that are read together; by default, each is alone."""
-        return ([at] for at in blocks)
+        return ([block] for block in blocks)
 
     def group_buffer(self, plan: StreamPlan) -> list[np.ndarray]:
         """Allocate a buffer for a group, see `new_buffer`."""
@@ -445,21 +445,21 @@ class Operation(ABC):
         self, group: Iterable[Block], buffer: list[np.ndarray]
     ) -> Iterable[list[np.ndarray]]:
         """Read each block of a group, see `read`."""
-        return [self.read(at, buffer) for at in group]
+        return [self.read(block, buffer) for block in group]
 
     def solve_read(
-        self, phase: Phase, at: Block, data: list[np.ndarray], given: Any, work: Any
+        self, phase: Phase, block: Block, data: list[np.ndarray], context: Any, work: Any
     ) -> SolvedBlock:
         """Solve a block from the arrays that `read` returned."""
         count = len(self.layers)
-        return self.solve(phase, at, data[:count], data[count:], given, work)
+        return self.solve(phase, block, data[:count], data[count:], context, work)
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
 
 def refuse_shared(store: object, results: Sequence[str], inputs: Sequence[str]) -> None:
-    """Refuse results that have the name of an input, or of each other.
+    """Reject results that share a name with an input or with each other.
 
     Raises
     ------

@@ -33,9 +33,9 @@ class SourceShape:
     extra
         Further copies of a unit that reading needs (mosaics, conversions of the cell type).
     work
-        Bytes of a reader beside these.
-    beside
-        Bytes of libraries that need not be loaded, and of their work.
+        Further bytes of each reader.
+    libraries
+        Bytes of libraries that may not be loaded yet, and of their work.
     """
 
     chunk: tuple[int, int]
@@ -44,7 +44,7 @@ class SourceShape:
     sequential: bool = False
     extra: int = 0
     work: int = 0
-    beside: int = 0
+    libraries: int = 0
     also_read: int = 0
     decoding: int = 0
 
@@ -95,7 +95,7 @@ def plan_stream(
                 # Each writer holds a padded block, its tiles and, for sparse blocks, a copy.
                 fixed = (
                     base
-                    + source.beside
+                    + source.libraries
                     + 3 * writers * padded * dtype.itemsize
                     + readers * (source.extra * unit_bytes + source.work)
                     + max(0, readers * source.decoding - GDAL_CACHE)

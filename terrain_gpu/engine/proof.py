@@ -1,9 +1,8 @@
-"""Proofs of layers on the CPU: their blocks, and those of the inputs, streamed through a check.
+"""Proofs of layers on the CPU: blocks of outputs and inputs are streamed through a check.
 
-They stream through threads of this process, or through the workers of a cluster. The check of a
-block is a module-level function, or a method of an object that does not grow with the raster,
-because it is sent to workers together with the paths of layers. Its results are added up in this
-process.
+Threads of this process or the workers of a cluster check the blocks. The check of a block is a
+module-level function, or a method of an object that does not grow with the raster, because it is
+sent to workers together with the paths of layers. This process collects the results.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -25,6 +24,13 @@ from .schedule import stream
 
 if TYPE_CHECKING:
     from .cluster import Cluster
+
+
+class Located(Protocol):
+    """An object with a path, for messages."""
+
+    @property
+    def path(self) -> object: ...
 
 
 class Read(NamedTuple):
@@ -99,16 +105,16 @@ def plan_proof(
     measures: bool = True,
     compiled: bool = True,
 ) -> StreamPlan:
-    """How blocks stream through a check.
+    """Plan how blocks stream through a check.
 
     Parameters
     ----------
     worker, held
-        Bytes of a thread beside what it is given, and of what is known of all blocks.
+        Bytes that a thread needs in addition to its buffer, and bytes of data on all blocks.
     measures
-        Whether lengths of steps or areas of cells are known.
+        Whether lengths of steps or areas of cells are held in memory.
     compiled
-        Whether it has compiled kernels.
+        Whether the check has compiled kernels.
 
     Raises
     ------
@@ -134,7 +140,7 @@ def plan_proof(
 def plan_threads(
     blocks: BlockGrid, dtype: str, threads: int, worker: int, limits: Limits
 ) -> StreamPlan:
-    """How blocks go through so many threads that read for themselves, with `worker` bytes each."""
+    """Plan blocks for `threads` threads that read them themselves and use `worker` bytes each."""
     with limits.planning() as machine:
         memory = machine.baseline(blocks.block) + threads * worker
     return StreamPlan.of_blocks(
@@ -168,21 +174,21 @@ class Checks(NamedTuple):
             for layer, halo in self.reads
         ]
 
-    def read(self, at: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
+    def read(self, block: Block, buffer: list[np.ndarray]) -> list[np.ndarray]:
         """Read the cells of a block, with their margins."""
-        r0, r1, c0, c1 = self.blocks.window(*at)
-        found = []
+        r0, r1, c0, c1 = self.blocks.window(*block)
+        cells = []
         for (layer, halo), flat in zip(self.reads, buffer, strict=True):
             shape = r1 - r0 + 2 * halo, c1 - c0 + 2 * halo
             # Contiguous in every shape, so that kernels are compiled only once.
             view = flat[: shape[0] * shape[1]].reshape(shape)
-            found.append(layer.read_ring((r0, r1, c0, c1), view, halo=halo))
-        return found
+            cells.append(layer.read_ring((r0, r1, c0, c1), view, halo=halo))
+        return cells
 
-    def of(self, at: Block, data: list[np.ndarray], *given: Any) -> Any:
+    def of(self, block: Block, data: list[np.ndarray], *context: Any) -> Any:
         """Return the result of the check of a block, or its VerificationError."""
         try:
-            return self.check(at, data, *given)
+            return self.check(block, data, *context)
         except VerificationError as error:
             return error
 
@@ -203,8 +209,8 @@ def check_blocks(
     Parameters
     ----------
     check
-        Called as ``check(at, cells)`` or, with `given`, as ``check(at, cells, given(at))``. Must be
-        picklable.
+        Called as ``check(block, cells)`` or, with `given`, ``check(block, cells, given(block))``.
+        Must be picklable.
     only
         The blocks to check; None for all.
     given
@@ -213,7 +219,7 @@ def check_blocks(
     Raises
     ------
     VerificationError
-        That of the first block that has one, in whatever order blocks are checked.
+        For the first faulty block, in whatever order blocks are checked.
     """
     checks, cluster = Checks(blocks, reads, check), limits.cluster
     faults: dict[Block, VerificationError] = {}
@@ -223,22 +229,22 @@ def check_blocks(
 
     def due() -> Iterator[Block]:
         # Blocks are handed out in order, so that all blocks before the first fault are checked.
-        for at in order():
+        for block in order():
             if faults:
                 return
-            yield at
+            yield block
 
-    def more(at: Block) -> list[Any]:
-        return [] if given is None else [given(at)]
+    def context(block: Block) -> list[Any]:
+        return [] if given is None else [given(block)]
 
-    def take(at: Block, found: Any) -> None:
-        if isinstance(found, VerificationError):
-            faults[at] = found
+    def take(block: Block, result: Any) -> None:
+        if isinstance(result, VerificationError):
+            faults[block] = result
         else:
-            add(at, found)
+            add(block, result)
 
-    def done(at: Block) -> None:
-        r0, r1, c0, c1 = blocks.window(*at)
+    def done(block: Block) -> None:
+        r0, r1, c0, c1 = blocks.window(*block)
         limits.progress((r1 - r0) * (c1 - c0), blocks.rows * blocks.cols)
 
     if cluster is None:
@@ -246,33 +252,35 @@ def check_blocks(
             due(),
             checks.read,
             take,
-            compute=lambda at, data: checks.of(at, data, *more(at)),
+            compute=lambda block, data: checks.of(block, data, *context(block)),
             buffers=[checks.new_buffer() for _ in range(plan.buffers)],
             readers=plan.readers,
             workers=plan.workers,
             done=done,
         )
     else:
-        with closing(cluster.check(plan, checks, ((at, more(at)) for at in due()))) as results:
-            for at, found in results:
-                take(at, found)
-                done(at)
-    for at in order():
-        if at in faults:
-            raise faults[at]
+        with closing(
+            cluster.check(plan, checks, ((block, context(block)) for block in due()))
+        ) as results:
+            for block, result in results:
+                take(block, result)
+                done(block)
+    for block in order():
+        if block in faults:
+            raise faults[block]
 
 
-def border_ids(blocks: BlockGrid, at: Block, *, inside: bool = True) -> np.ndarray:
+def border_ids(blocks: BlockGrid, block: Block, *, inside: bool = True) -> np.ndarray:
     """Return the sorted ids of the cells around a block and, with `inside`, of those at its rim."""
-    r0, r1, c0, c1 = blocks.window(*at)
+    r0, r1, c0, c1 = blocks.window(*block)
     chosen = np.ones((r1 - r0 + 2, c1 - c0 + 2), bool)
     rings = 2 if inside else 1
     chosen[rings:-rings, rings:-rings] = False
     row, col = np.nonzero(chosen)
     row, col = row + (r0 - 1), col + (c0 - 1)
-    there = (row >= 0) & (row < blocks.rows) & (col >= 0) & (col < blocks.cols)
-    found: np.ndarray = row[there] * blocks.cols + col[there]
-    return found
+    inside_raster = (row >= 0) & (row < blocks.rows) & (col >= 0) & (col < blocks.cols)
+    ids: np.ndarray = row[inside_raster] * blocks.cols + col[inside_raster]
+    return ids
 
 
 def known_of(ids: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -289,21 +297,21 @@ def around(one: np.ndarray) -> np.ndarray:
     return rows[:, :-2] | rows[:, 1:-1] | rows[:, 2:]
 
 
-def wrong(layer: Any, what: str, check: str, row: int, col: int) -> NoReturn:
+def wrong(layer: Located, fault: str, check: str, row: int, col: int) -> NoReturn:
     """Raise `VerificationError` for a cell."""
     raise VerificationError(
-        f"{layer.path}: row {row}, column {col}: {what}; compute it again with --overwrite",
+        f"{layer.path}: row {row}, column {col}: {fault}; compute it again with --overwrite",
         check,
         row,
         col,
     )
 
 
-def wrong_totals(layer: Any, what: str, found: float, recorded: Any) -> None:
+def wrong_totals(layer: Located, unit: str, total: float, recorded: Any) -> None:
     """Raise `VerificationError` unless a total equals the recorded one."""
-    if found != recorded:
+    if total != recorded:
         raise VerificationError(
-            f"{layer.path}: wrong totals: {found:,} {what}, recorded are {recorded!r}; compute it "
+            f"{layer.path}: wrong totals: {total:,} {unit}, but {recorded!r} recorded; compute it "
             "again with --overwrite",
             "totals",
         )
@@ -349,10 +357,10 @@ class RunRecord:
 
     def input(self, name: str) -> Layer:
         """Return a layer that it was computed from, unchanged since."""
-        found = self.store.layer(name)
+        layer = self.store.layer(name)
         if not self.store.holds(name, self.get("of", dict).get(name)):
             raise StoreError(
-                f"{self.layer.path}: computed from other cells than {found.path} holds now; "
+                f"{self.layer.path}: computed from other cells than {layer.path} holds now; "
                 "compute it again with --overwrite"
             )
-        return found
+        return layer

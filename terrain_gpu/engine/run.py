@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
 
 PATCHERS = 4
 """Smallest number of threads that patch blocks; as they wait for the disk, more than processors."""
@@ -86,12 +86,13 @@ class Engine(Protocol):
         """Yield ``work(operation, folder, item)`` for all items, in any order."""
 
     def lend(self, run: Run, names: Iterable[str]) -> AbstractContextManager[Loan]:
-        """Lend the writers of some outputs to the places (processes) that solve blocks."""
+        """Lend the writers of some outputs to the processes that solve blocks."""
 
 
 class Loan(Protocol):
-    """Work in places (processes) that have writers; see `Engine.lend`. Places keep their data until
-    the loan ends.
+    """Work in processes that have writers; see `Engine.lend`.
+
+    Processes keep their data until the loan ends.
     """
 
     def each(self, work: Callable[..., Any], items: Iterable[Any]) -> Generator[Any, None, None]:
@@ -100,16 +101,16 @@ class Loan(Protocol):
     def converse(
         self, give: Callable[[str, Collection[str]], Any], waiting: int = 0
     ) -> Generator[tuple[str, Any], None, None]:
-        """Yield places and results of items that depend on earlier results.
+        """Yield names of processes and results of items that depend on earlier results.
 
         Parameters
         ----------
         give
-            Called with an idle place and all places. Returns a function and an item, whose result
-            is ``work(operation, writers, item)``; or None if there is nothing for this place before
-            the next result. If a place is lost, its items are done at another place.
+            Called with the names of an idle process and of all processes. Returns a function and
+            an item, whose result is ``work(operation, writers, item)``; or None if this process
+            has to wait for the next result. If a process dies, another one repeats its items.
         waiting
-            Number of items that may wait at each place for the item in progress.
+            Number of items that may wait in each process for the item in progress.
         """
 
 
@@ -123,10 +124,10 @@ class Threads:
         operation, plan = run.operation, run.plan
         local = threading.local()
 
-        def solve(at: Block, cells: list[np.ndarray]) -> SolvedBlock:
+        def solve(block: Block, cells: list[np.ndarray]) -> SolvedBlock:
             if not hasattr(local, "work"):
                 local.work = operation.new_work()
-            return operation.solve_read(phase, at, cells, state.given(phase, at), local.work)
+            return operation.solve_read(phase, block, cells, state.given(phase, block), local.work)
 
         def solve_group(
             group: Iterable[Block], data: Iterable[list[np.ndarray]]
@@ -134,16 +135,16 @@ class Threads:
             return list(map(solve, group, data))
 
         def take(group: Iterable[Block], solved: list[SolvedBlock]) -> None:
-            for at, block in zip(group, solved, strict=True):
-                run.take(phase, state, at, block)
+            for block, solved_block in zip(group, solved, strict=True):
+                run.take(phase, state, block, solved_block)
 
         def solve_and_take(group: Iterable[Block], data: Iterable[list[np.ndarray]]) -> None:
-            for at, cells in zip(group, data, strict=True):
-                run.take(phase, state, at, solve(at, cells))
+            for block, cells in zip(group, data, strict=True):
+                run.take(phase, state, block, solve(block, cells))
 
         def done(group: Iterable[Block]) -> None:
-            for at in group:
-                run.tick(at)
+            for block in group:
+                run.tick(block)
 
         # Without workers in the plan, the writers solve, each holding one solved block at a time.
         alone = not plan.workers
@@ -198,8 +199,8 @@ class _Own(NamedTuple):
     def converse(
         self, give: Callable[[str, Collection[str]], Any], waiting: int = 0
     ) -> Generator[tuple[str, Any], None, None]:
-        while (given := give("here", ["here"])) is not None:
-            work, item = given
+        while (work_item := give("here", ["here"])) is not None:
+            work, item = work_item
             yield "here", work(self.operation, self.writers, item)
 
 
@@ -212,7 +213,7 @@ class Location(Protocol):
 
     def settings(self) -> dict[str, str]: ...
 
-    def run(self, step: Callable[[Any], Found]) -> Found: ...
+    def run(self, step: Callable[[Any], Outcome]) -> Outcome: ...
 
 
 class Here:
@@ -226,7 +227,7 @@ class Here:
     def settings(self) -> dict[str, str]:
         return {}
 
-    def run(self, step: Callable[[Any], Found]) -> Found:
+    def run(self, step: Callable[[Any], Outcome]) -> Outcome:
         return step(None)
 
 
@@ -294,43 +295,43 @@ class Run:
         """Whether the operation runs on arrays."""
         return isinstance(self.operation.layers[0], ArrayLayer)
 
-    def written(self, at: Block) -> bool:
+    def written(self, block: Block) -> bool:
         """Return whether an earlier run wrote all outputs of a block."""
-        return all(writer.done[at] for writer in self.writers.values())
+        return all(writer.done[block] for writer in self.writers.values())
 
-    def tick(self, at: Block) -> None:
+    def tick(self, block: Block) -> None:
         """Report a block to progress as done."""
         if self.counted:
-            r0, r1, c0, c1 = self.operation.window(at)
+            r0, r1, c0, c1 = self.operation.window(block)
             self.progress((r1 - r0) * (c1 - c0), self.operation.grid.cells)
 
-    def take(self, phase: Phase, state: State, at: Block, solved: SolvedBlock) -> None:
+    def take(self, phase: Phase, state: State, block: Block, solved: SolvedBlock) -> None:
         """Store what other blocks need to know about a block, then write the block."""
-        self.add(phase, state, at, self.operation.keep(phase, at, solved.known, self.folder))
+        self.add(phase, state, block, self.operation.keep(phase, block, solved.known, self.folder))
         for writer, data in zip(self.writers.values(), solved.arrays, strict=phase.writes):
-            if data is not None and self.wanted(state, writer, at):
-                writer.write_block(*at, data)
+            if data is not None and self.wanted(state, writer, block):
+                writer.write_block(*block, data)
 
-    def add(self, phase: Phase, state: State, at: Block, known: Any) -> None:
+    def add(self, phase: Phase, state: State, block: Block, message: Any) -> None:
         """Add the message of a block to the state; record it if a resumed run needs it.
 
         Passes that revisit blocks are not recorded, since they might fill the disk; a resumed run
         repeats them.
         """
         if self.ledger is not None and phase.counted and (state.again or not phase.writes):
-            self.ledger.record(at, known)
+            self.ledger.record(block, message)
         with self.adding:
-            state.add(phase, at, known)
+            state.add(phase, block, message)
 
     @staticmethod
-    def wanted(state: State, writer: Any, at: Block) -> bool:
+    def wanted(state: State, writer: Any, block: Block) -> bool:
         """Return whether a solved block must be written."""
-        return not (writer.finished or (state.again and writer.done[at]))
+        return not (writer.finished or (state.again and writer.done[block]))
 
-    def write(self, name: str, at: Block, data: np.ndarray) -> None:
+    def write(self, name: str, block: Block, data: np.ndarray) -> None:
         """Write a block of an output unless the output is finished. Thread-safe."""
         if not self.writers[name].finished:
-            self.writers[name].write_block(*at, data)
+            self.writers[name].write_block(*block, data)
 
     def map(self, phase: Phase, state: State) -> None:
         """Run a phase over all unfinished blocks."""
@@ -338,16 +339,16 @@ class Run:
         self.counted = phase.counted
 
         with self.report.phase(phase.name):
-            told = self._replay(phase, state)
+            replayed = self._replay(phase, state)
 
-            def finished(at: Block) -> bool:
-                done = phase.writes and not state.again and self.written(at)
-                return state.finished(phase, at, done or bool(told[at]))
+            def finished(block: Block) -> bool:
+                done = phase.writes and not state.again and self.written(block)
+                return state.finished(phase, block, done or bool(replayed[block]))
 
             # Report finished blocks first, so that progress comes from one thread only.
-            for at in filter(finished, order()):
-                self.tick(at)
-            left = (at for at in order() if not finished(at))
+            for block in filter(finished, order()):
+                self.tick(block)
+            left = (block for block in order() if not finished(block))
             self.engine.map(self, phase, state, left)
         if phase.joined:
             with self.report.phase(phase.joined):
@@ -355,16 +356,16 @@ class Run:
 
     def _replay(self, phase: Phase, state: State) -> np.ndarray:
         """Add the messages of a pass that an earlier run recorded; return the mask of blocks."""
-        told = np.zeros(self.operation.blocks.shape, bool)
+        replayed = np.zeros(self.operation.blocks.shape, bool)
         if self.ledger is None or not phase.counted:
-            return told
-        for at, known in self.ledger.replay(phase.name):
+            return replayed
+        for block, message in self.ledger.replay(phase.name):
             with self.ledger.errors():
-                valid = self.written(at) or not phase.writes
-                if valid and not told[at] and state.finished(phase, at, True):
-                    told[at] = True
-                    state.add(phase, at, known)
-        return told
+                valid = self.written(block) or not phase.writes
+                if valid and not replayed[block] and state.finished(phase, block, True):
+                    replayed[block] = True
+                    state.add(phase, block, message)
+        return replayed
 
     def patch(self, name: str, patches: Iterable[tuple[Any, ...]]) -> None:
         """Set bits in written blocks; `patches` are arguments of `LayerWriter.patch_block`."""
@@ -395,11 +396,11 @@ class Run:
         finally:
             self.ledger.close()
 
-    def keep_spill(self, kept: bool) -> None:
+    def keep_spill(self, needed: bool) -> None:
         """Set whether a resumed run needs data in `folder` in addition to the finished blocks."""
         for writer in self.writers.values():
             if not writer.finished and writer.spill == self.folder:
-                writer.spilled = kept
+                writer.spilled = needed
 
     def layer(self, name: str) -> Any:
         """Return an output for reading."""
@@ -467,7 +468,7 @@ def run(
     if verify:
         _plan_proof(operation, machine, place, cluster)
     with report.measured(), ExitStack() as stack:
-        writers = {
+        writers: dict[str, Any] = {
             output.name: stack.enter_context(
                 output.open(operation, resume=resume, overwrite=overwrite)
             )
@@ -487,22 +488,26 @@ def run(
             engine=engine or Threads(),
             cluster=cluster,
         )
-        with together(apart=True):  # so that a complete layer always has its table
+        with together(apart=True):  # a complete layer always has its table
             if unfinished:
                 with unfinished[0].errors(), begun.recorded():
-                    found = execute(begun, place, plan_on)
+                    totals = execute(begun, place, plan_on)
             else:
                 operation.refuse_finished()
-                found = operation.recorded(next(iter(writers.values())).info)
+                totals = operation.recorded(next(iter(writers.values())).info)
                 begun.gpu, begun.held = place.gpu, place.held
             if verify:
-                _verify(begun, found)
+                _verify(begun, totals)
         with report.phase("commit"), together():
-            made: dict[str, Any] = {}
+            committed: dict[str, Any] = {}
             for output in operation.outputs:
-                own = {**operation.record(found), **output.attributes, **operation.beside(made)}
-                made[output.name] = writers[output.name].commit(own)
-    layers = {name: layer for name, layer in made.items() if layer is not None}
+                attributes = {
+                    **operation.record(totals),
+                    **output.attributes,
+                    **operation.beside(committed),
+                }
+                committed[output.name] = writers[output.name].commit(attributes)
+    layers = {name: layer for name, layer in committed.items() if layer is not None}
     settings = {**operation.fingerprint(), **place.settings(), **told_of(compress, layers)}
     if cluster is not None:
         settings["cluster"] = cluster.settings()
@@ -511,13 +516,13 @@ def run(
     if layers:
         report.valid_cells = next(iter(layers.values())).info["valid_cells"]
     report.result = {
-        **found,
+        **totals,
         "store": operation.store,
         "layers": list(layers),
         "blocks_resumed": int(resumed),
         **begun.told,
     }
-    return Result(layers, found, report)
+    return Result(layers, totals, report)
 
 
 def run_in_memory(
@@ -557,13 +562,13 @@ def run_in_memory(
         machine,
     )
     with report.measured(), together():
-        found = execute(begun, place, plan_on)
+        totals = execute(begun, place, plan_on)
         if verify:
-            _verify(begun, found)
+            _verify(begun, totals)
     report.settings = {**operation.settings(), **place.settings()}
     report.settings["plan"] = plan_on(place.gpu).as_dict()
     report.cells = operation.grid.cells
-    report.result = {**found, **begun.told}
+    report.result = {**totals, **begun.told}
     return arrays, report
 
 
@@ -579,12 +584,12 @@ def execute(begun: Run, place: Location, plan_on: Callable[[Any], StreamPlan]) -
     return place.run(step)
 
 
-def _verify(begun: Run, found: dict[str, Any]) -> None:
+def _verify(begun: Run, totals: dict[str, Any]) -> None:
     figures = None if begun.cluster is None else begun.cluster.figures
     before = 0 if figures is None else figures.tasks
     with begun.report.phase("verify"):
         try:
-            begun.told |= begun.operation.verify(begun, found)
+            begun.told |= begun.operation.verify(begun, totals)
             if figures is not None:
                 begun.told["proof_tasks"] = figures.tasks - before
         except VerificationError:
@@ -599,7 +604,7 @@ def _verify(begun: Run, found: dict[str, Any]) -> None:
 def _plan_proof(
     operation: Operation, machine: Machine, place: Location, cluster: Cluster | None = None
 ) -> None:
-    """Refuse limits that are too small for the proof, beside CUDA where it is used."""
+    """Reject limits that are too small for the proof and, where it is used, CUDA."""
     if not operation.proven_by_workers:
         cluster = None
 
@@ -622,8 +627,8 @@ def _planner(
 
     @cache
     def plan_on(gpu: Any) -> StreamPlan:
-        there = machine.beside(place.held).on(gpu)
-        plan = operation.plan(there) if cluster is None else cluster.plan(operation, there)
+        available = machine.beside(place.held).on(gpu)
+        plan = operation.plan(available) if cluster is None else cluster.plan(operation, available)
         for line in plan.describe().splitlines():
             log.info("%s", line)
         return plan

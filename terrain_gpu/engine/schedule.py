@@ -112,10 +112,10 @@ _END: Any = object()
 
 
 class _Queue:
-    """Jobs that wait for a thread; `more` is notified once for each."""
+    """Jobs that wait for a thread; `added` is notified once for each."""
 
     def __init__(self, lock: threading.RLock, jobs: Iterable[Any] = ()) -> None:
-        self.jobs, self.more = deque(jobs), threading.Condition(lock)
+        self.jobs, self.added = deque(jobs), threading.Condition(lock)
 
 
 class _Streaming:
@@ -134,7 +134,7 @@ class _Streaming:
         self.to_compute, self.to_write = _Queue(self.lock), _Queue(self.lock)
         self.written: deque[Any] = deque()
         self.changed = threading.Condition(self.lock)  # for the caller's thread
-        self.room = threading.Condition(self.lock)  # in `written`
+        self.room = threading.Condition(self.lock)  # for further items in `written`
         self.source = threading.Lock()
         self.error: BaseException | None = None
         self.ended = 0
@@ -168,7 +168,7 @@ class _Streaming:
     def wake(self) -> None:
         """Wake all threads after a stage has ended or the run has failed."""
         for queue in (self.free, self.to_compute, self.to_write):
-            queue.more.notify_all()
+            queue.added.notify_all()
         self.room.notify_all()
         self.changed.notify_all()
 
@@ -198,10 +198,10 @@ class _Streaming:
                 self.wake()
 
     def writer(self, write: Callable[..., Any]) -> None:
-        def more() -> bool:
+        def more_to_come() -> bool:
             return bool(self.reading or self.computing or self.to_compute.jobs)
 
-        while (job := self.take(self.to_write, more, ordered=self.ordered)) is not _END:
+        while (job := self.take(self.to_write, more_to_come, ordered=self.ordered)) is not _END:
             _, item, buffer, result = job
             write(item, result)
             with self.changed:
@@ -215,9 +215,9 @@ class _Streaming:
     def put(self, queue: _Queue, job: Any) -> None:
         with self.changed:
             queue.jobs.append(job)
-            queue.more.notify()
+            queue.added.notify()
 
-    def take(self, queue: _Queue, more: Callable[[], Any], *, ordered: bool = False) -> Any:
+    def take(self, queue: _Queue, more_to_come: Callable[[], Any], *, ordered: bool = False) -> Any:
         """Take the next job of `queue`; `_END` if the run failed or no more jobs can come."""
         jobs = queue.jobs
         with self.changed:
@@ -230,9 +230,9 @@ class _Streaming:
                         return job
                 elif jobs:
                     return jobs.pop() if queue is self.free else jobs.popleft()
-                if not more():
+                if not more_to_come():
                     break
-                queue.more.wait()
+                queue.added.wait()
         return _END
 
     def next_written(self, threads: int) -> Any:
@@ -249,11 +249,11 @@ class _Streaming:
 
 
 def missing(
-    blocks: BlockGrid, there: Callable[[Block], bool], finished: Callable[[Block], None]
+    blocks: BlockGrid, is_done: Callable[[Block], bool], finished: Callable[[Block], None]
 ) -> Iterator[Block]:
     """Return the blocks still to do, in Z-order, after calling `finished` for the others."""
     # Report the others first, so that progress comes from one thread only.
-    for at in blocks.ids():
-        if there(at):
-            finished(at)
-    return (at for at in blocks.ids() if not there(at))
+    for block in blocks.ids():
+        if is_done(block):
+            finished(block)
+    return (block for block in blocks.ids() if not is_done(block))

@@ -26,18 +26,18 @@ class ToolOperation(Operation):
 
     @property
     def command(self) -> str:  # type: ignore[override]
-        found: str = self.asked.command
-        return found
+        command: str = self.asked.command
+        return command
 
     @property
     def mark(self) -> str:  # type: ignore[override]
-        found: str = self.asked.mark
-        return found
+        mark: str = self.asked.mark
+        return mark
 
     def refuse_finished(self) -> None:
-        for name, one in options_of(type(self.asked)).items():
+        for name, field in options_of(type(self.asked)).items():
             path = getattr(self.asked, name)
-            if one.option.file == "table" and path is not None and not os.path.exists(path):
+            if field.option.file == "table" and path is not None and not os.path.exists(path):
                 raise StoreError(
                     f"{self.store}: layer {self.outputs[0].name!r} is complete but {path} is "
                     "missing; --overwrite without --resume computes both again"
@@ -45,4 +45,4 @@ class ToolOperation(Operation):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return tuple(one.layer for one in self.asked.inputs())
+        return tuple(input_layer.layer for input_layer in self.asked.inputs())

@@ -29,7 +29,7 @@ from .operation import Operation, Phase
 from .plan import StreamPlan
 
 PAUSES = 0.8
-"""The share of its memory limit at which a Dask worker pauses."""
+"""The fraction of its memory limit at which a Dask worker pauses."""
 
 SOON = 45.0
 """Seconds in which a worker must say whether it can read a store; less than `cluster.ANSWER`."""
@@ -90,23 +90,23 @@ class Facts(NamedTuple):
     """The worker's own memory limit in Dask; 0 without one."""
 
 
-class Wanted(NamedTuple):
+class BlockTask(NamedTuple):
     """A block to solve, with what it needs to know about others and which outputs to write."""
 
-    at: Block
-    given: Any
+    block: Block
+    context: Any
     write: tuple[bool, ...]
 
 
 class Solution(NamedTuple):
     """The message of a solved block, and the manifest lines of each output that record it."""
 
-    at: Block
-    known: Any
+    block: Block
+    message: Any
     lines: list[list[bytes]]
 
 
-class Told(NamedTuple):
+class TaskFigures(NamedTuple):
     """A worker's figures for a task; `before` and `after` are the bytes read and written so far."""
 
     worker: str
@@ -145,7 +145,7 @@ _local = _Local()
 
 def task(
     items: bytes, function: Callable[[Any, list[Any]], list[Any]], needs: Needs, packed: bytes
-) -> tuple[bytes, Told]:
+) -> tuple[bytes, TaskFigures]:
     """Apply a function to some items in a worker; return the pickled results and figures."""
     from distributed import get_worker
 
@@ -163,8 +163,8 @@ def task(
                 f"the run plans for {needs.threads}; start it with --nthreads {needs.threads}, "
                 "then --resume"
             )
-        found = limited(facts(needs.folder, needs.store), worker.memory_manager.memory_limit)
-        refuse(worker.address, found, needs)
+        worker_facts = limited(facts(needs.folder, needs.store), worker.memory_manager.memory_limit)
+        refuse(worker.address, worker_facts, needs)
         _local.job, _local.key = pickle.loads(packed), key
     try:
         result = pickle.dumps(function(_local.job, pickle.loads(items)))
@@ -175,18 +175,20 @@ def task(
     seconds = time.perf_counter() - start
     after, processor = process_io() or (0, 0), time.thread_time() - processor
     host, peak = socket.gethostname(), peak_rss()
-    return result, Told(worker.address, host, seconds, peak, before, after, processor, begins)
+    return result, TaskFigures(
+        worker.address, host, seconds, peak, before, after, processor, begins
+    )
 
 
 def facts(folder: str, store: str = "") -> Facts:
     """Return the facts about this process; a store in object storage costs a request."""
-    limits, here = tuple(memory_limits().items()), (socket.gethostname(), __version__)
-    found = Facts(*here, os.path.isdir(folder), limits, machine_memory(), available_threads())
+    limits, identity = tuple(memory_limits().items()), (socket.gethostname(), __version__)
+    answer = Facts(*identity, os.path.isdir(folder), limits, machine_memory(), available_threads())
     try:
         finds = not store or (ObjectPath(store) / "zarr.json").read() is not None
     except TerrainError as error:
-        return found._replace(fails=str(error).removesuffix(RESUMES))
-    return found._replace(finds=finds)
+        return answer._replace(fails=str(error).removesuffix(RESUMES))
+    return answer._replace(finds=finds)
 
 
 async def facts_in_time(folder: str, store: str) -> Facts:
@@ -201,12 +203,16 @@ async def facts_in_time(folder: str, store: str) -> Facts:
         return facts(folder)._replace(fails=slow)
 
 
-def limited(found: Facts, own: int | None) -> Facts:
-    """Reduce the memory of a worker to the share of its own limit at which Dask pauses it."""
-    return found._replace(memory=min(found.memory, int(PAUSES * own)), own=own) if own else found
+def limited(worker: Facts, dask_limit: int | None) -> Facts:
+    """Reduce the memory of a worker to the fraction of its own limit at which Dask pauses it."""
+    return (
+        worker._replace(memory=min(worker.memory, int(PAUSES * dask_limit)), own=dask_limit)
+        if dask_limit
+        else worker
+    )
 
 
-def refuse(address: str, found: Facts, needs: Needs) -> None:
+def refuse(address: str, worker: Facts, needs: Needs) -> None:
     """Reject a worker with another version, without access to the store, or with too little memory.
 
     Raises
@@ -218,69 +224,70 @@ def refuse(address: str, found: Facts, needs: Needs) -> None:
     PlanError
         If it has too little memory.
     """
-    where = f"worker {address} on {found.host}"
-    if found.version != needs.version:
-        has = "no terrain_gpu" if found.version is None else f"terrain_gpu {found.version}"
+    where = f"worker {address} on {worker.host}"
+    if worker.version != needs.version:
+        has = "no terrain_gpu" if worker.version is None else f"terrain_gpu {worker.version}"
         raise ClusterError(
             f"{where} has {has}, not {needs.version}; install the same version everywhere"
         )
-    if not found.sees:
+    if not worker.sees:
         raise ClusterError(
             f"{where} does not see {needs.folder}; the store must lie in a folder that all hosts "
             "share, under the same path (if it is in object storage, the folder of --scratch must)"
         )
-    its_own = "the environment in which this worker starts counts, not that of the command"
-    if found.fails:
-        raise StoreError(f"{where} cannot read the store: {found.fails}; {its_own}")
-    if needs.exists and not found.finds:
+    its_own = "the worker uses the environment in which it was started, not that of the command"
+    if worker.fails:
+        raise StoreError(f"{where} cannot read the store: {worker.fails}; {its_own}")
+    if needs.exists and not worker.finds:
         raise StoreError(
-            f"{where} finds no store {needs.store}, and the command does; start it with the same "
-            f"endpoint and credentials: {its_own}"
+            f"{where} does not find the store {needs.store}, but the command does; start it with "
+            f"the same endpoint and credentials: {its_own}"
         )
-    if found.memory < needs.memory:
-        refuse_limit(address, found, needs.memory, ", or give the run a smaller one")
+    if worker.memory < needs.memory:
+        refuse_limit(address, worker, needs.memory, ", or give the run a smaller one")
         raise PlanError(
-            f"{where} may use {found.memory // MB} MB, of the host or of its container or batch "
-            f"job, and the run needs {ceil_div(needs.memory, MB)} MB there; choose a smaller "
-            "--memory-limit, fewer workers there, or these more"
+            f"{where} may use {worker.memory // MB} MB, the limit of its host, container or "
+            f"batch job, but the run needs {ceil_div(needs.memory, MB)} MB there; choose a smaller "
+            "--memory-limit, start fewer workers there, or raise that limit"
         )
 
 
-def refuse_limit(address: str, found: Facts, needed: int, otherwise: str = "") -> None:
+def refuse_limit(address: str, worker: Facts, needed: int, otherwise: str = "") -> None:
     """Reject a worker if its own limit in Dask keeps it from using `needed` bytes.
 
     Raises
     ------
     PlanError
-        If it does. The message gives the smallest sufficient limit, and what `otherwise` helps.
+        If it does. The message gives the smallest sufficient limit, then `otherwise`.
     """
-    if found.own and found.memory == int(PAUSES * found.own) < needed:
+    if worker.own and worker.memory == int(PAUSES * worker.own) < needed:
         least = ceil_div(math.ceil(needed / PAUSES), MB)
         raise PlanError(
-            f"worker {address} on {found.host} has a memory limit of {found.own // MB} MB in Dask, "
-            f"which pauses it at {found.memory // MB} MB, and the run needs {ceil_div(needed, MB)} "
-            f"MB there; start the worker with --memory-limit {least}MB or more{otherwise}"
+            f"worker {address} on {worker.host} has a memory limit of {worker.own // MB} MB in "
+            f"Dask, which pauses it at {worker.memory // MB} MB, but the run needs "
+            f"{ceil_div(needed, MB)} MB there; start the worker with --memory-limit {least}MB or "
+            f"more{otherwise}"
         )
 
 
-def solve_blocks(job: Job, groups: list[list[Wanted]]) -> list[Solution]:
+def solve_blocks(job: Job, groups: list[list[BlockTask]]) -> list[Solution]:
     """Solve and write blocks, those of a group read together, in a worker."""
     operation, phase, folder, writers, plan, _run = job
     assert plan is not None
     if _local.buffer is None:
         operation.open()
         _local.work, _local.buffer = operation.new_work(), operation.group_buffer(plan)
-    found = []
+    solutions = []
     for group in groups:
-        cells = operation.read_group([wanted.at for wanted in group], _local.buffer)
-        for (at, given, write), data in zip(group, cells, strict=True):
-            solved = operation.solve_read(phase, at, data, given, _local.work)
-            known = operation.keep(phase, at, solved.known, folder)
+        cells = operation.read_group([task.block for task in group], _local.buffer)
+        for (block, context, write), data in zip(group, cells, strict=True):
+            solved = operation.solve_read(phase, block, data, context, _local.work)
+            message = operation.keep(phase, block, solved.known, folder)
             for writer, array, wanted in zip(writers, solved.arrays, write, strict=phase.writes):
                 if wanted and array is not None:
-                    writer.write_block(*at, array)
-            found.append(Solution(at, known, _lines(writers)))
-    return found
+                    writer.write_block(*block, array)
+            solutions.append(Solution(block, message, _lines(writers)))
+    return solutions
 
 
 def patch_blocks(job: Job, patches: list[tuple[Any, ...]]) -> list[list[list[bytes]]]:
@@ -297,7 +304,10 @@ def check_each(job: ProofJob, items: list[tuple[Any, list[Any]]]) -> list[tuple[
     checks = job.checks
     if _local.buffer is None:
         _local.buffer = checks.new_buffer()
-    return [(at, checks.of(at, checks.read(at, _local.buffer), *given)) for at, given in items]
+    return [
+        (block, checks.of(block, checks.read(block, _local.buffer), *context))
+        for block, context in items
+    ]
 
 
 def do_each(job: Job, items: list[tuple[Callable[..., Any], Any]]) -> list[Any]:
@@ -314,7 +324,7 @@ def write_each(
 
 def _lines(writers: list[BlockWriter]) -> list[list[bytes]]:
     """Return and clear the manifest lines of blocks written since the last call."""
-    found = [writer.lines[:] for writer in writers]
+    lines = [writer.lines[:] for writer in writers]
     for writer in writers:
         writer.lines.clear()
-    return found
+    return lines

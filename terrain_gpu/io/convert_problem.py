@@ -207,7 +207,7 @@ class Convert(Operation):
             sequential=source.sequential,
             extra=int(len(source.inputs) > 1),
             decoding=source.decoding,
-            beside=offset_bytes(source.inputs),
+            libraries=offset_bytes(source.inputs),
         )
         return plan_stream(
             *self.grid.shape, kind, shape, machine=machine, block_size=self.block_size

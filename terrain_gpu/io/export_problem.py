@@ -71,7 +71,7 @@ def plan_export(
     plan = plan_stream(
         *(blocks.rows, blocks.cols),
         PLANNED if profile.bands == 2 else max(source, kind, key=lambda one: one.itemsize),
-        SourceShape(chunk, source.itemsize, stored, extra=1, beside=profile.writing),
+        SourceShape(chunk, source.itemsize, stored, extra=1, libraries=profile.writing),
         machine=machine,
         block_size=blocks.block,
     )

@@ -543,7 +543,7 @@ def test_workers_whose_own_limit_is_less(store, scheduler, start_worker):
         )
         message = (
             r"^worker tcp://\S* on \S+ has a memory limit of 400 MB in Dask, which pauses it at "
-            r"320 MB, and the run needs 1000 MB there; start the worker with --memory-limit 1250MB "
+            r"320 MB, but the run needs 1000 MB there; start the worker with --memory-limit 1250MB "
             r"or more, or give the run a smaller one$"
         )
         connected = clusters.Cluster(client, str(store))
@@ -695,9 +695,9 @@ def test_more_workers_than_the_machine_has_room_for(monkeypatch, caplog):
     """Nine hundred of them kept a host busy for minutes."""
     least = connection.BASELINE + connection.OVERHEAD
     monkeypatch.setattr(connection, "available_threads", lambda: 8)
-    for there, remedy in ((least - 1, "compute without them"), (3 * least, "start 3$")):
+    for there, remedy in ((least - 1, "leave out --workers"), (3 * least, "start 3$")):
         monkeypatch.setattr(connection, "machine_memory", lambda there=there: there)
-        message = rf"--workers 900: they need .* GB before they compute, but there are .*; {remedy}"
+        message = rf"--workers 900: workers need .* before .*, but only .* is available; {remedy}"
         with pytest.raises(InputError, match=message), clusters.open_client(900, None):
             pass
     connection._check_number(3)
@@ -729,7 +729,7 @@ def test_something_else_answers():
         greeter = Thread(target=lambda: server.accept()[0].sendall(b"SSH-2.0-OpenSSH_9.2\r\n" * 9))
         greeter.start()
         with (
-            pytest.raises(ClusterError, match=f"{address}: what answers there is not a Dask sche"),
+            pytest.raises(ClusterError, match=f"{address}: the server at this address is not a Da"),
             clusters.open_client(None, address),
         ):
             pass
@@ -907,13 +907,13 @@ def test_commands(store, by_hand):
     ("words", "code", "message"),
     [
         ("--workers 2 --threads 2", 2, "--threads cannot be combined with --workers"),
-        ("--workers 2 --scheduler tcp://127.0.0.1:1", 2, "leave out --scheduler"),
+        ("--workers 2 --scheduler tcp://127.0.0.1:1", 2, "cannot be combined with --scheduler"),
         ("--workers 0", 2, "--workers"),
-        ("--scheduler nonsense", 2, "nonsense: is not an address; write for example tcp://"),
+        ("--scheduler nonsense", 2, "nonsense: not an address; write for example tcp://"),
         (
             "--scheduler http://h:1",
             2,
-            "does not know http://; write tcp://h:1, or as the scheduler says",
+            "does not know http://; write tcp://h:1, or the address that the scheduler",
         ),
         ("--scheduler ucx://h:1", 2, "does not know ucx://; write tcp://h:1"),
         ("--scheduler tls://h:1", 2, "needs certificates; name their files in Dask's settings"),

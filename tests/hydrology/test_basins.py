@@ -153,7 +153,7 @@ def test_a_wrong_number_of_basins_is_noticed(tmp_path):
     labels = basins(store, directions="codes").layers["basins"]
     codes = TileStore.open(store).layer("codes")
     assert verify_basins(codes, labels, {"basins": 5600}, Limits())["basins"] == 5600
-    with pytest.raises(VerificationError, match=r"wrong totals: 5,600 basins, recorded are 5599"):
+    with pytest.raises(VerificationError, match=r"wrong totals: 5,600 basins, but 5599 recorded"):
         verify_basins(codes, labels, {"basins": 5599}, Limits())
 
 

@@ -231,7 +231,7 @@ def workers(cluster, bucket):
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "no connection to the server; check the"),
         ({"AWS_ENDPOINT_URL": "another"}, "AWS_ENDPOINT_URL 'another': not the URL"),
         ("obstore", r"object storage needs obstore .*pip install 'terrain_gpu\[cloud\]'"),
-        (404, r"finds no store s3://.*/s.zarr, and the command does; start it with"),
+        (404, r"does not find the store s3://.*/s.zarr, but the command does; start it with"),
         ("hang", "the server did not answer within 2 s; check network and endpoint"),
     ],
 )
@@ -250,7 +250,9 @@ def test_workers_that_cannot_read_the_store(
     with pytest.raises(StoreError, match=f"^worker {worker} on .*{message}") as found:
         terrain_gpu.slope(store, client=connection, overwrite=True)
     assert found.value.exit_code == 2
-    assert "the environment in which this worker starts counts, not that of the" in str(found.value)
+    assert "the worker uses the environment in which it was started, not that of" in str(
+        found.value
+    )
     assert "--resume" not in str(found.value)
     assert TileStore.open(store).layer("slope").path == before
 

@@ -98,7 +98,7 @@ def plan_conversion(
         "source_bytes": sum(os.path.getsize(path) for one in files for path in one.files),
         "sequential": any(one.driver in SEQUENTIAL for one in files),
         "decoding": max(one.decoding for one in files),
-        "beside": 2 * offset_bytes(files),  # they are still open for the conversion
+        "libraries": 2 * offset_bytes(files),  # they are still open for the conversion
         # A mask; for a mosaic also the cells of a source, and which cells are still nodata.
         "extra": 1 + (len(files) > 1),
     }

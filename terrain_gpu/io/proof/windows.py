@@ -33,7 +33,7 @@ def plan_windows(
     layer: np.dtype,
     block: int,
     limits: Limits,
-    beside: int = 0,
+    libraries: int = 0,
     **raster: Any,
 ) -> StreamPlan:
     """Plan how windows of a raster and of a layer stream.
@@ -44,7 +44,7 @@ def plan_windows(
         The grid to compare, and the type of the raster's cells.
     layer, block
         Type and block size of the layer.
-    beside, raster
+    libraries, raster
         Properties of the raster, see `SourceShape`.
 
     Raises
@@ -55,9 +55,9 @@ def plan_windows(
     # Reading some cells of a shard may read all of it.
     work = BlockGrid(*grid.shape, block).largest(tiled=True) * layer.itemsize + _TEMPORARIES
     # `terrain-gpu verify` has loaded the proofs of other layers by now.
-    beside += (COMPILED_BASELINE - BASELINE) * limits.machine.has("numba")
+    libraries += (COMPILED_BASELINE - BASELINE) * limits.machine.has("numba")
     size = dtype.itemsize + layer.itemsize
-    shape = SourceShape(itemsize=size, work=work, beside=beside, **raster)
+    shape = SourceShape(itemsize=size, work=work, libraries=libraries, **raster)
     with limits.planning() as machine:
         return plan_stream(*grid.shape, dtype, shape, machine=machine)
 
