@@ -127,15 +127,15 @@ def rise_of(layer: Any) -> float:
     return 1.0 if math.isclose(ratio, 1, rel_tol=1e-5) else ratio
 
 
-def warn_of_slopes(layer: Any, what: str) -> None:
-    """Warn if `what` combines elevations and lengths in different units."""
+def warn_of_slopes(layer: Any, formula: str) -> None:
+    """Warn if `formula` combines elevations and lengths in different units."""
     if (rise := rise_of(layer)) != 1:
         log.warning(
             "%s: %s combines elevations and lengths without conversion, but elevations must be "
             "multiplied by %.9g to be in the unit of lengths; do so in the formula, or convert "
             "them first with terrain-gpu calc",
             layer.path,
-            what,
+            formula,
             rise,
         )
 

@@ -83,17 +83,17 @@ class MapJob:
         if type(factor) is not int or factor not in levels:
             raise InputError(f"factor {factor!r} is not a level")
         places: Any = description.get("places")
-        if not (_list(places, 1, MOST_PLACES) and all(_pair(at, int) for at in places)):
+        if not (_list(places, 1, MOST_PLACES) and all(_pair(cell, int) for cell in places)):
             raise InputError(f"places: give 1 to {MOST_PLACES} pairs of row and column")
         rows, cols = source.shape
         for row, col in places:
             if not (0 <= row < rows and 0 <= col < cols):
                 raise InputError(f"row {row}, column {col} is outside the raster")
-        good = _list(barriers, 0, MOST_LINES) and all(
-            _list(line, 2, MOST_CORNERS) and all(_pair(at, int, float) for at in line)
+        valid = _list(barriers, 0, MOST_LINES) and all(
+            _list(line, 2, MOST_CORNERS) and all(_pair(cell, int, float) for cell in line)
             for line in barriers
         )
-        if not good:
+        if not valid:
             raise InputError(
                 f"barriers: give at most {MOST_LINES} lines of 2 to {MOST_CORNERS} corners, each "
                 "a row and a column"
@@ -106,8 +106,11 @@ def _clipped(line: list[list[float]], rows: int, cols: int) -> Iterator[list[lis
     tiny = 1e-3
     for begin, end in pairwise(line):
         first, last = 0.0, 1.0
-        for at, to, side in zip(begin, end, (rows, cols), strict=True):
-            for step, room in ((to - at, side - tiny - at), (at - to, at - tiny)):
+        for start, stop, side in zip(begin, end, (rows, cols), strict=True):
+            for step, room in (
+                (stop - start, side - tiny - start),
+                (start - stop, start - tiny),
+            ):
                 if step > 0:
                     last = min(last, room / step)
                 elif step < 0:
@@ -116,7 +119,7 @@ def _clipped(line: list[list[float]], rows: int, cols: int) -> Iterator[list[lis
                     last = -1.0
         if first <= last:
             yield [
-                [at + share * (to - at) for at, to in zip(begin, end, strict=True)]
+                [start + share * (stop - start) for start, stop in zip(begin, end, strict=True)]
                 for share in (first, last)
             ]
 
@@ -138,7 +141,7 @@ class MapRun:
     ----------
     state
         "running", "done", "failed" or "cancelled".
-    told
+    progress
         Phase, number of cells done and total, or the error.
     source
         The scratch store as a map.
@@ -149,14 +152,14 @@ class MapRun:
     folder: Path
     process: subprocess.Popen[bytes]
     state: str = "running"
-    told: dict[str, Any] = field(default_factory=dict)
+    progress: dict[str, Any] = field(default_factory=dict)
     source: Source | None = None
     _links: Callable[[int, int], np.ndarray] | None = None
     """Reads blocks of backlinks, with a cache for the next path."""
 
     def describe(self) -> dict[str, Any]:
         """Describe the run for the page."""
-        return {"run": self.number, "state": self.state, **vars(self.job), **self.told}
+        return {"run": self.number, "state": self.state, **vars(self.job), **self.progress}
 
     def end(self) -> None:
         """End the process if it is still running."""
@@ -175,7 +178,7 @@ class MapRun:
         if self.source is None or self.job.kind != "distance":
             raise StoreError("there is no path yet; wait until the distances are computed")
         base, links = self.job.factor, self.source.shown("cost_distance_backlink").layer
-        heights = self.source.store.layer(self.told["heights"])
+        heights = self.source.store.layer(self.progress["heights"])
         if self._links is None:
             self._links = lru_cache(4)(links.read_block)
         cells = trace_path(self._links, links.blocks, row // base, col // base)
@@ -183,15 +186,17 @@ class MapRun:
             return None
         steps = lengths_of(cells, _lengths_on(links.grid))
         along = np.append(0.0, np.cumsum(steps))
-        some = np.unique(np.linspace(0, len(cells) - 1, min(len(cells), SHOWN)).astype(int))
-        profile = _values(heights, cells[some])
-        thin = cells[:: max(1, len(cells) // 4000)]
-        thin = np.concatenate((thin, cells[-1:]))
+        sampled = np.unique(np.linspace(0, len(cells) - 1, min(len(cells), SHOWN)).astype(int))
+        profile = _values(heights, cells[sampled])
+        drawn = cells[:: max(1, len(cells) // 4000)]
+        drawn = np.concatenate((drawn, cells[-1:]))
         return {
-            "cells": ((thin + 0.5) * base).round(1).tolist(),
+            "cells": ((drawn + 0.5) * base).round(1).tolist(),
             "length": float(along[-1]),
             "cost": self.source.shown("cost_distance").pyramid.value(row, col),
-            "profile": [[round(float(x), 2), y] for x, y in zip(along[some], profile, strict=True)],
+            "profile": [
+                [round(float(x), 2), y] for x, y in zip(along[sampled], profile, strict=True)
+            ],
         }
 
 
@@ -200,22 +205,23 @@ def _lengths_on(grid: GridSpec) -> np.ndarray:
     return step_lengths(grid)
 
 
-def _values(layer: Layer, at: np.ndarray) -> list[float | None]:
+def _values(layer: Layer, path: np.ndarray) -> list[float | None]:
     """Values along a path, read by windows; None for nodata."""
     side, values_found, k = 256, [], 0
-    while k < len(at):
+    while k < len(path):
         end = k + 1
-        while end < len(at) and (at[end] // side == at[k] // side).all():
+        while end < len(path) and (path[end] // side == path[k] // side).all():
             end += 1
-        part = at[k:end]
-        (r0, c0), (r1, c1) = part.min(axis=0).tolist(), (part.max(axis=0) + 1).tolist()
+        segment = path[k:end]
+        (r0, c0), (r1, c1) = segment.min(axis=0).tolist(), (segment.max(axis=0) + 1).tolist()
         window: Window = (r0, r1, c0, c1)
-        values = layer.read_window(*window)[part[:, 0] - r0, part[:, 1] - c0].astype(float)
+        values = layer.read_window(*window)[segment[:, 0] - r0, segment[:, 1] - c0].astype(float)
         empty = ~np.isfinite(values)
         if layer.nodata is not None:
             empty |= values == float(layer.nodata)
         values_found += [
-            None if no else value for value, no in zip(values.tolist(), empty, strict=True)
+            None if is_empty else value
+            for value, is_empty in zip(values.tolist(), empty, strict=True)
         ]
         k = end
     return values_found
@@ -291,13 +297,15 @@ class MapRuns:
     def _begin(self, job: MapJob, folder: Path) -> MapRun:
         grid = TileStore.open(folder).grid
         a, _, c, _, e, f = grid.transform
-        share = job.factor
+        factor = job.factor
         rows, cols = self._source.shape
-        within = (part for line in job.barriers for part in _clipped(line, rows, cols))
-        lines = [[[c + a * col / share, f + e * row / share] for row, col in at] for at in within]
-        words = {**vars(job), **self._limits, "store": str(folder), "layer": self._heights}
-        words["places"] = [[row // share, col // share] for row, col in job.places]
-        words["barriers"] = lines
+        clipped = (part for line in job.barriers for part in _clipped(line, rows, cols))
+        lines = [
+            [[c + a * col / factor, f + e * row / factor] for row, col in line] for line in clipped
+        ]
+        request = {**vars(job), **self._limits, "store": str(folder), "layer": self._heights}
+        request["places"] = [[row // factor, col // factor] for row, col in job.places]
+        request["barriers"] = lines
         package_parent = Path(terrain_gpu.__file__).parents[1]
         paths = [str(package_parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
@@ -309,9 +317,9 @@ class MapRuns:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
         assert process.stdin is not None
-        process.stdin.write(json.dumps(words).encode() + b"\n")
+        process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.flush()
-        return MapRun(self._count, job, folder, process, told={"heights": self._heights})
+        return MapRun(self._count, job, folder, process, progress={"heights": self._heights})
 
     def _follow(self, run: MapRun) -> None:
         """Read messages of the process until it ends."""
@@ -321,24 +329,24 @@ class MapRuns:
             with contextlib.suppress(ValueError, TypeError):  # a library has printed something
                 last = dict(json.loads(line))
             if "phase" in last:
-                run.told = {**run.told, **last}
+                run.progress = {**run.progress, **last}
         run.process.wait()
         if run.state != "running":
             return
         try:
-            result = {**run.told, "layer": last["layer"]}
+            result = {**run.progress, "layer": last["layer"]}
             run.source = Source(
                 TileStore.open(run.folder),
                 run.job.factor,
                 self._source.shape,
                 {"cost_distance": MODELS[run.job.cost].unit or ""},
             )
-            run.told, run.state = result, "done"
+            run.progress, run.state = result, "done"
         except (KeyError, StoreError):
             stopped = f"the run ended with exit code {run.process.returncode}"
             if run.process.returncode == -signal.SIGKILL:
                 stopped = "the run was killed; lower --memory-limit if memory was full"
-            run.told = {**run.told, "error": last.get("error", stopped)}
+            run.progress = {**run.progress, "error": last.get("error", stopped)}
             run.state = "failed"
 
     def cancel(self, number: int) -> MapRun:

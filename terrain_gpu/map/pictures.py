@@ -33,10 +33,10 @@ STEEP = 0.35
 def ramp(name: str) -> np.ndarray:
     """The palette of a colour ramp; its colours are 1 to 255."""
     ends = np.array([[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in RAMPS[name]], float)
-    at = np.linspace(0, len(ends) - 1, 255)
+    positions = np.linspace(0, len(ends) - 1, 255)
     palette = np.zeros((256, 4), np.uint8)
     for band in range(3):
-        palette[1:, band] = np.round(np.interp(at, np.arange(len(ends)), ends[:, band]))
+        palette[1:, band] = np.round(np.interp(positions, np.arange(len(ends)), ends[:, band]))
     palette[1:, 3] = 255
     return palette
 

@@ -290,15 +290,17 @@ class MapServer:
     def _legend(self, where: str, number: str | None, name: str) -> Reply:
         return _json(self._source(where, number).shown(name).legend())
 
-    def _tile(self, where: str, number: str | None, what: str, name: str, *at: str) -> Reply:
+    def _tile(
+        self, where: str, number: str | None, kind: str, name: str, *tile_index: str
+    ) -> Reply:
         source = self._source(where, number)
-        factor, row, col = map(int, at)
+        factor, row, col = map(int, tile_index)
         valid = factor & (factor - 1) == 0 and source.base <= factor <= source.coarsest
         rows, cols = source.rows_and_cols(factor) if valid else (0, 0)
         if not (valid and row < ceil_div(rows, SIDE) and col < ceil_div(cols, SIDE)):
             raise Refused(HTTPStatus.NOT_FOUND, "no such tile")
         with self._tiles:
-            return Reply(source.shown(name).tile(what, factor, row, col), "image/png", keep=True)
+            return Reply(source.shown(name).tile(kind, factor, row, col), "image/png", keep=True)
 
     def _cell(self, row: str, col: str) -> tuple[int, int]:
         rows, cols = self.source.shape
@@ -307,9 +309,9 @@ class MapServer:
         return int(row), int(col)
 
     def _values(self, where: str, number: str | None, row: str, col: str, *, names: str) -> Reply:
-        source, at = self._source(where, number), self._cell(row, col)
-        wanted = [name for name in names.split(",")[:50] if name]
-        return _json({name: source.shown(name).pyramid.value(*at) for name in wanted})
+        source, cell = self._source(where, number), self._cell(row, col)
+        layer_names = [name for name in names.split(",")[:50] if name]
+        return _json({name: source.shown(name).pyramid.value(*cell) for name in layer_names})
 
     def _path(self, number: str, row: str, col: str) -> Reply:
         return _json(self._run(number).path(*self._cell(row, col)))

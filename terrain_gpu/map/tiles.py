@@ -223,8 +223,10 @@ class Shown:
             colours = "land"
         elif maker == "compute-sssp":
             low, colours = 0.0, "cost"
-        elif least >= 0 and most > 1000 * np.median(some := np.append(values[values > 0], most)):
-            low, high, log, colours = float(some.min()), most, True, "water"
+        elif least >= 0 and most > 1000 * np.median(
+            positive := np.append(values[values > 0], most)
+        ):
+            low, high, log, colours = float(positive.min()), most, True, "water"
         interval = _round_interval((high - low) / 10, self.source.units(self.layer))
         return Look("ramp", colours, low, high, log, interval)
 
@@ -259,13 +261,15 @@ class Shown:
             description |= {"interval": look.interval, "colours": palette.tolist()}
             return description
         values = np.unique(self._sample[np.isfinite(self._sample)])
-        some = values[:12].astype(layer.dtype)
-        palette = pictures.hues()[pictures.classes(some)][:, :3]
-        description["classes"] = list(zip(map(str, some.tolist()), palette.tolist(), strict=True))
+        shown_values = values[:12].astype(layer.dtype)
+        palette = pictures.hues()[pictures.classes(shown_values)][:, :3]
+        description["classes"] = list(
+            zip(map(str, shown_values.tolist()), palette.tolist(), strict=True)
+        )
         description["more"] = values.size > 12
         return description
 
-    def tile(self, what: str, factor: int, row: int, col: int) -> bytes:
+    def tile(self, kind: str, factor: int, row: int, col: int) -> bytes:
         """A tile of "cells", "shade" or "lines" as PNG, north up.
 
         The tile at `factor`, `row` and `col` must touch the raster.
@@ -273,13 +277,13 @@ class Shown:
         rows, cols = self.source.rows_and_cols(factor)
         window = (row * SIDE, (row + 1) * SIDE, col * SIDE, (col + 1) * SIDE)
         window = clip(window, (0, rows, 0, cols))
-        if what == "cells":
+        if kind == "cells":
             data = self.pyramid.read(factor, window)
             empty = cells.is_nodata(data, self.layer.nodata)
             numbers, palette = self._coloured(data)
         else:
             data, empty = self._padded(factor, window)
-            numbers, palette = self._drawn(what, factor, window[0], data)
+            numbers, palette = self._drawn(kind, factor, window[0], data)
         picture = np.zeros((SIDE, SIDE), np.uint8)
         picture[: numbers.shape[0], : numbers.shape[1]] = np.where(empty, 0, numbers)
         return pictures.png(picture[self.source.north_up], palette)
@@ -292,9 +296,9 @@ class Shown:
         return numbers, pictures.ramp(look.colours)
 
     def _drawn(
-        self, what: str, factor: int, row: int, data: np.ndarray
+        self, kind: str, factor: int, row: int, data: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        if what == "lines":
+        if kind == "lines":
             return pictures.isolines(data, self.look.interval), pictures.strokes()
         # Terrain gets smoother with coarser cells; this makes hillshades of all levels look alike.
         steep = self._steepness * (self.source.coarsest / factor) ** 0.3

@@ -22,11 +22,11 @@ EVERY = 0.1
 """Seconds between two lines."""
 
 
-def tell(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
+def send(**message: Any) -> None:
+    print(json.dumps(message), flush=True)
 
 
-def told(phase: str) -> Progress:
+def report_progress(phase: str) -> Progress:
     """Report progress as lines."""
     done, last = 0, 0.0
 
@@ -35,9 +35,9 @@ def told(phase: str) -> Progress:
         done += cells
         if time.monotonic() - last >= EVERY:
             last = time.monotonic()
-            tell(phase=phase, done=done, total=total)
+            send(phase=phase, done=done, total=total)
 
-    tell(phase=phase, done=0, total=0)
+    send(phase=phase, done=0, total=0)
     return update
 
 
@@ -55,8 +55,16 @@ def distance(job: dict[str, Any], limits: dict[str, Any]) -> str:
         drawn = GeoObject("the barriers", {"type": "Feature", "geometry": line, "properties": {}})
         cells = from_vector(grid, drawn, all_touched=True, fields=False)
         barriers = "drawn_barriers"
-        made = told("Drawing barriers")
-        rasterize(store, cells, value=1, into=barriers, layer=job["layer"], progress=made, **limits)
+        draw_progress = report_progress("Drawing barriers")
+        rasterize(
+            store,
+            cells,
+            value=1,
+            into=barriers,
+            layer=job["layer"],
+            progress=draw_progress,
+            **limits,
+        )
     shortest_paths(
         store,
         job["places"],
@@ -68,7 +76,7 @@ def distance(job: dict[str, Any], limits: dict[str, Any]) -> str:
         into="cost_distance",
         backlink=True,
         overwrite=True,
-        progress=told("Computing distances"),
+        progress=report_progress("Computing distances"),
         **limits,
     )
     return "cost_distance"
@@ -83,7 +91,7 @@ def upstream(job: dict[str, Any], limits: dict[str, Any]) -> str:
         job["places"],
         into="upstream",
         overwrite=True,
-        progress=told("Following the flow"),
+        progress=report_progress("Following the flow"),
         **limits,
     )
     return "upstream"
@@ -109,11 +117,11 @@ def main() -> None:
         name = KINDS[job["kind"]](job, limits)
         from .. import build_overviews
 
-        steps = told("Building overviews")
+        steps = report_progress("Building overviews")
         build_overviews(job["store"], layers=[name], progress=steps, **limits)
-        tell(layer=name)
+        send(layer=name)
     except TerrainError as error:
-        tell(error=str(error))
+        send(error=str(error))
     sys.stdout.flush()
     os._exit(0)  # the thread is waiting for standard input
 
